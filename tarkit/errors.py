@@ -1,0 +1,182 @@
+"""Every exception that tarkit raises on purpose.
+
+One base class, :class:`TarkitError`. Each class carries the exit code with which a
+program ends because of it (the table is in ``docs/exit-codes.md``), and fields that say
+where things went wrong, so that callers need not parse sentences. ``str()`` of an error
+is one line: what is wrong, where, and what would be right.
+"""
+
+from __future__ import annotations
+
+import re
+import urllib.parse
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_SET_ASIDE = 3
+EXIT_DATA = 65
+EXIT_MISSING = 66
+EXIT_TEMPORARY = 75
+EXIT_CANNOT_RUN = 126
+EXIT_NOT_FOUND = 127
+EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
+
+_USERINFO = re.compile(r"(?<=://)[^/@\s?#]+@")
+_URL_START = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
+
+
+def redact(url: str) -> str:
+    """The URL as it may be shown to people or stored: without userinfo and query values.
+
+    ``pipe:`` commands are cut to their first word, since tokens are often passed in
+    their arguments. Plain paths are returned as they are.
+    """
+    if url.startswith("pipe:"):
+        words = url[5:].split(None, 1)
+        return f"pipe:{words[0]} …" if len(words) == 2 else url
+    if not _URL_START.match(url):
+        return url
+    url = _USERINFO.sub("", url)
+    head, mark, query = url.partition("?")
+    if not mark:
+        return url
+    names = [name for name, _ in urllib.parse.parse_qsl(query, keep_blank_values=True)]
+    return f"{head}?{'&'.join(f'{name}=…' for name in names) or '…'}"
+
+
+def printable(text: str) -> str:
+    """``text`` on one line: control characters and undecodable bytes escaped, at most 200 characters."""
+    if len(text) > 200:
+        text = f"{text[:120]}…({len(text)} characters)…{text[-40:]}"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in text)
+
+
+class TarkitError(Exception):
+    """Base of everything raised on purpose."""
+
+    exit_code = EXIT_FAILED
+
+
+class UsageError(TarkitError, ValueError):
+    """The caller asked for something that can not be: a wrong option, argument or configuration."""
+
+    exit_code = EXIT_USAGE
+
+
+class MissingExtraError(TarkitError, ImportError):
+    """A library that is not installed is needed; the message names the extra that brings it."""
+
+    exit_code = EXIT_USAGE
+
+    def __init__(self, needed_for: str, extra: str) -> None:
+        super().__init__(f"{needed_for} needs a library that is not installed: pip install 'tarkit[{extra}]'")
+        self.needed_for = needed_for
+        self.extra = extra
+
+
+class LocatedError(TarkitError):
+    """An error at a place. Fields that are not known are None.
+
+    reason: what is wrong, a phrase. url: the shard. offset: byte position of the member's
+    header in the uncompressed archive. member: the member's name. key: the sample's key.
+    hint: what would be right.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        url: str | None = None,
+        offset: int | None = None,
+        member: str | None = None,
+        key: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.url = url
+        self.offset = offset
+        self.member = member
+        self.key = key
+        self.hint = hint
+
+    def __str__(self) -> str:
+        parts = []
+        if self.url is not None:
+            parts.append(printable(redact(self.url)))
+        if self.offset is not None:
+            parts.append(f"offset {self.offset}")
+        if self.member is not None:
+            parts.append(f"member {printable(self.member)!r}")
+        if self.key is not None:
+            parts.append(f"key {printable(self.key)!r}")
+        text = f"{', '.join(parts)}: {self.reason}" if parts else self.reason
+        return f"{text}; {self.hint}" if self.hint else text
+
+
+class DataError(LocatedError, ValueError):
+    """The input data is not what it should be."""
+
+    exit_code = EXIT_DATA
+
+
+class NotATarError(DataError):
+    """The stream does not begin with a tar header."""
+
+
+class CorruptHeaderError(DataError):
+    """A member's header is damaged: bad checksum, size, or extended header."""
+
+
+class TruncatedError(DataError):
+    """The stream ends before its end: inside a member, or without the end-of-archive mark."""
+
+
+class UnsupportedMemberError(DataError):
+    """A member that can not be represented as plain bytes, for example a sparse file."""
+
+
+class DuplicateFieldError(DataError):
+    """Two members of one sample have the same field."""
+
+
+class RepeatedKeyError(DataError):
+    """A key comes back after another sample in the same shard: its files are not adjacent."""
+
+
+class CompressionError(DataError):
+    """A compressed stream is damaged or cut short."""
+
+
+class EncodeError(LocatedError, ValueError):
+    """A value can not be written: no encoder for it, or its key or field can not be a member's name."""
+
+
+class DecodeError(DataError):
+    """A field's bytes can not be decoded as its extension says."""
+
+
+class MissingInputError(LocatedError, FileNotFoundError):
+    """An input does not exist."""
+
+    exit_code = EXIT_MISSING
+
+
+class StreamError(LocatedError, OSError):
+    """Reading or writing a stream failed, and trying again would not help."""
+
+
+class TemporaryStreamError(StreamError):
+    """Reading or writing a stream failed in a way that a later try may mend."""
+
+    exit_code = EXIT_TEMPORARY
+
+
+class CommandNotRunnableError(TarkitError):
+    """The command itself can not be run: not found (127) or not executable (126)."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code

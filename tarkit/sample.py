@@ -1,0 +1,235 @@
+"""What a sample is: the key rule, the skipping rule, and grouping members into samples.
+
+A sample is a plain dict: ``__key__`` (str), ``__url__`` (str, the shard it came from) and,
+for each field, its bytes. ``docs/tar-shards.md`` is the specification of the three rules
+in this file, with a table of names that the tests hold against this code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tarkit.errors import DuplicateFieldError, RepeatedKeyError, UsageError
+
+Sample = dict[str, Any]
+"""``__key__`` and ``__url__`` are str; every other entry is a field: bytes, unless decoded."""
+
+KeyRule = Callable[[str], "tuple[str, str] | None"]
+"""Member name -> (key, field), or None if the name has no field."""
+
+Member = tuple[str, bytes, int]
+"""One file of an archive: name, content, byte offset of its header. A name of "" marks the
+end of an archive: what follows belongs to another sample."""
+
+_METADATA = re.compile(r"__[^/]*__(/|\Z)")
+_RESERVED = re.compile(r"__.*__\Z", re.DOTALL)
+
+
+def first_dot(name: str) -> tuple[str, str] | None:
+    """Key is the folder and the file name up to its first dot; the field is what follows that dot.
+
+    >>> first_dot("images/a.b.c.jpg")
+    ('images/a', 'b.c.jpg')
+    """
+    folder, slash, base = name.rpartition("/")
+    stem, _, field = base.partition(".")
+    return (folder + slash + stem, field) if stem and field else None
+
+
+def last_dot(name: str) -> tuple[str, str] | None:
+    """Key is everything up to the last dot of the file name; the field is what follows it.
+
+    >>> last_dot("images/a.b.c.jpg")
+    ('images/a.b.c', 'jpg')
+    """
+    folder, slash, base = name.rpartition("/")
+    stem, _, field = base.rpartition(".")
+    return (folder + slash + stem, field) if stem and field else None
+
+
+def key_rule(spec: str | KeyRule) -> KeyRule:
+    """The rule named ``first-dot`` or ``last-dot``, or made from a regular expression.
+
+    A regular expression has two groups, key and field, and must match the whole name.
+
+    Raises:
+        UsageError: the expression does not compile or has not exactly two groups.
+    """
+    if callable(spec):
+        return spec
+    if spec in ("first-dot", "last-dot"):
+        return first_dot if spec == "first-dot" else last_dot
+    try:
+        pattern = re.compile(spec, re.DOTALL)
+    except re.error as error:
+        raise UsageError(f"key rule {spec!r} is not first-dot, last-dot or a regular expression: {error}") from None
+    if pattern.groups != 2:
+        raise UsageError(f"key rule {spec!r} must have two groups, key and field; it has {pattern.groups}")
+
+    def by_pattern(name: str) -> tuple[str, str] | None:
+        match = pattern.fullmatch(name)
+        if match is None or not match[1] or not match[2] or "/" in match[2]:
+            return None
+        return match[1], match[2]
+
+    return by_pattern
+
+
+def skip_reason(name: str, rule: KeyRule = first_dot) -> str | None:
+    """Why a regular file of this name is no part of a sample; None if it is a part of one.
+
+    The reasons are the words under which the skipped members are counted.
+    """
+    if _METADATA.match(name):
+        return "metadata"
+    base = name[name.rfind("/") + 1 :]
+    if base.startswith("._"):
+        return "macos-sidecar"
+    split = rule(name)
+    if split is None:
+        return "hidden" if base.startswith(".") else "no-extension"
+    if _RESERVED.match(split[1]):
+        return "reserved-field"
+    return None
+
+
+@dataclass
+class Tally:
+    """What a reader met: given to it by the caller, filled while samples are drawn.
+
+    members, samples: how many were delivered. skipped: reason -> number of members that
+    are no part of a sample. replaced: fields dropped by the policy for duplicate fields.
+    reopened: samples that began with a key seen before, by the policy for repeated keys.
+    damage: one (url, first byte, byte after the last, reason) for each stretch that was lost.
+    """
+
+    members: int = 0
+    samples: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
+    replaced: int = 0
+    reopened: int = 0
+    damage: list[tuple[str, int, int, str]] = field(default_factory=list)
+
+    def skip(self, reason: str) -> None:
+        """Count one skipped member."""
+        self.skipped[reason] = self.skipped.get(reason, 0) + 1
+
+    @property
+    def lost_bytes(self) -> int:
+        """Bytes of the stretches that were lost to damage."""
+        return sum(end - start for _, start, end, _ in self.damage)
+
+
+DUPLICATE_FIELD_POLICIES = ("error", "first", "last")
+REPEATED_KEY_POLICIES = ("error", "allow")
+
+
+def group_by_keys(
+    members: Iterable[Member],
+    *,
+    url: str = "",
+    rule: str | KeyRule = first_dot,
+    on_duplicate_field: str = "error",
+    on_repeated_key: str = "error",
+    tally: Tally | None = None,
+) -> Iterator[Sample]:
+    """Samples out of the members of one shard, in the order in which they come.
+
+    A sample is a run of adjacent members with the same key. Lazy: at most one sample is
+    held, besides the keys that were seen (keys and offsets, never bytes).
+
+    Args:
+        members: (name, content, offset) of regular files, with a name of "" where an archive
+            ends; if the content of such a mark is not empty, something was lost there, and the
+            samples on both of its sides are dropped, since nobody can tell that they are whole.
+        url: the shard's name, for ``__url__`` and for errors.
+        rule: a key rule, or its name: first-dot, last-dot, or a regular expression.
+        on_duplicate_field: error, first (keep the first file) or last (keep the last).
+        on_repeated_key: error, or allow (each run of adjacent members is a sample of its own).
+        tally: is filled with what was met.
+
+    Raises:
+        DuplicateFieldError, RepeatedKeyError: as the policies say.
+        UsageError: a policy or rule that does not exist.
+    """
+    split_name = key_rule(rule)
+    _check_policy("on_duplicate_field", on_duplicate_field, DUPLICATE_FIELD_POLICIES)
+    _check_policy("on_repeated_key", on_repeated_key, REPEATED_KEY_POLICIES)
+    tally = Tally() if tally is None else tally
+    simple_rule = split_name is first_dot
+    seen: dict[str, int] = {}
+    key: str | None = None
+    sample: Sample = {}
+    broken = False
+    for name, content, offset in members:
+        split = split_name(name)
+        # The first character tells nearly always that skip_reason() would find nothing.
+        if split is None or not simple_rule or name[0] == "_" or split[1][0] == "_":
+            if not name:
+                # An archive ends here, or a stretch of it was lost: so ends the sample.
+                if key is not None and not content and not broken:
+                    tally.samples += 1
+                    yield sample
+                elif key is not None:
+                    tally.skip("sample-beside-damage")
+                key = None
+                broken = bool(content)
+                continue
+            reason = skip_reason(name, split_name)
+            if reason is not None or split is None:
+                tally.skip(reason or "no-extension")
+                continue
+        tally.members += 1
+        if split[0] == key:
+            field_name = split[1]
+            if field_name in sample:
+                if on_duplicate_field == "error":
+                    raise DuplicateFieldError(
+                        f"field {field_name!r} comes twice in one sample (the sample begins at offset {seen[key]})",
+                        url=url,
+                        offset=offset,
+                        member=name,
+                        key=key,
+                        hint="--on-duplicate-field first or last keeps one of them",
+                    )
+                tally.replaced += 1
+                if on_duplicate_field == "first":
+                    continue
+            sample[field_name] = content
+            continue
+        if key is not None:
+            if broken:
+                tally.skip("sample-beside-damage")
+                broken = False
+            else:
+                tally.samples += 1
+                yield sample
+        key, field_name = split
+        if key in seen:
+            if on_repeated_key == "error":
+                raise RepeatedKeyError(
+                    f"the key comes back after other samples; it was first at offset {seen[key]}",
+                    url=url,
+                    offset=offset,
+                    member=name,
+                    key=key,
+                    hint="files of one sample must be adjacent: sort the shard, "
+                    "or pass --on-repeated-key allow if these are different samples",
+                )
+            tally.reopened += 1
+        seen[key] = offset
+        sample = {"__key__": key, "__url__": url, field_name: content}
+    if key is not None:
+        if broken:
+            tally.skip("sample-beside-damage")
+        else:
+            tally.samples += 1
+            yield sample
+
+
+def _check_policy(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise UsageError(f"{name} is {value!r}; it must be one of {', '.join(choices)}")
