@@ -1,0 +1,97 @@
+"""The data: made once, seeded, kept in the work folder."""
+
+from __future__ import annotations
+
+import io
+import sys
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from environments import Settings, call, picture_environment
+from loops.small import small_samples
+from rounds import say
+
+HERE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A tar file and how many samples are in it."""
+
+    path: Path
+    samples: int
+
+
+def _kept(settings: Settings, name: str, make: Callable[[Path], None]) -> Path:
+    """The file of this name among the data; made if it is not there, under its name only when complete."""
+    path = settings.work / "data" / name
+    if not path.exists():
+        say(f"  data {name}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".unfinished")
+        make(unfinished)
+        unfinished.rename(path)
+    return path
+
+
+def _add(shard: tarfile.TarFile, name: str, content: bytes) -> None:
+    info = tarfile.TarInfo(name)
+    info.size = len(content)
+    info.uname = info.gname = "bigdata"
+    shard.addfile(info, io.BytesIO(content))
+
+
+def small_shard(settings: Settings, count: int) -> Shard:
+    """Samples of 1 byte (``.cls``) and 300 bytes (``.json``)."""
+
+    def make(path: Path) -> None:
+        with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as shard:
+            for sample in small_samples(count):
+                for field in ("cls", "json"):
+                    _add(shard, f"{sample['__key__']}.{field}", sample[field])
+
+    return Shard(_kept(settings, f"small-{count}.tar", make), count)
+
+
+def photo_shard(settings: Settings, count: int, low: int = 50_000, high: int = 100_000) -> Shard:
+    """Photos of ``low`` to ``high`` bytes, each with its class and a description."""
+
+    def make(path: Path) -> None:
+        python = picture_environment(settings.work).python
+        call([python, HERE / "photos.py", path, str(count), str(low), str(high)])
+
+    return Shard(_kept(settings, f"photos-{count}-{low // 1000}-{high // 1000}kB.tar", make), count)
+
+
+def long_photo_shard(settings: Settings, count: int) -> Shard:
+    """``count`` photos of about 50 kB: a pool of 200 over and over, each time under another key."""
+    pool = photo_shard(settings, 200, 47_000, 53_000)
+
+    def make(path: Path) -> None:
+        with tarfile.open(pool.path) as source:
+            members = [(info.name.partition("."), _content(source, info)) for info in source]
+        with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as shard:
+            for turn in range(count // pool.samples):
+                for (key, dot, field), content in members:
+                    _add(shard, f"{key}_{turn:04d}{dot}{field}", content)
+
+    return Shard(_kept(settings, f"photos-{count}-long.tar", make), count // pool.samples * pool.samples)
+
+
+def _content(shard: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
+    stream = shard.extractfile(info)
+    if stream is None:
+        raise ValueError(f"{info.name} is not a regular file")
+    return stream.read()
+
+
+def extract(shard: Path, folder: Path) -> list[str]:
+    """Unpack a shard that we made into a folder; the keys of its samples, in order."""
+    with tarfile.open(shard) as source:
+        if sys.version_info >= (3, 12):
+            source.extractall(folder, filter="data")
+        else:
+            source.extractall(folder)
+        return list(dict.fromkeys(name.partition(".")[0] for name in source.getnames()))

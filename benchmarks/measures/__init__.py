@@ -1,0 +1,22 @@
+"""The measurements, one family in each file; ``ALL`` maps the name on the command line to its function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from environments import Settings
+from rounds import Result
+
+from measures import converting, mapping, memory, reading, starting, writing
+
+ALL: dict[str, Callable[[Settings], Result]] = {
+    "read-small": reading.read_small,
+    "read-photos": reading.read_photos,
+    "write-small": writing.write_small,
+    "convert": converting.convert_photos,
+    "empty-command": mapping.empty_command,
+    "map": mapping.map_photos,
+    "memory": memory.memory,
+    "memory-stalled": memory.memory_stalled,
+    "start-up": starting.start_up,
+}

@@ -1,0 +1,40 @@
+"""How long a user waits before anything happens at all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from environments import Settings, call, tarkit_environment
+from rounds import Bar, Result, Side, Trial, compare, raw_trials, take_turns
+
+
+def _starter(command: Sequence[str | Path], times: int) -> Callable[[int], Trial]:
+    def run(_number: int) -> Trial:
+        begin = time.perf_counter()
+        for _ in range(times):
+            call(command)
+        return Trial((time.perf_counter() - begin) / times, {"starts": times})
+
+    return run
+
+
+def start_up(settings: Settings) -> Result:
+    """``tarproc --help`` against an interpreter of the same environment that does nothing."""
+    environment = tarkit_environment(settings.work)
+    times = 3 if settings.quick else 20
+    sides = [
+        Side("tarproc --help", _starter([environment.program("tarproc"), "--help"], times)),
+        Side("python -c pass", _starter([environment.python, "-c", "pass"], times)),
+    ]
+    trials = take_turns(sides, settings.repeats)
+    line = compare(
+        f"start-up, mean of {times} starts a round",
+        trials,
+        sides[0].name,
+        sides[1].name,
+        Bar(6, at_least=False),
+        agree=("starts",),
+    )
+    return Result([line], raw_trials(trials))

@@ -1,0 +1,371 @@
+"""Fields to bytes and back, by the field's extension. No codec here can run code; pickle is refused.
+
+The last part of a field's name decides (``input.png`` is a png), in lower case. A trailing ``.gz``
+means that the encoded value is compressed. Names and values follow webdataset 1.0.2, with these
+differences, all of which keep data as it is:
+
+- bytes are taken to be encoded already, also under ``.gz``, and pass as they are;
+- ``.gz`` fields whose inner extension has no codec stay compressed bytes when decoded;
+- numbers in ``cls`` and its like are whole numbers; images that a format can not hold are refused.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import io
+import json
+import operator
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any
+
+from tarkit.errors import DecodeError, EncodeError, MissingExtraError, TarkitError, UsageError, printable
+from tarkit.sample import Sample
+
+Encoder = bool | None | Callable[[Sample], Sample] | Mapping[str, Callable[[Any], Any]]
+"""What ``make_encoder`` takes."""
+
+_METADATA = re.compile(r"__.*__\Z", re.DOTALL)
+_DECIMAL = re.compile(rb"\s*[+-]?[0-9]+\s*")
+
+
+def encode_field(field: str, value: object, *, key: str | None = None) -> bytes:
+    """The bytes of one field.
+
+    bytes, bytearray and memoryview pass as they are: they are taken to be encoded already. str becomes
+    UTF-8 whatever the extension. Everything else goes by the extension: whole numbers (cls, cls2, class, count,
+    index, inx, id), JSON (json, jsn), numpy arrays (npy) and dicts of them (npz), msgpack (mp, msgpack, msg), CBOR
+    (cbor), and images (jpg, jpeg, png, ppm, pgm, pbm, tiff, tif, webp): a PIL image or an array,
+    uint8 or float in 0..1, of shape (height, width), (height, width, 1) or (height, width, 3). The same value gives
+    the same bytes.
+
+    Raises:
+        EncodeError: there is no codec for this field and type, or the value does not fit it.
+        MissingExtraError: the codec's library is not installed.
+    """
+    return _encode_with(_ENCODERS, field, value, key)
+
+
+def decode_field(
+    field: str, data: bytes, *, image: str | None = "pil", key: str | None = None, url: str | None = None
+) -> object:
+    """The value of one field: what ``encode_field`` was given, or bytes if the extension has no codec.
+
+    ``image`` says what images become: ``pil``, ``pill``, ``pilrgb``, ``pilrgba`` (PIL images; pil is pilrgb), ``l``,
+    ``rgb``, ``rgba`` (float32 arrays in 0..1, of shape (height, width) or (height, width, 3 or 4)), ``l8``, ``rgb8``,
+    ``rgba8`` (the same as uint8), or None: they stay bytes. Text (txt, text, transcript, html, htm) becomes str.
+
+    Raises:
+        DecodeError: the bytes are not what the extension says, or the format is refused.
+        UsageError: no such ``image``.
+        MissingExtraError: the codec's library is not installed.
+    """
+    if image is not None and image not in _IMAGE_SPECS:
+        raise UsageError(
+            f"images can not be decoded to {image!r}; it must be one of {', '.join(_IMAGE_SPECS)}, or None"
+        )
+    extension, compressed = _extension(field)
+    decoder: Callable[[bytes], Any] | None = _DECODERS.get(extension)
+    if extension in _IMAGE_FORMATS and image is not None:
+        decoder = partial(_decode_image, image)
+    refusal = _REFUSED.get(extension)
+    if refusal is not None:
+        raise DecodeError(f"field {field!r} is not decoded: {refusal}", url=url, key=key)
+    if decoder is None:
+        return data
+    try:
+        return decoder(gzip.decompress(data) if compressed else data)
+    except TarkitError:
+        raise
+    except Exception as error:  # damaged bytes can make a parser raise anything
+        raise DecodeError(f"field {field!r} can not be decoded: {_sentence(error)}", url=url, key=key) from error
+
+
+def encode_sample(sample: Mapping[str, Any]) -> Sample:
+    """The sample with every field encoded by ``encode_field``; ``__key__`` and other metadata stay.
+
+    Raises:
+        EncodeError, MissingExtraError: as ``encode_field``.
+    """
+    return _encode_all(_ENCODERS, sample)
+
+
+def decode_sample(
+    sample: Mapping[str, Any], *, image: str | None = "pil", only: Collection[str] | None = None
+) -> Sample:
+    """The sample with every field decoded by ``decode_field``; metadata and values that are no bytes stay.
+
+    ``only`` are the fields to decode, by their full names; the others stay bytes.
+
+    Raises:
+        DecodeError, UsageError, MissingExtraError: as ``decode_field``.
+    """
+    key, url = sample.get("__key__"), sample.get("__url__")
+    return {
+        name: decode_field(name, value, image=image, key=key, url=url)
+        if isinstance(value, bytes) and not _METADATA.match(name) and (only is None or name in only)
+        else value
+        for name, value in sample.items()
+    }
+
+
+def make_encoder(spec: Encoder) -> Callable[[Mapping[str, Any]], Sample]:
+    """The function that encodes samples, from what webdataset's ``TarWriter`` takes as ``encoder``.
+
+    False or None: no encoding. True: by extension. A function from sample to sample: itself. A dict of extension ->
+    function from a value to bytes: these and no others; bytes and str pass as in ``encode_field``.
+
+    Raises:
+        UsageError: anything else.
+    """
+    if spec is None or spec is False:
+        return dict
+    if spec is True:
+        return encode_sample
+    if isinstance(spec, Mapping):
+        for extension, encoder in spec.items():
+            if not isinstance(extension, str) or not extension or "." in extension or not callable(encoder):
+                raise UsageError(f"encoder: {extension!r}: {encoder!r} must be an extension without dots: a function")
+        return partial(_encode_all, {extension.lower(): encoder for extension, encoder in spec.items()})
+    if callable(spec):
+        return partial(_call_encoder, spec)
+    raise UsageError(f"encoder is {spec!r}; it must be True, False, None, a function, or a dict of extension: function")
+
+
+def _call_encoder(encoder: Callable[[Sample], Sample], sample: Mapping[str, Any]) -> Sample:
+    result = encoder(dict(sample))
+    if not isinstance(result, dict):
+        reason = f"the encoder gave {type(result).__name__}; it must give the sample, a dict"
+        raise EncodeError(reason, key=sample.get("__key__"))
+    return result
+
+
+def _encode_all(encoders: Mapping[str, Callable[[Any], Any]], sample: Mapping[str, Any]) -> Sample:
+    key = sample.get("__key__")
+    return {
+        name: value if _METADATA.match(name) else _encode_with(encoders, name, value, key)
+        for name, value in sample.items()
+    }
+
+
+def _encode_with(encoders: Mapping[str, Callable[[Any], Any]], field: str, value: object, key: str | None) -> bytes:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    extension, compressed = _extension(field)
+    what = f"field {field!r}, a value of type {type(value).__name__}"
+    encoder: Callable[[Any], Any] | None = str.encode if isinstance(value, str) else encoders.get(extension)
+    if encoder is None:
+        refusal = _REFUSED.get(extension)
+        if refusal is None:
+            refusal = f"there is no encoder for it; give bytes or str, or an extension of {', '.join(sorted(encoders))}"
+        raise EncodeError(f"{what}, is not encoded: {refusal}", key=key)
+    try:
+        data = encoder(value)
+    except TarkitError:
+        raise
+    except Exception as error:  # the value comes from the caller, and its type can raise anything
+        raise EncodeError(f"{what}, can not be encoded: {_sentence(error)}", key=key) from error
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise EncodeError(f"{what}: its encoder gave {type(data).__name__}; it must give bytes", key=key)
+    return _compress(bytes(data)) if compressed else bytes(data)
+
+
+def _extension(field: str) -> tuple[str, bool]:
+    """The part of the field's name that decides, and whether it is compressed."""
+    name = field.lower()
+    compressed = name.endswith(".gz")
+    return name.removesuffix(".gz").rpartition(".")[2], compressed
+
+
+def _compress(data: bytes) -> bytes:
+    # gzip.compress writes another header byte in some versions of Python; zlib's own header has no time in any.
+    compressor = zlib.compressobj(9, zlib.DEFLATED, 31)
+    return compressor.compress(data) + compressor.flush()
+
+
+def _sentence(error: Exception) -> str:
+    return printable(str(error) or type(error).__name__)
+
+
+def _library(name: str, needed_for: str, extra: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(needed_for, extra) from error
+
+
+def _encode_integer(value: Any) -> bytes:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError("it must be a whole number")
+    return str(operator.index(value)).encode("ascii")
+
+
+def _decode_integer(data: bytes) -> int:
+    if not _DECIMAL.fullmatch(data):
+        raise ValueError(f"{data[:40]!r} is not a whole number")
+    return int(data)
+
+
+def _encode_json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
+
+
+def _encode_npy(value: Any) -> bytes:
+    numpy = _library("numpy", "the npy codec", "images")
+    if not isinstance(value, (numpy.ndarray, numpy.generic)):
+        raise TypeError("it must be a numpy array")
+    stream = io.BytesIO()
+    numpy.lib.format.write_array(stream, numpy.asarray(value), allow_pickle=False)
+    return stream.getvalue()
+
+
+def _decode_npy(data: bytes) -> Any:
+    numpy = _library("numpy", "the npy codec", "images")
+    stream = io.BytesIO(data)
+    array = numpy.lib.format.read_array(stream, allow_pickle=False)
+    if stream.tell() != len(data):
+        raise ValueError(f"{len(data) - stream.tell()} bytes follow the array")
+    return array
+
+
+def _encode_npz(value: Any) -> bytes:
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise TypeError("it must be a dict of names and numpy arrays")
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in value.items():
+            # The time, system and mode are fixed, so that the same arrays give the same bytes anywhere.
+            entry = zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))
+            entry.compress_type, entry.create_system, entry.external_attr = zipfile.ZIP_DEFLATED, 3, 0o600 << 16
+            archive.writestr(entry, _encode_npy(array))
+    return stream.getvalue()
+
+
+def _decode_npz(data: bytes) -> dict[str, Any]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return {name.removesuffix(".npy"): _decode_npy(archive.read(name)) for name in archive.namelist()}
+
+
+def _encode_msgpack(value: Any) -> bytes:
+    return bytes(_library("msgpack", "the msgpack codec", "msgpack").packb(value))
+
+
+def _decode_msgpack(data: bytes) -> Any:
+    # Maps with numbers as keys can be written, so they must be readable.
+    return _library("msgpack", "the msgpack codec", "msgpack").unpackb(data, strict_map_key=False)
+
+
+def _encode_cbor(value: Any) -> bytes:
+    return bytes(_library("cbor2", "the cbor codec", "cbor").dumps(value))
+
+
+def _decode_cbor(data: bytes) -> Any:
+    return _library("cbor2", "the cbor codec", "cbor").loads(data)
+
+
+def _encode_image(extension: str, value: Any) -> bytes:
+    format_name, modes = _IMAGE_FORMATS[extension]
+    image = _as_image(value)
+    if image.mode not in modes:
+        raise ValueError(f"{extension} can not hold an image of mode {image.mode}; convert it to {' or '.join(modes)}")
+    if image.mode == "I" and not 0 <= image.getextrema()[0] <= image.getextrema()[1] <= 65535:
+        raise ValueError(f"{extension} holds values of 0 to 65535; these are {image.getextrema()}")
+    stream = io.BytesIO()
+    image.save(stream, format=format_name, **_SAVE_OPTIONS.get(format_name, {}))
+    return stream.getvalue()
+
+
+def _as_image(value: Any) -> Any:
+    pillow = _library("PIL.Image", "an image codec", "images")
+    if isinstance(value, pillow.Image):
+        return value
+    numpy = _library("numpy", "an image codec", "images")
+    if not isinstance(value, numpy.ndarray):
+        raise TypeError("an image must be a PIL image or a numpy array")
+    array = value[:, :, 0] if value.ndim == 3 and value.shape[2] == 1 else value
+    if array.size == 0 or not (array.ndim == 2 or array.ndim == 3 and array.shape[2] in (3, 4)):
+        raise ValueError(f"an image array must have the shape HxW, HxWx1 or HxWx3; this one has {value.shape}")
+    if array.dtype.kind == "f":
+        low, high = float(array.min()), float(array.max())
+        if not -0.001 < low <= high < 1.001:
+            raise ValueError(f"a float image must have values of 0 to 1; these are {low} to {high}")
+        array = numpy.rint(array.clip(0, 1) * 255.0).astype("uint8")
+    if array.dtype not in ("uint8", "bool") and not (array.dtype == "uint16" and array.ndim == 2):
+        raise TypeError(f"an image array must be uint8, or float of 0 to 1; this one is {array.dtype}")
+    return pillow.fromarray(numpy.ascontiguousarray(array))
+
+
+def _decode_image(spec: str, data: bytes) -> Any:
+    kind, mode = _IMAGE_SPECS[spec]
+    image = _library("PIL.Image", "an image codec", "images").open(io.BytesIO(data))
+    image.load()
+    if image.mode[0] in "IF":
+        raise ValueError(f"its values (mode {image.mode}) do not fit 8 bits; leave it as bytes with image=None")
+    image = image.convert(mode)
+    if kind == "pil":
+        return image
+    array = _library("numpy", "an image codec", "images").asarray(image)
+    return array.astype("float32") / array.dtype.type(255) if kind == "float" else array.copy()
+
+
+_IMAGE_SPECS = {
+    "pil": ("pil", "RGB"),
+    "pilrgb": ("pil", "RGB"),
+    "pilrgba": ("pil", "RGBA"),
+    "pill": ("pil", "L"),
+    "rgb": ("float", "RGB"),
+    "rgba": ("float", "RGBA"),
+    "l": ("float", "L"),
+    "rgb8": ("uint8", "RGB"),
+    "rgba8": ("uint8", "RGBA"),
+    "l8": ("uint8", "L"),
+}
+
+# Extension -> Pillow's name of the format, and the modes that it stores without changing a value.
+_IMAGE_FORMATS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "jpg": ("JPEG", ("L", "RGB", "CMYK")),
+    "jpeg": ("JPEG", ("L", "RGB", "CMYK")),
+    "png": ("PNG", ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")),
+    "ppm": ("PPM", ("1", "L", "RGB", "I;16", "I")),
+    "pgm": ("PPM", ("L", "I;16", "I")),
+    "pbm": ("PPM", ("1",)),
+    "tiff": ("TIFF", ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "I", "F")),
+    "tif": ("TIFF", ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "I", "F")),
+    "webp": ("WEBP", ("L", "RGB", "RGBA")),
+}
+
+_SAVE_OPTIONS: dict[str, dict[str, Any]] = {
+    "JPEG": {"quality": 100},
+    "WEBP": {"lossless": True, "exact": True},
+}
+
+_ENCODERS: dict[str, Callable[[Any], bytes]] = {
+    **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), _encode_integer),
+    **dict.fromkeys(("json", "jsn"), _encode_json),
+    **dict.fromkeys(("mp", "msgpack", "msg"), _encode_msgpack),
+    "cbor": _encode_cbor,
+    "npy": _encode_npy,
+    "npz": _encode_npz,
+    **{extension: partial(_encode_image, extension) for extension in _IMAGE_FORMATS},
+}
+
+_DECODERS: dict[str, Callable[[bytes], Any]] = {
+    **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), _decode_integer),
+    **dict.fromkeys(("txt", "text", "transcript", "html", "htm"), partial(str, encoding="utf-8")),
+    **dict.fromkeys(("json", "jsn"), json.loads),
+    **dict.fromkeys(("mp", "msgpack", "msg"), _decode_msgpack),
+    "cbor": _decode_cbor,
+    "npy": _decode_npy,
+    "npz": _decode_npz,
+}
+
+_PICKLE = "reading a pickle can run any code; use json, msgpack, npy or npz"
+_REFUSED = {
+    **dict.fromkeys(("pyd", "pickle", "pkl"), _PICKLE),
+    "pth": f"pth files are pickles, and {_PICKLE}",
+    **dict.fromkeys(("ten", "tenbin", "tb"), "tarkit does not write or read tenbin; use npy or npz"),
+}

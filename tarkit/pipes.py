@@ -1,0 +1,189 @@
+"""Commands behind ``pipe:`` URLs: run by bash, in a process group of their own, never left behind."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+import urllib.parse
+import weakref
+from contextlib import suppress
+from typing import BinaryIO, Literal, cast
+
+from tarkit.errors import StreamError, UsageError, printable, redact
+
+_URL_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://[^\s'\"<>]+")
+_KEPT_STDERR = 2000
+_GRACE = 2.0
+_PIPE_CAPACITY = 1 << 20
+
+
+def without_secrets(text: str, url: str) -> str:
+    """A foreign message as it may be shown: one line, URLs redacted, secrets of ``url`` taken out.
+
+    For ``pipe:`` URLs every longer word of the command but the first is taken for a secret,
+    unless it is plainly a path.
+    """
+    if url.startswith("pipe:"):
+        words = re.split(r"[\s'\"=]+", url[5:])[1:]
+        secrets = [w for w in words if len(w) >= 8 and not w.startswith(("/", "./", "../", "~"))]
+    else:
+        query = urllib.parse.urlsplit(url).query if "?" in url else ""
+        secrets = [value for _, value in urllib.parse.parse_qsl(query)]
+        secrets += [part.partition("=")[2] for part in query.split("&")]
+        secrets += [user.partition(":")[2] for user in re.findall(r"://([^/@\s?#]+)@", url)]
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= 4:
+            text = text.replace(secret, "…")
+    return printable(_URL_IN_TEXT.sub(lambda match: redact(match[0]), text).strip())
+
+
+class Command:
+    """One running command. ``direction`` "read" is its output to us, "write" our output to it."""
+
+    def __init__(self, url: str, name: str, direction: Literal["read", "write"]) -> None:
+        command = url[5:]
+        if not command.strip() or "\0" in command:
+            raise UsageError(f"{printable(name)} is not a command; pipe: is followed by one, like pipe:cat a.tar")
+        self._url = url
+        self._name = name
+        shell = _shell()
+        try:
+            self._process = subprocess.Popen(
+                [*shell, command],
+                stdin=subprocess.PIPE if direction == "write" else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if direction == "read" else None,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise StreamError(f"{shell[0]} can not be started: {error.strerror}", url=name) from None
+        self.pipe = cast("io.FileIO", self._process.stdout if direction == "read" else self._process.stdin)
+        self._stderr = _Tail(cast("BinaryIO", self._process.stderr))
+        self._finalizer = weakref.finalize(self, _kill, self._process, self._stderr, os.getpid())
+        if hasattr(fcntl, "F_SETPIPE_SZ"):
+            # Fewer switches between us and the command; a user over the limit for pipes keeps the default.
+            with suppress(OSError):
+                fcntl.fcntl(self.pipe, fcntl.F_SETPIPE_SZ, _PIPE_CAPACITY)
+
+    def stop(self) -> None:
+        """Terminate the command and all that it started; kill what does not go. Again: nothing."""
+        self._finalizer()
+
+    def finish(self, written: int | None = None) -> None:
+        """Wait for the end of the command.
+
+        Raises:
+            StreamError: it failed; or, if ``written`` bytes were all that it took, it stopped reading.
+        """
+        if not self.pipe.closed:
+            with suppress(BrokenPipeError):
+                self.pipe.close()
+        status = self._process.wait()
+        self._stderr.close()
+        self._finalizer.detach()
+        if status == 0 and written is None:
+            return
+        how = f"exit status {status}" if status >= 0 else f"signal {signal.Signals(-status).name}"
+        said = without_secrets(self._stderr.text(), self._url)
+        reason = f"the command failed with {how}" if status else f"the command stopped reading after {written} bytes"
+        hint = "a command in the middle was stopped since the next one read no further" if status == 141 else None
+        raise StreamError(f"{reason}: {said}" if said else reason, url=self._name, hint=hint)
+
+
+class CommandReader:
+    """The output of a command; its end is only an end if the command succeeded."""
+
+    size = None
+
+    def __init__(self, url: str, name: str) -> None:
+        self._command = Command(url, name, "read")
+        self._failure: StreamError | None = None
+        self._done = False
+
+    def read(self, count: int) -> bytes:
+        if self._done:
+            if self._failure is not None:
+                raise self._failure
+            return b""
+        data = self._command.pipe.read(count)
+        if not data:
+            self._done = True
+            try:
+                self._command.finish()
+            except StreamError as failure:
+                self._failure = failure
+                raise
+        return data or b""
+
+    def close(self) -> None:
+        self._command.stop()
+
+
+def _shell() -> list[str]:
+    if bash := shutil.which("bash"):
+        return [bash, "-o", "pipefail", "-c"]
+    return ["/bin/sh", "-c"]
+
+
+class _Tail:
+    """The last bytes of a pipe, drained by a thread, so that a talkative command can not block."""
+
+    def __init__(self, pipe: BinaryIO) -> None:
+        self._pipe = pipe
+        self._kept = b""
+        self._thread = threading.Thread(target=self._drain, daemon=True)
+        self._thread.start()
+
+    def _drain(self) -> None:
+        # A ValueError: closed by us while something in the background still held the other end.
+        with suppress(OSError, ValueError):
+            while data := self._pipe.read(65536):
+                self._kept = (self._kept + data)[-_KEPT_STDERR:]
+
+    def close(self) -> None:
+        self._thread.join(timeout=1.0)
+        if not self._thread.is_alive():
+            self._pipe.close()
+
+    def text(self) -> str:
+        """The last lines, up to three."""
+        lines = [line.strip() for line in self._kept.decode("utf-8", "replace").splitlines() if line.strip()]
+        return " | ".join(lines[-3:])
+
+
+def _kill(process: subprocess.Popen[bytes], stderr: _Tail, owner: int) -> None:
+    # A forked child has a copy of this object, but the command is not its own.
+    if os.getpid() != owner:
+        return
+    if process.stdout:
+        process.stdout.close()
+    _signal(process, signal.SIGTERM)
+    deadline = time.monotonic() + _GRACE
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_GRACE)
+    # What the shell started may want a moment longer than the shell itself.
+    while _signal(process, 0) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    _signal(process, signal.SIGKILL)
+    process.wait()
+    if process.stdin:
+        # Not before: an early end of its input would look to the command like the true one.
+        process.stdin.close()
+    stderr.close()
+
+
+def _signal(process: subprocess.Popen[bytes], number: int) -> bool:
+    """Whether there still was somebody in the group to get the signal."""
+    try:
+        os.killpg(process.pid, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True

@@ -1,0 +1,279 @@
+"""Runs a Python function over samples, in processes that stay alive.
+
+Samples travel to the workers and back as bytes on a socket, framed by ``marshal``: both
+ends are the same interpreter, and unlike pickle it can only make plain values. The parent
+never blocks on a socket, so no two processes can wait for each other.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import selectors
+import signal
+import struct
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from tarkit.errors import CommandNotRunnableError, UsageError
+from tarkit.output import Output
+from tarkit.parallel import Batch, Failure, Outcome
+from tarkit.pythonworker import LENGTH, READY, FunctionSpec, serve
+
+_READ_SIZE = 1024 * 1024
+_DEPTH = 4
+_QUICK = 0.005  # seconds
+_POLL = 0.02
+
+
+class _Worker:
+    """One process, the batches it was given, and the bytes on their way to and from it."""
+
+    def __init__(self, context: Any, arguments: tuple[Any, ...], others: Sequence[_Worker]) -> None:
+        ours, theirs = context.Pipe(duplex=True)
+        self.connection = ours
+        self.fd: int = ours.fileno()
+        inherited = [self.fd, *(worker.fd for worker in others)]
+        self.process = context.Process(target=serve, args=(theirs, inherited, os.getpid(), *arguments), daemon=True)
+        self.process.start()
+        theirs.close()
+        os.set_blocking(self.fd, False)
+        self.jobs: deque[tuple[int, Batch]] = deque()
+        self.outgoing: deque[memoryview] = deque()
+        self.incoming = bytearray()
+        self.ready = False
+        self.started = 0.0
+        self.last_seconds = 1.0
+        self.kill_at: float | None = None
+
+    def depth(self) -> int:
+        """How many batches it may hold: more than one only while they are quick, so that a slow
+        one holds up no others."""
+        return _DEPTH if self.last_seconds < _QUICK else 1
+
+    def give(self, ticket: int, batch: Batch, now: float) -> None:
+        """Put a batch on its way."""
+        if not self.jobs:
+            self.started = now
+        self.jobs.append((ticket, batch))
+        message = marshal.dumps(batch)
+        self.outgoing.append(memoryview(LENGTH.pack(len(message))))
+        self.outgoing.append(memoryview(message))
+        self.send()
+
+    def send(self) -> None:
+        """Send as much as the socket takes now."""
+        while self.outgoing:
+            try:
+                sent = os.write(self.fd, self.outgoing[0])
+            except (BlockingIOError, BrokenPipeError, ConnectionResetError):
+                # A dead worker is noticed when it is read from.
+                return
+            if sent == len(self.outgoing[0]):
+                self.outgoing.popleft()
+            else:
+                self.outgoing[0] = self.outgoing[0][sent:]
+
+    def receive(self) -> list[bytes] | None:
+        """Messages that came in whole; None if the worker is gone."""
+        try:
+            piece = os.read(self.fd, _READ_SIZE)
+        except BlockingIOError:
+            return []
+        except ConnectionResetError:
+            piece = b""
+        if not piece:
+            return None
+        self.incoming += piece
+        messages = []
+        while len(self.incoming) >= LENGTH.size:
+            end = LENGTH.size + LENGTH.unpack_from(self.incoming)[0]
+            if len(self.incoming) < end:
+                break
+            messages.append(bytes(memoryview(self.incoming)[LENGTH.size : end]))
+            del self.incoming[:end]
+        return messages
+
+    def end(self) -> None:
+        """Kill it, and what it started, and reap it."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        # It may not have made its process group yet.
+        self.process.kill()
+        self.process.join()
+        self.process.close()
+        self.connection.close()
+
+
+class PythonPool:
+    """A pool (see :class:`tarkit.parallel.Pool`) of Python processes. A context manager.
+
+    Args:
+        function: ``module:name``, ``file.py:name``, or a callable: from a sample (a dict with
+            ``__key__``, ``__url__`` and bytes) to a sample, None, or several samples.
+        setup: called once in each process, given like ``function``; if it returns something other
+            than None, that is the function's second argument.
+        scratch: folder for what the function prints.
+        slots: number of processes.
+        batched: the function takes a list of samples and returns a list of as many answers.
+        timeout: seconds for one batch, or None. grace: seconds between TERM and KILL.
+        start_method: fork, spawn or forkserver; None takes the platform's default.
+
+    Raises:
+        UsageError: the function can not be loaded.
+    """
+
+    def __init__(
+        self,
+        function: FunctionSpec,
+        scratch: str,
+        *,
+        setup: FunctionSpec | None = None,
+        slots: int = 1,
+        batched: bool = False,
+        timeout: float | None = None,
+        grace: float = 5.0,
+        start_method: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        # Not the standard library's: this one can send functions that were typed into a notebook.
+        import multiprocess
+
+        self._context = multiprocess.get_context(start_method)
+        self._arguments = (function, setup, scratch, batched)
+        self._timeout = timeout
+        self._grace = grace
+        self._clock = clock
+        self._selector = selectors.DefaultSelector()
+        self._queue: deque[tuple[int, Batch]] = deque()
+        self._workers: list[_Worker] = []
+        try:
+            for _ in range(slots):
+                self._add_worker()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> PythonPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers:
+            worker.end()
+        self._workers = []
+        self._selector.close()
+
+    def _add_worker(self) -> None:
+        worker = _Worker(self._context, self._arguments, self._workers)
+        self._workers.append(worker)
+        self._selector.register(worker.fd, selectors.EVENT_READ, worker)
+
+    def has_room(self) -> bool:
+        """One batch more than the workers hold waits here."""
+        return not self._queue
+
+    def submit(self, ticket: int, batch: Batch) -> None:
+        """Take a batch, and send it to a worker if one has room."""
+        self._queue.append((ticket, batch))
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        while self._queue:
+            worker = min(self._workers, key=lambda each: len(each.jobs))
+            if len(worker.jobs) >= worker.depth() or worker.kill_at is not None:
+                return
+            worker.give(*self._queue.popleft(), self._clock())
+            self._watch(worker)
+
+    def _watch(self, worker: _Worker) -> None:
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if worker.outgoing else 0)
+        if self._selector.get_key(worker.fd).events != events:
+            self._selector.modify(worker.fd, events, worker)
+
+    def collect(self) -> list[tuple[int, Outcome]]:
+        """Wait for at least one batch to finish."""
+        finished: list[tuple[int, Outcome]] = []
+        while not finished:
+            for event, ready in self._selector.select(self._time_to_next_deadline()):
+                worker: _Worker = event.data
+                if ready & selectors.EVENT_WRITE:
+                    worker.send()
+                    self._watch(worker)
+                if not ready & selectors.EVENT_READ:
+                    continue
+                messages = worker.receive()
+                if messages is None:
+                    finished += self._died(worker)
+                    continue
+                for message in messages:
+                    finished += self._answered(worker, message)
+            finished += self._timed_out()
+            self._hand_out()
+        return finished
+
+    def _answered(self, worker: _Worker, message: bytes) -> list[tuple[int, Outcome]]:
+        answer = marshal.loads(message)
+        if not worker.ready:
+            worker.ready = True
+            if answer != READY:
+                raise UsageError(answer)
+            worker.started = self._clock()
+            return []
+        now = self._clock()
+        worker.last_seconds, worker.started = now - worker.started, now
+        ticket, _ = worker.jobs.popleft()
+        made, printed, problem = answer
+        failure = None if problem is None else Failure("exception", problem)
+        return [(ticket, Outcome(made, Output(printed), failure))]
+
+    def _died(self, worker: _Worker) -> list[tuple[int, Outcome]]:
+        worker.process.join()
+        code = worker.process.exitcode
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+        if not worker.ready:
+            raise CommandNotRunnableError(f"the mapper's process {how} before its first sample", 126)
+        return self._replace(worker, Failure("exit", f"the mapper's process {how}", code))
+
+    def _replace(self, worker: _Worker, failure: Failure) -> list[tuple[int, Outcome]]:
+        """A new process in the place of one; the batch that it was at has failed, the others wait again."""
+        jobs = worker.jobs
+        self._selector.unregister(worker.fd)
+        worker.end()
+        self._workers.remove(worker)
+        self._add_worker()
+        if not jobs:
+            raise CommandNotRunnableError(f"{failure.message} while it had nothing to do", 126)
+        ticket, _ = jobs.popleft()
+        self._queue.extendleft(reversed(jobs))
+        return [(ticket, Outcome([], Output(), failure))]
+
+    def _time_to_next_deadline(self) -> float | None:
+        if self._timeout is None:
+            return None
+        now = self._clock()
+        times = [
+            _POLL if worker.kill_at is not None else max(0.0, worker.started + self._timeout - now)
+            for worker in self._workers
+            if worker.jobs and worker.ready
+        ]
+        return min(times, default=None)
+
+    def _timed_out(self) -> list[tuple[int, Outcome]]:
+        if self._timeout is None:
+            return []
+        now = self._clock()
+        finished = []
+        for worker in list(self._workers):
+            if not worker.jobs or not worker.ready:
+                continue
+            if worker.kill_at is None and now >= worker.started + self._timeout:
+                worker.kill_at = now + self._grace
+                with suppress(ProcessLookupError):
+                    os.killpg(worker.process.pid, signal.SIGTERM)
+            if worker.kill_at is not None and (now >= worker.kill_at or not worker.process.is_alive()):
+                message = f"timed out after {self._timeout:g} s, and was killed"
+                finished += self._replace(worker, Failure("timeout", message))
+        return finished

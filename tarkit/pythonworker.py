@@ -1,0 +1,211 @@
+"""The process at the other end of :mod:`tarkit.pythonpool`: loads the function, serves samples."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import marshal
+import os
+import struct
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
+from typing import Any
+
+from tarkit.codecs import encode_sample
+from tarkit.errors import UsageError
+from tarkit.sample import Sample
+
+LENGTH = struct.Struct("<Q")
+READY = "ready"
+
+FunctionSpec = str | Callable[..., Any]
+
+
+def serve(
+    connection: Any,
+    inherited: list[int],
+    parent: int,
+    function: FunctionSpec,
+    setup: FunctionSpec | None,
+    scratch: str,
+    batched: bool,
+) -> None:
+    """Answer batches until the parent is gone. Runs in a process of its own.
+
+    inherited: the parent's ends of sockets, which a forked process must not keep open, since
+    nobody would notice then that the parent died. parent: its process id.
+    """
+    if os.getppid() == parent and os.getpid() != parent:
+        for fd in inherited:
+            _close_if_open(fd, connection.fileno())
+    os.setsid()
+    log = _redirect(scratch)
+    fd = connection.fileno()
+    try:
+        mapper = load(function)
+        state = load(setup)() if setup is not None else None
+    except Exception as error:
+        _send(fd, f"the mapper can not be loaded: {_last_line(error)}")
+        return
+    _send(fd, READY)
+    while (message := _receive(fd)) is not None:
+        batch: list[Sample] = marshal.loads(message)
+        del message
+        made: list[list[Sample]] = []
+        problem = None
+        try:
+            made = _run(mapper, state, batch, batched)
+        except Exception as error:
+            print_traceback(error)
+            problem = _last_line(error)
+        _send(fd, (made, _printed(log), problem))
+
+
+def _close_if_open(fd: int, ours: int) -> None:
+    if fd != ours:
+        try:
+            os.close(fd)
+        except OSError:
+            return
+
+
+def load(spec: FunctionSpec) -> Callable[..., Any]:
+    """The function that ``module:name`` or ``file.py:name`` names.
+
+    Raises:
+        UsageError: there is no such module or function.
+    """
+    if callable(spec):
+        return spec
+    place, colon, name = spec.rpartition(":")
+    if not colon or not place or not name:
+        raise UsageError(f"{spec!r} must be module:function or file.py:function")
+    module = _load_file(place) if place.endswith(".py") else _load_module(place)
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise UsageError(f"{place} has no function {name!r}")
+    function: Callable[..., Any] = found
+    return function
+
+
+def _load_file(path: str) -> ModuleType:
+    name = os.path.basename(path)[:-3]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if not os.path.exists(path) or spec is None or spec.loader is None:
+        raise UsageError(f"there is no file {path!r}")
+    # What stands beside it can be imported, as in a script that is run.
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _load_module(name: str) -> ModuleType:
+    sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        raise UsageError(f"there is no module {error.name!r}") from None
+
+
+def _redirect(scratch: str) -> int:
+    """Let all that is printed go to a file of this process, and give it an empty input."""
+    log = os.open(os.path.join(scratch, f"worker-{os.getpid()}.log"), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(nothing)
+    # What was standing in Python's own buffers at a fork is the parent's to write.
+    sys.stdin = open(0, closefd=False)
+    sys.stdout = open(1, "w", buffering=1, closefd=False)
+    sys.stderr = open(2, "w", buffering=1, closefd=False)
+    return log
+
+
+def _printed(log: int) -> bytes:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    size = os.fstat(log).st_size
+    if not size:
+        return b""
+    text = os.pread(log, size, 0)
+    os.ftruncate(log, 0)
+    return text
+
+
+def _run(mapper: Callable[..., Any], state: Any, batch: list[Sample], batched: bool) -> list[list[Sample]]:
+    extra = () if state is None else (state,)
+    if not batched:
+        key = batch[0]["__key__"]
+        return [_as_samples(mapper(batch[0], *extra), key)]
+    keys = [sample["__key__"] for sample in batch]
+    answers = list(mapper(batch, *extra))
+    if len(answers) != len(keys):
+        raise ValueError(f"the mapper got {len(keys)} samples and gave {len(answers)} answers")
+    return [_as_samples(answer, key) for answer, key in zip(answers, keys, strict=True)]
+
+
+def _as_samples(answer: object, key: str) -> list[Sample]:
+    """What a mapper returned, as samples whose fields are bytes."""
+    if answer is None:
+        return []
+    if isinstance(answer, Mapping):
+        return [_as_sample(answer, key)]
+    if isinstance(answer, Iterable) and not isinstance(answer, (str, bytes)):
+        return [_as_sample(each, key) for each in answer]
+    raise TypeError(f"a mapper returns a dict, None or several dicts, not {type(answer).__name__}")
+
+
+def _as_sample(answer: object, key: str) -> Sample:
+    if not isinstance(answer, Mapping):
+        raise TypeError(f"a mapper returns a dict, None or several dicts; among several was {type(answer).__name__}")
+    # Names such as __url__ are tarkit's own, and no fields.
+    sample = {"__key__": answer.get("__key__", key)}
+    sample.update((name, value) for name, value in answer.items() if not (name[:2] == name[-2:] == "__"))
+    if all(type(value) is bytes for name, value in sample.items() if name != "__key__"):
+        return sample
+    return encode_sample(sample)
+
+
+def print_traceback(error: Exception) -> None:
+    """Print where the user's function failed, without the frames of this file."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    sys.stderr.write("".join(traceback.format_exception(type(error), error, trace)))
+
+
+def _last_line(error: Exception) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text if isinstance(error, UsageError) else f"{type(error).__name__}: {text.splitlines()[-1]}"
+
+
+def _send(fd: int, answer: object) -> None:
+    message = marshal.dumps(answer)
+    rest = memoryview(LENGTH.pack(len(message)) + message)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+def _receive(fd: int) -> bytes | None:
+    head = _read(fd, LENGTH.size)
+    return None if head is None else _read(fd, LENGTH.unpack(head)[0])
+
+
+def _read(fd: int, size: int) -> bytes | None:
+    pieces = []
+    while size:
+        piece = os.read(fd, min(size, 1024 * 1024))
+        if not piece:
+            return None
+        pieces.append(piece)
+        size -= len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)

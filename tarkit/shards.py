@@ -1,0 +1,317 @@
+"""Shard specs: the text with which people name many shards, and what it stands for.
+
+A spec is a path, a URL, ``-`` (standard input), a ``pipe:`` command, a pattern with braces
+or with ``*?[``, or ``@LIST``, a file of specs. Nothing is opened here except such lists;
+object stores are asked only for listings.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+
+from tarkit.errors import MissingInputError, StreamError, UsageError, printable, redact
+
+_SCHEME = re.compile(r"(?:[A-Za-z0-9+.\-]+::)*([A-Za-z][A-Za-z0-9+.\-]*)://")
+_ZMQ = re.compile(r"zr?(?:push|pull|pub|sub):")
+_INTEGERS = re.compile(r"\{(-?[0-9]+)\.\.(-?[0-9]+)\}")
+_CONVERSION = re.compile(r"%(?:(%)|(0?[0-9]*d)|)")
+_IPV6_HOST = re.compile(r"(?<=[/@])\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*\](?=[:/]|\Z)")
+_GLOB = re.compile(r"[*?\[]")
+
+
+def scheme_of(url: str) -> str:
+    """The scheme of a URL in lower case, ``pipe`` for ``pipe:`` commands, "" for local paths and ``-``."""
+    if url.startswith("pipe:"):
+        return "pipe"
+    match = _SCHEME.match(url)
+    return match[1].lower() if match else ""
+
+
+def expand(
+    specs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    allow_pipe: bool = True,
+    allow_pipe_in_lists: bool = False,
+) -> Iterator[str]:
+    """Paths and URLs of the shards that ``specs`` name, in order, one at a time as they are asked for.
+
+    - Braces expand as in bash, except that unbalanced ones are an error.
+    - ``*``, ``?``, ``[`` (and ``**`` for any depth) are looked up locally and on every fsspec file
+      system that can list; the matches come sorted. In an http URL, ``?`` begins the query.
+    - An existing local file whose very name is the spec wins over both.
+    - ``@LIST`` reads one spec per line; blank lines and lines that begin with ``#`` are skipped. Lists
+      do not nest. ``@-`` reads the list from standard input. Relative names in a local list are relative
+      to the current folder, as in ``tar -T`` and ``ls DIR/*.tar > LIST``; those in a list at a URL are relative
+      to that URL's folder.
+    - ``pipe:`` commands are never expanded. In a list they stand only with ``allow_pipe_in_lists``,
+      since whoever writes such a list runs commands here.
+    - ``-`` stays as it is; standard input can be named once.
+
+    Raises:
+        UsageError: a spec that can not be: unbalanced braces, a pattern on a server that can not list,
+            a ``pipe:`` that is not allowed, a ZMQ scheme, standard input named twice.
+        MissingInputError: a pattern that matches nothing; a list that does not exist or names no shard.
+        StreamError: a list that can not be read.
+    """
+    if isinstance(specs, (str, os.PathLike)):
+        specs = [specs]
+    stdin_uses: list[str] = []
+    for item in specs:
+        spec = os.fspath(item)
+        if not isinstance(spec, str):
+            raise UsageError(f"a shard is named by text; got {type(spec).__name__}")
+        if not spec.startswith("@"):
+            yield from _expand_one(spec, stdin_uses, allow_pipe)
+            continue
+        source = spec[1:]
+        for line in _read_list(source, stdin_uses):
+            if line.startswith("@"):
+                raise UsageError(f"list {_shown(source)} names another list, {_shown(line)}; lists do not nest")
+            if line.startswith("pipe:") and not allow_pipe_in_lists:
+                raise UsageError(
+                    f"list {_shown(source)} names a command, {_shown(line)}; "
+                    "commands are taken only from the command line, or from lists with allow_pipe_in_lists"
+                )
+            yield from _expand_one(_beside(source, line), stdin_uses, allow_pipe)
+
+
+def _expand_one(spec: str, stdin_uses: list[str], allow_pipe: bool) -> Iterator[str]:
+    if not spec:
+        raise UsageError("a shard's name is empty; name a path, a URL or - for standard input")
+    if spec == "-":
+        _use_stdin(spec, stdin_uses)
+        yield spec
+    elif _ZMQ.match(spec.lower()):
+        raise UsageError(
+            f"{_shown(spec)}: tarkit reads no ZMQ streams; pipe them in with a command: pipe:CMD, or CMD | … -"
+        )
+    elif spec.startswith("pipe:"):
+        if not allow_pipe:
+            raise UsageError(f"{_shown(spec)}: a command can not be used here; name a path or a URL")
+        yield spec
+    elif not scheme_of(spec) and os.path.exists(spec):
+        yield spec
+    else:
+        for name in _expand_braces(spec):
+            yield from _expand_glob(name)
+
+
+def _expand_braces(pattern: str) -> Iterator[str]:
+    if "{" not in pattern and "}" not in pattern:
+        return iter((pattern,))
+    return _product(_segments(pattern))
+
+
+def _segments(pattern: str) -> list[str]:
+    """The pattern cut at its outer braces, so that each part is a literal or one group."""
+    parts, start, depth, position = [], 0, 0, 0
+    while position < len(pattern):
+        character = pattern[position]
+        if character == "\\":
+            position += 1
+        elif character == "{":
+            if depth == 0:
+                parts.append(pattern[start:position])
+                start = position
+            depth += 1
+        elif character == "}":
+            depth -= 1
+            if depth == 0:
+                parts.append(pattern[start : position + 1])
+                start = position + 1
+            elif depth < 0:
+                break
+        position += 1
+    if depth != 0:
+        raise UsageError(f"{_shown(pattern)}: the braces are not balanced; write \\{{ and \\}} for plain braces")
+    parts.append(pattern[start:])
+    return [part for part in parts if part]
+
+
+def _product(parts: Sequence[str]) -> Iterator[str]:
+    if not parts:
+        yield ""
+        return
+    for first in _one_group(parts[0]):
+        for rest in _product(parts[1:]):
+            yield first + rest
+
+
+def _one_group(part: str) -> Iterator[str]:
+    match = _INTEGERS.fullmatch(part)
+    if match is None:
+        from braceexpand import braceexpand
+
+        return iter(braceexpand(part))
+    # The library holds a whole range in memory before its first item; {000000..999999} must begin at once.
+    first, last = int(match[1]), int(match[2])
+    padded = any(re.match(r"-?0[0-9]", end) for end in match.groups())
+    width = max(len(match[1]), len(match[2])) if padded else 0
+    numbers = range(first, last + 1) if first <= last else range(first, last - 1, -1)
+    return (f"{number:0{width}d}" for number in numbers)
+
+
+def _expand_glob(name: str) -> Iterator[str]:
+    scheme = scheme_of(name)
+    if scheme in ("http", "https"):
+        if re.search(r"[*\[]", _IPV6_HOST.sub("", name.partition("?")[0])):
+            raise UsageError(
+                f"{_shown(name)}: shards on an http server can not be listed; name them with braces or in an @list"
+            )
+        return iter((name,))
+    if not _GLOB.search(_IPV6_HOST.sub("", name) if scheme else name):
+        return iter((name,))
+    if scheme:
+        found = _remote_matches(name)
+    else:
+        found = [name] if os.path.exists(name) else sorted(glob.glob(name, recursive=True))
+    if not found:
+        raise MissingInputError("nothing matches this pattern", url=name)
+    return iter(found)
+
+
+def _remote_matches(url: str) -> list[str]:
+    from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+
+    try:
+        system, pattern = url_to_fs(url)
+        names = sorted(system.glob(pattern))
+    except FileNotFoundError:
+        return []
+    except NotImplementedError:
+        raise UsageError(f"{_shown(url)}: shards on this file system can not be listed; name them") from None
+    except ImportError as error:
+        raise UsageError(f"{_shown(url)}: a library for this kind of URL is not installed: {error}") from error
+    except ValueError as error:
+        raise UsageError(f"{_shown(url)}: {error}") from error
+    except OSError as error:
+        raise StreamError(f"the shards can not be listed: {error}", url=url) from error
+    # Listings come without protocol and, from HDFS, without the host: both are taken from what was asked.
+    if url.endswith(pattern):
+        return [url[: len(url) - len(pattern)] + name for name in names]
+    return [str(system.unstrip_protocol(name)) for name in names]
+
+
+def _read_list(source: str, stdin_uses: list[str]) -> Iterator[str]:
+    """The specs in a list, without comments and blank lines; "-" is standard input."""
+    if not source:
+        raise UsageError("@ names no list; write @FILE, @URL or @- for standard input")
+    if source.startswith("pipe:") or _ZMQ.match(source.lower()):
+        raise UsageError(f"@{_shown(source)}: a list is read from a file, a URL or - (standard input)")
+    if source == "-":
+        _use_stdin("@-", stdin_uses)
+        lines: Iterator[bytes] = iter(sys.stdin.buffer)
+    else:
+        lines = _lines_of(source)
+    found = False
+    for raw in lines:
+        line = raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape").strip()
+        if line and not line.startswith("#"):
+            found = True
+            yield line
+    if not found:
+        raise MissingInputError("the list names no shard", url=source)
+
+
+def _lines_of(source: str) -> Iterator[bytes]:
+    if scheme_of(source):
+        from tarkit.streams import open_read
+
+        with open_read(source) as stream:
+            content = b"".join(iter(lambda: stream.read(1 << 20), b""))
+        return iter(content.splitlines())
+    try:
+        with open(source, "rb") as file:
+            return iter(file.read().splitlines())
+    except FileNotFoundError:
+        raise MissingInputError("this list of shards does not exist", url=source) from None
+    except OSError as error:
+        raise StreamError(f"this list of shards can not be read: {error.strerror}", url=source) from error
+
+
+def _beside(source: str, line: str) -> str:
+    if not scheme_of(source) or scheme_of(line) or line == "-" or line.startswith(("/", "pipe:")) or _ZMQ.match(line):
+        return line
+    return f"{source.partition('?')[0].rpartition('/')[0]}/{line}"
+
+
+def _use_stdin(spec: str, stdin_uses: list[str]) -> None:
+    if stdin_uses:
+        raise UsageError(f"standard input is named twice ({stdin_uses[0]} and {spec}); it can be read only once")
+    stdin_uses.append(spec)
+
+
+def _shown(spec: str) -> str:
+    return repr(printable(redact(spec)))
+
+
+def shard_name(pattern: str, number: int) -> str:
+    """The name of shard ``number`` (from 0): ``out-%06d.tar`` and 7 give ``out-000007.tar``.
+
+    ``%%`` stands for a plain percent sign.
+
+    Raises:
+        UsageError: the pattern has not exactly one ``%d`` (with or without a width), or number is negative.
+    """
+    conversions = 0
+    for match in _CONVERSION.finditer(pattern):
+        if match[1] is None and match[2] is None:
+            raise UsageError(f"{_shown(pattern)}: write %06d where the number goes, and %% for a plain percent sign")
+        conversions += match[2] is not None
+    if conversions != 1:
+        raise UsageError(
+            f"{_shown(pattern)} must have exactly one place for the shard's number, such as %06d; it has {conversions}"
+        )
+    if number < 0:
+        raise UsageError(f"shards are numbered from 0; got {number}")
+    return pattern % number
+
+
+def output_name(url: str) -> str:
+    """The file name of a shard, the last part of its path, without the query of a URL.
+
+    Raises:
+        UsageError: standard input, commands and folders have no such name.
+    """
+    path = url
+    scheme = scheme_of(url)
+    if scheme:
+        path = url.partition("://")[2].partition("?")[0]
+        if scheme in ("http", "https"):
+            path = path.partition("#")[0]
+        path = path.partition("/")[2]
+    name = path.rpartition("/")[2]
+    if url == "-" or scheme == "pipe" or name in ("", ".", ".."):
+        raise UsageError(f"{_shown(url)} has no file name to give to its output; name the output yourself")
+    return name
+
+
+def parse_slice(text: str) -> tuple[int, int]:
+    """``"I/W"`` as (I, W): slice I, counted from 0, of W slices.
+
+    Raises:
+        UsageError: not two whole numbers with 0 <= I < W.
+    """
+    match = re.fullmatch(r"([0-9]{1,18})/([0-9]{1,18})", text)
+    if match is None:
+        raise UsageError(f"slice {printable(text)!r} must be I/W, such as 0/4 for the first of four slices")
+    index, count = int(match[1]), int(match[2])
+    if not index < count:
+        raise UsageError(f"slice {text!r}: slices are counted from 0, so the first number must be below the second")
+    return index, count
+
+
+def take_slice(n: int, i: int, w: int) -> range:
+    """Which of ``n`` things are in slice ``i`` of ``w``: the slices are disjoint, complete, in order,
+    and their lengths differ by at most one.
+
+    Raises:
+        UsageError: not n >= 0 and 0 <= i < w.
+    """
+    if n < 0 or not 0 <= i < w:
+        raise UsageError(f"slice {i} of {w} over {n} things; it takes n >= 0 and 0 <= i < w")
+    return range(n * i // w, n * (i + 1) // w)

@@ -1,0 +1,326 @@
+"""Where bytes go: one small writer for each kind of target, all with write, commit and discard."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import stat
+import tempfile
+from contextlib import suppress
+from typing import Any, BinaryIO, NoReturn, Protocol
+
+from tarkit.errors import StreamError, TemporaryStreamError, UsageError
+from tarkit.pipes import Command
+from tarkit.sources import filesystem, raise_foreign
+
+_DESCRIPTOR = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
+_ATOMIC = ("s3", "s3a", "gs", "gcs")
+_LONGEST_NAME = 255
+_Bytes = bytes | bytearray | memoryview
+
+
+class Sink(Protocol):
+    """What every kind of target gives: write takes all bytes, commit publishes, discard leaves nothing."""
+
+    def write(self, data: _Bytes, /) -> None: ...
+    def commit(self) -> None: ...
+    def discard(self) -> None: ...
+
+
+def raise_write_error(error: OSError, name: str, what: str = "") -> NoReturn:
+    """The error of this package for one of the system."""
+    reason = (error.strerror or str(error)).lower()
+    raise StreamError(f"{what}: {reason}" if what else reason, url=name) from None
+
+
+class DescriptorSink:
+    """Standard output, a device, a named pipe: written to as it is; what was written can not be taken back."""
+
+    def __init__(self, fd: int, name: str) -> None:
+        self._fd = fd
+        self._name = name
+
+    def write(self, data: _Bytes) -> None:
+        try:
+            _write_all(self._fd, data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise_write_error(error, self._name)
+
+    def commit(self) -> None:
+        fd, self._fd = self._fd, -1
+        try:
+            os.close(fd)
+        except OSError as error:
+            raise_write_error(error, self._name)
+
+    def discard(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with suppress(OSError):
+                os.close(fd)
+
+
+def open_stdout(fd: int = 1, name: str = "-") -> DescriptorSink:
+    """A copy of standard output, or of another descriptor.
+
+    Raises:
+        UsageError: it is a terminal. StreamError: it is closed.
+    """
+    try:
+        copy = os.dup(fd)
+    except OSError as error:
+        raise_write_error(error, name, "standard output can not be written")
+    if os.isatty(copy):
+        os.close(copy)
+        raise UsageError("a tar is not written to a terminal; redirect the output, or name a file")
+    return DescriptorSink(copy, name)
+
+
+def open_local(path: str, name: str, sync: bool) -> Sink:
+    """A file that appears under ``path`` at commit; or ``path`` itself, if it is no regular file.
+
+    Raises:
+        StreamError: the folder is missing or not writable, or ``path`` is a folder.
+    """
+    if match := _DESCRIPTOR.fullmatch(path):
+        # Opened again, it would have a position of its own, and so write over earlier output.
+        return open_stdout(int(match[2]) if match[2] else 1 if match[1] == "stdout" else 2, name)
+    try:
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            status = None
+        if path.endswith("/") or not path or (status and stat.S_ISDIR(status.st_mode)):
+            raise StreamError("is a directory; the name of a file is needed", url=name)
+        if status and not stat.S_ISREG(status.st_mode):
+            return DescriptorSink(os.open(path, os.O_WRONLY), name)
+        target = os.path.realpath(path)
+        folder = os.path.dirname(target)
+        if not os.path.isdir(folder):
+            raise StreamError(f"the folder {folder} does not exist", url=name)
+        return FileSink(target, name, sync, stat.S_IMODE(status.st_mode) if status else None)
+    except OSError as error:
+        if isinstance(error, StreamError):
+            raise
+        raise_write_error(error, name)
+
+
+class FileSink:
+    """A temporary file that gets its final name at commit.
+
+    It is locked as long as it is open, so everybody can tell it from one whose writer died.
+    """
+
+    def __init__(self, target: str, name: str, sync: bool, mode: int | None) -> None:
+        self._target = target
+        self._name = name
+        self._sync = sync
+        self._folder, base = os.path.split(target)
+        # The name of a temporary file is the longer one, and must fit as well.
+        room = _LONGEST_NAME - len(b"..tarkit-12345678")
+        self._prefix = f".{os.fsdecode(os.fsencode(base)[:room])}.tarkit-"
+        self._remove_stale()
+        self._fd, self._temporary = self._create()
+        if mode is not None:
+            os.fchmod(self._fd, mode)
+
+    def _remove_stale(self) -> None:
+        with os.scandir(self._folder) as entries:
+            names = [entry.name for entry in entries if entry.name.startswith(self._prefix)]
+        for name in names:
+            path = os.path.join(self._folder, name)
+            # Locked: alive. Gone: someone else removed it. No right to open it: not ours to remove.
+            with suppress(OSError):
+                fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.unlink(path)
+                finally:
+                    os.close(fd)
+
+    def _create(self) -> tuple[int, str]:
+        while True:
+            path = os.path.join(self._folder, self._prefix + os.urandom(4).hex())
+            try:
+                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            except FileExistsError:
+                continue
+            # Filesystems without locks have no stale files removed either, so nothing is at risk there.
+            with suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_EX)
+            if os.fstat(fd).st_nlink:
+                return fd, path
+            # Between open and flock someone took it for a stale one.
+            os.close(fd)
+
+    def write(self, data: _Bytes) -> None:
+        try:
+            _write_all(self._fd, data)
+        except OSError as error:
+            raise_write_error(error, self._name)
+
+    def commit(self) -> None:
+        try:
+            if self._sync:
+                os.fsync(self._fd)
+            os.replace(self._temporary, self._target)
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+            if self._sync:
+                self._sync_folder()
+        except OSError as error:
+            raise_write_error(error, self._name)
+
+    def _sync_folder(self) -> None:
+        fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            # Some network filesystems can not do this for folders, and need not.
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+                raise
+        finally:
+            os.close(fd)
+
+    def discard(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with suppress(OSError):
+                os.unlink(self._temporary)
+            os.close(fd)
+
+
+def _write_all(fd: int, data: _Bytes) -> None:
+    done = os.write(fd, data)
+    if done < len(data) or isinstance(data, memoryview):
+        view = memoryview(data).cast("B")
+        while done < len(view):
+            done += os.write(fd, view[done:])
+
+
+class CommandSink:
+    """The input of a command. It must take everything, and succeed."""
+
+    def __init__(self, command: Command, name: str) -> None:
+        self._command = command
+        self._name = name
+        self._written = 0
+
+    def write(self, data: _Bytes) -> None:
+        try:
+            _write_all(self._command.pipe.fileno(), data)
+        except BrokenPipeError:
+            self._command.finish(self._written)
+        except OSError as error:
+            raise_write_error(error, self._name)
+        self._written += memoryview(data).nbytes
+
+    def commit(self) -> None:
+        self._command.finish()
+
+    def discard(self) -> None:
+        self._command.stop()
+
+
+class BorrowedSink:
+    """Someone else's file object: written to and flushed, but not closed."""
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self._file = file
+        self._name = name
+
+    def write(self, data: _Bytes) -> None:
+        view = memoryview(data)
+        try:
+            while len(view):
+                # What returns no number took everything: so do many objects that are only like files.
+                done = self._file.write(view)
+                view = view[done:] if isinstance(done, int) else view[:0]
+        except TypeError as error:
+            raise UsageError(f"{self._name}: the file object does not take bytes ({error})") from None
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise_write_error(error, self._name)
+
+    def commit(self) -> None:
+        flush = getattr(self._file, "flush", None)
+        try:
+            if flush is not None:
+                flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise_write_error(error, self._name)
+
+    def discard(self) -> None:
+        """Nothing: what was written is in the hands of whoever opened it."""
+
+
+class UploadSink:
+    """A file of an fsspec filesystem.
+
+    S3 and GCS upload in parts and finish at commit. The other filesystems have no such thing, or
+    one that publishes at once, so there the bytes wait in a local temporary file.
+    """
+
+    def __init__(self, url: str, name: str) -> None:
+        self._url = url
+        self._name = name
+        self._fs, self._path = filesystem(url, name)
+        self._parts: Any = None
+        self._spool: Any = None
+        self._size = 0
+        if url.split("://", 1)[0] in _ATOMIC:
+            self._parts = self._foreign(self._fs.open, self._path, "wb", autocommit=False)
+        else:
+            self._spool = tempfile.NamedTemporaryFile(prefix="tarkit-")  # noqa: SIM115
+
+    def _foreign(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            if isinstance(error, FileNotFoundError):
+                raise StreamError("the bucket or folder does not exist", url=self._name) from None
+            raise_foreign(error, self._url, self._name, None)
+
+    def write(self, data: _Bytes) -> None:
+        self._size += len(data)
+        if self._parts is not None:
+            self._foreign(self._parts.write, data)
+            return
+        try:
+            self._spool.write(data)
+        except OSError as error:
+            raise_write_error(error, self._name, f"temporary file {self._spool.name}")
+
+    def commit(self) -> None:
+        if self._parts is not None:
+            self._foreign(self._parts.close)
+            self._foreign(self._parts.commit)
+            return
+        try:
+            self._spool.flush()
+        except OSError as error:
+            raise_write_error(error, self._name, f"temporary file {self._spool.name}")
+        self._foreign(self._fs.put_file, self._spool.name, self._path)
+        self._verify()
+        self._spool.close()
+
+    def _verify(self) -> None:
+        size = self._foreign(self._fs.info, self._path).get("size")
+        if size is not None and size != self._size:
+            raise TemporaryStreamError(f"{self._size} bytes were sent, but {size} arrived", url=self._name)
+
+    def discard(self) -> None:
+        if self._parts is not None:
+            # An upload that can not be aborted is not published either.
+            with suppress(Exception):
+                self._parts.discard()
+        else:
+            with suppress(OSError):
+                self._spool.close()

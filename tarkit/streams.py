@@ -1,0 +1,156 @@
+"""Streams of bytes by URL: open one to read, or to publish all or nothing.
+
+A URL is a local path or file://, ``-`` for stdin or stdout, ``pipe:COMMAND``, http(s)://, or
+whatever fsspec reaches (s3://, gs://, hdfs://, memory://, …).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from types import TracebackType
+from typing import BinaryIO
+
+from tarkit.compression import SNIFF_BYTES, DecompressingReader, check_codec, sniff
+from tarkit.errors import UsageError, redact
+from tarkit.pipes import CommandReader
+from tarkit.publish import PublishStream, open_publish
+from tarkit.sources import (
+    BorrowedReader,
+    FileReader,
+    RawReader,
+    local_path,
+    open_file,
+    open_fsspec,
+    open_http,
+    open_stdin,
+)
+
+__all__ = ["PublishStream", "ReadStream", "display_name", "open_publish", "open_read"]
+
+
+class ReadStream:
+    """Bytes to read, decompressed.
+
+    read(n): at most n > 0 bytes; b"" only at the true end, when lengths, checksums and exit
+    codes were verified. For a plain local file it is the file's own method, so it costs
+    nothing (and raises OSError as the system does).
+    name: the URL as it may be shown. size_hint: length in bytes of a plain local file, else None.
+    """
+
+    __slots__ = ("__weakref__", "_raw", "name", "read", "size_hint")
+
+    read: Callable[[int], bytes]
+
+    def __init__(self, raw: RawReader, read: Callable[[int], bytes], name: str, size_hint: int | None) -> None:
+        self._raw = raw
+        self.read = read
+        self.name = name
+        self.size_hint = size_hint
+
+    def close(self) -> None:
+        """Close the source (a file object that was handed in stays open). A command is stopped. Again: nothing."""
+        self.read = _closed
+        self._raw.close()
+
+    def __enter__(self) -> ReadStream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _closed(count: int) -> bytes:
+    raise ValueError("read of a closed stream")
+
+
+class _Headed:
+    """A reader some bytes of which were taken to look at them."""
+
+    def __init__(self, head: bytes, read: Callable[[int], bytes]) -> None:
+        self._head = head
+        self._read = read
+
+    def read(self, count: int) -> bytes:
+        if not self._head:
+            return self._read(count)
+        data, self._head = self._head[:count], self._head[count:]
+        return data
+
+
+def display_name(url: str) -> str:
+    """A URL as it may be shown, also for fsspec's chains (``simplecache::s3://…``)."""
+    if url.startswith("pipe:"):
+        return redact(url)
+    return "::".join(redact(part) for part in url.split("::"))
+
+
+def open_read(
+    url: str | os.PathLike[str] | BinaryIO, *, compression: str | None = "auto", allow_pipe: bool = True
+) -> ReadStream:
+    """Open a stream of bytes.
+
+    Args:
+        url: see the head of this file; or a binary file object, which is not closed.
+        compression: gz, zst, bz2, xz or lz4; None for none; "auto" looks at the first bytes.
+        allow_pipe: whether ``pipe:`` URLs may run a command.
+
+    Raises:
+        MissingInputError: there is no such file. StreamError: it can not be read.
+        TemporaryStreamError: a later try may help. CompressionError (by read): damaged or cut.
+        UsageError: no such protocol or codec. MissingExtraError: a library is not installed.
+    """
+    if compression not in ("auto", None):
+        check_codec(compression)
+    raw, name = _open_raw(url, allow_pipe)
+    try:
+        return _decompressed(raw, name, compression)
+    except BaseException:
+        raw.close()
+        raise
+
+
+def _open_raw(url: str | os.PathLike[str] | BinaryIO, allow_pipe: bool) -> tuple[RawReader, str]:
+    if not isinstance(url, (str, os.PathLike)):
+        label = getattr(url, "name", None)
+        name = display_name(label) if isinstance(label, str) else "<stream>"
+        return BorrowedReader(url, name), name
+    if not isinstance(url, str):
+        return open_file(os.fspath(url), os.fspath(url)), os.fspath(url)
+    name = display_name(url)
+    if url == "-":
+        return open_stdin(name), name
+    if url.startswith("pipe:"):
+        if not allow_pipe:
+            raise UsageError(f"{name}: commands are not allowed here")
+        return CommandReader(url, name), name
+    if url.lower().startswith(("http://", "https://")):
+        return open_http(url, name), name
+    path = local_path(url)
+    return (open_fsspec(url, name) if path is None else open_file(path, name)), name
+
+
+def _decompressed(raw: RawReader, name: str, compression: str | None) -> ReadStream:
+    plain = raw.file if isinstance(raw, FileReader) and raw.seekable else None
+    # Bound to the file itself: nothing of this package runs when a plain file is read.
+    read: Callable[[int], bytes] = plain.read if plain else raw.read
+    codec = compression
+    if compression == "auto":
+        if plain:
+            head = os.pread(plain.fileno(), SNIFF_BYTES, plain.tell())
+        else:
+            head = _read_head(raw.read)
+            read = _Headed(head, raw.read).read if head else raw.read
+        codec = sniff(head)
+    if codec is not None:
+        return ReadStream(raw, DecompressingReader(read, codec, name).read, name, None)
+    return ReadStream(raw, read, name, raw.size if plain else None)
+
+
+def _read_head(read: Callable[[int], bytes]) -> bytes:
+    head = b""
+    while len(head) < SNIFF_BYTES and (data := read(SNIFF_BYTES - len(head))):
+        head += data
+    return head

@@ -1,0 +1,251 @@
+"""The 512-byte header of a tar member, to and from bytes. No input or output here.
+
+Layout: POSIX.1-1988 ustar (IEEE Std 1003.1, pax, "ustar Interchange Format"), with what
+programs in the field write besides: base-256 numbers and long names of GNU tar, extended
+headers of pax, and the older v7 layout, which ends after the link name.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from tarkit.errors import CorruptHeaderError, UnsupportedMemberError
+
+BLOCK = 512
+ZERO_BLOCK = bytes(BLOCK)
+END_OF_ARCHIVE = bytes(2 * BLOCK)
+RECORD = 20 * BLOCK
+"""Archives are padded to this many bytes, as every tar does (20 blocks)."""
+
+# name, size digits, checksum, type, link name, magic with version, prefix.
+_FIELDS = struct.Struct("100s24x12s12x8sc100x6s2x32x32x16x155s12x")
+POSIX_MAGIC = b"ustar\0"
+_MAGIC_AND_VERSION = POSIX_MAGIC + b"00"
+REGULAR_TYPES = frozenset(b"0\x007")
+CONTENTLESS_TYPES = frozenset(b"123456")
+"""Links, devices, folders, fifos: whatever their size field says, no content follows."""
+
+MAX_SIZE = 8**11 - 1
+"""Bytes that eleven octal digits can say; larger members need an extended header."""
+
+_CHECKSUM_MODULUS = 65521
+
+
+class Header(NamedTuple):
+    """One member's header. name: bytes up to the first NUL, prefix joined. size: bytes of
+    content that follow. kind: the type flag, an integer as in ``ord(b"0")``."""
+
+    name: bytes
+    size: int
+    kind: int
+
+
+def number(digits: bytes) -> int:
+    """A numeric field: octal ASCII padded with blanks or NUL, or GNU's base-256.
+
+    Raises:
+        ValueError: neither of the two, or negative.
+    """
+    if digits[0] & 0x80:
+        if digits[0] & 0x40:
+            raise ValueError("negative number")
+        return int.from_bytes(bytes([digits[0] & 0x7F]) + digits[1:], "big")
+    text = digits.partition(b"\0")[0].strip(b" ")
+    if not text:
+        return 0
+    if not text.isdigit():
+        raise ValueError("not an octal number")
+    return int(text, 8)
+
+
+def expected_adler(checksum_field: bytes) -> int:
+    """Low half of ``zlib.adler32(header)`` that a header with this checksum field must have.
+
+    The checksum is the sum of all bytes with the checksum field taken as blanks; the low
+    half of Adler-32 is one more than the plain sum, modulo 65,521 (RFC 1950). So one call
+    of a C function checks a header.
+
+    Raises:
+        ValueError: the field is not a number.
+    """
+    return (number(checksum_field) - 8 * 0x20 + sum(checksum_field) + 1) % _CHECKSUM_MODULUS
+
+
+def signed_checksum_matches(header: bytes) -> bool:
+    """Whether the checksum fits if bytes are summed as signed, as some old tars did."""
+    try:
+        stated = number(header[148:156])
+    except ValueError:
+        return False
+    body = header[:148] + header[156:]
+    return stated == 8 * 0x20 + sum(b - 256 if b > 127 else b for b in body)
+
+
+def parse(header: bytes) -> Header:
+    """Parse one header whose checksum was found good.
+
+    Raises:
+        ValueError: the size is no number.
+    """
+    name, size, _, kind, magic, prefix = _FIELDS.unpack(header)
+    name = name.partition(b"\0")[0]
+    if magic == POSIX_MAGIC and prefix[0]:
+        # GNU tar's own magic has no prefix: times or sparse maps stand in its place.
+        name = prefix.partition(b"\0")[0] + b"/" + name
+    return Header(name, number(size), kind[0])
+
+
+def parse_pax(records: bytes) -> dict[str, bytes]:
+    """The records of an extended header: ``"LENGTH KEY=VALUE\\n"``, one after the other.
+
+    Raises:
+        ValueError: a record is not of that form.
+    """
+    found: dict[str, bytes] = {}
+    position = 0
+    # Some writers pad with NUL inside the stated size.
+    while position < len(records) and records[position]:
+        blank = records.find(b" ", position, position + 20)
+        digits = records[position:blank] if blank > 0 else b""
+        if not digits.isdigit():
+            raise ValueError(f"record at byte {position} has no length")
+        end = position + int(digits)
+        key, equals, value = records[blank + 1 : end - 1].partition(b"=")
+        if end <= blank + 1 or end > len(records) or records[end - 1 : end] != b"\n" or not equals:
+            raise ValueError(f"record at byte {position} is malformed")
+        found[key.decode("utf-8", "surrogateescape")] = value
+        position = end
+    return found
+
+
+def check_pax(found: dict[str, bytes], *, url: str, offset: int) -> None:
+    """Refuse extended headers that change what the content bytes mean.
+
+    Raises:
+        UnsupportedMemberError: the member is sparse.
+        CorruptHeaderError: ``size`` is no number.
+    """
+    if any(key.startswith("GNU.sparse.") for key in found):
+        raise sparse_error(url=url, offset=offset)
+    size = found.get("size", b"0")
+    if not size.isdigit():
+        raise CorruptHeaderError(f"extended header says size={size[:20]!r}", url=url, offset=offset)
+
+
+def sparse_error(*, url: str, offset: int) -> UnsupportedMemberError:
+    """The error for a sparse member: its bytes in the archive are not its content."""
+    return UnsupportedMemberError(
+        "a sparse member can not be read", url=url, offset=offset, hint="make the archive without --sparse"
+    )
+
+
+def encode_pax(name: bytes, records: dict[str, bytes]) -> bytes:
+    """An extended header with its content, padded to whole blocks, to stand before a member."""
+    content = b"".join(_pax_record(key.encode("utf-8"), value) for key, value in records.items())
+    short = b"PaxHeaders/" + name.rpartition(b"/")[2][:80]
+    template = HeaderTemplate(mode=0o644, mtime=0, user="", group="", kind=b"x")
+    padding = bytes(-len(content) % BLOCK)
+    return template.encode(short, len(content)) + content + padding
+
+
+def _pax_record(key: bytes, value: bytes) -> bytes:
+    body = b" " + key + b"=" + value + b"\n"
+    length = len(body) + 1
+    while len(body) + len(str(length)) != length:
+        length = len(body) + len(str(length))
+    return str(length).encode("ascii") + body
+
+
+class HeaderTemplate:
+    """Makes ustar headers that differ only in name and size.
+
+    mode: permission bits. mtime: seconds since 1970. user, group: at most 31 bytes of UTF-8.
+    kind: type flag.
+    """
+
+    def __init__(self, *, mode: int, mtime: int, user: str, group: str, kind: bytes = b"0") -> None:
+        names = [name.encode("utf-8") for name in (user, group)]
+        if max(map(len, names)) > 31:
+            raise ValueError(f"user {user!r} or group {group!r} is longer than 31 bytes")
+        if not 0 <= mtime <= MAX_SIZE or not 0 <= mode <= 0o7777777:
+            raise ValueError(f"mtime {mtime} or mode {mode:o} does not fit a tar header")
+        before_size = b"%07o\0%07o\0%07o\0" % (mode, 0, 0)
+        self._middle = before_size, b"\0%011o\0" % mtime
+        device = b"%07o\0" % 0
+        tail = kind + bytes(100) + _MAGIC_AND_VERSION + names[0].ljust(32, b"\0") + names[1].ljust(32, b"\0") + device * 2
+        self._tail = tail
+        self._rest = bytes(BLOCK - 156 - len(tail))
+        self._sum = sum(before_size) + sum(self._middle[1]) + sum(tail) + 8 * 0x20
+        # For a writer that joins headers in its own loop: what stands between name and size, between
+        # size and checksum, after the checksum (no prefix), and the sum of it all, checksum as blanks.
+        self.constant = before_size, self._middle[1], tail + self._rest, self._sum
+
+    def encode(self, name: bytes, size: int) -> bytes:
+        """The header for a name that fits (see :func:`split_name`) and a size below 8 GiB."""
+        parts = split_name(name)
+        if parts is None or not 0 <= size <= MAX_SIZE:
+            raise ValueError("name or size does not fit a ustar header")
+        prefix, base = parts
+        digits = b"%011o" % size
+        total = self._sum + sum(base) + sum(digits) + sum(prefix)
+        rest = prefix.ljust(len(self._rest), b"\0")
+        return b"".join(
+            (base.ljust(100, b"\0"), self._middle[0], digits, self._middle[1], b"%06o\0 " % total, self._tail, rest)
+        )
+
+
+def split_name(name: bytes) -> tuple[bytes, bytes] | None:
+    """(prefix, name) as ustar stores a long name, or None if it does not fit."""
+    if len(name) <= 100:
+        return b"", name
+    # The prefix holds at most 155 bytes and ends before a slash.
+    slash = name.find(b"/", len(name) - 101)
+    if slash <= 0 or slash > 155 or slash == len(name) - 1:
+        return None
+    return name[:slash], name[slash + 1 :]
+
+
+def fits(name: bytes, size: int) -> bool:
+    """Whether a plain ustar header can hold this name and size."""
+    return size <= MAX_SIZE and split_name(name) is not None
+
+
+_LOOKS = (
+    (b"PK\x03\x04", "a zip file"),
+    (b"\x89PNG", "a PNG image"),
+    (b"\xff\xd8\xff", "a JPEG image"),
+    (b"GIF8", "a GIF image"),
+    (b"RIFF", "a RIFF file (WebP, WAV or AVI)"),
+    (b"%PDF", "a PDF file"),
+    (b"\x7fELF", "an ELF program"),
+    (b"\x89HDF", "an HDF5 file"),
+    (b"PAR1", "a Parquet file"),
+    (b"SEQ", "a Hadoop SequenceFile"),
+    (b"Obj\x01", "an Avro file"),
+    (b"7z\xbc\xaf", "a 7z archive"),
+    (b"Rar!", "a RAR archive"),
+    (b"SQLite format", "an SQLite database"),
+    (b"\x1f\x8b", "gzip inside the compression already undone"),
+    (b"\x1f\x9d", "a file of the old compress program"),
+    (b"070701", "a cpio archive"),
+    (b"!<arch>", "an ar archive"),
+    (b"\x93NUMPY", "a NumPy array"),
+    (b"#!", "a script"),
+    (b"version https://git-lfs", "a Git LFS pointer, not the file itself"),
+)
+
+
+def looks_like(head: bytes) -> str:
+    """A phrase for people: what a stream that begins so seems to be, if it is no tar."""
+    for magic, phrase in _LOOKS:
+        if head.startswith(magic):
+            return f"it looks like {phrase}"
+    text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if text[:1] == b"<":
+        return "it looks like an HTML or XML page, perhaps a server's error message"
+    if text[:1] in (b"{", b"["):
+        return "it looks like JSON, perhaps a server's error message"
+    if head and all(byte in b"\t\r\n" or 32 <= byte < 127 for byte in head):
+        return f"it looks like text beginning {head[:40].decode('ascii')!r}"
+    return f"it begins with the bytes {head[:8].hex(' ')}"

@@ -1,0 +1,86 @@
+"""Tar shards to members to samples: the reader.
+
+:func:`read_samples` is what most callers want. Under it, :func:`read_members` walks an
+archive front to back on big reads, without seeking, so that pipes and sockets do as well
+as files. It never gives a shortened answer: what is cut, damaged or no tar raises with
+shard, byte offset and member, unless ``on_damage="skip"`` was asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+
+from tarkit.errors import DataError, UsageError, redact
+from tarkit.sample import KeyRule, Member, Sample, Tally, first_dot, group_by_keys
+from tarkit.shards import expand
+from tarkit.streams import open_read
+from tarkit.tarwalk import Archive
+
+DAMAGE_POLICIES = ("error", "skip")
+
+
+def read_samples(
+    urls: str | os.PathLike[str] | Iterable[str],
+    *,
+    rule: str | KeyRule = first_dot,
+    on_duplicate_field: str = "error",
+    on_repeated_key: str = "error",
+    on_damage: str = "error",
+    tally: Tally | None = None,
+) -> Iterator[Sample]:
+    """Samples of one or many shards, in order, as dicts of raw bytes.
+
+    Args:
+        urls: a path, URL or shard spec (``s3://b/train-{0000..0147}.tgz``, ``*.tar``,
+            ``@list.txt``, ``-``), or several.
+        rule: key rule: ``first-dot``, ``last-dot`` or a regular expression of two groups.
+        on_duplicate_field: error, first or last.
+        on_repeated_key: error, or allow.
+        on_damage: error, or skip: go on at the next good header; what was lost is in ``tally``.
+        tally: filled while samples are drawn: counts, skipped members, damage.
+
+    Raises:
+        DataError: the shard is damaged, or is not what the policies allow.
+        MissingInputError, StreamError, TemporaryStreamError: it can not be read.
+    """
+    tally = Tally() if tally is None else tally
+    for url in expand(urls):
+        with open_read(url) as stream:
+            yield from group_by_keys(
+                read_members(stream.read, url=stream.name, on_damage=on_damage, tally=tally),
+                url=stream.name,
+                rule=rule,
+                on_duplicate_field=on_duplicate_field,
+                on_repeated_key=on_repeated_key,
+                tally=tally,
+            )
+
+
+def read_members(
+    read: Callable[[int], bytes], *, url: str = "", on_damage: str = "error", tally: Tally | None = None
+) -> Iterator[Member]:
+    """Regular files of one tar stream: (name, content, offset of the header), in order.
+
+    Where an archive ends inside the stream (``cat a.tar b.tar``), and where a stretch was
+    lost to damage, a mark with an empty name is given; see :func:`group_by_keys`.
+
+    Args:
+        read: ``read(n)`` gives 1 to n bytes, or b"" at the end, like a raw stream's.
+        url: name of the shard for errors.
+        on_damage: error, or skip: go on at the next header that is good.
+        tally: counts what is skipped, and records damage.
+    """
+    if on_damage not in DAMAGE_POLICIES:
+        raise UsageError(f"on_damage is {on_damage!r}; it must be one of {', '.join(DAMAGE_POLICIES)}")
+    archive = Archive(read, redact(url), Tally() if tally is None else tally)
+    while True:
+        try:
+            yield from archive.members()
+            return
+        except DataError as error:
+            if on_damage == "error" or not archive.begun:
+                raise
+            yield archive.resynchronise(error)
+            if archive.ended:
+                return

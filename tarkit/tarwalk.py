@@ -1,0 +1,333 @@
+"""Walks a tar stream front to back: the position in it, and what is known so far.
+
+Never seeks, reads in big pieces, and copies each byte once or twice. Bytes and headers
+only: what a sample is, :mod:`tarkit.sample` knows.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from zlib import adler32
+
+from tarkit import tarheader
+from tarkit.errors import CompressionError, CorruptHeaderError, DataError, NotATarError, TruncatedError
+from tarkit.sample import Member, Tally
+from tarkit.tarheader import BLOCK, ZERO_BLOCK, Header
+
+READ_SIZE = 512 * 1024
+"""Bytes asked for at a time: fits the second-level cache, and is far above a photo."""
+
+_MAX_EXTENDED = 16 * 1024 * 1024
+_MAX_PIECE = 64 * 1024 * 1024
+_QUICK = struct.Struct("100s24x11s13x8s356x")
+_LONG_NAME, _LONG_LINK, _PAX, _PAX_SOLARIS, _PAX_GLOBAL, _SPARSE = b"LKxXgS"
+
+_ARCHIVE_END: Member = ("", b"", 0)
+
+
+class Archive:
+    """A position in a tar stream: the bytes read but not yet used, and what is known so far."""
+
+    def __init__(self, read: Callable[[int], bytes], url: str, tally: Tally) -> None:
+        self.read = read
+        self.url = url
+        self.tally = tally
+        self.buffer = b""
+        self.position = 0  # in buffer, of the next byte to use; may lie beyond its end, in padding
+        self.base = 0  # offset in the stream of buffer[0]
+        self.header_offset = 0  # offset in the stream of the header that is being worked on
+        self.begun = False  # a good header or an end-of-archive mark was seen
+        self.ended = False
+        self.after_mark = False  # only zero blocks since the last member
+        self.sums: dict[bytes, int] = {}  # checksum field -> tarheader.expected_adler() of it
+        self.plain_tail = b""  # bytes 156… of the last plain regular file's header
+
+    def members(self) -> Iterator[Member]:
+        """The loop that all speed depends on. A header that equals the last one but for name,
+        size and checksum is taken apart here; every other goes through next_member()."""
+        unpack, sums = _QUICK.unpack, self.sums
+        buffer, position, limit, base = self.buffer, self.position, len(self.buffer), self.base
+        plain_tail = self.plain_tail
+        while True:
+            body = position + BLOCK
+            if body > limit:
+                self.position = position
+                self.fill(BLOCK)
+                buffer, position, limit, base = self.buffer, self.position, len(self.buffer), self.base
+                body = position + BLOCK
+            header = buffer[position:body]
+            if header[156:] == plain_tail and len(header) == BLOCK:
+                name_field, digits, checksum = unpack(header)
+                quick = sums.get(checksum) == adler32(header) & 0xFFFF and digits.isdigit() and name_field[0] != 0
+            else:
+                quick = False
+            if quick:
+                offset = base + position
+                raw_name = name_field.partition(b"\0")[0]
+                size = int(digits, 8)
+            else:
+                self.position = position
+                found = self.next_member()
+                if found is None:
+                    return
+                raw_name, size, offset = found
+                buffer, body, limit, base = self.buffer, self.position, len(self.buffer), self.base
+                plain_tail = self.plain_tail
+                if not raw_name:
+                    position = body
+                    yield _ARCHIVE_END
+                    continue
+            try:
+                name = raw_name.decode()
+            except UnicodeDecodeError:
+                name = raw_name.decode("utf-8", "surrogateescape")
+            end = body + size
+            if end <= limit:
+                content = buffer[body:end]
+                position = end + (-size & 511)
+            else:
+                self.header_offset, self.position = offset, body
+                content = self.take(size, name)
+                buffer, limit, base = self.buffer, len(self.buffer), self.base
+                position = self.position + (-size & 511)
+            self.position = position
+            yield name, content, offset
+
+    def fill(self, want: int) -> bool:
+        """Have at least ``want`` bytes from the position on; False if the stream ends before that."""
+        while self.position > len(self.buffer):
+            # Skip to the position, which lies in padding or in content that nobody wants.
+            self.position -= len(self.buffer)
+            self.base += len(self.buffer)
+            self.buffer = self.read(READ_SIZE)
+            if not self.buffer:
+                self.position = 0
+                return False
+        pieces = [self.buffer[self.position :]]
+        self.base += self.position
+        self.position = 0
+        have = len(pieces[0])
+        while have < want:
+            piece = self.read(READ_SIZE)
+            if not piece:
+                break
+            pieces.append(piece)
+            have += len(piece)
+        self.buffer = b"".join(pieces)
+        return have >= want
+
+    def take(self, size: int, name: str) -> bytes:
+        """Exactly ``size`` bytes from the position on, copied as seldom as can be.
+
+        Raises:
+            TruncatedError: the stream ends before.
+        """
+        content = self.buffer[self.position : self.position + size]
+        self.position += len(content)
+        missing = size - len(content)
+        if not missing:
+            return content
+        self.base += len(self.buffer) + missing
+        self.buffer, self.position = b"", 0
+        pieces = [content]
+        while missing:
+            piece = self.read(min(missing, _MAX_PIECE))
+            if not piece:
+                self.base -= missing
+                raise TruncatedError(
+                    f"the stream ends inside this member: {size - missing} of {size} bytes are there",
+                    url=self.url,
+                    offset=self.header_offset,
+                    member=name,
+                    hint="the shard was cut; fetch or write it again",
+                )
+            pieces.append(piece)
+            missing -= len(piece)
+        return b"".join(pieces)
+
+    def next_member(self) -> tuple[bytes, int, int] | None:
+        """Go to the next regular file, through extended headers and members that have no content.
+
+        Returns:
+            (raw name, size, offset of its first header) with the position at its content;
+            (b"", 0, offset) between two archives; None at the true end.
+        """
+        records: dict[str, bytes] = {}
+        first_offset = -1
+        while True:
+            if not self.fill(BLOCK):
+                self.end_of_stream(bool(records))
+                return None
+            self.header_offset = self.base + self.position
+            header_bytes = self.buffer[self.position : self.position + BLOCK]
+            if header_bytes == ZERO_BLOCK:
+                if records:
+                    raise self.corrupt("an extended header is followed by no member")
+                return (b"", 0, self.header_offset) if self.skip_zeros() else None
+            header = self.verified(header_bytes)
+            self.position += BLOCK
+            first_offset = self.header_offset if first_offset < 0 else first_offset
+            if header.kind in (_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _PAX_SOLARIS):
+                self.extend(header, records)
+                continue
+            name = records.get("path", header.name)
+            if header.kind in tarheader.CONTENTLESS_TYPES:
+                size = 0
+            else:
+                size = int(records["size"]) if "size" in records else header.size
+            folder = name.endswith(b"/") and not size
+            if header.kind in tarheader.REGULAR_TYPES and name and not folder:
+                if not records:
+                    self.remember_plain(header_bytes, header)
+                return name, size, first_offset
+            if header.kind == _SPARSE:
+                raise tarheader.sparse_error(url=self.url, offset=self.header_offset)
+            self.tally.skip("not-a-file" if name else "no-name")
+            self.position += size + (-size & 511)
+            records, first_offset = {}, -1
+
+    def remember_plain(self, header_bytes: bytes, header: Header) -> None:
+        """Let members() take such headers apart by itself from now on."""
+        has_prefix = header_bytes[257:263] == tarheader.POSIX_MAGIC and header_bytes[345]
+        if header.kind == ord("0") and not has_prefix:
+            self.plain_tail = header_bytes[156:]
+
+    def extend(self, header: Header, records: dict[str, bytes]) -> None:
+        """Read an extended header's content into ``records``, as pax keys."""
+        if header.size > _MAX_EXTENDED:
+            raise self.corrupt(f"an extended header claims {header.size} bytes")
+        content = self.take(header.size, "(extended header)")
+        self.position += -header.size & 511
+        if header.kind == _LONG_NAME:
+            records["path"] = content.partition(b"\0")[0]
+            return
+        if header.kind == _LONG_LINK:
+            return
+        try:
+            found = tarheader.parse_pax(content)
+        except ValueError as error:
+            raise self.corrupt(f"bad extended header: {error}") from None
+        tarheader.check_pax(found, url=self.url, offset=self.header_offset)
+        if header.kind != _PAX_GLOBAL:
+            records.update(found)
+        elif "path" in found or "size" in found:
+            raise self.corrupt("a global extended header sets the path or size of all members")
+
+    def verified(self, header_bytes: bytes) -> Header:
+        """The header, if its checksum and numbers are good.
+
+        Raises:
+            NotATarError: the stream's very first header is not.
+            CorruptHeaderError: a later one is not.
+        """
+        checksum = header_bytes[148:156]
+        try:
+            expected = tarheader.expected_adler(checksum)
+            if adler32(header_bytes) & 0xFFFF == expected:
+                if len(self.sums) > 100_000:
+                    self.sums.clear()
+                self.sums[checksum] = expected
+            elif not tarheader.signed_checksum_matches(header_bytes):
+                raise ValueError("its checksum does not match")
+            header = tarheader.parse(header_bytes)
+        except ValueError as error:
+            if not self.begun:
+                raise NotATarError(
+                    f"not a tar: {tarheader.looks_like(header_bytes)}", url=self.url, offset=self.header_offset
+                ) from None
+            if self.after_mark:
+                raise self.corrupt("what follows the end-of-archive mark is neither zeros nor an archive") from None
+            raise self.corrupt(f"damaged header: {error}") from None
+        self.begun, self.after_mark = True, False
+        return header
+
+    def corrupt(self, reason: str) -> CorruptHeaderError:
+        """The error for damage at the header that is being worked on."""
+        return CorruptHeaderError(reason, url=self.url, offset=self.header_offset)
+
+    def skip_zeros(self) -> bool:
+        """Go past the zero blocks of an end-of-archive mark; False if nothing follows them."""
+        self.begun = self.after_mark = True
+        while self.fill(BLOCK):
+            rest = self.buffer[self.position :]
+            zeros = len(rest) - len(rest.lstrip(b"\0"))
+            self.position += zeros // BLOCK * BLOCK
+            if len(self.buffer) - self.position >= BLOCK:
+                return True
+        self.end_of_stream(False)
+        return False
+
+    def end_of_stream(self, in_extended: bool) -> None:
+        """The stream gave less than a block: that is an error unless an end-of-archive mark came before.
+
+        Raises:
+            TruncatedError, NotATarError, CorruptHeaderError: what the remaining bytes mean.
+        """
+        rest = self.buffer[self.position :]
+        self.header_offset = self.base + self.position
+        if self.after_mark and not in_extended:
+            if rest.strip(b"\0"):
+                raise self.corrupt("what follows the end-of-archive mark is neither zeros nor an archive")
+            self.ended = True
+            return
+        if not self.begun and rest:
+            raise NotATarError(
+                f"not a tar: {len(rest)} bytes, and {tarheader.looks_like(rest)}", url=self.url, offset=0
+            )
+        where = "inside a header" if rest or in_extended else "without an end-of-archive mark"
+        reason = f"the stream ends {where}" if self.begun else "the stream is empty; a tar has at least an end mark"
+        raise TruncatedError(
+            reason, url=self.url, offset=self.header_offset, hint="the shard was cut; fetch or write it again"
+        )
+
+    def resynchronise(self, error: DataError) -> Member:
+        """Go on to the next good header after damage, and record what was lost between."""
+        start = self.header_offset
+        if isinstance(error, (TruncatedError, CompressionError)):
+            self.ended = True
+            self.position = len(self.buffer)
+        elif self.base + self.position == start:
+            self.position += 1
+        while not self.ended:
+            found = self.find_header()
+            if found is not None:
+                self.position = found
+                break
+            # A header may begin in the last bytes: keep them.
+            self.position = max(self.position, len(self.buffer) - BLOCK + 1)
+            have = len(self.buffer) - self.position
+            try:
+                self.ended = not self.fill(have + 1)
+            except CompressionError:
+                self.ended = True
+        end = self.base + (len(self.buffer) if self.ended else self.position)
+        self.after_mark = False
+        self.tally.damage.append((self.url, start, end, error.reason))
+        return "", b"damage", start
+
+    def find_header(self) -> int | None:
+        """Index in the buffer of the next good header from the position on.
+
+        Those with a magic are found at any byte, since the archive may have been cut and
+        appended to; those without only where blocks begin.
+        """
+        aligned = self.position + (-(self.base + self.position) & 511)
+        candidates = set(range(aligned, len(self.buffer) - BLOCK + 1, BLOCK))
+        magic = self.buffer.find(b"ustar", self.position + 257)
+        while magic >= 0:
+            candidates.add(magic - 257)
+            magic = self.buffer.find(b"ustar", magic + 1)
+        for candidate in sorted(candidates):
+            block = self.buffer[candidate : candidate + BLOCK]
+            if len(block) == BLOCK and block[0] and _is_good(block):
+                return candidate
+        return None
+
+
+def _is_good(block: bytes) -> bool:
+    try:
+        tarheader.parse(block)
+        return adler32(block) & 0xFFFF == tarheader.expected_adler(block[148:156])
+    except ValueError:
+        return False

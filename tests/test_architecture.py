@@ -1,0 +1,202 @@
+"""The arrows between the modules point down, and the house rules that a parser can hold."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Module -> layer. A module imports from strictly lower layers only.
+LAYERS = {
+    "tarkit.errors": 0,
+    # what a thing is: no input, no output
+    "tarkit.blockframes": 1,
+    "tarkit.output": 1,
+    "tarkit.pipes": 1,
+    "tarkit.sample": 1,
+    "tarkit.tarheader": 1,
+    # one step over bytes, members or samples
+    "tarkit.codecs": 2,
+    "tarkit.compression": 2,
+    "tarkit.parallel": 2,
+    "tarkit.scratch": 2,
+    "tarkit.sources": 2,
+    "tarkit.tarwalk": 2,
+    "tarkit.transforms": 2,
+    # bytes out; commands and functions over samples
+    "tarkit.pythonworker": 3,
+    "tarkit.shellpool": 3,
+    "tarkit.sinks": 3,
+    "tarkit.publish": 4,
+    "tarkit.pythonpool": 4,
+    # bytes by name, then many names
+    "tarkit.streams": 5,
+    "tarkit.shards": 6,
+    # shards
+    "tarkit.tarshard": 7,
+    "tarkit.writer": 7,
+    "tarkit.index": 8,
+    "tarkit.mapper": 8,
+    "tarkit.samplework": 8,
+    # whole runs
+    "tarkit.dataset": 9,
+    "tarkit.demo": 9,
+    "tarkit.run": 9,
+    "tarkit": 10,
+}
+
+# (from, to) -> why this arrow may go to the same layer. An upward arrow is never allowed.
+SIDEWAYS: dict[tuple[str, str], str] = {}
+
+CLI_LAYER = 20
+FORBIDDEN_NAMES = ("utils", "common", "helpers", "base", "manager")
+
+
+def sources(folder: str) -> list[Path]:
+    found = sorted((ROOT / folder).rglob("*.py"))
+    assert found, f"no source files under {folder}/"
+    return found
+
+
+def module_name(path: Path) -> str:
+    """The name under which a file is installed: cli/x.py is tarkit.cli.x."""
+    parts = list(path.relative_to(ROOT).with_suffix("").parts)
+    if parts[-1] == "__init__":
+        parts.pop()
+    return ".".join(parts if parts[0] == "tarkit" else ["tarkit", *parts])
+
+
+MODULES = {module_name(path): path for folder in ("tarkit", "cli") for path in sources(folder)}
+
+
+def in_cli(module: str) -> bool:
+    return module == "tarkit.cli" or module.startswith("tarkit.cli.")
+
+
+def layer_is_known(module: str) -> bool:
+    return module in LAYERS or in_cli(module)
+
+
+def layer(module: str) -> int:
+    return CLI_LAYER if in_cli(module) else LAYERS[module]
+
+
+def imports(module: str, path: Path) -> Iterator[tuple[int, int, str]]:
+    """(line, level, absolute module) of each import of this project's modules, wherever it stands."""
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] in ("tarkit", "cli", "k8s_templates"):
+                    yield node.lineno, 0, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            parts = package.split(".")
+            base = ".".join(parts[: len(parts) - node.level + 1]) if node.level else ""
+            source = ".".join(part for part in (base, node.module) if part)
+            if source.split(".")[0] not in ("tarkit", "cli", "k8s_templates"):
+                continue
+            for alias in node.names:
+                inner = f"{source}.{alias.name}"
+                yield node.lineno, node.level, inner if inner in MODULES else source
+
+
+def test_every_module_has_a_layer() -> None:
+    missing = sorted(name for name in MODULES if not layer_is_known(name))
+    assert not missing, f"add it to the table LAYERS of {Path(__file__).name}: {', '.join(missing)}"
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_imports_point_down(module: str) -> None:
+    if not layer_is_known(module):
+        pytest.fail(f"add it to the table: {module}")
+    wrong = []
+    for line, level, target in imports(module, MODULES[module]):
+        if target not in MODULES:
+            wrong.append(f"line {line}: {target} is no module of this project")
+        elif layer(module) == CLI_LAYER == layer(target):
+            if not level:
+                wrong.append(f"line {line}: cli imports {target} by name; write it relatively, as type checkers need")
+        elif layer(module) == CLI_LAYER:
+            if level:
+                wrong.append(f"line {line}: cli imports {target} relatively; write tarkit.… in full")
+        elif not layer_is_known(target):
+            wrong.append(f"line {line}: add it to the table: {target}")
+        elif layer(target) >= layer(module) and (module, target) not in SIDEWAYS:
+            wrong.append(f"line {line}: {module} (layer {layer(module)}) imports {target} (layer {layer(target)})")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_sideways_arrows_are_sideways_and_in_use() -> None:
+    drawn = {(module, target) for module, path in MODULES.items() for _, _, target in imports(module, path)}
+    for arrow, reason in SIDEWAYS.items():
+        assert reason
+        assert arrow in drawn, f"{arrow[0]} no longer imports {arrow[1]}: take it off the list"
+        assert layer(arrow[0]) == layer(arrow[1]), f"{arrow[0]} -> {arrow[1]} is not sideways"
+
+
+def test_the_table_names_no_module_that_is_gone() -> None:
+    gone = sorted(set(LAYERS) - set(MODULES))
+    assert not gone, f"take it off the table: {', '.join(gone)}"
+
+
+def where_tarkit_is() -> Path:
+    """The folder from which these tests import tarkit: the checkout, or where it is installed."""
+    spec = importlib.util.find_spec("tarkit")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parent.parent
+
+
+def loaded_by(statement: str, folder: Path) -> set[str]:
+    """Top-level names outside the standard library that a fresh interpreter loads for this statement."""
+    program = (
+        f"import sys; sys.path.insert(0, {str(where_tarkit_is())!r}); before = set(sys.modules)\n"
+        f"{statement}\n"
+        "print(*sorted({name.split('.')[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.split())
+
+
+def test_import_tarkit_loads_only_the_standard_library(tmp_path: Path) -> None:
+    assert loaded_by("import tarkit", tmp_path) == {"tarkit"}
+
+
+def test_every_library_module_loads_only_the_standard_library(tmp_path: Path) -> None:
+    names = [name for name in MODULES if not in_cli(name) and "integrations" not in name.split(".")]
+    assert loaded_by(f"import {', '.join(names)}", tmp_path) == {"tarkit"}
+
+
+def test_the_check_of_loaded_modules_can_fail(tmp_path: Path) -> None:
+    assert loaded_by("import click", tmp_path) == {"click"}
+
+
+@pytest.mark.parametrize("path", sources("tarkit"), ids=lambda path: module_name(path))
+def test_no_file_is_named_for_nothing(path: Path) -> None:
+    assert path.stem.strip("_") not in FORBIDDEN_NAMES, "name the file for its role"
+
+
+@pytest.mark.parametrize("path", sources("tarkit") + sources("cli"), ids=lambda path: module_name(path))
+def test_forbidden_statements(path: Path) -> None:
+    wrong = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Assert):
+            wrong.append(f"line {node.lineno}: assert is removed by python -O; raise a class of tarkit.errors")
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            if any(name.split(".")[0] == "pickle" for name in names):
+                wrong.append(f"line {node.lineno}: pickle executes what the data says")
+        elif isinstance(node, ast.Call) and is_print(node) and not in_cli(module_name(path)):
+            wrong.append(f"line {node.lineno}: the library does not print")
+    assert not wrong, "\n".join(wrong)
+
+
+def is_print(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id == "print"

@@ -1,0 +1,270 @@
+"""Every codec: cut anywhere, damaged anywhere, concatenated, from the real programs, and as a bomb."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+
+import cramjam
+import pytest
+import zstandard
+
+from tarkit.compression import (
+    CODECS,
+    DecompressingReader,
+    compression_for_name,
+    new_compressor,
+    sniff,
+    write_compression,
+)
+from tarkit.errors import CompressionError, UsageError
+
+PROGRAMS = {
+    "gz": [["gzip", "-c"], ["gzip", "-1", "-c"], ["gzip", "-9n", "-c"]],
+    "zst": [["zstd", "-c"], ["zstd", "-19", "-c"], ["zstd", "--no-check", "-c"], ["pzstd", "-c"]],
+    "bz2": [["bzip2", "-c"], ["bzip2", "-1", "-c"]],
+    "xz": [["xz", "-c"], ["xz", "-0", "--check=sha256", "-c"], ["xz", "--block-size=20000", "-c"]],
+    "lz4": [
+        ["lz4", "-c"],
+        ["lz4", "-9", "-BD", "-B4", "-c"],
+        ["lz4", "-BX", "-B5", "-c"],
+        ["lz4", "-BD", "-BX", "-B4", "-c"],
+        ["lz4", "--no-frame-crc", "-c"],
+    ],
+}
+UNPACK = {"gz": "gzip", "zst": "zstd", "bz2": "bzip2", "xz": "xz", "lz4": "lz4"}
+PYTHON: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "zst": zstandard.ZstdCompressor(write_checksum=True).compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "lz4": lambda data: bytes(cramjam.lz4.compress(data)),
+}
+RNG = random.Random(20240229)
+SMALL = b"".join(b"%d little words, " % RNG.randrange(50) for _ in range(12)) + RNG.randbytes(40)
+LARGE = b"".join(RNG.choice((RNG.randbytes(300), b"abc" * 99, SMALL)) for _ in range(3000)) + b"\0" * 300_000
+
+
+def read_all(data: bytes, codec: str, read: Callable[[int], bytes] | None = None, step: int = 10_000) -> bytes:
+    reader = DecompressingReader(read or io.BytesIO(data).read, codec, "shard")
+    parts = []
+    while part := reader.read(step):
+        assert len(part) <= step
+        parts.append(part)
+    assert reader.read(step) == b""
+    return b"".join(parts)
+
+
+def packed(data: bytes, codec: str) -> bytes:
+    compressor = new_compressor(codec)
+    half = len(data) // 2
+    return compressor.compress(data[:half]) + compressor.compress(data[half:]) + compressor.flush()
+
+
+def short_reads(data: bytes, seed: int) -> Callable[[int], bytes]:
+    rng, stream = random.Random(seed), io.BytesIO(data)
+    return lambda count: stream.read(min(count, rng.choice((1, 2, 3, 7, 100, 5000))))
+
+
+@pytest.mark.parametrize(
+    ("codec", "command"),
+    [(codec, command) for codec in CODECS for command in PROGRAMS[codec]],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_reads_what_the_real_program_writes(codec: str, command: list[str]) -> None:
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"the program {command[0]} is not installed")
+    for data in (b"", b"x", SMALL, LARGE):
+        made = subprocess.run(command, input=data, stdout=subprocess.PIPE, check=True).stdout
+        assert sniff(made[:10]) == codec
+        assert read_all(made, codec) == data
+        assert read_all(made + made, codec) == data + data
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_real_program_reads_what_is_written(codec: str) -> None:
+    if shutil.which(UNPACK[codec]) is None:
+        pytest.skip(f"the program {UNPACK[codec]} is not installed")
+    for data in (b"", SMALL, LARGE):
+        made = packed(data, codec)
+        assert made == packed(data, codec)
+        assert sniff(made) == codec
+        assert subprocess.run([UNPACK[codec], "-dc"], input=made, stdout=subprocess.PIPE, check=True).stdout == data
+
+
+def test_gzip_has_no_time_and_no_name() -> None:
+    header = packed(SMALL, "gz")[:10]
+    assert header[3] == 0
+    assert header[4:8] == bytes(4)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_python_modules_agree(codec: str) -> None:
+    assert read_all(PYTHON[codec](LARGE), codec) == LARGE
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_cut_at_every_byte(codec: str) -> None:
+    for made in (PYTHON[codec](SMALL), packed(SMALL, codec)):
+        for length in range(len(made)):
+            with pytest.raises(CompressionError, match="cut short") as caught:
+                read_all(made[:length], codec)
+            assert caught.value.offset is not None
+            assert caught.value.offset <= length
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_second_member_cut_at_every_byte(codec: str) -> None:
+    made = packed(SMALL, codec)
+    for length in range(len(made) + 1, 2 * len(made)):
+        with pytest.raises(CompressionError, match="cut short"):
+            read_all((made + made)[:length], codec)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_flipped_bits_never_give_other_data(codec: str) -> None:
+    made = packed(SMALL, codec)
+    caught = 0
+    for position in range(len(made)):
+        for bit in range(8):
+            damaged = bytearray(made)
+            damaged[position] ^= 1 << bit
+            try:
+                # Bits that carry nothing (a time stamp, say) may be flipped: the content must be right.
+                assert read_all(bytes(damaged), codec) == SMALL
+            except CompressionError:
+                caught += 1
+    assert caught > 7 * len(made)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("seed", range(3))
+def test_concatenated_and_short_reads(codec: str, seed: int) -> None:
+    made = packed(SMALL, codec) + packed(b"", codec) + packed(LARGE[:40_000], codec) + PYTHON[codec](SMALL)
+    assert read_all(made, codec, short_reads(made, seed), step=997) == SMALL + LARGE[:40_000] + SMALL
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_other_bytes_after_the_end(codec: str) -> None:
+    made = packed(SMALL, codec)
+    with pytest.raises(CompressionError, match="other bytes after its end") as caught:
+        read_all(made + b"garbage", codec)
+    assert caught.value.offset == len(made)
+    assert str(caught.value).startswith(f"shard, offset {len(made)}: {codec} stream")
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_not_this_codec(codec: str) -> None:
+    with pytest.raises(CompressionError, match=f"does not begin as {codec} does"):
+        read_all(b"a plain tar, maybe", codec)
+
+
+def test_zero_padding() -> None:
+    made = packed(SMALL, "gz")
+    assert read_all(made + bytes(1_000_001), "gz") == SMALL
+    assert read_all(made + bytes(512) + made, "gz") == SMALL + SMALL
+    xz = packed(SMALL, "xz")
+    assert read_all(xz + bytes(8) + xz + bytes(4), "xz") == SMALL + SMALL
+    with pytest.raises(CompressionError, match="padding of 6 zero bytes"):
+        read_all(xz + bytes(6), "xz")
+    with pytest.raises(CompressionError, match="other bytes"):
+        read_all(made + bytes(512) + b"x" * 20, "gz")
+    with pytest.raises(CompressionError, match="other bytes"):
+        read_all(packed(SMALL, "bz2") + bytes(8), "bz2")
+
+
+@pytest.mark.parametrize("codec", ["zst", "lz4"])
+def test_skippable_frames(codec: str) -> None:
+    made = packed(SMALL, codec)
+    note = struct.pack("<II", 0x184D2A53, 600_000) + bytes(600_000)
+    assert read_all(note + made + note + made + note, codec) == SMALL + SMALL
+    with pytest.raises(CompressionError, match="cut short"):
+        read_all(made + note[:-1], codec)
+
+
+def test_damaged_frame_headers() -> None:
+    zst, lz4 = packed(SMALL, "zst"), packed(SMALL, "lz4")
+    with pytest.raises(CompressionError, match="no block can be like this"):
+        read_all(zst[:4] + b"\x00\x00" + b"\xff\xff\xff" + zst[9:], "zst")
+    with pytest.raises(CompressionError, match="later version"):
+        read_all(lz4[:4] + b"\x04" + lz4[5:], "lz4")
+    with pytest.raises(CompressionError, match="dictionary"):
+        read_all(lz4[:4] + bytes([lz4[4] | 1]) + lz4[5:], "lz4")
+    with pytest.raises(CompressionError, match="checksum of a frame header"):
+        read_all(lz4[:6] + bytes([lz4[6] ^ 1]) + lz4[7:], "lz4")
+    with pytest.raises(CompressionError, match="longer than the frame allows"):
+        read_all(lz4[:7] + b"\xff\xff\xff\x7f" + lz4[11:], "lz4")
+    with pytest.raises(CompressionError, match="checksum of the content"):
+        read_all(lz4[:-1] + bytes([lz4[-1] ^ 1]), "lz4")
+
+
+def test_an_error_never_turns_into_an_end() -> None:
+    reader = DecompressingReader(io.BytesIO(packed(SMALL, "gz")[:-3]).read, "gz", "shard")
+    with pytest.raises(CompressionError):
+        while reader.read(100):
+            pass
+    with pytest.raises(CompressionError):
+        reader.read(100)
+
+
+BOMB = textwrap.dedent(
+    """
+    import resource, sys
+    from tarkit.compression import DecompressingReader, new_compressor
+    codec = sys.argv[1]
+    piece = bytes(1 << 20)
+    packer = new_compressor(codec)
+    packed = bytearray()
+    for _ in range(1024):
+        packed += packer.compress(piece)
+    packed += packer.flush()
+    view, at = memoryview(packed), 0
+    def read(count):
+        global at
+        at += count
+        return bytes(view[at - count : at])
+    # A codec may need its window; a run of 1 GiB of zeros must not come up in memory.
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    reader, total = DecompressingReader(read, codec, "bomb"), 0
+    while part := reader.read(1 << 20):
+        total += len(part)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    print(total, grown)
+    """
+)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_bomb_of_1_gib_stays_small_in_memory(codec: str) -> None:
+    command = [sys.executable, "-c", BOMB, codec]
+    total, grown_kib = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout.split()
+    assert int(total) == 1 << 30
+    assert int(grown_kib) < 32 * 1024
+
+
+def test_names() -> None:
+    table = {
+        "a.tar": None, "a": None, "": None, "gz": None, "dir.gz/a": None, "a.tar.gz": "gz", "A.TGZ": "gz",
+        "s3://b/a.tar.zst": "zst", "a.tzst": "zst", "a.tar.bz2": "bz2", "a.tbz2": "bz2", "a.xz": "xz", "a.txz": "xz",
+        "a.tar.lz4": "lz4",
+    }  # fmt: skip
+    assert {name: compression_for_name(name) for name in table} == table
+    assert [write_compression(c, "a.xz") for c in ("auto", True, False, None, "bz2")] == ["xz", "gz", None, None, "bz2"]
+    with pytest.raises(UsageError, match="no compression 'rar'; known are auto, gz"):
+        write_compression("rar", "a")
+    with pytest.raises(UsageError, match="no compression"):
+        new_compressor("zip")
+
+
+@pytest.mark.parametrize("head", [b"", b"a", b"ustar" * 99, bytes(10), b"BZh9 is a name", b"\x1f\x8b", b"SEQ\x06"])
+def test_plain_data_is_left_alone(head: bytes) -> None:
+    assert sniff(head) is None

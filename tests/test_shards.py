@@ -1,0 +1,314 @@
+"""Shard specs, numbering and slices."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import time
+import types
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from braceexpand import braceexpand
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarkit.errors import MissingInputError, StreamError, UsageError
+from tarkit.shards import expand, output_name, parse_slice, shard_name, take_slice
+
+
+def all_of(spec: object, **options: bool) -> list[str]:
+    return list(expand(spec, **options))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("b-1.tar", "b-0.tar", "c.tar", "sub/d.tar"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_plain_names_pass_as_they_are(folder: Path) -> None:
+    names = ["c.tar", "no/such.tar", "s3://bucket/x.tar", "pipe:curl -s http://h/{1..2} | zcat", "-"]
+    assert all_of(names) == names
+    assert all_of(folder / "c.tar") == [str(folder / "c.tar")]
+
+
+def test_braces(folder: Path) -> None:
+    assert all_of("s3://b/t-{0008..0011}.tgz") == [f"s3://b/t-00{n}.tgz" for n in ("08", "09", "10", "11")]
+    assert all_of("{train,val}-{0..1}.tar") == ["train-0.tar", "train-1.tar", "val-0.tar", "val-1.tar"]
+    assert all_of(r"a\{1\}{x,y}") == ["a{1}x", "a{1}y"]
+    assert all_of("http://h/{a,b}.tar?q=1") == ["http://h/a.tar?q=1", "http://h/b.tar?q=1"]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "{0..12}",
+        "{05..-3}",
+        "x{-01..3}y",
+        "{3..1}{a,b{1..2}}",
+        "{a..e..2}",
+        "{0..10..5}z",
+        "{7..7}",
+        "p{q}r",
+        "{,x}{1..2}",
+    ],
+)
+def test_braces_agree_with_the_library(pattern: str) -> None:
+    assert all_of(pattern) == list(braceexpand(pattern))
+
+
+@pytest.mark.parametrize("pattern", ["{000..012}", "x{3..1}y", "{a,b}{1..2}", "{01..10}", "{a,b{1..2}}.tar"])
+def test_braces_agree_with_bash(pattern: str) -> None:
+    bash = subprocess.run(["bash", "-c", f"printf '%s\\n' {pattern}"], capture_output=True, text=True, check=True)
+    assert all_of(pattern) == bash.stdout.split()
+
+
+def test_huge_ranges_begin_at_once() -> None:
+    started = time.monotonic()
+    urls = expand("s3://b/{0000000000..9999999999}-{000000..999999}.tar")
+    assert list(islice(urls, 2)) == ["s3://b/0000000000-000000.tar", "s3://b/0000000000-000001.tar"]
+    assert time.monotonic() - started < 1
+
+
+@pytest.mark.parametrize("pattern", ["a{1..3.tar", "a}b{1,2}", "a}b{", "{1{2,3}"])
+def test_unbalanced_braces(pattern: str, folder: Path) -> None:
+    with pytest.raises(UsageError, match="not balanced"):
+        all_of(pattern)
+    (folder / pattern).write_bytes(b"")
+    assert all_of(pattern) == [pattern]
+
+
+def test_a_file_of_that_very_name_wins(folder: Path) -> None:
+    for name in ("x{1,2}.tar", "y[1].tar"):
+        (folder / name).write_bytes(b"")
+        assert all_of(name) == [name]
+
+
+def test_local_globs_come_sorted(folder: Path) -> None:
+    assert all_of("b-*.tar") == ["b-0.tar", "b-1.tar"]
+    assert all_of("b-[1-9].tar") == ["b-1.tar"]
+    assert all_of("?.tar") == ["c.tar"]
+    assert all_of("**/d.tar") == ["sub/d.tar"]
+    assert all_of("{b-*,c}.tar") == ["b-0.tar", "b-1.tar", "c.tar"]
+    with pytest.raises(MissingInputError) as caught:
+        all_of("nothing-*.tar")
+    assert str(caught.value) == "nothing-*.tar: nothing matches this pattern"
+
+
+def test_a_name_from_braces_may_hold_glob_characters(folder: Path) -> None:
+    (folder / "z[1].tar").write_bytes(b"")
+    assert all_of("{z[1],c}.tar") == ["z[1].tar", "c.tar"]
+
+
+def test_remote_globs_keep_the_protocol(folder: Path) -> None:
+    import fsspec  # type: ignore[import-untyped]
+
+    memory = fsspec.filesystem("memory")
+    for name in ("/globs/t-1.tar", "/globs/t-0.tar", "/globs/u.tar"):
+        memory.pipe(name, b"")
+    assert all_of("memory://globs/t-*.tar") == ["memory://globs/t-0.tar", "memory://globs/t-1.tar"]
+    assert all_of("memory:///globs/t-{0,1}*.tar") == ["memory:///globs/t-0.tar", "memory:///globs/t-1.tar"]
+    assert all_of(f"file://{folder}/b-?.tar") == [f"file://{folder}/b-0.tar", f"file://{folder}/b-1.tar"]
+    with pytest.raises(MissingInputError):
+        all_of("memory://globs/none-*.tar")
+    with fsspec.open("memory://globs/t-0.tar") as stream:
+        assert stream.read() == b""
+
+
+def fake_system(monkeypatch: pytest.MonkeyPatch, stripped: str, outcome: list[str] | Exception) -> None:
+    """A file system as fsspec gives it, for hosts that no test can reach."""
+
+    def glob(pattern: str) -> list[str]:
+        assert pattern == stripped
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    system = types.SimpleNamespace(glob=glob, unstrip_protocol=lambda name: f"far://{name}")
+    monkeypatch.setattr("fsspec.core.url_to_fs", lambda url: (system, stripped))
+
+
+def test_remote_globs_keep_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_system(monkeypatch, "/d/*.tar", ["/d/b.tar", "/d/a.tar"])
+    assert all_of("hdfs://[::1]:8020/d/*.tar") == ["hdfs://[::1]:8020/d/a.tar", "hdfs://[::1]:8020/d/b.tar"]
+    fake_system(monkeypatch, "elsewhere/*", ["elsewhere/x"])
+    assert all_of("far://d/*") == ["far://elsewhere/x"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error", "words"),
+    [
+        (NotImplementedError(), UsageError, "can not be listed"),
+        (ImportError("install s3fs"), UsageError, "install s3fs"),
+        (FileNotFoundError(), MissingInputError, "nothing matches"),
+        (PermissionError("denied"), StreamError, "denied"),
+    ],
+)
+def test_listings_that_fail(
+    monkeypatch: pytest.MonkeyPatch, outcome: Exception, error: type[Exception], words: str
+) -> None:
+    fake_system(monkeypatch, "b/*", outcome)
+    with pytest.raises(error, match=words):
+        all_of("s3://b/*")
+
+
+def test_an_unknown_protocol() -> None:
+    with pytest.raises(UsageError, match="nosuch"):
+        all_of("nosuch://b/*.tar")
+
+
+def test_http_can_not_be_listed() -> None:
+    for pattern in ("http://h/a-*.tar", "https://h/a-[0-9].tar"):
+        with pytest.raises(UsageError, match="can not be listed"):
+            all_of(pattern)
+    for literal in ("http://h/a.tar?token=a*b[1]", "http://[::1]:8000/a.tar", "https://u@[fe80::1]/a.tar"):
+        assert all_of(literal) == [literal]
+
+
+@pytest.mark.parametrize("scheme", ["zpush", "zpull", "zpub", "zsub", "zrpush", "zrpull", "zrpub", "zrsub"])
+def test_zmq_is_refused(scheme: str) -> None:
+    with pytest.raises(UsageError, match="ZMQ streams; pipe them"):
+        all_of(f"{scheme}://127.0.0.1:9999")
+
+
+def test_pipes_only_where_they_are_allowed(folder: Path) -> None:
+    assert all_of("pipe:cat *.tar") == ["pipe:cat *.tar"]
+    with pytest.raises(UsageError, match="command can not be used here"):
+        all_of("pipe:cat a.tar", allow_pipe=False)
+    (folder / "list.txt").write_text("pipe:cat a.tar --token=secret\n")
+    with pytest.raises(UsageError, match="names a command") as caught:
+        all_of("@list.txt")
+    assert "secret" not in str(caught.value)
+    assert all_of("@list.txt", allow_pipe_in_lists=True) == ["pipe:cat a.tar --token=secret"]
+
+
+def test_lists(folder: Path) -> None:
+    (folder / "sub/list.txt").write_bytes(
+        b"\xef\xbb\xbf# shards\r\n\r\n c.tar \r\nb-*.tar\ns3://b/{1..2}.tar\n/abs.tar"
+    )
+    expected = ["c.tar", "b-0.tar", "b-1.tar", "s3://b/1.tar", "s3://b/2.tar", "/abs.tar"]
+    assert all_of("@sub/list.txt") == expected
+    assert all_of(["@sub/list.txt", "x.tar"]) == [*expected, "x.tar"]
+
+
+def test_lists_keep_names_that_are_not_utf8(folder: Path) -> None:
+    (folder / "list.txt").write_bytes(b"caf\xe9.tar\n")
+    assert [os.fsencode(name) for name in all_of("@list.txt")] == [b"caf\xe9.tar"]
+
+
+def test_lists_do_not_nest(folder: Path) -> None:
+    (folder / "list.txt").write_text("@other.txt\n")
+    with pytest.raises(UsageError, match="do not nest"):
+        all_of("@list.txt")
+
+
+def test_lists_that_are_missing_or_empty(folder: Path) -> None:
+    (folder / "empty.txt").write_text("# nothing\n")
+    for name, error in (("@none.txt", MissingInputError), ("@empty.txt", MissingInputError), ("@sub", StreamError)):
+        with pytest.raises(error):
+            all_of(name)
+    for name in ("@", "@pipe:cat x", "@zsub://h:1"):
+        with pytest.raises(UsageError):
+            all_of(name)
+
+
+def test_a_list_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a.tar\n#x\nb-{0..1}.tar\n")))
+    assert all_of("@-") == ["a.tar", "b-0.tar", "b-1.tar"]
+
+
+@pytest.mark.parametrize("specs", [["-", "-"], ["@-", "-"], ["{-,-}", "-", "-"]])
+def test_standard_input_is_named_once(specs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a.tar\n")))
+    with pytest.raises(UsageError, match="named twice"):
+        all_of(specs)
+
+
+def test_a_list_at_a_url_names_its_neighbours() -> None:
+    pytest.importorskip("tarkit.streams", reason="tarkit.streams opens lists at URLs")
+    import fsspec
+
+    fsspec.filesystem("memory").pipe("/lists/l.txt", b"x-{0..1}.tar\n/abs.tar\ns3://b/y.tar\n")
+    assert all_of("@memory://lists/l.txt") == [
+        "memory://lists/x-0.tar",
+        "memory://lists/x-1.tar",
+        "/abs.tar",
+        "s3://b/y.tar",
+    ]
+
+
+def test_names_must_be_text() -> None:
+    with pytest.raises(UsageError, match="is empty"):
+        all_of("")
+    with pytest.raises(UsageError, match="named by text"):
+        all_of([_BytesPath()])
+
+
+class _BytesPath(os.PathLike):  # type: ignore[type-arg]
+    def __fspath__(self) -> bytes:
+        return b"a"
+
+
+def test_shard_names() -> None:
+    assert shard_name("out-%06d.tar", 7) == "out-000007.tar"
+    assert shard_name("100%%-%d.tar", 12) == "100%-12.tar"
+    for pattern in ("out.tar", "out-{}.tar", "%d-%d.tar", "%s.tar", "s3://b/a%20b-%06d.tar", "%d%", "%-3d"):
+        with pytest.raises(UsageError):
+            shard_name(pattern, 0)
+    with pytest.raises(UsageError, match="numbered from 0"):
+        shard_name("%d", -1)
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("a/b/c.tar", "c.tar"),
+        ("what?.tar", "what?.tar"),
+        ("https://h/p/c.tar?sig=a/b#x", "c.tar"),
+        ("https://h/c.tar#frag", "c.tar"),
+        ("s3://bucket/p/c#1.tar?versionId=3", "c#1.tar"),
+    ],
+)
+def test_output_names(url: str, name: str) -> None:
+    assert output_name(url) == name
+
+
+@pytest.mark.parametrize("url", ["-", "pipe:cat a/b.tar", "a/b/", "..", "https://host", "s3://bucket/?x=1", ""])
+def test_what_has_no_output_name(url: str) -> None:
+    with pytest.raises(UsageError, match="no file name"):
+        output_name(url)
+
+
+def test_slices_as_text() -> None:
+    assert parse_slice("0/4") == (0, 4)
+    assert parse_slice("3/4") == (3, 4)
+    for text in ("4/4", "0/0", "-1/4", "1", "a/b", "1/2/3", "1 /2", "", "1/²"):
+        with pytest.raises(UsageError):
+            parse_slice(text)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 300))
+def test_slices_are_disjoint_complete_and_balanced(n: int, w: int) -> None:
+    slices = [take_slice(n, i, w) for i in range(w)]
+    assert [number for part in slices for number in part] == list(range(n))
+    assert max(map(len, slices)) - min(map(len, slices)) <= 1
+
+
+@pytest.mark.parametrize(("n", "i", "w"), [(-1, 0, 1), (5, 2, 2), (5, -1, 2), (5, 0, 0)])
+def test_slices_that_do_not_exist(n: int, i: int, w: int) -> None:
+    with pytest.raises(UsageError):
+        take_slice(n, i, w)
+
+
+@pytest.mark.parametrize("bad", ["s3://user:secret@b/{1", "https://u:secret@h/*.tar"])
+def test_errors_show_no_secrets(bad: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        all_of(bad)
+    assert "secret" not in str(caught.value)

@@ -1,0 +1,843 @@
+"""Streams by URL, both ways, with everything that can go wrong on the way."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import gc
+import gzip
+import http.server
+import io
+import os
+import pty
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.spec import AbstractBufferedFile
+
+from tarkit.errors import (
+    CompressionError,
+    MissingExtraError,
+    MissingInputError,
+    StreamError,
+    TarkitError,
+    TemporaryStreamError,
+    UsageError,
+)
+from tarkit.streams import PublishStream, ReadStream, open_publish, open_read
+
+DATA = bytes(range(256)) * 1000
+CANARY = "c4n4ry-t0k3n-0815"
+
+
+def read_all(stream: ReadStream, step: int = 10_007) -> bytes:
+    with stream:
+        parts = []
+        while part := stream.read(step):
+            assert len(part) <= step
+            parts.append(part)
+        assert stream.read(step) == b""
+    return b"".join(parts)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+def wait_until_gone(pid: int) -> bool:
+    for _ in range(400):
+        try:
+            os.kill(pid, 0)
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (ProcessLookupError, FileNotFoundError):
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def children() -> list[int]:
+    own = str(os.getpid())
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if fields[1] == own:
+                found.append(int(entry))
+    return found
+
+
+# Reading files
+
+
+def test_local_file_is_read_by_the_file_itself(tmp_path: Path) -> None:
+    path = tmp_path / "a b%41.tar"
+    path.write_bytes(DATA)
+    for url in (str(path), path, f"file://{path}", path.as_uri(), f"file://localhost{path}"):
+        with open_read(url) as stream:
+            assert isinstance(stream.read.__self__, io.FileIO)  # type: ignore[attr-defined]
+            assert stream.size_hint == len(DATA)
+            assert read_all(stream) == DATA
+    with pytest.raises(ValueError, match="closed"):
+        stream.read(1)
+
+
+@pytest.mark.parametrize("suffix", ["gz", "zst", "bz2", "xz", "lz4"])
+def test_every_codec_by_name_and_by_magic(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.tar.{suffix}"
+    with open_publish(path) as out:
+        for at in range(0, len(DATA), 777):
+            assert out.write(DATA[at : at + 777]) == len(DATA[at : at + 777])
+    assert out.bytes_written == len(DATA)
+    assert path.stat().st_size < len(DATA) // 10
+    anonymous = path.rename(tmp_path / "plain-name")
+    assert open_read(anonymous).size_hint is None
+    assert read_all(open_read(anonymous)) == DATA
+    assert read_all(open_read(anonymous, compression=suffix)) == DATA
+    assert read_all(open_read(f"pipe:cat {anonymous}")) == DATA
+    assert read_all(open_read(io.BytesIO(anonymous.read_bytes()))) == DATA
+    assert read_all(open_read(anonymous, compression=None)) == anonymous.read_bytes()
+    with pytest.raises(CompressionError, match="does not begin"):
+        read_all(open_read(anonymous, compression="bz2" if suffix != "bz2" else "gz"))
+
+
+def test_cut_compressed_file_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "cut.tgz"
+    path.write_bytes(gzip.compress(DATA)[:-1])
+    with pytest.raises(CompressionError, match="cut short") as caught:
+        read_all(open_read(path))
+    assert caught.value.url == str(path)
+    path.write_bytes(b"")
+    assert read_all(open_read(path)) == b""
+    with pytest.raises(CompressionError, match="cut short"):
+        read_all(open_read(path, compression="gz"))
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    for url in (tmp_path / "none", f"{tmp_path}/file/below", f"file://{tmp_path}/none"):
+        with pytest.raises(MissingInputError, match="no such file") as caught:
+            open_read(url)
+        assert caught.value.exit_code == 66
+    for url in (str(tmp_path), f"file://{tmp_path}"):
+        with pytest.raises(StreamError, match="is a directory"):
+            open_read(url)
+    with pytest.raises(UsageError, match="zero byte"):
+        open_read("a\0b")
+    with pytest.raises(UsageError, match="three slashes"):
+        open_read("file://somewhere/a")
+    with pytest.raises(UsageError, match="no compression 'rar'"):
+        open_read(tmp_path / "file", compression="rar")
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    with pytest.raises(StreamError, match="symbolic links"):
+        open_read(loop)
+
+
+def test_permission_denied(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_bytes(b"x")
+    path.chmod(0)
+    tmp_path.chmod(0o755)
+    code = textwrap.dedent(
+        """
+        import os, sys
+        from tarkit.streams import open_read, open_publish
+        from tarkit.errors import StreamError
+        import tarkit.publish
+        os.chdir(sys.argv[1])
+        if os.getuid() == 0:
+            os.setuid(65534)
+        for action in (open_read, open_publish):
+            try:
+                action("secret" if action is open_read else "other")
+            except StreamError as error:
+                print(error)
+        """
+    )
+    path.parent.chmod(0o555)
+    for parent in tmp_path.parents[:3]:
+        if parent != parent.parent and "pytest" in parent.name:
+            parent.chmod(0o755)
+    run = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert run.stdout.splitlines() == ["secret: permission denied", "other: permission denied"], run.stderr
+
+
+def test_file_objects_stay_open(tmp_path: Path) -> None:
+    source = io.BytesIO(gzip.compress(DATA))
+    assert read_all(open_read(source)) == DATA
+    assert not source.closed
+    with pytest.raises(UsageError, match="gave text; it must give bytes"):
+        open_read(io.StringIO("a"))  # type: ignore[arg-type]
+    target = io.BytesIO()
+    with open_publish(target, compression="gz") as out:
+        out.write(DATA)
+    assert gzip.decompress(target.getvalue()) == DATA
+    with pytest.raises(UsageError, match="does not take bytes"), open_publish(io.StringIO()) as out:  # type: ignore[arg-type]
+        out.write(b"x")
+    with open("/dev/full", "wb", buffering=0) as full, pytest.raises(StreamError, match="no space left"):
+        with open_publish(full) as out:
+            out.write(b"x")
+
+
+def test_named_pipe(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    got: list[bytes] = []
+    reader = threading.Thread(target=lambda: got.append(read_all(open_read(fifo))))
+    reader.start()
+    with open_publish(fifo, compression="gz") as out:
+        out.write(DATA)
+    reader.join(10)
+    assert got == [DATA]
+    assert stat.S_ISFIFO(fifo.stat().st_mode)
+    assert names(tmp_path) == ["fifo"]
+
+
+# Standard input and output
+
+
+def run_python(code: str, shell: str = '"$0" -c "$1"', **options: object) -> subprocess.CompletedProcess[bytes]:
+    command = ["bash", "-c", shell, sys.executable, textwrap.dedent(code)]
+    return subprocess.run(command, capture_output=True, check=False, **options)  # type: ignore[call-overload,no-any-return]
+
+
+ECHO = """
+import os
+from tarkit.streams import open_publish, open_read
+with open_read("-") as source, open_publish("-") as out:
+    while data := source.read(5000):
+        out.write(data)
+os.fstat(0), os.fstat(1)
+"""
+
+
+def test_stdin_and_stdout(tmp_path: Path) -> None:
+    assert run_python(ECHO, input=DATA).stdout == DATA
+    assert run_python(ECHO, input=gzip.compress(DATA)).stdout == DATA
+    path = tmp_path / "in"
+    path.write_bytes(b"12345" + DATA)
+    with open(path, "rb", buffering=0) as file:
+        file.seek(5)
+        assert run_python(ECHO, stdin=file).stdout == DATA
+
+
+def test_stdin_or_stdout_closed() -> None:
+    code = """
+        import sys
+        from tarkit.streams import open_publish, open_read
+        from tarkit.errors import StreamError
+        for action in (open_read, open_publish):
+            try:
+                action("-")
+            except StreamError as error:
+                sys.stderr.write(str(error) + "\\n")
+        """
+    errors = run_python(code, '"$0" -c "$1" <&- >&-').stderr.decode().splitlines()
+    assert errors == [
+        "-: standard input can not be read: Bad file descriptor",
+        "-: standard output can not be written: bad file descriptor",
+    ]
+
+
+def test_stdout_that_closes_early_is_a_broken_pipe() -> None:
+    code = """
+        from tarkit.streams import open_publish
+        try:
+            with open_publish("-") as out:
+                while True:
+                    out.write(bytes(1 << 20))
+        except BrokenPipeError as error:
+            import sys
+            sys.stderr.write(type(error).__name__)
+        """
+    run = run_python(code, '"$0" -c "$1" | head -c 10')
+    assert (run.stdout, run.stderr) == (bytes(10), b"BrokenPipeError")
+
+
+def test_stdout_on_a_terminal_is_refused() -> None:
+    master, terminal = pty.openpty()
+    code = "from tarkit.streams import open_publish\nopen_publish({!r})"
+    try:
+        for url in ("-", "/dev/stdout"):
+            run = subprocess.run(
+                [sys.executable, "-c", code.format(url)], stdout=terminal, stderr=subprocess.PIPE, check=False
+            )
+            assert b"UsageError: a tar is not written to a terminal" in run.stderr
+    finally:
+        os.close(master)
+        os.close(terminal)
+
+
+def test_dev_stdout_goes_on_where_others_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    code = "from tarkit.streams import open_publish\nwith open_publish('/dev/stdout') as out: out.write(b'second')"
+    run_python(code, f'(echo first; "$0" -c "$1") > {path}')
+    assert path.read_bytes() == b"first\nsecond"
+    assert names(tmp_path) == ["out"]
+
+
+def test_devices_are_written_not_replaced() -> None:
+    with open_publish("/dev/null") as out:
+        out.write(DATA)
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    with pytest.raises(StreamError, match="/dev/full: no space left on device"), open_publish("/dev/full") as out:
+        out.write(DATA)
+
+
+# Commands
+
+
+def test_command_gives_bytes() -> None:
+    assert read_all(open_read("pipe:seq 3")) == b"1\n2\n3\n"
+    assert read_all(open_read("pipe:printf ''")) == b""
+    # Talkative on stderr, and nothing on stdin.
+    assert read_all(open_read("pipe:head -c 3000000 /dev/zero >&2; cat; echo done")) == b"done\n"
+    with pytest.raises(UsageError, match="not allowed"):
+        open_read("pipe:seq 3", allow_pipe=False)
+    with pytest.raises(UsageError, match="is not a command"):
+        open_read("pipe:  ")
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("echo some data; echo first >&2; echo it went wrong >&2; exit 3", "exit status 3: first | it went wrong"),
+        ("false | cat", "exit status 1"),
+        ("kill -9 $$", "signal SIGKILL"),
+        ("no-such-program-here", "exit status 127"),
+        ("seq 100000 | head -n 1", "exit status 141; a command in the middle was stopped"),
+    ],
+)
+def test_failing_command_is_an_error_even_if_bytes_came(command: str, message: str) -> None:
+    with pytest.raises(StreamError) as caught:
+        read_all(open_read(f"pipe:{command}", compression=None))
+    assert f"the command failed with {message}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_failure_comes_again_and_passes_decompression(tmp_path: Path) -> None:
+    path = tmp_path / "a.gz"
+    path.write_bytes(gzip.compress(DATA))
+    stream = open_read(f"pipe:cat {path}; exit 9")
+    for _ in range(2):
+        with pytest.raises(StreamError, match="exit status 9"):
+            while stream.read(100_000):
+                pass
+    stream.close()
+
+
+def test_sh_where_there_is_no_bash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert read_all(open_read("pipe:echo $((1 + 1))")) == b"2\n"
+    with pytest.raises(StreamError, match="exit status 4"):
+        read_all(open_read("pipe:exit 4"))
+
+
+def test_shell_that_can_not_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: "/nowhere/bash")
+    with pytest.raises(StreamError, match="/nowhere/bash can not be started"):
+        open_read("pipe:true")
+
+
+def test_early_close_is_no_error_and_ends_the_whole_group() -> None:
+    with open_read("pipe:sleep 1000 & echo $!; yes", compression=None) as stream:
+        sleeper = int(stream.read(100).split()[0])
+    assert wait_until_gone(sleeper)
+    assert children() == []
+    stream.close()
+
+
+def test_command_that_ignores_term_is_killed() -> None:
+    with open_read("pipe:trap '' TERM PIPE; echo $$; while :; do sleep 1; done", compression=None) as stream:
+        pid = int(stream.read(100))
+        start = time.monotonic()
+    assert time.monotonic() - start < 10
+    assert wait_until_gone(pid)
+    assert children() == []
+
+
+def test_forgotten_command_is_stopped() -> None:
+    stream = open_read("pipe:echo $$; exec sleep 1000", compression=None)
+    pid = int(stream.read(100))
+    del stream
+    gc.collect()
+    assert wait_until_gone(pid)
+
+
+def test_300_commands_leave_no_zombie_and_no_descriptor() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(300):
+        stream = open_read(f"pipe:echo {number}", compression=None)
+        if number % 3:
+            assert read_all(stream) == b"%d\n" % number
+        else:
+            stream.close()
+    assert children() == []
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_write_to_a_command(tmp_path: Path) -> None:
+    path = tmp_path / "out.gz"
+    with open_publish(f"pipe:sleep 0.1; cat > {path}") as out:
+        out.write(DATA)
+        assert out.name == "pipe:sleep …"
+    assert path.read_bytes() == DATA
+    with pytest.raises(StreamError, match="exit status 5: no room"), open_publish("pipe:cat >&-; echo no room >&2; exit 5"):
+        pass
+    with pytest.raises(StreamError, match="stopped reading after"), open_publish("pipe:head -c 10 > /dev/null") as out:
+        for _ in range(100):
+            out.write(bytes(1 << 20))
+    assert children() == []
+
+
+def test_discard_kills_the_command_before_it_sees_an_end(tmp_path: Path) -> None:
+    path = tmp_path / "finished"
+    out = open_publish(f"pipe:cat > {tmp_path}/part; touch {path}")
+    out.write(bytes(3 << 20))
+    out.discard()
+    time.sleep(0.1)
+    assert not path.exists()
+    assert children() == []
+
+
+# Publishing files
+
+
+def test_nothing_before_commit_and_nothing_left_after(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    for sync in (True, False):
+        out = open_publish(path, sync=sync)
+        out.write(bytearray(b"abc"))
+        out.write(memoryview(b"defdef")[::2])
+        out.write(memoryview(DATA * 9).cast("I"))
+        assert out.bytes_written == 6 + 9 * len(DATA)
+        [temporary] = names(tmp_path)
+        assert temporary.startswith(".a.tar.tarkit-")
+        out.commit()
+        out.commit()
+        out.close()
+        assert path.read_bytes() == b"abcdfd" + DATA * 9
+        assert names(tmp_path) == ["a.tar"]
+        path.unlink()
+    with pytest.raises(StreamError, match="was committed, so it can not be written to"):
+        out.write(b"x")
+
+
+def test_discard_on_exception_keeps_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    path.write_bytes(b"old")
+    with pytest.raises(KeyError), open_publish(path) as out:
+        out.write(DATA * 9)
+        raise KeyError
+    out.discard()
+    out.close()
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["a.tar"]
+    with pytest.raises(StreamError, match="was discarded, so it can not be published"):
+        out.commit()
+
+
+def test_forgotten_stream_publishes_nothing(tmp_path: Path) -> None:
+    out: PublishStream | None = open_publish(tmp_path / "a.tar")
+    assert out is not None
+    out.write(DATA * 9)
+    out = None
+    gc.collect()
+    assert names(tmp_path) == []
+
+
+def test_a_forked_child_leaves_the_file_of_its_parent(tmp_path: Path) -> None:
+    code = """
+        import os, sys
+        from tarkit.streams import open_publish
+        out = open_publish(sys.stdin.readline())
+        out.write(b"data")
+        child = os.fork()
+        if child == 0:
+            del out
+            sys.exit(0)
+        os.waitpid(child, 0)
+        out.commit()
+        """
+    path = tmp_path / "a"
+    assert run_python(code, input=os.fsencode(path)).returncode == 0
+    assert path.read_bytes() == b"data"
+
+
+def test_permission_bits(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    old = os.umask(0o027)
+    try:
+        open_publish(path).commit()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+        path.chmod(0o604)
+        open_publish(path).commit()
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o604
+
+
+def test_symlink_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to("there/a")
+    for content in (b"one", b"two"):
+        with open_publish(link) as out:
+            out.write(content)
+            assert names(tmp_path) == ["link", "there"]
+        assert link.is_symlink()
+        assert (tmp_path / "there" / "a").read_bytes() == content
+
+
+def test_long_names(tmp_path: Path) -> None:
+    for name in ("n" * 255, "ü" * 127):
+        with open_publish(tmp_path / name) as out:
+            out.write(b"x")
+        assert (tmp_path / name).read_bytes() == b"x"
+    with pytest.raises(StreamError, match="file name too long"):
+        open_publish(tmp_path / ("n" * 256))
+
+
+def test_targets_that_can_not_be(tmp_path: Path) -> None:
+    with pytest.raises(StreamError, match=f"the folder {tmp_path}/none does not exist"):
+        open_publish(tmp_path / "none" / "a")
+    for url in (tmp_path, f"{tmp_path}/new/"):
+        with pytest.raises(StreamError, match="is a directory"):
+            open_publish(url)
+    for url in ("http://example.org/a", "https://example.org/a"):
+        with pytest.raises(UsageError, match="http can not be written"):
+            open_publish(url)
+    assert names(tmp_path) == []
+
+
+def test_kill_leaves_nothing_under_the_name_and_the_next_run_cleans_up(tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    code = f"""
+        import sys, time
+        from tarkit.streams import open_publish
+        out = open_publish({str(path)!r})
+        out.write(bytes(3 << 20))
+        sys.stdout.write("written\\n")
+        sys.stdout.flush()
+        time.sleep(100)
+        """
+    child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"written\n"
+    [temporary] = names(tmp_path)
+    with open_publish(path) as out:
+        assert temporary in names(tmp_path), "its writer is alive"
+        out.write(b"whole")
+    path.unlink()
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+    assert names(tmp_path) == [temporary]
+    (tmp_path / ".b.tar.tarkit-00000000").write_bytes(b"of another name")
+    with open_publish(path) as out:
+        assert temporary not in names(tmp_path)
+        out.write(b"whole")
+    assert names(tmp_path) == [".b.tar.tarkit-00000000", "a.tar"]
+    assert path.read_bytes() == b"whole"
+
+
+def test_temporary_name_already_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = iter((b"aaaa", b"aaaa", b"bbbb"))
+    monkeypatch.setattr(os, "urandom", lambda count: next(random))
+    with open_publish(tmp_path / "a") as first, open_publish(tmp_path / "a") as second:
+        first.write(b"first")
+        second.write(b"second")
+    assert (tmp_path / "a").read_bytes() == b"first"
+
+
+def test_file_taken_for_stale_between_open_and_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, taken = fcntl.flock, []
+
+    def flock(fd: int, operation: int) -> None:
+        if operation == fcntl.LOCK_EX and not taken:
+            taken.extend(names(tmp_path))
+            os.unlink(tmp_path / taken[0])
+        real(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with open_publish(tmp_path / "a") as out:
+        out.write(b"x")
+    assert len(taken) == 1
+    assert names(tmp_path) == ["a"]
+
+
+def test_disk_full(tmp_path: Path) -> None:
+    code = f"""
+        import resource, signal, sys
+        from tarkit.streams import open_publish
+        from tarkit.errors import StreamError
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2_500_000, 2_500_000))
+        out = open_publish({str(tmp_path / "a")!r}, compression=None)
+        for action in (lambda: out.write(bytes(3 << 20)), lambda: out.write(b"x"), out.commit, out.close):
+            try:
+                action()
+            except StreamError as error:
+                print(error)
+        """
+    lines = run_python(code).stdout.decode().splitlines()
+    assert lines == [f"{tmp_path}/a: file too large"] * 4
+    assert names(tmp_path) == []
+
+
+def test_commit_that_fails_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fsync(fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(StreamError, match="a: input/output error"), open_publish(tmp_path / "a") as out:
+        out.write(b"x")
+    assert names(tmp_path) == []
+
+
+# Storage that fsspec reaches
+
+
+@pytest.fixture
+def memory() -> Iterator[MemoryFileSystem]:
+    fs = fsspec.filesystem("memory")
+    fs.store.clear()
+    yield fs
+    fs.store.clear()
+
+
+def test_memory_both_ways(memory: MemoryFileSystem) -> None:
+    with open_publish("memory://bucket/a.tar.gz") as out:
+        out.write(DATA)
+        assert not memory.exists("/bucket/a.tar.gz")
+    assert gzip.decompress(memory.cat("/bucket/a.tar.gz")) == DATA
+    assert read_all(open_read("memory://bucket/a.tar.gz")) == DATA
+    with pytest.raises(KeyError), open_publish("memory://bucket/b") as out:
+        out.write(DATA)
+        raise KeyError
+    assert memory.ls("/bucket", detail=False) == ["/bucket/a.tar.gz"]
+    with pytest.raises(MissingInputError, match="memory://bucket/none: there is no such file"):
+        open_read("memory://bucket/none")
+    with pytest.raises(StreamError, match="is a directory"):
+        open_read("memory://bucket")
+
+
+def test_length_is_verified(memory: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory.pipe("/a", DATA)
+    stream = open_read("memory://a")
+    memory.store["/a"].truncate(1000)
+    with pytest.raises(TemporaryStreamError, match=f"1000 bytes came, but the object has {len(DATA)}") as caught:
+        read_all(stream)
+    assert caught.value.offset == 1000
+    monkeypatch.setattr(memory, "put_file", lambda local, remote: memory.pipe(remote, b"half"))
+    with pytest.raises(TemporaryStreamError, match="7 bytes were sent, but 4 arrived"), open_publish("memory://b") as out:
+        out.write(b"content")
+
+
+class _PartFile(AbstractBufferedFile):
+    """A file in the manner of S3: uploaded in parts, there at commit."""
+
+    def _initiate_upload(self) -> None:
+        self.parts: list[bytes] = []
+
+    def _upload_chunk(self, final: bool = False) -> bool:
+        self.parts.append(self.buffer.getvalue())
+        if b"fail" in self.parts[-1]:
+            raise PermissionError(f"denied for s3://key:{CANARY}@b/x?sig={CANARY}")
+        if final and self.autocommit:
+            self.commit()
+        return True
+
+    def commit(self) -> None:
+        self.fs.objects[self.path] = b"".join(self.parts)
+
+    def discard(self) -> None:
+        self.fs.discarded.append(self.path)
+
+
+class _PartFilesystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
+    protocol = "s3"
+    cachable = False
+    objects: dict[str, bytes] = {}
+    discarded: list[str] = []
+
+    def _open(self, path: str, mode: str = "rb", **options: object) -> _PartFile:
+        if path.startswith("nobucket"):
+            raise FileNotFoundError(path)
+        return _PartFile(self, path, mode, **options)
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> type[_PartFilesystem]:
+    monkeypatch.setitem(fsspec.registry._registry, "s3", _PartFilesystem)  # type: ignore[attr-defined]
+    _PartFilesystem.objects.clear()
+    _PartFilesystem.discarded.clear()
+    return _PartFilesystem
+
+
+def test_upload_in_parts(parts: type[_PartFilesystem]) -> None:
+    with open_publish("s3://b/a") as out:
+        out.write(bytes(12 << 20))
+        out.write(b"end")
+        assert parts.objects == {}
+    assert parts.objects == {"b/a": bytes(12 << 20) + b"end"}
+    with pytest.raises(KeyError), open_publish("s3://b/c") as out:
+        out.write(bytes(12 << 20))
+        raise KeyError
+    with pytest.raises(StreamError, match="PermissionError: denied") as caught, open_publish("s3://b/d") as out:
+        out.write(b"fail")
+    assert CANARY not in str(caught.value)
+    assert list(parts.objects) == ["b/a"]
+    assert parts.discarded == ["b/c", "b/d"]
+    with pytest.raises(StreamError, match="bucket or folder does not exist"):
+        open_publish("s3://nobucket/a")
+
+
+def test_protocols_without_a_library() -> None:
+    with pytest.raises(UsageError, match="protocol nope is not known; known are .*memory.*s3"):
+        open_read("nope://a/b")
+    for url, extra in {"s3://b/a": "s3", "gs://b/a": "gcs", "gcs://b/a": "gcs", "hdfs://h/a": "hdfs"}.items():
+        code = f"""
+            import sys
+            for name in ("s3fs", "gcsfs", "pyarrow", "hdfs_native"):
+                sys.modules[name] = None
+            from tarkit.streams import open_publish, open_read
+            for action in (open_read, open_publish):
+                try:
+                    action({url!r})
+                except Exception as error:
+                    print(type(error).__name__, error)
+            """
+        lines = run_python(code).stdout.decode().splitlines()
+        scheme = url.split(":")[0]
+        message = f"{scheme}:// needs a library that is not installed: pip install 'tarkit[{extra}]'"
+        assert lines == [f"{MissingExtraError.__name__} {message}"] * 2
+    code = """
+        import sys
+        sys.modules["paramiko"] = None
+        from tarkit.streams import open_read
+        open_read("sftp://h/a")
+        """
+    assert b"UsageError: sftp:// needs a library that is not installed: " in run_python(code).stderr
+
+
+# HTTP
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    seen: list[str | None] = []
+
+    def do_GET(self) -> None:
+        what = self.path.split("?")[0].strip("/")
+        self.seen.append(self.headers.get("Authorization"))
+        if what.isdigit():
+            self.send_error(int(what), f"because of {self.path}")
+            return
+        if what == "drop":
+            self.connection.close()
+            return
+        self.send_response(200)
+        if what == "chunked":
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            self.wfile.write(b"5\r\nhello\r\n9\r\nbroken")
+            return
+        if what != "unknown":
+            self.send_header("Content-Length", str(len(DATA)))
+        self.end_headers()
+        self.wfile.write(DATA[:100_000] if what == "cut" else DATA)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as httpd:
+        thread = threading.Thread(target=httpd.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{httpd.server_address[1]}"
+        httpd.shutdown()
+        thread.join()
+
+
+def test_http(server: str) -> None:
+    assert read_all(open_read(f"{server}/whole")) == DATA
+    assert read_all(open_read(f"{server}/unknown")) == DATA
+    host = server.partition("://")[2]
+    stream = open_read(f"http://me:{CANARY}@{host}/whole?token={CANARY}")
+    assert stream.name == f"http://{host}/whole?token=…"
+    assert read_all(stream) == DATA
+    assert (_Handler.seen[-1] or "").startswith("Basic bWU6")
+
+
+def test_http_body_cut_short(server: str) -> None:
+    stream = open_read(f"{server}/cut")
+    for _ in range(2):
+        with pytest.raises(TemporaryStreamError, match=f"ended after 100000 of {len(DATA)} bytes") as caught:
+            while stream.read(30_000):
+                pass
+        assert caught.value.offset == 100_000
+    assert caught.value.exit_code == 75
+    stream.close()
+    with pytest.raises(TemporaryStreamError, match="the connection broke"):
+        read_all(open_read(f"{server}/chunked"))
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(404, MissingInputError), (410, MissingInputError), (400, StreamError), (401, StreamError), (403, StreamError)]
+    + [(status, TemporaryStreamError) for status in (408, 429, 500, 502, 503)],
+)
+def test_http_status(server: str, status: int, kind: type[TarkitError]) -> None:
+    with pytest.raises(kind, match=f"the server answers {status}") as caught:
+        open_read(f"{server}/{status}?key={CANARY}")
+    assert type(caught.value) is kind
+    assert CANARY not in str(caught.value)
+
+
+def test_http_without_an_answer(server: str) -> None:
+    with pytest.raises(TemporaryStreamError, match="no answer"):
+        open_read(f"{server}/drop")
+    with pytest.raises(TemporaryStreamError, match="no answer from the server .*refused"):
+        open_read("http://127.0.0.1:1/a")
+    with pytest.raises(UsageError, match="is not a URL"):
+        open_read("http://127.0.0.1:port/a")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"http://127.0.0.1:1/a?X-Signature={CANARY}",
+        f"http://user:{CANARY}@127.0.0.1:1/a",
+        f"http://user:{CANARY}@127.0.0.1:x/a?sig={CANARY}",
+        f"memory://none?token={CANARY}",
+        f"nope://me:{CANARY}@host/a?b={CANARY}",
+        f"filecache::nope://me:{CANARY}@host/a",
+        f"pipe:cat /nowhere?token={CANARY}",
+        f"pipe:echo failed with {CANARY} >&2; false",
+        f"pipe:TOKEN={CANARY}; echo https://host/?t={CANARY} >&2; false",
+    ],
+)
+def test_tokens_are_never_shown(url: str) -> None:
+    with pytest.raises(TarkitError) as caught:
+        read_all(open_read(url))
+    assert CANARY not in str(caught.value)
+    assert CANARY not in repr(caught.value)
+    assert "\n" not in str(caught.value)
