@@ -56,7 +56,10 @@ class Bar:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the table. ``value`` is None when nothing can be said; ``note`` then says why."""
+    """One line of the table. ``value`` is None when nothing can be said; ``note`` then says why.
+
+    ``wrong``: something beside the value was not as it must be, so the bar is missed whatever the value.
+    """
 
     measures: str
     ours: str
@@ -66,13 +69,14 @@ class Line:
     spread: str
     bar: Bar | None
     note: str = ""
+    wrong: bool = False
 
     @property
     def verdict(self) -> str:
         """met, missed, or not measured."""
         if self.value is None or self.bar is None:
             return "not measured"
-        return "met" if self.bar.met(self.value) else "**missed**"
+        return "met" if self.bar.met(self.value) and not self.wrong else "**missed**"
 
 
 @dataclass

@@ -182,9 +182,11 @@ def _extension(field: str) -> tuple[str, bool]:
 
 
 def _compress(data: bytes) -> bytes:
-    # gzip.compress writes another header byte in some versions of Python; zlib's own header has no time in any.
+    # gzip.compress writes another header in some versions of Python, and zlib names the operating system in
+    # byte 9: it becomes "unknown", so that the same value gives the same bytes on all of them.
     compressor = zlib.compressobj(9, zlib.DEFLATED, 31)
-    return compressor.compress(data) + compressor.flush()
+    packed = compressor.compress(data) + compressor.flush()
+    return packed[:9] + b"\xff" + packed[10:]
 
 
 def _sentence(error: Exception) -> str:

@@ -9,7 +9,7 @@ of decompression yields at most a few MiB.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Protocol, cast
 
 from tarkit.blockframes import (
     LZ4_MAGIC,
@@ -126,8 +126,8 @@ def _decoder_errors(codec: str) -> tuple[type[Exception], ...]:
     if codec == "gz":
         from isal import isal_zlib
 
-        damage: type[Exception] = isal_zlib.error
-        return (damage, EOFError, ValueError)
+        # Its stub says that this is an exception; it is a class of them.
+        return (cast("type[Exception]", isal_zlib.error), EOFError, ValueError)
     if codec == "bz2":
         return (OSError, EOFError, ValueError)
     import lzma

@@ -21,6 +21,7 @@ from tarkit.errors import StreamError, UsageError, printable, redact
 _URL_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://[^\s'\"<>]+")
 _KEPT_STDERR = 2000
 _GRACE = 2.0
+_GRACE_AFTER_SHELL = 0.1
 _PIPE_CAPACITY = 1 << 20
 
 
@@ -31,7 +32,7 @@ def without_secrets(text: str, url: str) -> str:
     unless it is plainly a path.
     """
     if url.startswith("pipe:"):
-        words = re.split(r"[\s'\"=]+", url[5:])[1:]
+        words = re.split(r"[\s'\"=;|&()<>?]+", url[5:])[1:]
         secrets = [w for w in words if len(w) >= 8 and not w.startswith(("/", "./", "../", "~"))]
     else:
         query = urllib.parse.urlsplit(url).query if "?" in url else ""
@@ -166,10 +167,11 @@ def _kill(process: subprocess.Popen[bytes], stderr: _Tail, owner: int) -> None:
     if process.stdout:
         process.stdout.close()
     _signal(process, signal.SIGTERM)
-    deadline = time.monotonic() + _GRACE
     with suppress(subprocess.TimeoutExpired):
         process.wait(_GRACE)
-    # What the shell started may want a moment longer than the shell itself.
+    # What the shell started may want a moment longer than the shell itself. Not a long one: where
+    # nobody reaps orphans, as in many containers, the group never gets empty.
+    deadline = time.monotonic() + _GRACE_AFTER_SHELL
     while _signal(process, 0) and time.monotonic() < deadline:
         time.sleep(0.005)
     _signal(process, signal.SIGKILL)

@@ -8,10 +8,11 @@ from types import TracebackType
 from typing import BinaryIO
 
 from tarkit.compression import new_compressor, write_compression
-from tarkit.errors import StreamError, UsageError, redact
+from tarkit.errors import StreamError, UsageError
 from tarkit.pipes import Command
-from tarkit.sinks import BorrowedSink, CommandSink, Sink, UploadSink, open_local, open_stdout
-from tarkit.sources import local_path
+from tarkit.remote import UploadSink
+from tarkit.sinks import BorrowedSink, CommandSink, Sink, open_local, open_stdout
+from tarkit.sources import display_name, local_path
 
 _BUFFER = 1 << 20
 
@@ -46,7 +47,10 @@ class PublishStream:
         """
         if self._outcome is not None:
             self._refuse("written to")
-        size = len(data) if isinstance(data, (bytes, bytearray)) else data.nbytes
+        if not isinstance(data, (bytes, bytearray)):
+            view = memoryview(data)
+            data = view.cast("B") if view.c_contiguous else view.tobytes()
+        size = len(data)
         self.bytes_written += size
         if self._compressor is not None:
             data = self._compressor.compress(data if isinstance(data, bytes) else bytes(data))
@@ -154,15 +158,16 @@ def open_publish(
     """
     if not isinstance(url, (str, os.PathLike)):
         label = getattr(url, "name", None)
-        name = redact(label) if isinstance(label, str) else "<stream>"
+        name = display_name(label) if isinstance(label, str) else "<stream>"
         return PublishStream(BorrowedSink(url, name), name, write_compression(compression, ""))
-    path = local_path(url) if isinstance(url, str) else os.fspath(url)
     text = os.fspath(url)
     if isinstance(url, str) and (url == "-" or url.startswith("pipe:")):
         codec = write_compression(compression, "")
-        sink: Sink = open_stdout() if url == "-" else CommandSink(Command(url, redact(url), "write"), redact(url))
-        return PublishStream(sink, redact(url), codec)
-    name = redact(text) if path is None else text
+        name = display_name(url)
+        sink: Sink = open_stdout() if url == "-" else CommandSink(Command(url, name, "write"), name)
+        return PublishStream(sink, name, codec)
+    path = local_path(url) if isinstance(url, str) else text
+    name = display_name(text) if isinstance(url, str) else text
     codec = write_compression(compression, text.partition("?")[0] if path is None else path)
     if path is not None:
         return PublishStream(open_local(path, name, sync), name, codec)

@@ -11,7 +11,6 @@ import marshal
 import os
 import selectors
 import signal
-import struct
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ from typing import Any
 from tarkit.errors import CommandNotRunnableError, UsageError
 from tarkit.output import Output
 from tarkit.parallel import Batch, Failure, Outcome
-from tarkit.pythonworker import LENGTH, READY, FunctionSpec, serve
+from tarkit.pythonworker import LENGTH, READY, FunctionSpec, log_path, serve
 
 _READ_SIZE = 1024 * 1024
 _DEPTH = 4
@@ -144,6 +143,7 @@ class PythonPool:
 
         self._context = multiprocess.get_context(start_method)
         self._arguments = (function, setup, scratch, batched)
+        self._scratch = scratch
         self._timeout = timeout
         self._grace = grace
         self._clock = clock
@@ -231,6 +231,8 @@ class PythonPool:
 
     def _died(self, worker: _Worker) -> list[tuple[int, Outcome]]:
         worker.process.join()
+        if worker.kill_at is not None:
+            return self._replace(worker, self._timeout_failure())
         code = worker.process.exitcode
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
         if not worker.ready:
@@ -241,14 +243,16 @@ class PythonPool:
         """A new process in the place of one; the batch that it was at has failed, the others wait again."""
         jobs = worker.jobs
         self._selector.unregister(worker.fd)
+        log = log_path(self._scratch, worker.process.pid)
         worker.end()
+        printed = Output.of_file(log) if os.path.exists(log) else Output()
         self._workers.remove(worker)
         self._add_worker()
         if not jobs:
             raise CommandNotRunnableError(f"{failure.message} while it had nothing to do", 126)
         ticket, _ = jobs.popleft()
         self._queue.extendleft(reversed(jobs))
-        return [(ticket, Outcome([], Output(), failure))]
+        return [(ticket, Outcome([], printed, failure))]
 
     def _time_to_next_deadline(self) -> float | None:
         if self._timeout is None:
@@ -274,6 +278,8 @@ class PythonPool:
                 with suppress(ProcessLookupError):
                     os.killpg(worker.process.pid, signal.SIGTERM)
             if worker.kill_at is not None and (now >= worker.kill_at or not worker.process.is_alive()):
-                message = f"timed out after {self._timeout:g} s, and was killed"
-                finished += self._replace(worker, Failure("timeout", message))
+                finished += self._replace(worker, self._timeout_failure())
         return finished
+
+    def _timeout_failure(self) -> Failure:
+        return Failure("timeout", f"timed out after {self._timeout:g} s, and was killed")

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import marshal
 import os
+import signal
 import struct
 import sys
 import traceback
@@ -40,6 +41,9 @@ def serve(
     if os.getppid() == parent and os.getpid() != parent:
         for fd in inherited:
             _close_if_open(fd, connection.fileno())
+    # The parent's handlers were copied by a fork, and are not for this process.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.setsid()
     log = _redirect(scratch)
     fd = connection.fileno()
@@ -115,9 +119,14 @@ def _load_module(name: str) -> ModuleType:
         raise UsageError(f"there is no module {error.name!r}") from None
 
 
+def log_path(scratch: str, pid: int) -> str:
+    """Where the process ``pid`` prints to."""
+    return os.path.join(scratch, f"worker-{pid}.log")
+
+
 def _redirect(scratch: str) -> int:
     """Let all that is printed go to a file of this process, and give it an empty input."""
-    log = os.open(os.path.join(scratch, f"worker-{os.getpid()}.log"), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    log = os.open(log_path(scratch, os.getpid()), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(log, 1)
@@ -188,7 +197,7 @@ def _last_line(error: Exception) -> str:
     return text if isinstance(error, UsageError) else f"{type(error).__name__}: {text.splitlines()[-1]}"
 
 
-def _send(fd: int, answer: object) -> None:
+def _send(fd: int, answer: Any) -> None:
     message = marshal.dumps(answer)
     rest = memoryview(LENGTH.pack(len(message)) + message)
     while rest:

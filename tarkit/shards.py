@@ -97,6 +97,9 @@ def _expand_one(spec: str, stdin_uses: list[str], allow_pipe: bool) -> Iterator[
         yield spec
     else:
         for name in _expand_braces(spec):
+            # Checked again, since braces could hide a command, a list or standard input.
+            if name != spec and (name in ("", "-") or name.startswith(("@", "pipe:")) or _ZMQ.match(name.lower())):
+                raise UsageError(f"{_shown(spec)} expands to {_shown(name)}; braces may only stand for names of shards")
             yield from _expand_glob(name)
 
 
@@ -168,14 +171,20 @@ def _expand_glob(name: str) -> Iterator[str]:
     if scheme:
         found = _remote_matches(name)
     else:
-        found = [name] if os.path.exists(name) else sorted(glob.glob(name, recursive=True))
+        found = [name] if os.path.exists(name) else [_as_path(path) for path in sorted(glob.glob(name, recursive=True))]
     if not found:
         raise MissingInputError("nothing matches this pattern", url=name)
     return iter(found)
 
 
+def _as_path(path: str) -> str:
+    """The path of a file, so written that it is taken for nothing else: a file may be called ``pipe:…`` or ``-``."""
+    special = path == "-" or path.startswith(("@", "pipe:")) or scheme_of(path) or _ZMQ.match(path.lower())
+    return f"./{path}" if special else path
+
+
 def _remote_matches(url: str) -> list[str]:
-    from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+    from fsspec.core import url_to_fs
 
     try:
         system, pattern = url_to_fs(url)

@@ -18,6 +18,7 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -43,6 +44,7 @@ done
 _DRIVEN_DIRECTLY = ("bash", "sh", "dash")
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _POLL = 0.02
+_MAX_REMOVALS = 64
 
 
 @dataclass
@@ -168,6 +170,9 @@ class ShellPool:
         self._done: list[tuple[int, Outcome]] = []
         self._slots: list[_Slot] = []
         self._idle: list[_Slot] = []
+        # Removing a folder can wait for the disk's journal, and nothing here waits for it.
+        self._remover = ThreadPoolExecutor(1, thread_name_prefix="remove")
+        self._removals: deque[Future[None]] = deque()
         try:
             for _ in range(slots):
                 self._add_slot()
@@ -183,6 +188,7 @@ class ShellPool:
             slot.end()
         self._slots = []
         self._selector.close()
+        self._remover.shutdown()
 
     def _add_slot(self) -> None:
         slot = _Slot(self._shell, self._command, self._scratch)
@@ -233,7 +239,10 @@ class ShellPool:
             extract(sample, f"{job.folder}/{number:08d}", self._base)
 
     def _wait_for_space(self) -> bool:
-        """Let a running command end, since that frees its folder; False if none runs."""
+        """Let a folder be removed, or a running command end; False if there is neither."""
+        if self._removals:
+            self._removals.popleft().result()
+            return True
         if all(slot.job is None for slot in self._slots):
             return False
         self._done += self._collect_some()
@@ -323,7 +332,9 @@ class ShellPool:
                 failure = Failure("folder", "the command removed its own folder")
             except (OSError, ValueError) as error:
                 failure = Failure("folder", f"what the command left can not be read: {error}")
-        remove(job.folder)
+        self._removals.append(self._remover.submit(remove, job.folder))
+        while len(self._removals) > _MAX_REMOVALS:
+            self._removals.popleft().result()
         return Outcome(made, printed, failure, stray)
 
     def _gather(self, job: _Job) -> tuple[list[list[Sample]], list[str]]:

@@ -7,17 +7,15 @@ import fcntl
 import os
 import re
 import stat
-import tempfile
 from contextlib import suppress
-from typing import Any, BinaryIO, NoReturn, Protocol
+from typing import BinaryIO, NoReturn, Protocol
 
-from tarkit.errors import StreamError, TemporaryStreamError, UsageError
+from tarkit.errors import StreamError, UsageError
 from tarkit.pipes import Command
-from tarkit.sources import filesystem, raise_foreign
 
 _DESCRIPTOR = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
-_ATOMIC = ("s3", "s3a", "gs", "gcs")
 _LONGEST_NAME = 255
+_WRITE_BACK = 32 << 20
 _Bytes = bytes | bytearray | memoryview
 
 
@@ -125,6 +123,7 @@ class FileSink:
         self._prefix = f".{os.fsdecode(os.fsencode(base)[:room])}.tarkit-"
         self._remove_stale()
         self._fd, self._temporary = self._create()
+        self._written = self._started = 0
         if mode is not None:
             os.fchmod(self._fd, mode)
 
@@ -160,8 +159,19 @@ class FileSink:
     def write(self, data: _Bytes) -> None:
         try:
             _write_all(self._fd, data)
+            self._written += len(data)
+            if self._sync and self._written - self._started >= _WRITE_BACK:
+                self._start_write_back()
         except OSError as error:
             raise_write_error(error, self._name)
+
+    def _start_write_back(self) -> None:
+        # So that the disk works while we do, and fsync finds little left: Linux answers this advice by
+        # starting to write dirty pages. Pages still to be written stay in memory for the next reader.
+        if hasattr(os, "posix_fadvise"):
+            length = self._written - self._started
+            os.posix_fadvise(self._fd, self._started, length, os.POSIX_FADV_DONTNEED)
+        self._started = self._written
 
     def commit(self) -> None:
         try:
@@ -234,12 +244,12 @@ class BorrowedSink:
         self._name = name
 
     def write(self, data: _Bytes) -> None:
-        view = memoryview(data)
+        rest = bytes(data)
         try:
-            while len(view):
+            while rest:
                 # What returns no number took everything: so do many objects that are only like files.
-                done = self._file.write(view)
-                view = view[done:] if isinstance(done, int) else view[:0]
+                done = self._file.write(rest)
+                rest = rest[done:] if isinstance(done, int) else b""
         except TypeError as error:
             raise UsageError(f"{self._name}: the file object does not take bytes ({error})") from None
         except BrokenPipeError:
@@ -259,68 +269,3 @@ class BorrowedSink:
 
     def discard(self) -> None:
         """Nothing: what was written is in the hands of whoever opened it."""
-
-
-class UploadSink:
-    """A file of an fsspec filesystem.
-
-    S3 and GCS upload in parts and finish at commit. The other filesystems have no such thing, or
-    one that publishes at once, so there the bytes wait in a local temporary file.
-    """
-
-    def __init__(self, url: str, name: str) -> None:
-        self._url = url
-        self._name = name
-        self._fs, self._path = filesystem(url, name)
-        self._parts: Any = None
-        self._spool: Any = None
-        self._size = 0
-        if url.split("://", 1)[0] in _ATOMIC:
-            self._parts = self._foreign(self._fs.open, self._path, "wb", autocommit=False)
-        else:
-            self._spool = tempfile.NamedTemporaryFile(prefix="tarkit-")  # noqa: SIM115
-
-    def _foreign(self, function: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except Exception as error:
-            if isinstance(error, FileNotFoundError):
-                raise StreamError("the bucket or folder does not exist", url=self._name) from None
-            raise_foreign(error, self._url, self._name, None)
-
-    def write(self, data: _Bytes) -> None:
-        self._size += len(data)
-        if self._parts is not None:
-            self._foreign(self._parts.write, data)
-            return
-        try:
-            self._spool.write(data)
-        except OSError as error:
-            raise_write_error(error, self._name, f"temporary file {self._spool.name}")
-
-    def commit(self) -> None:
-        if self._parts is not None:
-            self._foreign(self._parts.close)
-            self._foreign(self._parts.commit)
-            return
-        try:
-            self._spool.flush()
-        except OSError as error:
-            raise_write_error(error, self._name, f"temporary file {self._spool.name}")
-        self._foreign(self._fs.put_file, self._spool.name, self._path)
-        self._verify()
-        self._spool.close()
-
-    def _verify(self) -> None:
-        size = self._foreign(self._fs.info, self._path).get("size")
-        if size is not None and size != self._size:
-            raise TemporaryStreamError(f"{self._size} bytes were sent, but {size} arrived", url=self._name)
-
-    def discard(self) -> None:
-        if self._parts is not None:
-            # An upload that can not be aborted is not published either.
-            with suppress(Exception):
-                self._parts.discard()
-        else:
-            with suppress(OSError):
-                self._spool.close()

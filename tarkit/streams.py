@@ -12,17 +12,17 @@ from types import TracebackType
 from typing import BinaryIO
 
 from tarkit.compression import SNIFF_BYTES, DecompressingReader, check_codec, sniff
-from tarkit.errors import UsageError, redact
+from tarkit.errors import UsageError
 from tarkit.pipes import CommandReader
 from tarkit.publish import PublishStream, open_publish
+from tarkit.remote import open_fsspec, open_http
 from tarkit.sources import (
     BorrowedReader,
     FileReader,
     RawReader,
+    display_name,
     local_path,
     open_file,
-    open_fsspec,
-    open_http,
     open_stdin,
 )
 
@@ -78,13 +78,6 @@ class _Headed:
             return self._read(count)
         data, self._head = self._head[:count], self._head[count:]
         return data
-
-
-def display_name(url: str) -> str:
-    """A URL as it may be shown, also for fsspec's chains (``simplecache::s3://…``)."""
-    if url.startswith("pipe:"):
-        return redact(url)
-    return "::".join(redact(part) for part in url.split("::"))
 
 
 def open_read(

@@ -34,22 +34,19 @@ LAYERS = {
     "tarkit.pythonworker": 3,
     "tarkit.shellpool": 3,
     "tarkit.sinks": 3,
-    "tarkit.publish": 4,
     "tarkit.pythonpool": 4,
+    "tarkit.remote": 4,
+    "tarkit.publish": 5,
     # bytes by name, then many names
-    "tarkit.streams": 5,
-    "tarkit.shards": 6,
+    "tarkit.streams": 6,
+    "tarkit.shards": 7,
     # shards
-    "tarkit.tarshard": 7,
-    "tarkit.writer": 7,
-    "tarkit.index": 8,
-    "tarkit.mapper": 8,
-    "tarkit.samplework": 8,
+    "tarkit.tarshard": 8,
+    "tarkit.writer": 8,
     # whole runs
-    "tarkit.dataset": 9,
-    "tarkit.demo": 9,
-    "tarkit.run": 9,
-    "tarkit": 10,
+    "tarkit.dataset": 10,
+    "tarkit.run": 10,
+    "tarkit": 11,
 }
 
 # (from, to) -> why this arrow may go to the same layer. An upward arrow is never allowed.

@@ -249,7 +249,7 @@ def test_what_images_become() -> None:
 
 def test_gz_fields_have_the_same_bytes_everywhere() -> None:
     data = encode_field("meta.json.gz", {"a": 1})
-    assert data[:10] == b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03"
+    assert data[:10] == b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff"
     assert gzip.decompress(data) == b'{"a": 1}'
     assert decode_field("meta.JSON.GZ", data) == {"a": 1}
     assert decode_field("txt.gz", encode_field("txt.gz", "hi")) == "hi"
@@ -344,8 +344,8 @@ def test_encoders_that_fail() -> None:
     with pytest.raises(EncodeError, match="key 'k': field 'json'.*extension of cls"):
         make_encoder({"cls": str})({"__key__": "k", "json": {}})
     with pytest.raises(EncodeError, match="its encoder gave str; it must give bytes"):
-        make_encoder({"cls": str})({"__key__": "k", "cls": 1})  # type: ignore[dict-item]
-    with pytest.raises(EncodeError, match="unsupported format|can not be encoded"):
+        make_encoder({"cls": str})({"__key__": "k", "cls": 1})
+    with pytest.raises(EncodeError, match="can not be encoded: division by zero"):
         make_encoder({"cls": lambda value: value / 0})({"__key__": "k", "cls": 1})
     with pytest.raises(EncodeError, match="key 'k': the encoder gave NoneType"):
         make_encoder(lambda sample: None)({"__key__": "k"})  # type: ignore[arg-type, return-value]
@@ -358,9 +358,11 @@ def test_encoders_that_fail() -> None:
 def test_a_missing_library_is_named_with_its_extra(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("msgpack", "cbor2", "numpy", "PIL.Image"):
         monkeypatch.setitem(sys.modules, module, None)
-    for call in (lambda: encode_field(field, {"a": 1}), lambda: decode_field(field, b"\x80")):
-        with pytest.raises(MissingExtraError, match=r"pip install 'tarkit\[(images|msgpack|cbor)\]'"):
-            call()
+    extra = {"mp": "msgpack", "cbor": "cbor"}.get(field, "images")
+    with pytest.raises(MissingExtraError, match=rf"pip install 'tarkit\[{extra}\]'"):
+        encode_field(field, {"a": 1})
+    with pytest.raises(MissingExtraError, match=rf"pip install 'tarkit\[{extra}\]'"):
+        decode_field(field, b"\x80")
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_a_name_from_braces_may_hold_glob_characters(folder: Path) -> None:
 
 
 def test_remote_globs_keep_the_protocol(folder: Path) -> None:
-    import fsspec  # type: ignore[import-untyped]
+    import fsspec
 
     memory = fsspec.filesystem("memory")
     for name in ("/globs/t-1.tar", "/globs/t-0.tar", "/globs/u.tar"):
@@ -189,6 +189,20 @@ def test_pipes_only_where_they_are_allowed(folder: Path) -> None:
     assert all_of("@list.txt", allow_pipe_in_lists=True) == ["pipe:cat a.tar --token=secret"]
 
 
+@pytest.mark.parametrize("spec", ["{pipe:id,x}", "{pip,x}e:id", "{-,x}", "{@list,x}", "{zsub,x}://h", "{,}"])
+def test_braces_hide_no_command(spec: str, folder: Path) -> None:
+    (folder / "list.txt").write_text(spec)
+    for given_as in (spec, "@list.txt"):
+        with pytest.raises(UsageError, match="braces may only stand for names of shards"):
+            all_of(given_as)
+
+
+def test_globs_match_no_command(folder: Path) -> None:
+    for name in ("pipe:id", "@list", "-", "zsub:x"):
+        (folder / name).write_bytes(b"")
+    assert all_of("*[tdx-]") == ["./-", "./@list", "./pipe:id", "./zsub:x"]
+
+
 def test_lists(folder: Path) -> None:
     (folder / "sub/list.txt").write_bytes(
         b"\xef\xbb\xbf# shards\r\n\r\n c.tar \r\nb-*.tar\ns3://b/{1..2}.tar\n/abs.tar"
@@ -224,7 +238,7 @@ def test_a_list_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all_of("@-") == ["a.tar", "b-0.tar", "b-1.tar"]
 
 
-@pytest.mark.parametrize("specs", [["-", "-"], ["@-", "-"], ["{-,-}", "-", "-"]])
+@pytest.mark.parametrize("specs", [["-", "-"], ["@-", "-"], ["-", "@-"]])
 def test_standard_input_is_named_once(specs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a.tar\n")))
     with pytest.raises(UsageError, match="named twice"):

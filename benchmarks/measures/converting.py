@@ -14,6 +14,7 @@ from environments import (
     call,
     old_tarproc_environment,
     real_convert,
+    settle,
     system_program,
     tarkit_environment,
 )
@@ -38,8 +39,7 @@ class Task:
         temporary.mkdir()
         path = f"{self.programs}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         variables: Mapping[str, str] = {"PATH": path, "TMPDIR": str(temporary)}
-        # What earlier turns left to be written to the disk is not charged to this one.
-        os.sync()
+        settle()
         begin = time.perf_counter()
         call(command, folder=folder, variables=variables, stdin=stdin)
         return time.perf_counter() - begin

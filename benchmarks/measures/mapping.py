@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 
 from data import long_photo_shard, small_shard
-from environments import Settings, call, tarkit_environment
+from environments import Settings, call, settle, tarkit_environment
 from rounds import Bar, Line, MeasureError, Result, Side, Trial, compare, raw_trials, shown, take_turns, timed
 
 from measures.archive import listed
@@ -18,7 +17,7 @@ def _tarproc(settings: Settings, name: str, arguments: list[str]) -> Trial:
     """One clocked run of tarproc as a whole process, writing ``out.tar`` into a fresh folder."""
     program = tarkit_environment(settings.work).program("tarproc")
     folder = settings.fresh(name)
-    os.sync()
+    settle()
     begin = time.perf_counter()
     call([program, *arguments, "-o", "out.tar"], folder=folder, variables={"TMPDIR": str(folder)})
     seconds = time.perf_counter() - begin
@@ -34,7 +33,7 @@ def empty_command(settings: Settings) -> Result:
 
     def loop(_number: int) -> Trial:
         folder = settings.fresh("empty-loop")
-        os.sync()
+        settle()
         result = run_loop(environment, "spawn_bash", [folder, str(shard.samples)])
         settings.fresh("empty-loop")
         return Trial(result["seconds"], result["evidence"])

@@ -21,7 +21,7 @@ from measures.loop import LOOPS
 INTERVAL = 0.2
 MEGABYTE = 1_000_000
 LIMIT = 300
-# The median of the second half may be this much above that of the first and still be called flat.
+# The median of the last quarter may be this much above that of the third and still be called flat.
 FLAT_RATIO, FLAT_SLACK = 1.05, 5 * MEGABYTE
 
 
@@ -47,13 +47,13 @@ class Watched:
             self.seen.setdefault(process, born(process))
 
     def growth(self) -> tuple[float, float]:
-        """Medians of the first half, without its first fifth (start-up), and of the second half."""
-        half = len(self.whole) // 2
-        return statistics.median(self.whole[half // 5 : half]), statistics.median(self.whole[half:])
+        """Medians of the third and of the last quarter; in the first two, buffers may fill."""
+        half, late = len(self.whole) // 2, len(self.whole) * 3 // 4
+        return statistics.median(self.whole[half:late]), statistics.median(self.whole[late:])
 
     @property
     def flat(self) -> bool:
-        """True if the second half is not above the first by more than noise."""
+        """True if the last quarter is not above the third by more than noise."""
         first, second = self.growth()
         return second <= first * FLAT_RATIO + FLAT_SLACK
 
@@ -120,8 +120,8 @@ def _result(what: str, watched: Watched) -> Result:
     first, second = watched.growth()
     peak, parent = max(watched.whole) / MEGABYTE, max(watched.parent) / MEGABYTE
     notes = [
-        f"{'flat' if watched.flat else 'NOT FLAT'}: median {first / MEGABYTE:.0f} MB in the first half, "
-        f"{second / MEGABYTE:.0f} MB in the second",
+        f"{'flat' if watched.flat else 'NOT FLAT'}: median {first / MEGABYTE:.0f} MB in the third quarter, "
+        f"{second / MEGABYTE:.0f} MB in the last",
         f"{watched.streamed:,} samples (about {watched.streamed * 75_000 / 1e6:,.0f} MB) were taken in",
         f"sum over up to {watched.processes} processes, shared pages counted in each",
     ]
@@ -129,10 +129,9 @@ def _result(what: str, watched: Watched) -> Result:
         notes.append(f"{watched.left_behind} PROCESSES OUTLIVED tarproc")
     say(f"    peak {peak:.0f} MB, {notes[0]}")
     spread = f"tarproc's own process: {parent:.0f}"
-    ok = watched.flat and not watched.left_behind and watched.streamed > 0
-    # A tree that grows has no peak: it only was not watched for long enough.
-    value = peak if ok else None
-    line = Line(what, f"peak {peak:.0f} MB", "none", value, " MB", spread, Bar(LIMIT, at_least=False), "; ".join(notes))
+    wrong = not watched.flat or watched.left_behind > 0 or watched.streamed == 0
+    bar = Bar(LIMIT, at_least=False)
+    line = Line(what, f"peak {peak:.0f} MB", "none", peak, " MB", spread, bar, "; ".join(notes), wrong)
     raw: dict[str, object] = {
         "interval_seconds": INTERVAL,
         "tree_bytes": watched.whole,
@@ -145,14 +144,14 @@ def _result(what: str, watched: Watched) -> Result:
 
 def memory(settings: Settings) -> Result:
     """Every sample takes 0.05 s: the stream is faster than the eight slots."""
-    seconds = 6 if settings.quick else 30
+    seconds = 12 if settings.quick else 30
     watched = _watch(settings, ["-c", "sleep 0.05"], seconds)
     return _result(f"peak memory, tarproc -p 8 -c 'sleep 0.05', endless stream, {seconds} s", watched)
 
 
 def memory_stalled(settings: Settings) -> Result:
     """The first sample takes forever, all others no time: the output must wait, and the reader with it."""
-    seconds = 6 if settings.quick else 30
+    seconds = 12 if settings.quick else 30
     command = 'if [ "$(cat __key__)" = 000000000 ]; then sleep 600; fi'
     watched = _watch(settings, ["-c", command], seconds)
     return _result(f"peak memory, tarproc -p 8, first sample hangs, endless stream, {seconds} s", watched)

@@ -15,7 +15,8 @@ def _writer(settings: Settings, environment: Environment, loop: str, count: int)
     def run(_number: int) -> Trial:
         path = settings.fresh(loop) / "out.tar"
         result = run_loop(environment, loop, [path, str(count)])
-        trial = Trial(result["seconds"], listed(path))
+        before_close = {"microseconds_before_close": round(result["loop_seconds"] * 1e6)}
+        trial = Trial(result["seconds"], {**listed(path), **before_close})
         settings.fresh(loop)
         return trial
 

@@ -1,0 +1,199 @@
+"""What all programs share: errors become one line and an exit code here, and nowhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from tarkit.errors import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_TERMINATED,
+    EXIT_USAGE,
+    TarkitError,
+    UsageError,
+    printable,
+)
+
+_VERBOSE = "tarkit.verbose"
+_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Terminated(BaseException):
+    """SIGTERM came. No Exception, so that only cleaning up is done on its way."""
+
+
+def run_program(command: click.Command, name: str, argv: Sequence[str] | None = None) -> int:
+    """Run a program, and return its exit code.
+
+    argv: arguments without the program's name; None takes the process's.
+    """
+    previous = signal.signal(signal.SIGTERM, _terminate)
+    verbose = [False]
+    try:
+        with command.make_context(name, list(sys.argv[1:] if argv is None else argv), obj=verbose) as context:
+            code = command.invoke(context)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else EXIT_OK
+    except click.exceptions.Exit as exit_request:
+        return exit_request.exit_code
+    except BaseException as error:
+        if verbose[0] and not isinstance(error, BrokenPipeError):
+            traceback.print_exc()
+        return _exit_code(error, name)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _exit_code(error: BaseException, name: str) -> int:
+    """Say in one line what went wrong, and return the exit code for it."""
+    if isinstance(error, BrokenPipeError):
+        # Whoever read from us has seen enough. Python would complain at exit that it can not flush.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+    if isinstance(error, (KeyboardInterrupt, click.exceptions.Abort)):
+        say(name, "interrupted")
+        return EXIT_INTERRUPTED
+    if isinstance(error, Terminated):
+        say(name, "terminated")
+        return EXIT_TERMINATED
+    if isinstance(error, click.ClickException):
+        hint = f" (see {name} --help)" if isinstance(error, click.UsageError) else ""
+        say(name, f"{error.format_message()}{hint}")
+        return EXIT_USAGE
+    if isinstance(error, TarkitError):
+        say(name, str(error))
+        return error.exit_code
+    if isinstance(error, MemoryError):
+        say(name, "out of memory")
+        return EXIT_FAILED
+    if isinstance(error, OSError):
+        say(name, f"{error.filename or 'system error'}: {error.strerror or error}")
+        return EXIT_FAILED
+    if isinstance(error, SystemExit):
+        raise error
+    say(name, f"unexpected {type(error).__name__}: {error}; this is a bug in tarkit, -v shows where")
+    return EXIT_FAILED
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    # Cleaning up is under way from here on: do not let a second signal interrupt it.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise Terminated
+
+
+def say(name: str, message: str) -> None:
+    """One line on stderr. If stderr is gone there is nobody to tell."""
+    text = " ".join(line.strip() for line in message.splitlines() if line.strip())
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"{name}: {_escaped(text)}\n")
+        sys.stderr.flush()
+
+
+def _escaped(text: str) -> str:
+    return "".join(c if c.isprintable() else printable(c) for c in text)
+
+
+def verbose_option(function: F) -> F:
+    """``-v``: on an error, the traceback as well."""
+
+    def remember(context: click.Context, parameter: click.Parameter, value: bool) -> bool:
+        if value:
+            context.find_root().obj[0] = True
+        return value
+
+    return click.option(
+        "-v", "--verbose", is_flag=True, callback=remember, help="Say more; on an error, show where in tarkit it arose."
+    )(function)
+
+
+def version_option(function: F) -> F:
+    """``--version``, from the installed package."""
+    return click.version_option(package_name="tarkit", message="%(prog)s %(version)s")(function)
+
+
+def reader_options(function: F) -> F:
+    """How shards are read: the key rule, and what to do about what should not be."""
+    options = (
+        click.option(
+            "--key-rule",
+            default="first-dot",
+            metavar="RULE",
+            help="How a name splits into key and field: first-dot, last-dot, or a regular expression "
+            "with two groups.  [default: first-dot]",
+        ),
+        click.option(
+            "--on-duplicate-field",
+            type=click.Choice(["error", "first", "last"]),
+            default="error",
+            show_default=True,
+            help="Two files of one sample have the same field: stop, or keep one and count it.",
+        ),
+        click.option(
+            "--on-repeated-key",
+            type=click.Choice(["error", "allow"]),
+            default="error",
+            show_default=True,
+            help="A key comes back later in a shard: stop, or take each run of files as a sample.",
+        ),
+        click.option(
+            "--on-damage",
+            type=click.Choice(["error", "skip"]),
+            default="error",
+            show_default=True,
+            help="A shard is damaged: stop, or go on at the next good header, count what was lost, and exit 3.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+class Size(click.ParamType):
+    """Bytes, such as 500k, 128M or 2G (powers of 1024)."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number of bytes."""
+        if isinstance(value, int):
+            return value
+        text = str(value).strip().lower().removesuffix("b").removesuffix("i")
+        digits, unit = (text[:-1], text[-1]) if text and text[-1] in _UNITS else (text, "")
+        try:
+            size = float(digits) * _UNITS[unit]
+        except ValueError:
+            size = 0
+        if not 1 <= size < 2**63:
+            self.fail(f"{value!r} is no size; say for example 500k, 128M or 2G", param, ctx)
+        return int(size)
+
+
+def refuse_terminal_input(urls: Sequence[str]) -> None:
+    """Complain instead of waiting forever for somebody to type a tar.
+
+    Raises:
+        UsageError: standard input is wanted, and is a terminal.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        if "-" in urls and sys.stdin is not None and sys.stdin.isatty():
+            raise UsageError("no input: name a shard, or pipe one in")
+
+
+def write_stdout(data: bytes) -> None:
+    """All of it to standard output, past Python's own buffers."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(1, rest) :]

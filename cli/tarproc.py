@@ -1,0 +1,290 @@
+"""``tarproc``: run a command or a Python function over every sample of tar shards."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import shlex
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+
+from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, CommandNotRunnableError, UsageError
+
+from ._common import Size, reader_options, refuse_terminal_input, run_program, verbose_option, version_option
+from ._progress import Progress, books_line, write_report
+
+NAME = "tarproc"
+_EPILOG = """\b
+Examples:
+  tarproc -p 4 -c 'convert sample.jpg sample.png; rm sample.jpg' in.tar -o out.tar
+  curl -sf URL | tarproc -c 'ls -l' --count 3
+  tarproc --map mapper.py:grey 'train-{0000..0147}.tgz' -o grey.tar
+
+\b
+Exit codes: 0 all done; 1 failed, nothing published; 2 usage; 3 finished, but some samples
+were set aside; 65 input damaged; 66 input missing; 75 try again; 126, 127 the command can
+not be run; 130 interrupted; 143 terminated.
+"""
+
+
+@click.command(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.argument("inputs", metavar="[INPUT]...", nargs=-1)
+@click.option("-c", "--command", help="Shell command to run in each sample's folder.")
+@click.option("-S", "--script", metavar="FILE", help="Script to run in each sample's folder.")
+@click.option("--interpreter", default="bash", show_default=True, help="Runs the script.")
+@click.option("--shell", default="bash", show_default=True, help="Runs the command.")
+@click.option("--map", "mapper", metavar="FUNCTION", help="Python function: module:name or file.py:name.")
+@click.option("--setup", metavar="FUNCTION", help="Called once in each process; its result is the mapper's 2nd argument.")
+@click.option("-o", "--output", metavar="OUT", help="Shard to write; - is standard output.")
+@click.option("-p", "--parallel", type=click.IntRange(0, 4096), default=1, help="Commands at once.  [default: 1]")
+@click.option("--count", type=click.IntRange(0), metavar="N", help="Stop after N samples.")
+@click.option("-f", "--fields", help="Only these fields, separated by blanks or commas.")
+@click.option(
+    "-F", "--fieldmode", type=click.Choice(["error", "ignore"]), default="ignore", help="If one of --fields is missing."
+)
+@click.option("-b", "--base", default="sample", show_default=True, help="Files in the folder are called BASE.FIELD.")
+@click.option("-m", "--multi", is_flag=True, help="Files with another base than --base are samples of their own.")
+@click.option("--subdirs", is_flag=True, help="Folders that the command makes are samples of their own.")
+@click.option("-s", "--separator", default="", help="Between key and base, or key and folder (there, / by default).")
+@click.option("-I", "--include", metavar="REGEX", help="Only files that match go to the output.")
+@click.option("-E", "--exclude", metavar="REGEX", help="Files that match do not go to the output.")
+@click.option("--batch", type=click.IntRange(1), metavar="N", help="N samples for one call, each in a folder of its own.")
+@click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="For one call.")
+@click.option("--add-log", metavar="FIELD", help="Keep what the command prints in this field of the sample.")
+@click.option(
+    "-e",
+    "--errors",
+    "--error-handling",
+    "errors",
+    type=click.Choice(["keep", "skip", "ignore", "abort"]),
+    default="keep",
+    show_default=True,
+    help="A sample fails: keep it in OUT.failed.tar, skip it, ignore the exit code, or abort the run.",
+)
+@click.option("--max-errors", default="100", show_default=True, metavar="N|P%", help="Give up beyond so many failures.")
+@click.option("--retry-failed", metavar="SHARD", help="Run the samples of an OUT.failed.tar instead of inputs.")
+@click.option("--mem", type=Size(), default="128M", show_default=True, help="Bytes of samples held in memory at most.")
+@click.option("-w", "--working-dir", "--working_dir", metavar="DIR", help="New folder to work in, removed at the end.")
+@click.option("--mtime", type=click.IntRange(0), metavar="SECONDS", help="Time stamp of members.  [default: 0]")
+@click.option("--report", metavar="FILE", help="Write the books as JSON.")
+@click.option("-q", "--quiet", "--silent", "quiet", is_flag=True, help="No progress, no books; only failures.")
+@reader_options
+@verbose_option
+@version_option
+def tarproc(**options: Any) -> int:
+    """Run a command or a Python function over every sample of tar shards.
+
+    Each sample is a folder with one file for each of its fields: sample.FIELD, and __key__ and
+    __source__. The command runs there; the files called sample.* that it leaves are the new
+    sample. Without OUT, nothing is written.
+
+    INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz or @list.txt, or - (the default).
+    """
+    started = time.monotonic()
+    inputs = _inputs(options)
+    command = _command(options)
+    policy, output = _policy(options), options["output"]
+    with contextlib.ExitStack() as stack:
+        from tarkit.run import Sinks, lost_anything, run
+        from tarkit.sample import Tally
+        from tarkit.scratch import Scratch
+
+        failed_output = f"{output}.failed.tar" if output not in (None, "-") and options["errors"] != "skip" else None
+        progress = stack.enter_context(
+            Progress(
+                NAME,
+                quiet=options["quiet"],
+                verbose=options["verbose"],
+                to_stderr=output == "-",
+                failed_are_kept=failed_output is not None,
+            )
+        )
+        tally = Tally()
+        scratch = stack.enter_context(Scratch(path=options["working_dir"]))
+        pool = stack.enter_context(_pool(options, command, scratch.path))
+        sinks = Sinks(output, failed_output, _writer_options(options))
+        error: BaseException | None = None
+        try:
+            books = run(
+                _samples(options, inputs, tally),
+                pool,
+                sinks,
+                policy=policy,
+                reporter=progress,
+                window=options["mem"],
+                batch_size=options["batch"] or 1,
+            )
+        except BaseException as problem:
+            error = problem
+            raise
+        finally:
+            sinks.discard()
+            progress.close()
+            if options["report"]:
+                write_report(
+                    options["report"],
+                    books=progress.books,
+                    tally=tally,
+                    inputs=inputs,
+                    output=output,
+                    seconds=time.monotonic() - started,
+                    error=error,
+                )
+    if failed_output is not None and not books.failed:
+        _remove_stale(failed_output, progress)
+    set_aside = failed_output if books.failed else None
+    if not options["quiet"] or lost_anything(books, tally):
+        progress.say(books_line(books, tally, set_aside))
+    return EXIT_SET_ASIDE if lost_anything(books, tally) else EXIT_OK
+
+
+def _inputs(options: dict[str, Any]) -> list[str]:
+    """The inputs as they were given, checked against --retry-failed."""
+    inputs = list(options["inputs"])
+    retry = options["retry_failed"]
+    if retry is None:
+        inputs = inputs or ["-"]
+        refuse_terminal_input(inputs)
+        return inputs
+    if inputs:
+        raise UsageError("--retry-failed takes the place of inputs; give one or the other")
+    if options["output"] is not None and os.path.abspath(retry) == os.path.abspath(f"{options['output']}.failed.tar"):
+        raise UsageError(
+            f"-o {options['output']} would be replaced by the retried samples alone; give another name, "
+            "then join both with tarkit cat"
+        )
+    return [retry]
+
+
+def _command(options: dict[str, Any]) -> str | None:
+    """The shell command, or None for a Python function."""
+    given = [name for name in ("command", "script", "mapper") if options[name] is not None]
+    if len(given) != 1:
+        raise UsageError("give one of -c COMMAND, -S SCRIPT and --map FUNCTION")
+    for name, needs in (("setup", "mapper"), ("add_log", None)):
+        if options[name] and needs and not options[needs]:
+            raise UsageError(f"--{name} goes with --map")
+    script = options["script"]
+    if script is None:
+        return options["command"] if options["command"] is not None else None
+    if os.path.exists(script):
+        return f"exec {options['interpreter']} {shlex.quote(os.path.abspath(script))}"
+    found = shutil.which(script)
+    if found is None:
+        raise CommandNotRunnableError(f"script {script!r} is neither a file nor a program on the path", 127)
+    return f"exec {shlex.quote(found)}"
+
+
+def _policy(options: dict[str, Any]) -> Any:
+    from tarkit.run import Limit, Policy
+    from tarkit.sample import skip_reason
+
+    field = options["add_log"]
+    if field is not None and (skip_reason(f"k.{field}") is not None or "/" in field):
+        raise UsageError(f"--add-log {field!r} can not be a field's name")
+    return Policy(options["errors"], Limit.parse(options["max_errors"]), field)
+
+
+def _writer_options(options: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "mtime": options["mtime"],
+        "rule": options["key_rule"],
+        "on_repeated_key": options["on_repeated_key"],
+    }
+
+
+def _pool(options: dict[str, Any], command: str | None, scratch: str) -> Any:
+    slots = max(1, options["parallel"])
+    if command is None:
+        from tarkit.pythonpool import PythonPool
+
+        setup = options["setup"]
+        if setup and ":" not in setup:
+            setup = f"{options['mapper'].rpartition(':')[0]}:{setup}"
+        return PythonPool(
+            options["mapper"],
+            scratch,
+            setup=setup,
+            slots=slots,
+            batched=options["batch"] is not None,
+            timeout=options["timeout"],
+        )
+    from tarkit.scratch import Rules
+    from tarkit.shellpool import ShellPool
+
+    rules = Rules(
+        options["base"],
+        options["multi"],
+        options["subdirs"],
+        options["separator"],
+        _pattern(options["include"], "--include"),
+        _pattern(options["exclude"], "--exclude"),
+    )
+    if "/" in options["base"] or "." in options["base"] or not options["base"]:
+        raise UsageError(f"--base {options['base']!r} must be a file name without a dot")
+    return ShellPool(
+        command,
+        scratch,
+        slots=slots,
+        shell=options["shell"],
+        timeout=options["timeout"],
+        rules=rules if options["output"] is not None else None,
+        base=options["base"],
+        batched=options["batch"] is not None,
+        ignore_status=options["errors"] == "ignore",
+    )
+
+
+def _pattern(text: str | None, option: str) -> re.Pattern[str] | None:
+    if text is None:
+        return None
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise UsageError(f"{option} {text!r} is no regular expression: {error}") from None
+
+
+def _samples(options: dict[str, Any], inputs: Sequence[str], tally: Any) -> Iterator[dict[str, Any]]:
+    from tarkit.run import without_reports
+    from tarkit.tarshard import read_samples
+    from tarkit.transforms import keep_fields
+
+    retry = options["retry_failed"] is not None
+    samples = read_samples(
+        inputs,
+        rule=options["key_rule"],
+        on_duplicate_field=options["on_duplicate_field"],
+        on_repeated_key="allow" if retry else options["on_repeated_key"],
+        on_damage=options["on_damage"],
+        tally=tally,
+    )
+    if retry:
+        samples = without_reports(samples)
+    if options["fields"] is not None:
+        wanted = [field for field in re.split(r"[\s,]+", options["fields"]) if field]
+        samples = keep_fields(samples, wanted, missing=options["fieldmode"])
+    if options["count"] is not None:
+        samples = itertools.islice(samples, options["count"])
+    return samples
+
+
+def _remove_stale(failed_output: str, progress: Progress) -> None:
+    """An earlier run's failed samples beside an output that has none would mislead."""
+    if os.path.isfile(failed_output):
+        os.unlink(failed_output)
+        progress.say(f"removed {failed_output} of an earlier run: no sample failed now")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run_program(tarproc, NAME, argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,301 @@
+"""One run of a command or function over samples: the books, failed samples, the output.
+
+:func:`run` draws outcomes in input order and puts each sample where it belongs. It
+decides nothing about shells or processes (the pools do) nor about what a person sees (the
+caller gives a ``Reporter``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from tarkit.errors import EXIT_CANNOT_RUN, EXIT_NOT_FOUND, EncodeError, TarkitError, UsageError, printable
+from tarkit.output import Output
+from tarkit.parallel import Batch, Failure, Outcome, Pool, in_batches, ordered_map
+from tarkit.sample import Sample, Tally
+from tarkit.writer import TarWriter
+
+ERROR_POLICIES = ("keep", "skip", "ignore", "abort")
+ERROR_FIELD = "__error__.txt"
+"""The field of a failed sample that says what went wrong."""
+
+_ERROR_TAIL = 4096
+_RATE_AFTER = 100
+"""Samples after which a limit in percent is looked at; before, one failure is too many percent."""
+
+
+class Limit(NamedTuple):
+    """How many samples may fail: a count, or a percentage of the samples so far."""
+
+    number: int | None = 100
+    percent: float | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Limit:
+        """From ``N`` or ``P%``.
+
+        Raises:
+            UsageError: it is neither.
+        """
+        match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)%", text.strip())
+        if match is None or (match[2] and float(match[2]) > 100):
+            raise UsageError(f"{text!r} is no limit for errors; say a number, such as 100, or a percentage, such as 1%")
+        return cls(int(match[1])) if match[1] else cls(None, float(match[2]))
+
+    def exceeded(self, failed: int, seen: int, *, at_end: bool = False) -> bool:
+        """Whether so many failures are too many."""
+        if self.number is not None:
+            return failed > self.number
+        if self.percent is None or (seen < _RATE_AFTER and not at_end):
+            return False
+        return failed * 100 > self.percent * seen
+
+    def __str__(self) -> str:
+        return str(self.number) if self.number is not None else f"{self.percent:g}%"
+
+
+@dataclass
+class Books:
+    """How many samples went where. ``read + added == out + filtered + failed``, or there is a bug.
+
+    read: samples that were processed. out: samples written, or without output, done. added:
+    how many more than one were made of single samples. filtered: samples of which nothing
+    was left. failed: samples set aside or dropped. ignored: samples in out whose command failed, by
+    the policy ignore. stray_files: files left in samples' folders that belong to no sample.
+    """
+
+    read: int = 0
+    out: int = 0
+    added: int = 0
+    filtered: int = 0
+    failed: int = 0
+    ignored: int = 0
+    stray_files: int = 0
+    failures: dict[str, int] = field(default_factory=dict)
+
+    def balanced(self) -> bool:
+        """Whether every sample is accounted for."""
+        return self.read + self.added == self.out + self.filtered + self.failed
+
+
+class Reporter(Protocol):
+    """What a run tells while it goes on."""
+
+    def printed(self, key: str, output: Output) -> None:
+        """What a command printed, whole, in the order of the samples."""
+
+    def failed(self, key: str, failure: Failure, output: Output) -> None:
+        """A sample has failed."""
+
+    def stray(self, key: str, names: list[str]) -> None:
+        """A command left files that belong to no sample."""
+
+    def advanced(self, books: Books) -> None:
+        """One more sample is accounted for."""
+
+
+class TooManyErrorsError(TarkitError):
+    """More samples failed than the limit allows, or nothing succeeded at all."""
+
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class UnbalancedError(TarkitError):
+    """The books do not balance: a bug in tarkit."""
+
+
+@dataclass
+class Policy:
+    """What to do with failures.
+
+    errors: one of ERROR_POLICIES. limit: how many failures end the run. log_field: keep what
+    was printed in this field of the samples.
+    """
+
+    errors: str = "keep"
+    limit: Limit = Limit()
+    log_field: str | None = None
+
+
+class Sinks:
+    """Where samples go: the output, and beside it a shard of failed samples, made when needed.
+
+    target, failed_target: names, or None to write nothing. options: arguments of TarWriter.
+    """
+
+    def __init__(self, target: str | None, failed_target: str | None, options: Mapping[str, Any]) -> None:
+        self._failed_target = failed_target
+        self._options = {**options, "encoder": False}
+        self._failed: TarWriter | None = None
+        self.output = TarWriter(target, **self._options) if target is not None else None
+
+    @property
+    def takes_failed(self) -> bool:
+        """Whether failed samples are kept."""
+        return self._failed_target is not None
+
+    def write_failed(self, sample: Sample, report: bytes) -> None:
+        """Set a sample aside, with a report of what went wrong."""
+        if self._failed_target is None:
+            return
+        if self._failed is None:
+            self._failed = TarWriter(self._failed_target, **{**self._options, "on_repeated_key": "allow"})
+        self._failed.write({**sample, ERROR_FIELD: report})
+
+    def publish(self) -> None:
+        """Publish both, the failed samples first: an output without them would look complete."""
+        if self._failed is not None:
+            self._failed.close()
+        if self.output is not None:
+            self.output.close()
+
+    def discard(self) -> None:
+        """Give both up."""
+        for writer in (self._failed, self.output):
+            if writer is not None:
+                writer.discard()
+
+
+def run(
+    samples: Iterable[Sample],
+    pool: Pool,
+    sinks: Sinks,
+    *,
+    policy: Policy,
+    reporter: Reporter,
+    window: int,
+    batch_size: int = 1,
+) -> Books:
+    """Run every sample through a pool, and publish what came of it.
+
+    Args:
+        samples: drawn lazily. pool: what runs them. sinks: where they go; published at the end, or
+            discarded on any exception.
+        policy: what to do with failures. reporter: is told. window: bytes of samples held at most.
+        batch_size: samples for one call of the command or function.
+
+    Returns:
+        The books, balanced.
+
+    Raises:
+        TooManyErrorsError: the limit was exceeded, or not one sample succeeded.
+        TarkitError: the input is damaged, the output can not be written, and so on.
+    """
+    if policy.errors not in ERROR_POLICIES:
+        raise UsageError(f"error policy {policy.errors!r} must be one of {', '.join(ERROR_POLICIES)}")
+    books = Books()
+    account = _Account(books, sinks, policy, reporter)
+    try:
+        for batch, outcome in ordered_map(in_batches(samples, batch_size), pool, window=window):
+            account.enter(batch, outcome)
+        account.conclude()
+        sinks.publish()
+    except BaseException:
+        sinks.discard()
+        raise
+    return books
+
+
+class _Account:
+    """Enters outcomes into the books, one batch after the other."""
+
+    def __init__(self, books: Books, sinks: Sinks, policy: Policy, reporter: Reporter) -> None:
+        self.books = books
+        self.sinks = sinks
+        self.policy = policy
+        self.reporter = reporter
+        self.codes: set[int | None] = set()
+
+    def enter(self, batch: Batch, outcome: Outcome) -> None:
+        """Put the samples of one batch where they belong."""
+        key = batch[0]["__key__"]
+        failure = outcome.failure
+        ignored = failure is not None and failure.kind == "exit" and self.policy.errors == "ignore" and outcome.made
+        log = outcome.printed.read() if self.policy.log_field is not None else None
+        for number, sample in enumerate(batch):
+            self.books.read += 1
+            if failure is not None and not ignored:
+                self._fail(sample, failure, outcome.printed)
+                continue
+            if ignored:
+                self.books.ignored += 1
+            self._write(sample, outcome.made[number], log, outcome.printed)
+        if outcome.stray:
+            self.books.stray_files += len(outcome.stray)
+            self.reporter.stray(key, outcome.stray)
+        if log is None:
+            self.reporter.printed(key, outcome.printed)
+        outcome.printed.discard()
+        self.reporter.advanced(self.books)
+
+    def _write(self, sample: Sample, made: list[Sample], log: bytes | None, printed: Output) -> None:
+        if not made:
+            self.books.filtered += 1
+            return
+        if log is not None and self.policy.log_field is not None:
+            made = [{**each, self.policy.log_field: log} for each in made]
+        before = 0
+        if self.sinks.output is not None:
+            before = self.sinks.output.samples
+            try:
+                self.sinks.output.write_all(made)
+            except EncodeError as error:
+                self._fail(sample, Failure("unwritable", str(error)), printed)
+                return
+        self.books.out += len(made) if self.sinks.output is None else self.sinks.output.samples - before
+        self.books.added += len(made) - 1
+
+    def _fail(self, sample: Sample, failure: Failure, printed: Output) -> None:
+        books = self.books
+        books.failed += 1
+        books.failures[failure.kind] = books.failures.get(failure.kind, 0) + 1
+        self.codes.add(failure.code if failure.kind == "exit" else None)
+        self.reporter.failed(sample["__key__"], failure, printed)
+        if self.policy.errors == "abort":
+            raise self._too_many(f"{printable(sample['__key__'])}: {failure.message}; --errors abort ends the run")
+        if self.policy.errors != "skip":
+            self.sinks.write_failed(sample, _report(failure, printed))
+        if self.policy.limit.exceeded(books.failed, books.read):
+            raise self._too_many(f"{books.failed} of {books.read} samples failed; --max-errors is {self.policy.limit}")
+
+    def conclude(self) -> None:
+        """At the end of the samples: do the books balance, and did anything succeed?"""
+        books = self.books
+        if books.failed and self.policy.limit.exceeded(books.failed, books.read, at_end=True):
+            raise self._too_many(f"{books.failed} of {books.read} samples failed; --max-errors is {self.policy.limit}")
+        if books.failed and books.failed == books.read:
+            raise self._too_many(f"all {books.read} samples failed")
+        written = books.out if self.sinks.output is None else self.sinks.output.samples
+        if not books.balanced() or written != books.out:
+            raise UnbalancedError(f"the books do not balance, please report this: {books}")
+
+    def _too_many(self, message: str) -> TooManyErrorsError:
+        nothing_ran = self.books.failed == self.books.read and len(self.codes) == 1
+        code = next(iter(self.codes), None)
+        if nothing_ran and code in (EXIT_CANNOT_RUN, EXIT_NOT_FOUND):
+            return TooManyErrorsError(f"{message}; the command can not be run", code)
+        return TooManyErrorsError(f"{message}; nothing was published")
+
+
+def _report(failure: Failure, printed: Output) -> bytes:
+    """The text of ERROR_FIELD."""
+    tail = printed.tail(_ERROR_TAIL)
+    cut = f" (the last {len(tail)} of {printed.size} bytes)" if len(tail) < printed.size else ""
+    return f"{failure.message}\n--- output{cut} ---\n".encode("utf-8", "surrogateescape") + tail
+
+
+def without_reports(samples: Iterable[Sample]) -> Iterator[Sample]:
+    """Failed samples as they were before they failed."""
+    for sample in samples:
+        sample.pop(ERROR_FIELD, None)
+        yield sample
+
+
+def lost_anything(books: Books, tally: Tally) -> bool:
+    """Whether the exit code must say that samples were set aside."""
+    return bool(books.failed or tally.damage or tally.replaced)
