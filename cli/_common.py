@@ -25,7 +25,7 @@ from tarkit.errors import (
 )
 
 _VERBOSE = "tarkit.verbose"
-_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
+_UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -161,24 +161,23 @@ def reader_options(function: F) -> F:
     return function
 
 
-class Size(click.ParamType):
-    """Bytes, such as 500k, 128M or 2G (powers of 1024)."""
+def size(text: str | int) -> int:
+    """Bytes from a text such as 500k, 128M or 2G (powers of 1024).
 
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number of bytes."""
-        if isinstance(value, int):
-            return value
-        text = str(value).strip().lower().removesuffix("b").removesuffix("i")
-        digits, unit = (text[:-1], text[-1]) if text and text[-1] in _UNITS else (text, "")
-        try:
-            size = float(digits) * _UNITS[unit]
-        except ValueError:
-            size = 0
-        if not 1 <= size < 2**63:
-            self.fail(f"{value!r} is no size; say for example 500k, 128M or 2G", param, ctx)
-        return int(size)
+    Raises:
+        click.BadParameter: it is no such text.
+    """
+    digits = str(text).strip().lower().removesuffix("b").removesuffix("i")
+    unit = _UNITS.get(digits[-1:], 1)
+    if unit > 1:
+        digits = digits[:-1]
+    try:
+        number = float(digits) * unit
+    except ValueError:
+        number = 0
+    if not 1 <= number < 2**63:
+        raise click.BadParameter(f"{text!r} is no size; say for example 500k, 128M or 2G")
+    return int(number)
 
 
 def refuse_terminal_input(urls: Sequence[str]) -> None:

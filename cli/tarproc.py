@@ -16,7 +16,7 @@ import click
 
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, CommandNotRunnableError, UsageError
 
-from ._common import Size, reader_options, refuse_terminal_input, run_program, verbose_option, version_option
+from ._common import reader_options, refuse_terminal_input, run_program, size, verbose_option, version_option
 from ._progress import Progress, books_line, write_report
 
 NAME = "tarproc"
@@ -69,7 +69,7 @@ not be run; 130 interrupted; 143 terminated.
 )
 @click.option("--max-errors", default="100", show_default=True, metavar="N|P%", help="Give up beyond so many failures.")
 @click.option("--retry-failed", metavar="SHARD", help="Run the samples of an OUT.failed.tar instead of inputs.")
-@click.option("--mem", type=Size(), default="128M", show_default=True, help="Bytes of samples held in memory at most.")
+@click.option("--mem", type=size, default="128M", show_default=True, help="Bytes of samples held in memory at most.")
 @click.option("-w", "--working-dir", "--working_dir", metavar="DIR", help="New folder to work in, removed at the end.")
 @click.option("--mtime", type=click.IntRange(0), metavar="SECONDS", help="Time stamp of members.  [default: 0]")
 @click.option("--report", metavar="FILE", help="Write the books as JSON.")

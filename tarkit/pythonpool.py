@@ -20,12 +20,13 @@ from typing import Any
 from tarkit.errors import CommandNotRunnableError, UsageError
 from tarkit.output import Output
 from tarkit.parallel import Batch, Failure, Outcome
-from tarkit.pythonworker import LENGTH, READY, FunctionSpec, log_path, serve
+from tarkit.pythonworker import LENGTH, READY, FunctionSpec, log_path, serve, unsent, with_known
 
 _READ_SIZE = 1024 * 1024
 _DEPTH = 4
 _QUICK = 0.005  # seconds
 _POLL = 0.02
+_MAX_PIECES = 16
 
 
 class _Worker:
@@ -41,7 +42,7 @@ class _Worker:
         theirs.close()
         os.set_blocking(self.fd, False)
         self.jobs: deque[tuple[int, Batch]] = deque()
-        self.outgoing: deque[memoryview] = deque()
+        self.outgoing: list[memoryview] = []
         self.incoming = bytearray()
         self.ready = False
         self.started = 0.0
@@ -59,22 +60,17 @@ class _Worker:
             self.started = now
         self.jobs.append((ticket, batch))
         message = marshal.dumps(batch)
-        self.outgoing.append(memoryview(LENGTH.pack(len(message))))
-        self.outgoing.append(memoryview(message))
+        self.outgoing += [memoryview(LENGTH.pack(len(message))), memoryview(message)]
         self.send()
 
     def send(self) -> None:
         """Send as much as the socket takes now."""
         while self.outgoing:
             try:
-                sent = os.write(self.fd, self.outgoing[0])
+                self.outgoing = unsent(self.outgoing, os.writev(self.fd, self.outgoing[:_MAX_PIECES]))
             except (BlockingIOError, BrokenPipeError, ConnectionResetError):
                 # A dead worker is noticed when it is read from.
                 return
-            if sent == len(self.outgoing[0]):
-                self.outgoing.popleft()
-            else:
-                self.outgoing[0] = self.outgoing[0][sent:]
 
     def receive(self) -> list[bytes] | None:
         """Messages that came in whole; None if the worker is gone."""
@@ -224,9 +220,10 @@ class PythonPool:
             return []
         now = self._clock()
         worker.last_seconds, worker.started = now - worker.started, now
-        ticket, _ = worker.jobs.popleft()
-        made, printed, problem = answer
+        ticket, batch = worker.jobs.popleft()
+        answers, printed, problem = answer
         failure = None if problem is None else Failure("exception", problem)
+        made = [[with_known(each, known) for each in samples] for samples, known in zip(answers, batch, strict=False)]
         return [(ticket, Outcome(made, Output(printed), failure))]
 
     def _died(self, worker: _Worker) -> list[tuple[int, Outcome]]:

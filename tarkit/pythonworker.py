@@ -23,6 +23,9 @@ READY = "ready"
 
 FunctionSpec = str | Callable[..., Any]
 
+Made = tuple[Sample, "dict[str, str]"]
+"""A sample on its way back: what is new in it, and field -> field of the original that it equals."""
+
 
 def serve(
     connection: Any,
@@ -57,10 +60,16 @@ def serve(
     while (message := _receive(fd)) is not None:
         batch: list[Sample] = marshal.loads(message)
         del message
-        made: list[list[Sample]] = []
+        made: list[list[Made]] = []
         problem = None
+        # Taken before the mapper, which may change the samples that it is given.
+        originals = [dict(sample) for sample in batch]
         try:
-            made = _run(mapper, state, batch, batched)
+            answers = _run(mapper, state, batch, batched)
+            made = [
+                [without_known(sample, known) for sample in samples]
+                for samples, known in zip(answers, originals, strict=True)
+            ]
         except Exception as error:
             print_traceback(error)
             problem = _last_line(error)
@@ -197,11 +206,42 @@ def _last_line(error: Exception) -> str:
     return text if isinstance(error, UsageError) else f"{type(error).__name__}: {text.splitlines()[-1]}"
 
 
+def without_known(sample: Sample, known: Sample) -> Made:
+    """A sample for the way back: what the parent has already is named, not sent.
+
+    A mapper that adds a field or changes one returns the others as they came.
+    """
+    names = {id(value): name for name, value in known.items() if type(value) is bytes}
+    same: dict[str, str] = {}
+    new: Sample = {}
+    for name, value in sample.items():
+        source = names.get(id(value))
+        if source is None:
+            new[name] = value
+        else:
+            same[name] = source
+    return new, same
+
+
+def with_known(made: Made, known: Sample) -> Sample:
+    """Undo without_known() at the other end."""
+    new, same = made
+    return {**new, **{name: known[source] for name, source in same.items()}}
+
+
 def _send(fd: int, answer: Any) -> None:
     message = marshal.dumps(answer)
-    rest = memoryview(LENGTH.pack(len(message)) + message)
+    rest = [memoryview(LENGTH.pack(len(message))), memoryview(message)]
     while rest:
-        rest = rest[os.write(fd, rest) :]
+        rest = unsent(rest, os.writev(fd, rest))
+
+
+def unsent(pieces: list[memoryview], sent: int) -> list[memoryview]:
+    """What is left of some pieces of which the first ``sent`` bytes are on their way."""
+    while pieces and sent >= len(pieces[0]):
+        sent -= len(pieces[0])
+        pieces = pieces[1:]
+    return [pieces[0][sent:], *pieces[1:]] if pieces else []
 
 
 def _receive(fd: int) -> bytes | None:
