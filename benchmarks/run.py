@@ -46,7 +46,7 @@ def measured(name: str, settings: Settings) -> Result:
     for line in result.lines:
         value = "not measured" if line.value is None else f"{line.value:,.2f}{line.unit}"
         verdict = "" if line.value is None else f" ({line.verdict})"
-        say(f"  {line.measures}, against {line.theirs.partition(':')[0]}: {value}{verdict}; {line.note}")
+        say(f"  {line.measures}; against {line.theirs.partition(':')[0]}: {value}{verdict}; {line.note}")
     return result
 
 

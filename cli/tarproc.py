@@ -40,7 +40,9 @@ not be run; 130 interrupted; 143 terminated.
 @click.option("--interpreter", default="bash", show_default=True, help="Runs the script.")
 @click.option("--shell", default="bash", show_default=True, help="Runs the command.")
 @click.option("--map", "mapper", metavar="FUNCTION", help="Python function: module:name or file.py:name.")
-@click.option("--setup", metavar="FUNCTION", help="Called once in each process; its result is the mapper's 2nd argument.")
+@click.option(
+    "--setup", metavar="FUNCTION", help="Called once in each process; its result is the mapper's 2nd argument."
+)
 @click.option("-o", "--output", metavar="OUT", help="Shard to write; - is standard output.")
 @click.option("-p", "--parallel", type=click.IntRange(0, 4096), default=1, help="Commands at once.  [default: 1]")
 @click.option("--count", type=click.IntRange(0), metavar="N", help="Stop after N samples.")
@@ -54,7 +56,9 @@ not be run; 130 interrupted; 143 terminated.
 @click.option("-s", "--separator", default="", help="Between key and base, or key and folder (there, / by default).")
 @click.option("-I", "--include", metavar="REGEX", help="Only files that match go to the output.")
 @click.option("-E", "--exclude", metavar="REGEX", help="Files that match do not go to the output.")
-@click.option("--batch", type=click.IntRange(1), metavar="N", help="N samples for one call, each in a folder of its own.")
+@click.option(
+    "--batch", type=click.IntRange(1), metavar="N", help="N samples for one call, each in a folder of its own."
+)
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="For one call.")
 @click.option("--add-log", metavar="FIELD", help="Keep what the command prints in this field of the sample.")
 @click.option(

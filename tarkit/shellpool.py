@@ -343,9 +343,7 @@ class ShellPool:
         if not self._batched:
             made, stray = gather(job.folder, job.batch[0], self._rules)
             return [made], stray
-        results = [
-            gather(f"{job.folder}/{number:08d}", sample, self._rules) for number, sample in enumerate(job.batch)
-        ]
+        results = [gather(f"{job.folder}/{number:08d}", sample, self._rules) for number, sample in enumerate(job.batch)]
         return [made for made, _ in results], [name for _, stray in results for name in stray]
 
 

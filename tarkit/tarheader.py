@@ -173,7 +173,9 @@ class HeaderTemplate:
         before_size = b"%07o\0%07o\0%07o\0" % (mode, 0, 0)
         self._middle = before_size, b"\0%011o\0" % mtime
         device = b"%07o\0" % 0
-        tail = kind + bytes(100) + _MAGIC_AND_VERSION + names[0].ljust(32, b"\0") + names[1].ljust(32, b"\0") + device * 2
+        tail = (
+            kind + bytes(100) + _MAGIC_AND_VERSION + names[0].ljust(32, b"\0") + names[1].ljust(32, b"\0") + device * 2
+        )
         self._tail = tail
         self._rest = bytes(BLOCK - 156 - len(tail))
         self._sum = sum(before_size) + sum(self._middle[1]) + sum(tail) + 8 * 0x20

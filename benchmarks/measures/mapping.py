@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 import time
 
-from data import long_photo_shard, small_shard
-from environments import Settings, call, settle, tarkit_environment
+from data import Shard, long_photo_shard, small_shard
+from environments import Settings, call, settle, system_program, tarkit_environment
 from rounds import Bar, Line, MeasureError, Result, Side, Trial, compare, raw_trials, shown, take_turns, timed
 
 from measures.archive import listed
@@ -56,12 +56,29 @@ def empty_command(settings: Settings) -> Result:
     return Result([line], raw_trials(trials))
 
 
+def _copy(settings: Settings, shard: Shard) -> Trial:
+    """One clocked copy of the shard to the disk with dd: what writing as many bytes costs anybody here."""
+    program = system_program("dd", "coreutils")
+    target = settings.fresh("map-copy") / "out.tar"
+    settle()
+    begin = time.perf_counter()
+    call([program, f"if={shard.path}", f"of={target}", "bs=1M", "conv=fsync"])
+    seconds = time.perf_counter() - begin
+    evidence = listed(target)
+    settings.fresh("map-copy")
+    return Trial(seconds, evidence)
+
+
 def map_photos(settings: Settings) -> Result:
     """A Python mapper that returns its sample: samples per second of the whole process."""
     shard = long_photo_shard(settings, 2000 if settings.quick else 20_000)
     want = listed(shard.path)
     arguments = ["-p", "2", "--map", f"{LOOPS / 'mapper.py'}:unchanged", str(shard.path)]
-    trials = take_turns([Side("tarproc --map", lambda _: _tarproc(settings, "map", arguments))], settings.repeats)
+    sides = [
+        Side("tarproc --map", lambda _: _tarproc(settings, "map", arguments)),
+        Side("dd conv=fsync", lambda _: _copy(settings, shard)),
+    ]
+    trials = take_turns(sides, settings.repeats)
     for trial in trials["tarproc --map"]:
         if trial.evidence != want:
             raise MeasureError(f"the output is not the input: {trial.evidence['samples']} of {want['samples']} samples")
@@ -70,8 +87,8 @@ def map_photos(settings: Settings) -> Result:
     line = Line(
         f"tarproc -p 2 --map, mapper returns its sample, {shard.samples:,} photos of 50 kB",
         f"tarproc --map: {shown(seconds, shard.samples, 'samples')}",
-        "none",
-        statistics.median(rates),
+        f"no bar: dd conv=fsync, a plain copy: {shown(timed(trials['dd conv=fsync']), shard.samples, 'samples')}",
+        shard.samples / statistics.median(seconds),
         " samples/s",
         f"{min(rates):,.0f}-{max(rates):,.0f}",
         Bar(5000, at_least=True),

@@ -73,6 +73,7 @@ def _watch(settings: Settings, arguments: Sequence[str], seconds: float) -> Watc
             stdin=source.stdout,
             stdout=subprocess.DEVNULL,
             stderr=complaints,
+            cwd=folder,
             env={**os.environ, "TMPDIR": str(folder)},
         )
         source.stdout.close()
