@@ -12,7 +12,6 @@ differences, all of which keep data as it is:
 from __future__ import annotations
 
 import gzip
-import importlib
 import io
 import json
 import operator
@@ -23,7 +22,9 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
-from tarkit.errors import DecodeError, EncodeError, MissingExtraError, TarkitError, UsageError, printable
+from tarkit.errors import DecodeError, EncodeError, TarkitError, UsageError, printable
+from tarkit.extras import library
+from tarkit.images import IMAGE_FORMATS, IMAGE_SPECS, decode_image, encode_image
 from tarkit.sample import Sample
 
 Encoder = bool | None | Callable[[Sample], Sample] | Mapping[str, Callable[[Any], Any]]
@@ -64,14 +65,12 @@ def decode_field(
         UsageError: no such ``image``.
         MissingExtraError: the codec's library is not installed.
     """
-    if image is not None and image not in _IMAGE_SPECS:
-        raise UsageError(
-            f"images can not be decoded to {image!r}; it must be one of {', '.join(_IMAGE_SPECS)}, or None"
-        )
+    if image is not None and image not in IMAGE_SPECS:
+        raise UsageError(f"images can not be decoded to {image!r}; it must be one of {', '.join(IMAGE_SPECS)}, or None")
     extension, compressed = _extension(field)
     decoder: Callable[[bytes], Any] | None = _DECODERS.get(extension)
-    if extension in _IMAGE_FORMATS and image is not None:
-        decoder = partial(_decode_image, image)
+    if extension in IMAGE_FORMATS and image is not None:
+        decoder = partial(decode_image, image)
     refusal = _REFUSED.get(extension)
     if refusal is not None:
         raise DecodeError(f"field {field!r} is not decoded: {refusal}", url=url, key=key)
@@ -193,13 +192,6 @@ def _sentence(error: Exception) -> str:
     return printable(str(error) or type(error).__name__)
 
 
-def _library(name: str, needed_for: str, extra: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(needed_for, extra) from error
-
-
 def _encode_integer(value: Any) -> bytes:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError("it must be a whole number")
@@ -217,7 +209,7 @@ def _encode_json(value: Any) -> bytes:
 
 
 def _encode_npy(value: Any) -> bytes:
-    numpy = _library("numpy", "the npy codec", "images")
+    numpy = library("numpy", "the npy codec", "images")
     if not isinstance(value, (numpy.ndarray, numpy.generic)):
         raise TypeError("it must be a numpy array")
     stream = io.BytesIO()
@@ -226,7 +218,7 @@ def _encode_npy(value: Any) -> bytes:
 
 
 def _decode_npy(data: bytes) -> Any:
-    numpy = _library("numpy", "the npy codec", "images")
+    numpy = library("numpy", "the npy codec", "images")
     stream = io.BytesIO(data)
     array = numpy.lib.format.read_array(stream, allow_pickle=False)
     if stream.tell() != len(data):
@@ -253,97 +245,21 @@ def _decode_npz(data: bytes) -> dict[str, Any]:
 
 
 def _encode_msgpack(value: Any) -> bytes:
-    return bytes(_library("msgpack", "the msgpack codec", "msgpack").packb(value))
+    return bytes(library("msgpack", "the msgpack codec", "msgpack").packb(value))
 
 
 def _decode_msgpack(data: bytes) -> Any:
     # Maps with numbers as keys can be written, so they must be readable.
-    return _library("msgpack", "the msgpack codec", "msgpack").unpackb(data, strict_map_key=False)
+    return library("msgpack", "the msgpack codec", "msgpack").unpackb(data, strict_map_key=False)
 
 
 def _encode_cbor(value: Any) -> bytes:
-    return bytes(_library("cbor2", "the cbor codec", "cbor").dumps(value))
+    return bytes(library("cbor2", "the cbor codec", "cbor").dumps(value))
 
 
 def _decode_cbor(data: bytes) -> Any:
-    return _library("cbor2", "the cbor codec", "cbor").loads(data)
+    return library("cbor2", "the cbor codec", "cbor").loads(data)
 
-
-def _encode_image(extension: str, value: Any) -> bytes:
-    format_name, modes = _IMAGE_FORMATS[extension]
-    image = _as_image(value)
-    if image.mode not in modes:
-        raise ValueError(f"{extension} can not hold an image of mode {image.mode}; convert it to {' or '.join(modes)}")
-    if image.mode == "I" and not 0 <= image.getextrema()[0] <= image.getextrema()[1] <= 65535:
-        raise ValueError(f"{extension} holds values of 0 to 65535; these are {image.getextrema()}")
-    stream = io.BytesIO()
-    image.save(stream, format=format_name, **_SAVE_OPTIONS.get(format_name, {}))
-    return stream.getvalue()
-
-
-def _as_image(value: Any) -> Any:
-    pillow = _library("PIL.Image", "an image codec", "images")
-    if isinstance(value, pillow.Image):
-        return value
-    numpy = _library("numpy", "an image codec", "images")
-    if not isinstance(value, numpy.ndarray):
-        raise TypeError("an image must be a PIL image or a numpy array")
-    array = value[:, :, 0] if value.ndim == 3 and value.shape[2] == 1 else value
-    if array.size == 0 or not (array.ndim == 2 or array.ndim == 3 and array.shape[2] in (3, 4)):
-        raise ValueError(f"an image array must have the shape HxW, HxWx1 or HxWx3; this one has {value.shape}")
-    if array.dtype.kind == "f":
-        low, high = float(array.min()), float(array.max())
-        if not -0.001 < low <= high < 1.001:
-            raise ValueError(f"a float image must have values of 0 to 1; these are {low} to {high}")
-        array = numpy.rint(array.clip(0, 1) * 255.0).astype("uint8")
-    if array.dtype not in ("uint8", "bool") and not (array.dtype == "uint16" and array.ndim == 2):
-        raise TypeError(f"an image array must be uint8, or float of 0 to 1; this one is {array.dtype}")
-    return pillow.fromarray(numpy.ascontiguousarray(array))
-
-
-def _decode_image(spec: str, data: bytes) -> Any:
-    kind, mode = _IMAGE_SPECS[spec]
-    image = _library("PIL.Image", "an image codec", "images").open(io.BytesIO(data))
-    image.load()
-    if image.mode[0] in "IF":
-        raise ValueError(f"its values (mode {image.mode}) do not fit 8 bits; leave it as bytes with image=None")
-    image = image.convert(mode)
-    if kind == "pil":
-        return image
-    array = _library("numpy", "an image codec", "images").asarray(image)
-    return array.astype("float32") / array.dtype.type(255) if kind == "float" else array.copy()
-
-
-_IMAGE_SPECS = {
-    "pil": ("pil", "RGB"),
-    "pilrgb": ("pil", "RGB"),
-    "pilrgba": ("pil", "RGBA"),
-    "pill": ("pil", "L"),
-    "rgb": ("float", "RGB"),
-    "rgba": ("float", "RGBA"),
-    "l": ("float", "L"),
-    "rgb8": ("uint8", "RGB"),
-    "rgba8": ("uint8", "RGBA"),
-    "l8": ("uint8", "L"),
-}
-
-# Extension -> Pillow's name of the format, and the modes that it stores without changing a value.
-_IMAGE_FORMATS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "jpg": ("JPEG", ("L", "RGB", "CMYK")),
-    "jpeg": ("JPEG", ("L", "RGB", "CMYK")),
-    "png": ("PNG", ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")),
-    "ppm": ("PPM", ("1", "L", "RGB", "I;16", "I")),
-    "pgm": ("PPM", ("L", "I;16", "I")),
-    "pbm": ("PPM", ("1",)),
-    "tiff": ("TIFF", ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "I", "F")),
-    "tif": ("TIFF", ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "I", "F")),
-    "webp": ("WEBP", ("L", "RGB", "RGBA")),
-}
-
-_SAVE_OPTIONS: dict[str, dict[str, Any]] = {
-    "JPEG": {"quality": 100},
-    "WEBP": {"lossless": True, "exact": True},
-}
 
 _ENCODERS: dict[str, Callable[[Any], bytes]] = {
     **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), _encode_integer),
@@ -352,7 +268,7 @@ _ENCODERS: dict[str, Callable[[Any], bytes]] = {
     "cbor": _encode_cbor,
     "npy": _encode_npy,
     "npz": _encode_npz,
-    **{extension: partial(_encode_image, extension) for extension in _IMAGE_FORMATS},
+    **{extension: partial(encode_image, extension) for extension in IMAGE_FORMATS},
 }
 
 _DECODERS: dict[str, Callable[[bytes], Any]] = {

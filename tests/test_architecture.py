@@ -18,23 +18,25 @@ LAYERS = {
     "tarkit.errors": 0,
     # what a thing is: no input, no output
     "tarkit.blockframes": 1,
+    "tarkit.extras": 1,
     "tarkit.output": 1,
     "tarkit.pipes": 1,
     "tarkit.sample": 1,
     "tarkit.tarheader": 1,
     # one step over bytes, members or samples
-    "tarkit.codecs": 2,
     "tarkit.compression": 2,
+    "tarkit.images": 2,
     "tarkit.parallel": 2,
     "tarkit.scratch": 2,
     "tarkit.sources": 2,
     "tarkit.tarwalk": 2,
     "tarkit.transforms": 2,
     # bytes out; commands and functions over samples
-    "tarkit.pythonworker": 3,
+    "tarkit.codecs": 3,
     "tarkit.shellpool": 3,
     "tarkit.sinks": 3,
-    "tarkit.pythonpool": 4,
+    "tarkit.pythonworker": 4,
+    "tarkit.pythonpool": 5,
     "tarkit.remote": 4,
     "tarkit.publish": 5,
     # bytes by name, then many names
