@@ -16,6 +16,7 @@ from typing import Any
 
 from tarkit.codecs import encode_sample
 from tarkit.errors import UsageError
+from tarkit.heap import keep_freed_memory
 from tarkit.sample import Sample
 
 LENGTH = struct.Struct("<Q")
@@ -49,6 +50,7 @@ def serve(
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.setsid()
     log = _redirect(scratch)
+    keep_freed_memory()
     fd = connection.fileno()
     try:
         mapper = load(function)

@@ -30,17 +30,14 @@ from tarkit.scratch import FieldNameError, Rules, extract, gather, remove
 
 # Standard input brings folders, standard output takes exit codes; the command sees neither.
 # The redirections belong to the subshell, so that a failing one is that sample's failure.
-_DRIVER = """\
-__tarkit_command=$1
-shift
-while IFS= read -r __tarkit_folder; do
-  (
-    cd -- "$__tarkit_folder" || exit 126
-    eval "$__tarkit_command"
-  ) </dev/null >"$__tarkit_folder.log" 2>&1
-  echo $?
-done
-"""
+# All on one line, so that the command's own lines are counted from 1 in messages and LINENO.
+_DRIVER = (
+    "__tarkit_command=$1; shift; "
+    "while IFS= read -r __tarkit_folder; do "
+    '( cd -- "$__tarkit_folder" || exit 126; eval "$__tarkit_command"; ) '
+    '</dev/null >"$__tarkit_folder.log" 2>&1; '
+    "echo $?; done"
+)
 _DRIVEN_DIRECTLY = ("bash", "sh", "dash")
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _POLL = 0.02

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 
 from tarkit.errors import DataError, UsageError, redact
+from tarkit.heap import keep_freed_memory
 from tarkit.sample import KeyRule, Member, Sample, Tally, first_dot, group_by_keys
 from tarkit.shards import expand
 from tarkit.streams import open_read
@@ -73,6 +74,7 @@ def read_members(
     """
     if on_damage not in DAMAGE_POLICIES:
         raise UsageError(f"on_damage is {on_damage!r}; it must be one of {', '.join(DAMAGE_POLICIES)}")
+    keep_freed_memory()
     archive = Archive(read, redact(url), Tally() if tally is None else tally)
     while True:
         try:

@@ -18,6 +18,7 @@ LAYERS = {
     "tarkit.errors": 0,
     # what a thing is: no input, no output
     "tarkit.blockframes": 1,
+    "tarkit.heap": 1,
     "tarkit.extras": 1,
     "tarkit.output": 1,
     "tarkit.pipes": 1,

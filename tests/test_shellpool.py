@@ -1,0 +1,426 @@
+"""The kept shells of ``tarkit.shellpool`` against ``bash -c`` and ``dash -c``, command by command."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tarkit.errors import CommandNotRunnableError, StreamError
+from tarkit.parallel import Batch, Outcome
+from tarkit.sample import Sample
+from tarkit.scratch import Rules, extract, gather
+from tarkit.shellpool import ShellPool
+
+SAMPLE: Sample = {"__key__": "a/b", "__url__": "x.tar", "cls": b"7\n", "txt": b"one\ntwo\n"}
+
+# Each leaves the same exit code, output and files whether it has a shell of its own or not.
+COMMANDS = {
+    "nothing": "",
+    "comment": "# nothing",
+    "true": "true",
+    "false": "false",
+    "exit 0": "exit 0; echo not reached",
+    "exit 3": "echo before; exit 3; echo after",
+    "exit 255": "exit 255",
+    "exit 256": "exit 256",
+    "exit -1": "exit -1",
+    "exit of a function": "f() { exit 4; }; f; echo after",
+    "exit of a subshell": "(exit 5); echo $?; exit 6",
+    "status first": "echo $?",
+    "last status": "false; true; (exit 9)",
+    "set -e": "set -e; echo a; false; echo b",
+    "set -e, start of a pipeline": "set -e; false | true; echo b",
+    "set -e, end of a pipeline": "set -e; true | false; echo b",
+    "set -e, condition": "set -e; if false; then :; fi; false || echo c; ! true; echo d",
+    "set -e, function": "set -e; f() { false; echo in f; }; f; echo b",
+    "set -e, function in a condition": "set -e; f() { false; echo in f; }; f || echo no; echo b",
+    "set -e, subshell": "set -e; (false; echo in); echo b",
+    "set -e, substitution": "set -e; x=$(false); echo b",
+    "set -f": "set -f; echo *",
+    "cd": "cd ..; cd /; pwd; echo x > sample.new || true",
+    "cd into a new folder": "mkdir d; cd d; echo hello > f; cp f ../sample.new",
+    "exec": "exec ls; echo not reached",
+    "exec missing": "exec no-such-program-here; echo not reached",
+    "exec redirection": "exec > sample.log; echo kept",
+    "trap EXIT": "trap 'echo bye; cp sample.cls sample.bye' EXIT; echo hi",
+    "trap EXIT and exit": "trap 'echo bye $?' EXIT; exit 7",
+    "trap EXIT changes the code": "trap 'exit 8' EXIT; exit 7",
+    "trap EXIT, set -e": "trap 'echo bye $?' EXIT; set -e; false",
+    "trap TERM": "trap 'echo got it; exit 9' TERM; sh -c 'kill -TERM $PPID'; echo after",
+    "syntax error": "if",
+    "syntax error after a line": "echo a\nif then",
+    "open quote": "echo 'a",
+    "command not found": "no-such-program-here; echo $?; no-such-program-here",
+    "not executable": "./sample.cls; echo $?; ./sample.cls",
+    "is a folder": "mkdir d; ./d",
+    "heredoc": "cat > sample.doc <<END\nkey $(cat __key__)\nEND\ncat <<'END'\n$HOME `x`\nEND",
+    "lines": "\n   cat sample.txt\n   rm sample.txt\n\n",
+    "continued line": "echo a \\\n  b",
+    "quotes": """echo 'single "x"' "double 'y' $((1+1))" \\$z `echo back` a\\ b""",
+    "parameters": """echo $#; echo "[$*]"; for x in "$@"; do echo $x; done""",
+    "name": "echo $0",
+    "set parameters": "set -- x y; echo $# $2; shift; echo $1",
+    "background job": "sleep 0.2 & echo started",
+    "background job and wait": "(sleep 0.1; echo late > sample.late) & wait; echo done",
+    "background failure": "(exit 5) & wait $!",
+    "wait for nothing": "wait; echo $?",
+    "jobs": "sleep 0.1 & jobs | wc -l",
+    "read": "read x; echo $? [$x]",
+    "cat": "cat; echo $?",
+    "while read": "while read x; do echo $x; done < sample.txt; while read y; do echo no; done",
+    "stdin": "readlink /proc/self/fd/0; [ -t 0 ] || echo no terminal",
+    "stdin of ssh-like programs": "for i in 1 2 3; do cat > /dev/null; echo $i; done",
+    "umask": "umask; umask 077; umask; touch sample.u; stat -c %a sample.u",
+    "ulimit": "ulimit -n 50; ulimit -n; ulimit -c 0; ulimit -c",
+    "alias": "alias say=echo\nsay hello",
+    "return": "return 3; echo after",
+    "return of a function": "f() { return 3; }; f; echo $?",
+    "loops": "for i in 1 2 3; do [ $i = 2 ] && continue; echo $i; done; while :; do break; done",
+    "variables": "echo [$leak]; leak=1; export leak; leak2=x; echo [$leak2]",
+    "functions": "type leaky >/dev/null 2>&1 && echo leaked; leaky() { echo; }",
+    "IFS": "IFS=:; set -- $(echo a:b); echo $#",
+    "PATH lost": "PATH=/nowhere; ls; echo $?",
+    "unset": "unset PATH HOME; echo ok",
+    "IFS lost": "unset IFS; echo $(cat sample.txt)",
+    "close descriptors": "exec 0<&- 1>&- 2>&-; echo a; true",
+    "more descriptors": "ls /proc/self/fd | wc -l",
+    "glob": "echo sample.*; echo none*",
+    "redirection error": "cat < missing; echo $?; echo x > /no/such/folder/x",
+    "redirection error of exec": "exec < missing; echo after",
+    "readonly": "readonly r=1; r=2; echo after",
+    "division by zero": "echo $((1/0)); echo after",
+    "unicode": "echo 'größer ✓ 日本語' > sample.ü; cat sample.ü",
+    "not utf-8": "printf '\\377\\376' | od -An -tx1; echo $'\\377'",
+    "no newline": "printf abc",
+    "NUL bytes": "printf 'a\\0b'",
+    "long command": "x='" + "y" * 100_000 + "'; echo ${#x}",
+    "remove all": "rm -f sample.*",
+    "remove key": "rm __key__; ls",
+    "new key": "echo other > __key__",
+    "stderr": "echo out; echo err >&2; ls nothing-here 2>/dev/null",
+    "kill of a child": "sh -c 'kill -9 $$'; echo $?",
+    "SIGPIPE": "yes | head -1; echo $?",
+    "shift too far": "shift; echo $?",
+    "eval": "eval 'echo a; exit 5'; echo b",
+    "colon": ":",
+    "exclamation": "! true",
+    "and or": "true && false || exit 11",
+    "case": "case $(cat sample.cls) in 7) echo seven;; *) echo other;; esac",
+    "environment": "env | sort | grep -v -e '^_=' -e PWD=",
+    "own folder": '[ "$PWD" = "$(pwd -P)" ] && [ -f "$PWD/sample.cls" ] && echo same',
+}
+ONLY_BASH = {
+    "break": "break; echo after $?",
+    "continue": "continue; echo after $?",
+    "set -o pipefail": "set -o pipefail; false | true; echo $?; set -e; false | true; echo b",
+    "errtrace": "trap 'echo err $?' ERR; false; true",
+    "kill -9 of the command": "echo a; kill -9 $BASHPID; echo b",
+    "kill -TERM of the command": "kill $BASHPID; echo b",
+    "kill -SEGV of the command": "kill -SEGV $BASHPID; echo b",
+    "nullglob": "shopt -s nullglob; echo x none*; shopt -u sourcepath; shopt -s extglob",
+    "arrays": "a=(1 2 3); echo ${#a[@]} ${a[-1]}",
+    "PIPESTATUS": "false | true; echo ${PIPESTATUS[@]}",
+    "process substitution": "diff <(echo a) <(echo a) && echo equal",
+    "here string": "cat <<< hello",
+    "function export": "f() { echo in f; }; export -f f; bash -c f",
+    "double brackets": "[[ $(cat __key__) == a/* ]] && echo yes",
+    "brace expansion": "echo {1..3}",
+    "options": "echo $-; shopt -o | grep -v -c off",
+    "line number": "echo $LINENO\necho $LINENO",
+    "source": "echo 'return 4' > s; source ./s; echo $?",
+    "exit trap in a function": "f() { trap 'echo f' RETURN; }; f; echo x",
+    "time": "time true",
+    "set -o posix": "set -o posix; echo a; return; echo b",
+    "arguments": "echo $BASH_ARGC ${FUNCNAME[@]} ${#BASH_SOURCE[@]}",
+    "coproc": "coproc cat; echo hi >&${COPROC[1]}; read -u ${COPROC[0]} x; echo $x",
+    "stray variables": "compgen -v | grep -v -e '^__tarkit_' -e '^OLDPWD$' -e '^PIPESTATUS$' | sort; declare -F; alias",
+}
+
+
+def _jobs(pool: ShellPool, batches: Sequence[Batch]) -> list[Outcome]:
+    """The outcomes of batches, in order."""
+    outcomes: dict[int, Outcome] = {}
+    ticket = 0
+    while len(outcomes) < len(batches):
+        while ticket < len(batches) and pool.has_room():
+            pool.submit(ticket, batches[ticket])
+            ticket += 1
+        outcomes.update(pool.collect())
+    return [outcomes[number] for number in range(len(batches))]
+
+
+def _outcomes(tmp_path: Path, command: str, count: int = 1, **options: Any) -> list[Outcome]:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir(exist_ok=True)
+    options.setdefault("rules", Rules())
+    with ShellPool(command, str(scratch), **options) as pool:
+        return _jobs(pool, [[dict(SAMPLE)]] * count)
+
+
+def _said(text: bytes) -> list[bytes]:
+    """What was printed, without the shells' own complaints, whose line numbers differ."""
+    return [line for line in text.splitlines() if not line.startswith((b"bash: ", b"dash: ", b"sh: ", b"./"))]
+
+
+def _result(outcome: Outcome) -> tuple[Any, ...]:
+    code = 0 if outcome.failure is None else outcome.failure.code
+    return code, _said(outcome.printed.read()), outcome.made, outcome.stray
+
+
+def _alone(folder: Path, shell: str, command: str) -> tuple[Any, ...]:
+    """The same, of a shell started for the command alone."""
+    extract(SAMPLE, str(folder), "sample")
+    done = subprocess.run(
+        [shell, "-c", command], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    code = done.returncode if done.returncode >= 0 else 128 - done.returncode
+    made, stray = gather(str(folder), SAMPLE, Rules())
+    return code, _said(done.stdout), [made], stray
+
+
+def _agree(tmp_path: Path, shell: str, command: str) -> None:
+    expected = _alone(tmp_path / "alone", shell, command)
+    # Three times in the same shell, so that nothing one of them did is seen by the next.
+    for outcome in _outcomes(tmp_path, command, 3, shell=shell, slots=1, ignore_status=True):
+        assert _result(outcome) == expected
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, *ONLY_BASH])
+def test_as_bash_c(tmp_path: Path, name: str) -> None:
+    _agree(tmp_path, "bash", {**COMMANDS, **ONLY_BASH}[name])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_as_dash_c(tmp_path: Path, name: str) -> None:
+    if shutil.which("dash") is None:
+        pytest.skip("dash is not installed")
+    _agree(tmp_path, "dash", COMMANDS[name])
+
+
+DIFFERENT = {
+    # command: (as a shell of its own, here)
+    "set -u; echo a; echo $nothing_here; echo b": (127, 1),
+    "echo ${x:?unset}; echo after": (127, 1),
+}
+
+
+@pytest.mark.parametrize("command", DIFFERENT)
+def test_known_differences(tmp_path: Path, command: str) -> None:
+    """An unset variable ends bash -c with 127, but a subshell with 1."""
+    code, said, *_ = _alone(tmp_path / "alone", "bash", command)
+    (outcome,) = _outcomes(tmp_path, command)
+    assert outcome.failure is not None
+    assert (code, outcome.failure.code) == DIFFERENT[command]
+    assert _said(outcome.printed.read()) == said
+
+
+def test_set_x_marks_one_level_more(tmp_path: Path) -> None:
+    (outcome,) = _outcomes(tmp_path, "set -x; echo a")
+    assert outcome.printed.read() == b"++ echo a\na\n"
+
+
+def test_shell_of_the_slot_and_process_of_the_sample(tmp_path: Path) -> None:
+    """$$ is the slot's shell, $BASHPID the sample's own; OLDPWD is where the run was started."""
+    outcomes = _outcomes(tmp_path, "echo $$ $BASHPID $OLDPWD", 3)
+    words = [outcome.printed.read().split() for outcome in outcomes]
+    assert len({shell for shell, _, _ in words}) == 1
+    assert len({process for _, process, _ in words}) == 3
+    assert {folder for _, _, folder in words} == {os.fsencode(os.getcwd())}
+
+
+def test_exported_functions_and_options_of_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BASH_FUNC_greet%%", "() { echo hello; }")
+    (outcome,) = _outcomes(tmp_path, "greet")
+    assert outcome.printed.read() == b"hello\n"
+
+
+def test_set_e_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHELLOPTS", "errexit:braceexpand")
+    outcomes = _outcomes(tmp_path, "echo a; (exit 5); echo b", 2)
+    assert [outcome.failure and outcome.failure.code for outcome in outcomes] == [5, 5]
+    assert outcomes[1].failure is not None and outcomes[1].failure.kind == "exit"
+
+
+@pytest.mark.parametrize("kill", ["kill -9 $$", "kill -TERM $$", "kill -9 0", "kill -SEGV $$; sleep 5"])
+def test_killed_shell_is_replaced(tmp_path: Path, kill: str) -> None:
+    outcomes = _outcomes(tmp_path, f"echo hi; if [ ! -e ../{{}} ]; then :; fi; {kill}", 3, slots=2)
+    for outcome in outcomes:
+        assert outcome.failure is not None and outcome.failure.kind == "shell-died"
+        assert "killed by SIG" in outcome.failure.message
+        assert outcome.printed.read() == b"hi\n"
+
+
+def test_only_the_sample_whose_shell_died_fails(tmp_path: Path) -> None:
+    command = "case $PWD in *1) kill -9 $$;; esac; echo $PWD"
+    outcomes = _outcomes(tmp_path, command, 5, slots=1)
+    assert [outcome.failure is None for outcome in outcomes] == [True, False, True, True, True]
+
+
+def test_stopped_shell_and_timeout(tmp_path: Path) -> None:
+    started = time.monotonic()
+    (outcome,) = _outcomes(tmp_path, "kill -STOP $$; sleep 100", timeout=0.3, grace=0.3)
+    assert outcome.failure is not None and outcome.failure.kind == "timeout"
+    assert time.monotonic() - started < 3
+
+
+def test_timeout_with_terminate_and_kill(tmp_path: Path) -> None:
+    for command, how in (("sleep 100", "terminated"), ("trap '' TERM; while :; do sleep 1; done", "killed")):
+        (outcome,) = _outcomes(tmp_path, command, timeout=0.2, grace=0.4)
+        assert outcome.failure is not None
+        assert outcome.failure.message == f"timed out after 0.2 s, and was {how}"
+
+
+def test_timeout_of_one_leaves_the_others_alone(tmp_path: Path) -> None:
+    command = "case $PWD in *1) sleep 100;; esac; sleep 0.05; cat sample.cls"
+    outcomes = _outcomes(tmp_path, command, 6, slots=2, timeout=1.0, grace=0.3)
+    assert [outcome.failure is None for outcome in outcomes] == [True, False, True, True, True, True]
+    assert all(outcome.printed.read() == b"7\n" for outcome in outcomes if outcome.failure is None)
+
+
+def test_not_a_second_too_early(tmp_path: Path) -> None:
+    (outcome,) = _outcomes(tmp_path, "sleep 0.6; echo done", timeout=5.0)
+    assert outcome.failure is None and outcome.printed.read() == b"done\n"
+
+
+def test_outcomes_of_a_folder_that_is_gone(tmp_path: Path) -> None:
+    outcomes = _outcomes(tmp_path, 'rm -rf "$PWD"; echo gone', 2)
+    for outcome in outcomes:
+        assert outcome.failure is not None
+        assert outcome.failure.message == "the command removed its own folder"
+        assert outcome.printed.read() == b"gone\n"
+
+
+def test_log_that_is_gone(tmp_path: Path) -> None:
+    (outcome,) = _outcomes(tmp_path, 'echo lost; rm -f "$PWD.log"')
+    assert outcome.failure is None and outcome.printed.read() == b""
+
+
+def test_empty_key(tmp_path: Path) -> None:
+    (outcome,) = _outcomes(tmp_path, ": > __key__")
+    assert outcome.failure is not None and "empty __key__" in outcome.failure.message
+
+
+@pytest.mark.parametrize("shell", ["/no/such/bash", "/no/such/sh"])
+def test_missing_shell(tmp_path: Path, shell: str) -> None:
+    with pytest.raises(CommandNotRunnableError) as caught:
+        _outcomes(tmp_path, "true", shell=shell)
+    assert caught.value.exit_code == 127
+
+
+def test_shell_that_is_no_program(tmp_path: Path) -> None:
+    (tmp_path / "bash").write_text("not a program")
+    with pytest.raises(CommandNotRunnableError) as caught:
+        _outcomes(tmp_path, "true", shell=str(tmp_path / "bash"))
+    assert caught.value.exit_code == 126
+
+
+def test_shell_that_ends_at_once(tmp_path: Path) -> None:
+    (tmp_path / "bash").write_text("#!/bin/sh\nexit 4\n")
+    (tmp_path / "bash").chmod(0o755)
+    with pytest.raises(CommandNotRunnableError, match="status 4"), ShellPool(
+        "true", str(tmp_path), shell=str(tmp_path / "bash")
+    ) as pool:
+        # The shell is seen to end before it gets a sample, or with the sample.
+        pool.collect()
+
+
+def test_command_longer_than_the_kernel_takes(tmp_path: Path) -> None:
+    with pytest.raises(CommandNotRunnableError, match="too long; put it into a file and use --script") as caught:
+        _outcomes(tmp_path, "echo " + "x" * 200_000)
+    assert caught.value.exit_code == 126
+
+
+def test_other_shells(tmp_path: Path) -> None:
+    for shell, command in (("python3", "import os; print(sorted(os.listdir()))"), ("perl", "print 'a', 1+1")):
+        if shutil.which(shell) is None:
+            pytest.skip(f"{shell} is not installed")
+        for outcome in _outcomes(tmp_path, command, 2, shell=shell):
+            assert outcome.failure is None, outcome.printed.read()
+    (outcome,) = _outcomes(tmp_path, "import sys; sys.exit('it\\'s over')", shell="python3")
+    assert outcome.failure is not None and outcome.failure.code == 1
+    assert outcome.printed.read() == b"it's over\n"
+
+
+def test_shell_that_is_found_by_no_path(tmp_path: Path) -> None:
+    (outcome,) = _outcomes(tmp_path, "true", shell="no-such-shell")
+    assert outcome.failure is not None and outcome.failure.code == 127
+
+
+def test_batches_have_a_folder_for_each(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    command = "for d in */; do cat $d/__key__; echo; rm $d/sample.txt; done"
+    batches = [[{**SAMPLE, "__key__": f"k{2 * b + n}"} for n in range(2)] for b in range(3)]
+    with ShellPool(command, str(scratch), slots=2, rules=Rules(), batched=True) as pool:
+        outcomes = _jobs(pool, batches)
+    assert [outcome.printed.read() for outcome in outcomes] == [b"k0\nk1\n", b"k2\nk3\n", b"k4\nk5\n"]
+    assert [[each["__key__"] for made in outcome.made for each in made] for outcome in outcomes] == [
+        ["k0", "k1"],
+        ["k2", "k3"],
+        ["k4", "k5"],
+    ]
+    assert outcomes[0].made[0] == [{"__key__": "k0", "cls": b"7\n"}]
+
+
+def test_slots_run_at_the_same_time(tmp_path: Path) -> None:
+    started = time.monotonic()
+    _outcomes(tmp_path, "sleep 0.5", 8, slots=8)
+    assert time.monotonic() - started < 2.5
+
+
+def test_field_that_can_not_be_a_file(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    bad: list[Sample] = [
+        {**SAMPLE, "x/y": b""},
+        {**SAMPLE, "../../up": b"evil"},
+        {**SAMPLE, "x\0y": b""},
+        {**SAMPLE, "x" * 300: b""},
+    ]
+    with ShellPool("true", str(scratch), rules=Rules()) as pool:
+        outcomes = _jobs(pool, [[sample] for sample in bad])
+    for outcome in outcomes:
+        assert outcome.failure is not None and "can not be a file's name" in outcome.failure.message
+    assert sorted(os.listdir(tmp_path)) == ["scratch"]
+
+
+def test_scratch_that_is_gone(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with ShellPool("true", str(scratch), rules=Rules()) as pool:
+        shutil.rmtree(scratch)
+        with pytest.raises(StreamError, match="can not be extracted") as caught:
+            pool.submit(0, [dict(SAMPLE)])
+    assert caught.value.key == SAMPLE["__key__"]
+
+
+def test_nothing_is_left_running(tmp_path: Path) -> None:
+    marker = f"98{os.getpid() % 1000:03d}.25"
+    _outcomes(tmp_path, f"sleep {marker} & (trap '' TERM HUP; sleep {marker}) &", 4, slots=2)
+    time.sleep(0.1)
+    found = subprocess.run(["pgrep", "-f", f"^sleep {marker}"], stdout=subprocess.PIPE)
+    assert found.stdout == b""
+
+
+def test_the_callers_signals_are_not_inherited(tmp_path: Path) -> None:
+    """Python ignores SIGPIPE; a command must not."""
+    assert signal.getsignal(signal.SIGPIPE) == signal.SIG_IGN
+    (outcome,) = _outcomes(tmp_path, "yes | head -1 >/dev/null; echo ${PIPESTATUS[0]}")
+    assert outcome.printed.read() == b"141\n"
+
+
+def test_many_samples_in_one_shell(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with ShellPool("cat __key__", str(scratch), slots=2) as pool:
+        outcomes = _jobs(pool, [[{"__key__": f"k{number}", "a": b"x"}] for number in range(500)])
+    assert [outcome.printed.read() for outcome in outcomes] == [b"k%d" % number for number in range(500)]
+    assert os.listdir(scratch) == ["shell.log"]
