@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
@@ -39,53 +38,77 @@ def run_program(command: click.Command, name: str, argv: Sequence[str] | None = 
 
     argv: arguments without the program's name; None takes the process's.
     """
+    _occupy_standard_streams()
     previous = signal.signal(signal.SIGTERM, _terminate)
     verbose = [False]
     try:
         with command.make_context(name, list(sys.argv[1:] if argv is None else argv), obj=verbose) as context:
             code = command.invoke(context)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return code if isinstance(code, int) else EXIT_OK
     except click.exceptions.Exit as exit_request:
         return exit_request.exit_code
+    except SystemExit:
+        raise
     except BaseException as error:
         if verbose[0] and not isinstance(error, BrokenPipeError):
+            import traceback
+
             traceback.print_exc()
-        return _exit_code(error, name)
+        _say_why(error, name)
+        return exit_code(error)
     finally:
         signal.signal(signal.SIGTERM, previous)
 
 
-def _exit_code(error: BaseException, name: str) -> int:
-    """Say in one line what went wrong, and return the exit code for it."""
+def _occupy_standard_streams() -> None:
+    """See to it that no file opened later gets the number of a standard stream that was closed.
+
+    Commands' output would go to it. Opened for the wrong direction, a use is still the error it was.
+    """
+    for fd, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_RDONLY)):
+        try:
+            os.fstat(fd)
+        except OSError:
+            # The lowest free number is this one: those below are open by now.
+            os.open(os.devnull, mode)
+
+
+def exit_code(error: BaseException) -> int:
+    """The code that a program exits with because of an error."""
+    if isinstance(error, BrokenPipeError):
+        return EXIT_OK
+    if isinstance(error, (KeyboardInterrupt, click.exceptions.Abort)):
+        return EXIT_INTERRUPTED
+    if isinstance(error, Terminated):
+        return EXIT_TERMINATED
+    if isinstance(error, click.ClickException):
+        return EXIT_USAGE
+    return error.exit_code if isinstance(error, TarkitError) else EXIT_FAILED
+
+
+def _say_why(error: BaseException, name: str) -> None:
+    """Say in one line what went wrong."""
     if isinstance(error, BrokenPipeError):
         # Whoever read from us has seen enough. Python would complain at exit that it can not flush.
         with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_OK
-    if isinstance(error, (KeyboardInterrupt, click.exceptions.Abort)):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    elif isinstance(error, (KeyboardInterrupt, click.exceptions.Abort)):
         say(name, "interrupted")
-        return EXIT_INTERRUPTED
-    if isinstance(error, Terminated):
+    elif isinstance(error, Terminated):
         say(name, "terminated")
-        return EXIT_TERMINATED
-    if isinstance(error, click.ClickException):
+    elif isinstance(error, click.ClickException):
         hint = f" (see {name} --help)" if isinstance(error, click.UsageError) else ""
         say(name, f"{error.format_message()}{hint}")
-        return EXIT_USAGE
-    if isinstance(error, TarkitError):
+    elif isinstance(error, TarkitError):
         say(name, str(error))
-        return error.exit_code
-    if isinstance(error, MemoryError):
+    elif isinstance(error, MemoryError):
         say(name, "out of memory")
-        return EXIT_FAILED
-    if isinstance(error, OSError):
+    elif isinstance(error, OSError):
         say(name, f"{error.filename or 'system error'}: {error.strerror or error}")
-        return EXIT_FAILED
-    if isinstance(error, SystemExit):
-        raise error
-    say(name, f"unexpected {type(error).__name__}: {error}; this is a bug in tarkit, -v shows where")
-    return EXIT_FAILED
+    else:
+        say(name, f"unexpected {type(error).__name__}: {error}; this is a bug in tarkit, -v shows where")
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
@@ -97,6 +120,8 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 def say(name: str, message: str) -> None:
     """One line on stderr. If stderr is gone there is nobody to tell."""
     text = " ".join(line.strip() for line in message.splitlines() if line.strip())
+    if sys.stderr is None:
+        return
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(f"{name}: {_escaped(text)}\n")
         sys.stderr.flush()

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import errno
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tarkit.errors import EXIT_FAILED, TarkitError, UsageError, printable, redact
+from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, UsageError, printable, redact
 
-from ._common import say, write_stdout
+from ._common import exit_code, say, write_stdout
 
 if TYPE_CHECKING:
     from tarkit.output import Output
     from tarkit.parallel import Failure
+    from tarkit.publish import PublishStream
     from tarkit.run import Books
     from tarkit.sample import Tally
 
@@ -29,15 +30,20 @@ class Progress:
     """A progress bar on a terminal, a line now and then elsewhere, and the commands' output.
 
     A context manager. to_stderr: standard output carries a tar, so commands' output goes to stderr.
+    only_prints: what commands print is all that comes of the run, so that it ends with its reader.
     failed_are_kept: failed samples go to a shard, so that not every one needs a line here.
     """
 
-    def __init__(self, name: str, *, quiet: bool, verbose: bool, to_stderr: bool, failed_are_kept: bool) -> None:
+    def __init__(
+        self, name: str, *, quiet: bool, verbose: bool, to_stderr: bool, only_prints: bool, failed_are_kept: bool
+    ) -> None:
         self.name = name
         self.quiet = quiet
         self.verbose = verbose
         self.books: Books | None = None
         self._to_stderr = to_stderr
+        self._only_prints = only_prints
+        self._nobody_reads = False
         self._failed_are_kept = failed_are_kept
         self._failures = 0
         self._stray_notes = 0
@@ -75,10 +81,16 @@ class Progress:
 
     def printed(self, key: str, output: Output) -> None:
         """Show what a command printed."""
-        if not output.size:
+        if not output.size or self._nobody_reads:
             return
         with self._without_bar():
-            output.show(self._write_stderr if self._to_stderr else write_stdout)
+            try:
+                output.show(self._write_stderr if self._to_stderr else write_stdout)
+            except OSError as error:
+                # Closed, or its reader has seen enough: no reason to give up the samples.
+                if self._only_prints or error.errno not in (errno.EPIPE, errno.EBADF):
+                    raise
+                self._nobody_reads = True
 
     def _write_stderr(self, data: bytes) -> None:
         rest = memoryview(data)
@@ -150,8 +162,29 @@ def books_line(books: Books, tally: Tally, set_aside: str | None) -> str:
     return "; ".join(parts)
 
 
-def write_report(
-    path: str,
+@contextlib.contextmanager
+def open_report(path: str | None) -> Iterator[PublishStream | None]:
+    """The file for the report, opened before the run, since after it is too late for complaints.
+
+    Raises:
+        UsageError: it is standard output. StreamError: it can not be written.
+    """
+    if path is None:
+        yield None
+        return
+    if path == "-":
+        raise UsageError("--report - would mix with the tar or the commands' output; name a file")
+    from tarkit import streams
+
+    report = streams.open_publish(path, compression=None)
+    try:
+        yield report
+    finally:
+        # After commit, nothing.
+        report.discard()
+
+
+def report_document(
     *,
     books: Books | None,
     tally: Tally,
@@ -159,19 +192,20 @@ def write_report(
     output: str | None,
     seconds: float,
     error: BaseException | None,
-) -> None:
-    """Write the books as a JSON document."""
-    from tarkit import run, streams
+) -> bytes:
+    """The books as a JSON document."""
+    import json
+
+    from tarkit import run
 
     books = books or run.Books()
-    lost = run.lost_anything(books, tally)
-    code = (error.exit_code if isinstance(error, TarkitError) else EXIT_FAILED) if error else 3 if lost else 0
+    code = EXIT_SET_ASIDE if run.lost_anything(books, tally) else EXIT_OK
     document = {
         "inputs": [redact(each) for each in inputs],
         "output": None if output is None else redact(output),
         "published": error is None and output is not None,
-        "exit_code": code,
-        "error": str(error) if error else None,
+        "exit_code": code if error is None else exit_code(error),
+        "error": None if error is None else str(error) or type(error).__name__,
         "seconds": round(seconds, 3),
         "samples": {
             "in": books.read,
@@ -190,7 +224,4 @@ def write_report(
             {"url": url, "start": start, "end": end, "reason": reason} for url, start, end, reason in tally.damage
         ],
     }
-    if path == "-":
-        raise UsageError("--report - would mix with the tar or the commands' output; name a file")
-    with streams.open_publish(path, compression=None) as file:
-        file.write(json.dumps(document, indent=2).encode("utf-8") + b"\n")
+    return json.dumps(document, indent=2).encode("utf-8") + b"\n"

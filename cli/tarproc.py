@@ -6,8 +6,6 @@ import contextlib
 import itertools
 import os
 import re
-import shlex
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,9 +15,11 @@ import click
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, CommandNotRunnableError, UsageError
 
 from ._common import reader_options, refuse_terminal_input, run_program, size, verbose_option, version_option
-from ._progress import Progress, books_line, write_report
+from ._progress import Progress, books_line, open_report, report_document
 
 NAME = "tarproc"
+_STANDARD_OUTPUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+_DESCRIPTOR = re.compile(r"/dev/std(out|err)|/(dev|proc/self)/fd/\d+")
 _EPILOG = """\b
 Examples:
   tarproc -p 4 -c 'convert sample.jpg sample.png; rm sample.jpg' in.tar -o out.tar
@@ -94,58 +94,91 @@ def tarproc(**options: Any) -> int:
     inputs = _inputs(options)
     command = _command(options)
     policy, output = _policy(options), options["output"]
-    with contextlib.ExitStack() as stack:
-        from tarkit.run import Sinks, lost_anything, run
-        from tarkit.sample import Tally
-        from tarkit.scratch import Scratch
+    failed_output = _failed_target(options)
+    from tarkit.run import lost_anything
+    from tarkit.sample import Tally
 
-        failed_output = f"{output}.failed.tar" if output not in (None, "-") and options["errors"] != "skip" else None
-        progress = stack.enter_context(
-            Progress(
-                NAME,
-                quiet=options["quiet"],
-                verbose=options["verbose"],
-                to_stderr=output == "-",
-                failed_are_kept=failed_output is not None,
-            )
-        )
-        tally = Tally()
-        scratch = stack.enter_context(Scratch(path=options["working_dir"]))
-        pool = stack.enter_context(_pool(options, command, scratch.path))
-        sinks = Sinks(output, failed_output, _writer_options(options))
+    tally = Tally()
+    progress = Progress(
+        NAME,
+        quiet=options["quiet"],
+        verbose=options["verbose"],
+        to_stderr=output in _STANDARD_OUTPUT,
+        only_prints=output is None,
+        failed_are_kept=failed_output is not None,
+    )
+    with progress, open_report(options["report"]) as report:
         error: BaseException | None = None
         try:
-            books = run(
-                _samples(options, inputs, tally),
-                pool,
-                sinks,
-                policy=policy,
-                reporter=progress,
-                window=options["mem"],
-                batch_size=options["batch"] or 1,
-            )
+            books = _process(options, inputs, command, policy, failed_output, tally, progress)
         except BaseException as problem:
             error = problem
             raise
         finally:
-            sinks.discard()
             progress.close()
-            if options["report"]:
-                write_report(
-                    options["report"],
-                    books=progress.books,
-                    tally=tally,
-                    inputs=inputs,
-                    output=output,
-                    seconds=time.monotonic() - started,
-                    error=error,
+            if report is not None:
+                report.write(
+                    report_document(
+                        books=progress.books,
+                        tally=tally,
+                        inputs=inputs,
+                        output=output,
+                        seconds=time.monotonic() - started,
+                        error=error,
+                    )
                 )
+                report.commit()
     if failed_output is not None and not books.failed:
         _remove_stale(failed_output, progress)
     set_aside = failed_output if books.failed else None
     if not options["quiet"] or lost_anything(books, tally):
         progress.say(books_line(books, tally, set_aside))
     return EXIT_SET_ASIDE if lost_anything(books, tally) else EXIT_OK
+
+
+def _process(
+    options: dict[str, Any],
+    inputs: Sequence[str],
+    command: str | None,
+    policy: Any,
+    failed_output: str | None,
+    tally: Any,
+    progress: Progress,
+) -> Any:
+    """The run itself; its books."""
+    from tarkit.run import Sinks, run
+    from tarkit.scratch import Scratch
+
+    with contextlib.ExitStack() as stack:
+        scratch = stack.enter_context(Scratch(path=options["working_dir"]))
+        pool = stack.enter_context(_pool(options, command, scratch.path))
+        sinks = Sinks(options["output"], failed_output, _writer_options(options))
+        # After run() has published them, there is nothing left to discard.
+        stack.callback(sinks.discard)
+        return run(
+            _samples(options, inputs, tally),
+            pool,
+            sinks,
+            policy=policy,
+            reporter=progress,
+            window=options["mem"],
+            batch_size=options["batch"] or 1,
+        )
+
+
+def _failed_target(options: dict[str, Any]) -> str | None:
+    """Name of the shard for failed samples; None if the output has no place beside it, or nobody wants one."""
+    from tarkit.sources import local_path
+
+    output = options["output"]
+    if output is None or output == "-" or options["errors"] == "skip":
+        return None
+    if output.startswith("pipe:") or _DESCRIPTOR.fullmatch(output):
+        return None
+    path = local_path(output)
+    if path is not None and os.path.exists(path) and not os.path.isfile(path):
+        return None
+    return f"{output}.failed.tar"
 
 
 def _inputs(options: dict[str, Any]) -> list[str]:
@@ -171,9 +204,11 @@ def _command(options: dict[str, Any]) -> str | None:
     given = [name for name in ("command", "script", "mapper") if options[name] is not None]
     if len(given) != 1:
         raise UsageError("give one of -c COMMAND, -S SCRIPT and --map FUNCTION")
-    for name, needs in (("setup", "mapper"), ("add_log", None)):
-        if options[name] and needs and not options[needs]:
-            raise UsageError(f"--{name} goes with --map")
+    if options["setup"] and not options["mapper"]:
+        raise UsageError("--setup goes with --map")
+    import shlex
+    import shutil
+
     script = options["script"]
     if script is None:
         return options["command"] if options["command"] is not None else None
@@ -190,6 +225,8 @@ def _policy(options: dict[str, Any]) -> Any:
     from tarkit.sample import skip_reason
 
     field = options["add_log"]
+    if field is not None and options["output"] is None:
+        raise UsageError("--add-log goes with -o: without output there is no sample to keep it in")
     if field is not None and (skip_reason(f"k.{field}") is not None or "/" in field):
         raise UsageError(f"--add-log {field!r} can not be a field's name")
     return Policy(options["errors"], Limit.parse(options["max_errors"]), field)
@@ -280,8 +317,16 @@ def _samples(options: dict[str, Any], inputs: Sequence[str], tally: Any) -> Iter
 
 def _remove_stale(failed_output: str, progress: Progress) -> None:
     """An earlier run's failed samples beside an output that has none would mislead."""
-    if os.path.isfile(failed_output):
-        os.unlink(failed_output)
+    from tarkit.sources import local_path
+    from tarkit.streams import open_publish
+
+    path = local_path(failed_output)
+    if path is None:
+        return
+    # Opening it removes what a run that was killed left of it under a temporary name.
+    open_publish(path, compression=None).discard()
+    if os.path.isfile(path):
+        os.unlink(path)
         progress.say(f"removed {failed_output} of an earlier run: no sample failed now")
 
 

@@ -9,7 +9,6 @@ is one line: what is wrong, where, and what would be right.
 from __future__ import annotations
 
 import re
-import urllib.parse
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -42,6 +41,8 @@ def redact(url: str) -> str:
     head, mark, query = url.partition("?")
     if not mark:
         return url
+    import urllib.parse
+
     names = [name for name, _ in urllib.parse.parse_qsl(query, keep_blank_values=True)]
     return f"{head}?{'&'.join(f'{name}=…' for name in names) or '…'}"
 

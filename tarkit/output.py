@@ -31,6 +31,11 @@ class Output:
         os.unlink(path)
         return cls(text)
 
+    @property
+    def held(self) -> int:
+        """Bytes of it that are in memory."""
+        return len(self._text)
+
     def pieces(self) -> Iterator[bytes]:
         """All of it, in pieces of at most 1 MiB."""
         if self._path is None:

@@ -117,7 +117,7 @@ def ordered_map(batches: Iterable[Batch], pool: Pool, *, window: int) -> Iterato
         first = waiting[0][0]
         while first not in finished:
             for done, outcome in pool.collect():
-                size = sum(map(content_bytes, outcome.made))
+                size = sum(map(content_bytes, outcome.made)) + outcome.printed.held
                 finished[done] = outcome, size
                 held += size
             if not exhausted and pool.has_room() and held < window:

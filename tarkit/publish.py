@@ -10,9 +10,9 @@ from typing import BinaryIO
 from tarkit.compression import new_compressor, write_compression
 from tarkit.errors import StreamError, UsageError
 from tarkit.pipes import Command
-from tarkit.remote import UploadSink
 from tarkit.sinks import BorrowedSink, CommandSink, Sink, open_local, open_stdout
 from tarkit.sources import display_name, local_path
+from tarkit.upload import UploadSink
 
 _BUFFER = 1 << 20
 

@@ -36,7 +36,9 @@ class _Worker:
         ours, theirs = context.Pipe(duplex=True)
         self.connection = ours
         self.fd: int = ours.fileno()
-        inherited = [self.fd, *(worker.fd for worker in others)]
+        # Started afresh, a process has no copies, and those numbers may be its own files.
+        forked = context.get_start_method() == "fork"
+        inherited = [self.fd, *(worker.fd for worker in others)] if forked else []
         self.process = context.Process(target=serve, args=(theirs, inherited, os.getpid(), *arguments), daemon=True)
         self.process.start()
         theirs.close()

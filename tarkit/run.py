@@ -228,7 +228,8 @@ class _Account:
         if outcome.stray:
             self.books.stray_files += len(outcome.stray)
             self.reporter.stray(key, outcome.stray)
-        if log is None:
+        # With no sample to keep it in, it is shown.
+        if log is None or (failure is not None and not ignored) or not any(outcome.made):
             self.reporter.printed(key, outcome.printed)
         outcome.printed.discard()
         self.reporter.advanced(self.books)
@@ -238,6 +239,10 @@ class _Account:
             self.books.filtered += 1
             return
         if log is not None and self.policy.log_field is not None:
+            if any(self.policy.log_field in each for each in made):
+                message = f"the sample has a field {self.policy.log_field!r}, which --add-log would replace"
+                self._fail(sample, Failure("unwritable", message), printed)
+                return
             made = [{**each, self.policy.log_field: log} for each in made]
         before = 0
         if self.sinks.output is not None:

@@ -163,71 +163,80 @@ def group_by_keys(
     seen: dict[str, int] = {}
     key: str | None = None
     sample: Sample = {}
-    broken = False
+    beside_damage = False
     for name, content, offset in members:
-        split = split_name(name)
-        # The first character tells nearly always that skip_reason() would find nothing.
-        if split is None or not simple_rule or name[0] == "_" or split[1][0] == "_":
+        if simple_rule and "/" not in name:
+            # first_dot() without the call, which takes longer than all the rest.
+            name_key, _, field_name = name.partition(".")
+        else:
+            name_key, field_name = split_name(name) or ("", "")
+        # The first characters tell nearly always that skip_reason() would find nothing.
+        if not name_key or not field_name or not simple_rule or name[0] == "_" or field_name[0] == "_":
             if not name:
                 # An archive ends here, or a stretch of it was lost: so ends the sample.
-                if key is not None and not content and not broken:
-                    tally.samples += 1
+                if key is not None and _settle(tally, beside_damage or bool(content)):
                     yield sample
-                elif key is not None:
-                    tally.skip("sample-beside-damage")
-                key = None
-                broken = bool(content)
+                key, beside_damage = None, bool(content)
                 continue
             reason = skip_reason(name, split_name)
-            if reason is not None or split is None:
-                tally.skip(reason or "no-extension")
+            if reason is not None:
+                tally.skip(reason)
                 continue
         tally.members += 1
-        if split[0] == key:
-            field_name = split[1]
+        if name_key == key:
             if field_name in sample:
                 if on_duplicate_field == "error":
-                    raise DuplicateFieldError(
-                        f"field {field_name!r} comes twice in one sample (the sample begins at offset {seen[key]})",
-                        url=url,
-                        offset=offset,
-                        member=name,
-                        key=key,
-                        hint="--on-duplicate-field first or last keeps one of them",
-                    )
+                    raise _duplicate_field(url, name, key, field_name, offset, seen[key])
                 tally.replaced += 1
                 if on_duplicate_field == "first":
                     continue
             sample[field_name] = content
             continue
         if key is not None:
-            if broken:
-                tally.skip("sample-beside-damage")
-                broken = False
-            else:
-                tally.samples += 1
+            if _settle(tally, beside_damage):
                 yield sample
-        key, field_name = split
+            beside_damage = False
+        key = name_key
         if key in seen:
             if on_repeated_key == "error":
-                raise RepeatedKeyError(
-                    f"the key comes back after other samples; it was first at offset {seen[key]}",
-                    url=url,
-                    offset=offset,
-                    member=name,
-                    key=key,
-                    hint="files of one sample must be adjacent: sort the shard, "
-                    "or pass --on-repeated-key allow if these are different samples",
-                )
+                raise _repeated_key(url, name, key, offset, seen[key])
             tally.reopened += 1
         seen[key] = offset
         sample = {"__key__": key, "__url__": url, field_name: content}
-    if key is not None:
-        if broken:
-            tally.skip("sample-beside-damage")
-        else:
-            tally.samples += 1
-            yield sample
+    if key is not None and _settle(tally, beside_damage):
+        yield sample
+
+
+def _settle(tally: Tally, beside_damage: bool) -> bool:
+    """Count the sample in hand; False if it must be dropped."""
+    if beside_damage:
+        tally.skip("sample-beside-damage")
+        return False
+    tally.samples += 1
+    return True
+
+
+def _duplicate_field(url: str, name: str, key: str, field: str, offset: int, begin: int) -> DuplicateFieldError:
+    return DuplicateFieldError(
+        f"field {field!r} comes twice in one sample (the sample begins at offset {begin})",
+        url=url,
+        offset=offset,
+        member=name,
+        key=key,
+        hint="--on-duplicate-field first or last keeps one of them",
+    )
+
+
+def _repeated_key(url: str, name: str, key: str, offset: int, before: int) -> RepeatedKeyError:
+    return RepeatedKeyError(
+        f"the key comes back after other samples; it was first at offset {before}",
+        url=url,
+        offset=offset,
+        member=name,
+        key=key,
+        hint="files of one sample must be adjacent: sort the shard, "
+        "or pass --on-repeated-key allow if these are different samples",
+    )
 
 
 def _check_policy(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -21,6 +21,7 @@ from tarkit.sample import Sample
 
 PREFIX = "tarproc-"
 _LOCK = "lock"
+_UNBORN = ".lock"
 _NEWBORN = 60.0  # seconds
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
@@ -50,9 +51,9 @@ class Scratch:
                 hint="set TMPDIR to a folder on a disk with room",
             ) from None
         # Locked before it has its name, so that no other run ever sees it unlocked.
-        self._lock = os.open(os.path.join(self.path, ".lock"), _CREATE, 0o600)
+        self._lock = os.open(os.path.join(self.path, _UNBORN), _CREATE, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        os.rename(os.path.join(self.path, ".lock"), os.path.join(self.path, _LOCK))
+        os.rename(os.path.join(self.path, _UNBORN), os.path.join(self.path, _LOCK))
 
     def __enter__(self) -> Scratch:
         return self
@@ -60,7 +61,7 @@ class Scratch:
     def __exit__(self, *_: object) -> None:
         # What a command left running may still create files for a moment.
         for _attempt in range(5):
-            shutil.rmtree(self.path, ignore_errors=True)
+            remove(self.path)
             if not os.path.exists(self.path):
                 break
         os.close(self._lock)
@@ -81,6 +82,8 @@ def sweep(parent: str) -> int:
                 # No lock file: not ours, or made this very moment, or its run died at once.
                 if time.time() - entry.stat(follow_symlinks=False).st_mtime > _NEWBORN:
                     with suppress(OSError):
+                        os.unlink(os.path.join(entry.path, _UNBORN))
+                    with suppress(OSError):
                         os.rmdir(entry.path)
                 continue
             try:
@@ -88,7 +91,7 @@ def sweep(parent: str) -> int:
             except OSError:
                 continue
             else:
-                shutil.rmtree(entry.path, ignore_errors=True)
+                remove(entry.path)
                 removed += 1
             finally:
                 os.close(lock)
@@ -234,7 +237,7 @@ def _read_file(path: str) -> bytes:
 
 
 def remove(folder: str) -> None:
-    """Remove a sample's folder, whatever the command made of it."""
+    """Remove a folder, whatever a command made of it."""
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -244,3 +247,16 @@ def remove(folder: str) -> None:
         return
     except OSError:
         shutil.rmtree(folder, ignore_errors=True)
+        if os.path.lexists(folder):
+            _permit(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _permit(folder: str) -> None:
+    """Take back what chmod did to a folder and those in it, so that they can be removed."""
+    with suppress(OSError):
+        os.chmod(folder, 0o700, follow_symlinks=os.chmod not in os.supports_follow_symlinks)
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    _permit(entry.path)

@@ -32,9 +32,11 @@ from tarkit.scratch import FieldNameError, Rules, extract, gather, remove
 # The redirections belong to the subshell, so that a failing one is that sample's failure.
 # All on one line, so that the command's own lines are counted from 1 in messages and LINENO.
 _DRIVER = (
+    # The caller may have exported SHELLOPTS with errexit: that is for the command, not for this loop.
+    "__tarkit_set=:; case $- in *e*) __tarkit_set='set -e'; set +e;; esac; "
     "__tarkit_command=$1; shift; "
     "while IFS= read -r __tarkit_folder; do "
-    '( cd -- "$__tarkit_folder" || exit 126; eval "$__tarkit_command"; ) '
+    '( cd -- "$__tarkit_folder" || exit 126; $__tarkit_set; eval "$__tarkit_command"; ) '
     '</dev/null >"$__tarkit_folder.log" 2>&1; '
     "echo $?; done"
 )

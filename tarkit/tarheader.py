@@ -128,6 +128,8 @@ def check_pax(found: dict[str, bytes], *, url: str, offset: int) -> None:
     """
     if any(key.startswith("GNU.sparse.") for key in found):
         raise sparse_error(url=url, offset=offset)
+    if b"\0" in found.get("path", b""):
+        raise CorruptHeaderError("extended header gives a path with a NUL in it", url=url, offset=offset)
     size = found.get("size", b"0")
     if not size.isdigit():
         raise CorruptHeaderError(f"extended header says size={size[:20]!r}", url=url, offset=offset)

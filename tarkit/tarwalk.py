@@ -56,8 +56,8 @@ class Archive:
                 self.fill(BLOCK)
                 buffer, position, limit, base = self.buffer, self.position, len(self.buffer), self.base
                 body = position + BLOCK
-            header = buffer[position:body]
-            if header[156:] == plain_tail and len(header) == BLOCK:
+            if body <= limit and buffer.startswith(plain_tail, position + 156) and plain_tail:
+                header = buffer[position:body]
                 name_field, digits, checksum = unpack(header)
                 quick = sums.get(checksum) == adler32(header) & 0xFFFF and digits.isdigit() and name_field[0] != 0
             else:

@@ -39,7 +39,8 @@ LAYERS = {
     "tarkit.pythonworker": 4,
     "tarkit.pythonpool": 5,
     "tarkit.remote": 4,
-    "tarkit.publish": 5,
+    "tarkit.upload": 5,
+    "tarkit.publish": 6,
     # bytes by name, then many names
     "tarkit.streams": 6,
     "tarkit.shards": 7,

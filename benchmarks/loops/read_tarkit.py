@@ -6,15 +6,15 @@ import time
 
 from contents import contents
 
-import tarkit
+from tarkit import read_samples
 
 path, check = sys.argv[1], sys.argv[2:] == ["check"]
 count = 0
 begin = time.perf_counter()
-for _ in tarkit.read_samples(path):
+for _ in read_samples(path):
     count += 1
 seconds = time.perf_counter() - begin
 evidence = {"samples": count}
 if check:
-    evidence |= contents(tarkit.read_samples(path))
+    evidence |= contents(read_samples(path))
 json.dump({"seconds": seconds, "evidence": evidence}, sys.stdout)

@@ -1,0 +1,89 @@
+"""What the verbs of ``tarkit`` print: results to standard output, and what a reader met to stderr."""
+
+from __future__ import annotations
+
+import errno
+import os
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, StreamError, printable
+
+from ._common import write_stdout
+
+if TYPE_CHECKING:
+    from tarkit.sample import Tally
+
+_BUFFER = 32 * 1024
+
+
+class Results:
+    """Lines for standard output, gathered unless it is a terminal. A context manager.
+
+    Make it before any file is opened: if standard output is closed, the first file that is
+    opened would get its number, and the lines.
+
+    Raises:
+        StreamError: standard output is closed, or can not be written to.
+    """
+
+    def __init__(self) -> None:
+        try:
+            os.fstat(1)
+        except OSError:
+            raise StreamError("standard output is closed") from None
+        self._at_once = os.isatty(1)
+        self._pending = bytearray()
+
+    def line(self, text: str) -> None:
+        """One line; what is not printable in it is escaped."""
+        shown = "".join(c if c.isprintable() else printable(c) for c in text)
+        self._pending += shown.encode("utf-8", "backslashreplace") + b"\n"
+        if self._at_once or len(self._pending) >= _BUFFER:
+            self.flush()
+
+    def flush(self) -> None:
+        """Have it all written."""
+        pending, self._pending = bytes(self._pending), bytearray()
+        try:
+            write_stdout(pending)
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise
+            raise StreamError(f"standard output can not be written: {os.strerror(error.errno or 0)}") from None
+
+    def __enter__(self) -> Results:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None or not issubclass(kind, OSError):
+            self.flush()
+
+
+def met(tally: Tally, *, skipped: str = "skipped members") -> list[str]:
+    """Phrases on what a reader met, none if there is nothing to tell. skipped: what to call such members."""
+    parts = []
+    if tally.skipped:
+        kinds = ", ".join(f"{reason} {count}" for reason, count in sorted(tally.skipped.items()))
+        parts.append(f"{skipped}: {kinds}")
+    if tally.replaced:
+        parts.append(f"duplicate fields dropped: {tally.replaced}")
+    if tally.damage:
+        url, start, end, reason = tally.damage[0]
+        parts.append(
+            f"damage: {counted(len(tally.damage), 'stretch', 'stretches')}, {tally.lost_bytes} bytes lost, "
+            f"the first in {printable(url)} at {start} to {end} ({reason})"
+        )
+    return parts
+
+
+def exit_code(tally: Tally) -> int:
+    """0, or 3 if something that a reader met is missing from the result."""
+    return EXIT_SET_ASIDE if tally.damage or tally.replaced else EXIT_OK
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """``1 sample``, ``2 samples``."""
+    return f"{number} {one if number == 1 else many or one + 's'}"

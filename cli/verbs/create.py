@@ -1,0 +1,130 @@
+"""``tarkit create``: a shard of files, or of what a plan says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tarkit.errors import DataError, MissingInputError, UsageError
+
+from .._common import refuse_terminal_input, say, verbose_option, version_option
+from .._results import counted
+
+if TYPE_CHECKING:
+    from tarkit.sample import KeyRule, Sample
+
+_NAME = "tarkit create"
+_EPILOG = """\b
+Examples:
+  tarkit create -o train.tar images/
+  tarkit create -o train.tar.gz -C /data/images .
+  printf '%s\\n' '000001.jpg s3://bucket/cat.jpg' '000001.cls text:3' | tarkit create --plan - -o one.tar
+"""
+
+
+@click.command("create", epilog=_EPILOG)
+@click.argument("paths", metavar="[FILE|FOLDER]...", nargs=-1)
+@click.option("-o", "--output", required=True, metavar="OUT", help="Shard to write; - is standard output.")
+@click.option("--plan", metavar="FILE", help="Lines of NAME SOURCE say what goes in; - is standard input.")
+@click.option("--allow-pipe", is_flag=True, help="Let the plan run commands: sources such as pipe:CMD.")
+@click.option("-C", "--directory", default=".", metavar="FOLDER", help="Where relative paths begin.")
+@click.option("--skip-others", is_flag=True, help="Leave out files that are no part of a sample, and count them.")
+@click.option(
+    "--key-rule",
+    default="first-dot",
+    metavar="RULE",
+    help="How a name splits into key and field: first-dot, last-dot, or a regular expression "
+    "with two groups.  [default: first-dot]",
+)
+@click.option("--mtime", type=click.IntRange(0), metavar="SECONDS", help="Time stamp of members.  [default: 0]")
+@click.option("-q", "--quiet", is_flag=True, help="No summary.")
+@verbose_option
+@version_option
+def command(paths: tuple[str, ...], output: str, plan: str | None, quiet: bool, **options: Any) -> int:
+    """Make a shard of files and folders, or of what a plan says.
+
+    Names in the shard are those given, without a leading / or ./. Samples come sorted by key, so that
+    the files of each are adjacent; for another order use a plan. A file whose name has no key and field
+    is an error, unless --skip-others. Links to files are followed.
+
+    A line of a plan is NAME SOURCE. SOURCE is text:TEXT (the rest of the line), file:PATH, a URL, a
+    plain path, or with --allow-pipe, pipe:COMMAND. Blank lines and lines that begin with # are skipped.
+    Samples keep the plan's order; lines of one sample must be adjacent. Content is taken as it is,
+    and not decompressed.
+    """
+    if (plan is None) == (not paths):
+        raise UsageError("give files or folders, or --plan FILE" if plan is None else "give files or --plan, not both")
+    if options["allow_pipe"] and plan is None:
+        raise UsageError("--allow-pipe goes with --plan")
+    from tarkit.sample import key_rule
+
+    rule = key_rule(options["key_rule"])
+    if not os.path.isdir(options["directory"]):
+        raise MissingInputError("-C names no folder", url=options["directory"])
+    if plan is None:
+        samples, notes = _of_files(paths, output, rule, options)
+    else:
+        samples, notes = _of_plan(plan, rule, options)
+    count, size = _write(samples, output, options)
+    if not quiet:
+        say(_NAME, "; ".join([f"{counted(count, 'sample')}, {size} bytes of content", *notes]))
+    return 0
+
+
+def _write(samples: Iterable[Sample], output: str, options: dict[str, Any]) -> tuple[int, int]:
+    """Write the shard; samples and bytes of content."""
+    from tarkit.writer import TarWriter
+
+    with TarWriter(output, encoder=False, mtime=options["mtime"], rule=options["key_rule"]) as writer:
+        for sample in samples:
+            writer.write(sample)
+    return writer.samples, writer.bytes_written
+
+
+def _of_files(
+    paths: Iterable[str], output: str, rule: KeyRule, options: dict[str, Any]
+) -> tuple[Iterable[Sample], list[str]]:
+    """Samples of files, and what there is to say of them."""
+    from tarkit.gather import gather, samples_of
+
+    leave_out = None if output == "-" or output.startswith("pipe:") else output
+    gathered = gather(paths, rule=rule, folder=options["directory"], leave_out=leave_out)
+    unasked = [(name, reason) for name, reason in gathered.others if reason != "the output itself"]
+    if unasked and not options["skip_others"]:
+        name, reason = unasked[0]
+        more = f" (and {len(unasked) - 1} more)" if len(unasked) > 1 else ""
+        raise DataError(
+            f"no part of a sample: {reason}{more}",
+            url=name,
+            hint="rename it KEY.FIELD, or leave it out with --skip-others",
+        )
+    if not gathered.files:
+        raise MissingInputError(
+            "no file of a sample is in what was given", hint="a sample's files are called KEY.FIELD"
+        )
+    notes = []
+    if gathered.stripped:
+        notes.append(f"{counted(gathered.stripped, 'name')} lost a leading / or ./")
+    kinds: dict[str, int] = {}
+    for _, reason in gathered.others:
+        kinds[reason] = kinds.get(reason, 0) + 1
+    if kinds:
+        notes.append("left out: " + ", ".join(f"{reason} {count}" for reason, count in sorted(kinds.items())))
+    return samples_of(gathered.files), notes
+
+
+def _of_plan(plan: str, rule: KeyRule, options: dict[str, Any]) -> tuple[Iterable[Sample], list[str]]:
+    """Samples of a plan. All of its lines are checked before the first source is opened."""
+    from tarkit.gather import read_all
+    from tarkit.plan import parse_plan, samples_of_plan
+
+    if options["skip_others"]:
+        raise UsageError("--skip-others goes with files; take the line out of the plan")
+    refuse_terminal_input([plan])
+    entries = parse_plan(read_all(plan).split(b"\n"), plan=plan, rule=rule, allow_pipe=options["allow_pipe"])
+    if not entries:
+        raise MissingInputError("the plan has no lines", url=plan)
+    return samples_of_plan(entries, plan=plan, folder=options["directory"]), []

@@ -1,0 +1,108 @@
+"""``tarkit split``: samples into a row of shards."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from tarkit.errors import CommandNotRunnableError, TarkitError, UsageError, printable
+
+from .._common import reader_options, refuse_terminal_input, say, size, verbose_option, version_option
+from .._results import Results, counted, exit_code, met
+
+_EPILOG = """\b
+Examples:
+  tarkit split big.tar -o 'part-%06d.tar.gz' --maxcount 1000
+  tarkit split - -o 'part-%06d.tar' --maxsize 1G --post 'aws s3 mv {} s3://bucket/'
+"""
+
+
+class PostError(TarkitError):
+    """The command that was to run after a shard was published has failed."""
+
+
+@click.command("split", epilog=_EPILOG)
+@click.argument("inputs", metavar="[INPUT]...", nargs=-1)
+@click.option("-o", "--output", required=True, metavar="PATTERN", help="Shards to write, such as out-%06d.tar.")
+@click.option("--maxcount", type=click.IntRange(1), default=100000, show_default=True, help="Samples in a shard.")
+@click.option("--maxsize", type=size, default="3G", show_default=True, help="Bytes of content in a shard.")
+@click.option("--start", type=click.IntRange(0), default=0, show_default=True, help="Number of the first shard.")
+@click.option("--post", metavar="COMMAND", help="Run with bash after each shard was published; {} is its name.")
+@click.option("--mtime", type=click.IntRange(0), metavar="SECONDS", help="Time stamp of members.  [default: 0]")
+@click.option("-q", "--quiet", is_flag=True, help="No summary; only what was lost.")
+@reader_options
+@verbose_option
+@version_option
+def command(inputs: tuple[str, ...], output: str, quiet: bool, post: str | None, **options: Any) -> int:
+    """Cut shards into a row of shards.
+
+    Samples stay whole and in order. A shard is full when the next sample would exceed --maxcount or
+    --maxsize; a sample that is bigger than --maxsize gets a shard of its own. The names of the shards
+    are printed, one a line, as they are published. Members get new headers, as tarproc writes them.
+
+    If the --post command fails, the run ends there: the shards before are published, what has not
+    been written yet is not. What it prints goes to stderr.
+
+    INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz or @list.txt, or - (the default).
+    """
+    urls = list(inputs) or ["-"]
+    refuse_terminal_input(urls)
+    if output == "-" or output.startswith("pipe:"):
+        raise UsageError("-o takes a name with a number, such as out-%06d.tar; a row of shards does not go into a pipe")
+    with Results() as results:
+        from tarkit.sample import Tally
+        from tarkit.shards import shard_name
+        from tarkit.tarshard import read_samples
+        from tarkit.writer import ShardWriter
+
+        shard_name(output, 0)
+        tally = Tally()
+        policies = {name: options[name] for name in ("on_duplicate_field", "on_repeated_key", "on_damage")}
+        with ShardWriter(
+            output,
+            options["maxcount"],
+            options["maxsize"],
+            _published(results, post),
+            options["start"],
+            encoder=False,
+            mtime=options["mtime"],
+            rule=options["key_rule"],
+            on_repeated_key=options["on_repeated_key"],
+        ) as writer:
+            for sample in read_samples(urls, rule=options["key_rule"], tally=tally, **policies):
+                writer.write(sample)
+    code = exit_code(tally)
+    if code or not quiet:
+        parts = [f"{counted(writer.total, 'sample')} in {counted(len(writer.shards), 'shard')}", *met(tally)]
+        say("tarkit split", "; ".join(parts))
+    following = shard_name(output, writer.shard)
+    if os.path.exists(following):
+        say("tarkit split", f"{following} was there before, and is no part of this row")
+    return code
+
+
+def _published(results: Results, post: str | None) -> Callable[[str], None]:
+    """What is done for each shard once it is there."""
+    bash = shutil.which("bash") if post is not None else None
+    if post is not None and bash is None:
+        raise CommandNotRunnableError("--post needs bash, which is not on the path", 127)
+
+    def published(name: str) -> None:
+        results.line(name)
+        results.flush()
+        if post is None or bash is None:
+            return
+        text = post.replace("{}", shlex.quote(name))
+        # Standard output is the list of names.
+        done = subprocess.run([bash, "-c", text], stdin=subprocess.DEVNULL, stdout=2, check=False)
+        if done.returncode:
+            how = f"exit code {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
+            raise PostError(f"{printable(name)} is published, but --post failed with {how}: {printable(text)}")
+
+    return published

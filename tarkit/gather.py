@@ -1,0 +1,149 @@
+"""Files and folders to samples: which files there are, what their members are called, in which order."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tarkit.errors import DuplicateFieldError, MissingInputError, StreamError, UsageError, printable
+from tarkit.sample import KeyRule, Sample, skip_reason
+from tarkit.streams import open_read
+
+
+class File(NamedTuple):
+    """One file. name: of the member. path: where it is. key, field: what the key rule makes of the name."""
+
+    name: str
+    path: str
+    key: str
+    field: str
+
+
+@dataclass
+class Gathered:
+    """files: sorted by key, the fields of one sample together. others: (name, why it is no part of a
+    sample). stripped: how many names lost a leading slash or ``./``."""
+
+    files: list[File] = field(default_factory=list)
+    others: list[tuple[str, str]] = field(default_factory=list)
+    stripped: int = 0
+
+
+def gather(paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out: str | None = None) -> Gathered:
+    """All files that ``paths`` name or hold, looked at but not opened.
+
+    Folders are walked to any depth; links to files are followed, links to folders only where
+    they are named themselves. Member names are the paths as given, without a leading slash or ``./``.
+
+    Args:
+        paths: files and folders, relative to ``folder``.
+        rule: the key rule.
+        leave_out: path of a file that is left out where it is met in a folder: the output itself.
+
+    Raises:
+        MissingInputError: a path does not exist. UsageError: a name with ``..``.
+        DuplicateFieldError: two files would be the same field of a sample.
+        StreamError: a folder can not be read.
+    """
+    gathered = Gathered()
+    for path in paths:
+        for found, kind in _walk(os.path.join(folder, path), path, leave_out):
+            name = _member_name(found)
+            gathered.stripped += name != found
+            split = rule(name)
+            reason = kind or skip_reason(name, rule)
+            if reason is not None or split is None:
+                gathered.others.append((name, reason or "no-extension"))
+            else:
+                gathered.files.append(File(name, os.path.join(folder, found), *split))
+    # A stable sort: samples in the order of their keys, whatever the order of the arguments.
+    gathered.files.sort(key=lambda file: file.key)
+    places: dict[str, str] = {}
+    for file in gathered.files:
+        if file.name in places:
+            raise DuplicateFieldError(
+                f"field {file.field!r} of this sample is given twice",
+                url=file.path,
+                member=file.name,
+                key=file.key,
+                hint="name each file once, in or outside of the folder that it is in",
+            )
+        places[file.name] = file.path
+    return gathered
+
+
+def _walk(place: str, given: str, leave_out: str | None) -> Iterator[tuple[str, str | None]]:
+    """(path as given, None or why it is no file) of the file itself, or of all that is in the folder."""
+    if not given:
+        raise UsageError("a file's name is empty")
+    if os.path.isfile(place):
+        yield given, None
+    elif os.path.isdir(place):
+        try:
+            entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+        except OSError as error:
+            raise StreamError(f"this folder can not be read: {error.strerror}", url=given) from error
+        for entry in entries:
+            name = os.path.join(given, entry.name)
+            if leave_out is not None and _same(entry.path, leave_out):
+                yield name, "the output itself"
+            elif entry.is_symlink() and entry.is_dir():
+                yield name, "link to a folder"
+            else:
+                yield from _walk(entry.path, name, leave_out)
+    elif os.path.exists(place):
+        yield given, "not-a-file"
+    elif os.path.islink(place):
+        raise MissingInputError("this link leads nowhere", url=given)
+    else:
+        raise MissingInputError("there is no such file or folder", url=given)
+
+
+def _same(path: str, other: str) -> bool:
+    return os.path.exists(other) and os.path.exists(path) and os.path.samefile(path, other)
+
+
+def _member_name(path: str) -> str:
+    name = path
+    while name.startswith(("/", "./")):
+        name = name[1:] if name[0] == "/" else name[2:]
+    if ".." in name.split("/"):
+        raise UsageError(f"{printable(path)!r}: a member's name can not have .. in it; go to another folder with -C")
+    return name
+
+
+def samples_of(files: Iterable[File]) -> Iterator[Sample]:
+    """The samples of :func:`gather`'s files, read one at a time.
+
+    Raises:
+        MissingInputError, StreamError: a file is gone, or can not be read.
+    """
+    sample: Sample = {}
+    for file in files:
+        if sample and sample["__key__"] != file.key:
+            yield sample
+            sample = {}
+        if not sample:
+            sample = {"__key__": file.key}
+        # As a path object, which is never taken for a URL.
+        sample[file.field] = read_all(pathlib.PurePath(file.path))
+    if sample:
+        yield sample
+
+
+def read_all(url: str | os.PathLike[str]) -> bytes:
+    """All bytes of a file or URL, as they are: not decompressed.
+
+    Raises:
+        MissingInputError, StreamError, TemporaryStreamError: it can not be read.
+    """
+    with open_read(url, compression=None) as stream:
+        try:
+            return b"".join(iter(lambda: stream.read(1 << 20), b""))
+        except OSError as error:
+            if isinstance(error, StreamError):
+                raise
+            raise StreamError((error.strerror or str(error)).lower(), url=stream.name) from error

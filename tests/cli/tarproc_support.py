@@ -1,0 +1,144 @@
+"""Runs tarproc as people do, in a scratch area of its own that must be empty afterwards."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+TARPROC = shutil.which("tarproc", path=os.path.dirname(sys.executable)) or "tarproc"
+
+Fields = Mapping[str, bytes]
+
+
+def tar_bytes(samples: Iterable[tuple[str, Fields]], *, end: bool = True) -> bytes:
+    """A shard, written by Python's tarfile."""
+    buffer = io.BytesIO()
+    archive = tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT)
+    for key, fields in samples:
+        for field, content in fields.items():
+            info = tarfile.TarInfo(f"{key}.{field}")
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    if end:
+        archive.close()
+    return buffer.getvalue()
+
+
+def numbered(count: int, size: int = 3) -> list[tuple[str, Fields]]:
+    """Samples k0, k1, ... with the fields cls (the number) and dat (``size`` bytes)."""
+    return [(f"k{number}", {"cls": b"%d" % number, "dat": bytes([number % 251]) * size}) for number in range(count)]
+
+
+def contents(path: Path | bytes) -> dict[str, bytes]:
+    """Names and contents of a tar's members, read by Python's tarfile."""
+    file = io.BytesIO(path) if isinstance(path, bytes) else None
+    with tarfile.open(None if file else path, fileobj=file) as archive:  # type: ignore[arg-type]
+        members = archive.getmembers()
+        found = {member.name: archive.extractfile(member).read() for member in members}  # type: ignore[union-attr]
+    assert len(found) == len(members), "a member's name comes twice"
+    return found
+
+
+def running(marker: str) -> list[str]:
+    """Command lines of live processes in which a text occurs."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        try:
+            line = Path(f"/proc/{entry}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+            state = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if marker in line and state != "Z":
+            found.append(line)
+    return found
+
+
+def gone(marker: str, seconds: float = 2.0) -> bool:
+    """Whether no process with the marker is left, soon."""
+    end = time.monotonic() + seconds
+    while running(marker):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+class Bench:
+    """A folder to run in, a TMPDIR that every run must leave empty."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path / "run"
+        self.tmp = path / "tmp"
+        self.path.mkdir()
+        self.tmp.mkdir()
+        self.env = {**os.environ, "TMPDIR": str(self.tmp)}
+        self.env.pop("SOURCE_DATE_EPOCH", None)
+
+    def shard(self, samples: Iterable[tuple[str, Fields]], name: str = "in.tar") -> str:
+        (self.path / name).write_bytes(tar_bytes(samples))
+        return name
+
+    def run(
+        self,
+        *arguments: str,
+        input: bytes | None = None,
+        timeout: float = 60,
+        tidy: bool = True,
+        env: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> subprocess.CompletedProcess[bytes]:
+        options.setdefault("stdin", subprocess.DEVNULL)
+        if input is not None:
+            options.update(input=input)
+            del options["stdin"]
+        done = subprocess.run(
+            [TARPROC, *arguments],
+            cwd=self.path,
+            env={**self.env, **(env or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            timeout=timeout,
+            **options,
+        )
+        if tidy:
+            assert b"Traceback" not in done.stderr, done.stderr
+            assert self.leftovers() == []
+        return done
+
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+        for name in ("stdin", "stdout", "stderr"):
+            options.setdefault(name, subprocess.DEVNULL)
+        return subprocess.Popen([TARPROC, *arguments], cwd=self.path, env=self.env, **options)
+
+    def leftovers(self) -> list[str]:
+        """What should not be there: in TMPDIR, and temporary files of the outputs."""
+        return [*os.listdir(self.tmp), *(name for name in os.listdir(self.path) if name.startswith("."))]
+
+    def members(self, name: str = "out.tar") -> dict[str, bytes]:
+        return contents(self.path / name)
+
+    def report(self, name: str = "report.json") -> dict[str, Any]:
+        """The report, whose books must balance."""
+        document: dict[str, Any] = json.loads((self.path / name).read_bytes())
+        books = document["samples"]
+        assert books["in"] + books["added"] == books["out"] + books["filtered"] + books["failed"]
+        assert sum(document["failures"].values()) == books["failed"]
+        return document
+
+
+def one_line(stderr: bytes) -> str:
+    """What a program said, which must be a single line."""
+    lines = stderr.decode("utf-8").splitlines()
+    assert len(lines) == 1, lines
+    return lines[0]

@@ -1,0 +1,378 @@
+"""What becomes of samples whose command fails: outputs, failed shards, exit codes, books."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from tarproc_support import Bench, contents, numbered, one_line, tar_bytes
+
+ODD_FAIL = 'case $(cat sample.cls) in *[13579]) echo "no $(cat __key__)"; exit 5;; esac'
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    bench = Bench(tmp_path)
+    bench.shard(numbered(6))
+    return bench
+
+
+def _odd(count: int) -> set[str]:
+    return {f"k{number}.{field}" for number in range(1, count, 2) for field in ("cls", "dat")}
+
+
+def _even(count: int) -> set[str]:
+    return {f"k{number}.{field}" for number in range(0, count, 2) for field in ("cls", "dat")}
+
+
+def _names(bench: Bench) -> set[str]:
+    return set(os.listdir(bench.path)) - {"in.tar", "report.json"}
+
+
+def test_nothing_fails(bench: Bench) -> None:
+    done = bench.run("-c", "true", "in.tar", "-o", "out.tar", "--report", "report.json")
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert one_line(done.stderr) == "tarproc: in 6 = out 6 + filtered 0 + failed 0"
+    assert bench.members() == contents(tar_bytes(numbered(6)))
+    report = bench.report()
+    assert (report["exit_code"], report["error"], report["published"]) == (0, None, True)
+    assert _names(bench) == {"out.tar"}
+
+
+@pytest.mark.parametrize("slots", ["1", "4"])
+def test_keep(bench: Bench, slots: str) -> None:
+    done = bench.run("-c", ODD_FAIL, "in.tar", "-o", "out.tar", "--report", "report.json", "-p", slots)
+    assert done.returncode == 3
+    assert set(bench.members()) == _even(6)
+    failed = bench.members("out.tar.failed.tar")
+    assert set(failed) == _odd(6) | {f"k{number}.__error__.txt" for number in (1, 3, 5)}
+    assert failed["k3.__error__.txt"] == b"exit code 5\n--- output ---\nno k3\n"
+    assert failed["k3.dat"] == b"\3\3\3"
+    assert b"in 6 = out 3 + filtered 0 + failed 3; failed samples are in out.tar.failed.tar" in done.stderr
+    assert b"k1: exit code 5: no k1" in done.stderr
+    report = bench.report()
+    assert report["exit_code"] == 3 and report["failures"] == {"exit": 3}
+
+
+def test_skip(bench: Bench) -> None:
+    done = bench.run("-c", ODD_FAIL, "-e", "skip", "in.tar", "-o", "out.tar", "--report", "report.json")
+    assert done.returncode == 3
+    assert set(bench.members()) == _even(6)
+    assert _names(bench) == {"out.tar"}
+    assert bench.report()["samples"]["failed"] == 3
+    assert [f"k{n}: exit code 5" in done.stderr.decode() for n in (1, 3, 5)] == [True] * 3
+    assert b"failed samples are in" not in done.stderr
+
+
+def test_ignore(bench: Bench) -> None:
+    done = bench.run(
+        "-c", f"rm sample.dat; {ODD_FAIL}", "-e", "ignore", "in.tar", "-o", "out.tar", "--report", "report.json"
+    )
+    assert done.returncode == 0
+    assert set(bench.members()) == {f"k{number}.cls" for number in range(6)}
+    assert b"exit codes ignored: 3" in done.stderr
+    assert bench.report()["samples"] == {"in": 6, "added": 0, "out": 6, "filtered": 0, "failed": 0, "ignored": 3}
+    assert _names(bench) == {"out.tar"}
+
+
+def test_ignore_does_not_ignore_what_can_not_be_used(bench: Bench) -> None:
+    done = bench.run("-c", "[ $(cat sample.cls) = 2 ] && kill -9 $$; exit 1", "-e", "ignore", "in.tar", "-o", "out.tar")
+    assert done.returncode == 3
+    assert "k2.dat" in bench.members("out.tar.failed.tar") and "k2.dat" not in bench.members()
+
+
+def test_abort(bench: Bench) -> None:
+    done = bench.run("-c", ODD_FAIL, "-e", "abort", "in.tar", "-o", "out.tar", "--report", "report.json")
+    assert done.returncode == 1
+    assert _names(bench) == set()
+    assert b"k1: exit code 5; --errors abort ends the run" in done.stderr
+    report = bench.report()
+    assert report["exit_code"] == 1 and report["published"] is False and "abort" in report["error"]
+
+
+def test_all_failed(bench: Bench) -> None:
+    done = bench.run("-c", "exit 5", "in.tar", "-o", "out.tar", "--report", "report.json")
+    assert done.returncode == 1
+    assert _names(bench) == set()
+    assert b"all 6 samples failed" in done.stderr
+    assert bench.report()["samples"]["failed"] == 6
+
+
+@pytest.mark.parametrize(("command", "code"), [("no-such-program", 127), ("./sample.cls", 126), ("exit 127", 127)])
+@pytest.mark.parametrize("policy", ["keep", "skip", "abort"])
+def test_command_that_can_not_be_run(bench: Bench, command: str, code: int, policy: str) -> None:
+    done = bench.run("-c", command, "-e", policy, "in.tar", "-o", "out.tar", "-p", "2")
+    assert done.returncode == code
+    assert _names(bench) == set()
+
+
+def test_not_found_for_some_is_a_failure_of_some(bench: Bench) -> None:
+    done = bench.run("-c", "[ $(cat sample.cls) = 2 ] && no-such-program; true", "in.tar", "-o", "out.tar")
+    assert done.returncode == 0
+    done = bench.run("-c", "if [ $(cat sample.cls) = 2 ]; then no-such-program; fi", "in.tar", "-o", "out.tar")
+    assert done.returncode == 3
+    error = bench.members("out.tar.failed.tar")["k2.__error__.txt"]
+    assert error.startswith(b"exit code 127 (a command was not found)\n") and b"no-such-program" in error
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("kill -9 $BASHPID", b"exit code 137 (SIGKILL)\n"),
+        ("kill -SEGV $BASHPID", b"exit code 139 (SIGSEGV)\n"),
+        ("kill -9 $$", b"the shell that ran the command was killed by SIGKILL\n"),
+        ('rm -r "$PWD"', b"the command removed its own folder\n"),
+        (": > __key__", b"what the command left can not be read: the command left an empty __key__\n"),
+        ("printf k0 > __key__", b"the key was written before"),
+        ("printf a.b > __key__", b"would be read back as"),
+        ("touch sample.__x__", b""),
+        ("rm sample.*; mkfifo sample.dat; exit 1", b"exit code 1\n"),
+    ],
+)
+def test_error_file(bench: Bench, command: str, text: bytes) -> None:
+    done = bench.run("-c", f"if [ $(cat sample.cls) = 2 ]; then {command}; fi", "in.tar", "-o", "out.tar")
+    if not text:
+        return
+    assert done.returncode == 3
+    failed = bench.members("out.tar.failed.tar")
+    assert text in failed["k2.__error__.txt"]
+    assert (failed["k2.cls"], failed["k2.dat"]) == (b"2", b"\2\2\2")
+    assert len(bench.members()) == 10
+
+
+def test_error_file_of_a_timeout(bench: Bench) -> None:
+    command = "echo trying; [ $(cat sample.cls) = 2 ] && sleep 100; true"
+    done = bench.run("-c", command, "--timeout", "0.5", "in.tar", "-o", "out.tar", "-p", "4")
+    assert done.returncode == 3
+    error = bench.members("out.tar.failed.tar")["k2.__error__.txt"]
+    assert error.startswith(b"timed out after 0.5 s") and error.endswith(b"--- output ---\ntrying\n")
+
+
+def test_error_file_has_the_end_of_a_long_output(bench: Bench) -> None:
+    command = "[ $(cat sample.cls) = 2 ] && seq 100000 && exit 1; true"
+    bench.run("-c", command, "in.tar", "-o", "out.tar")
+    error = bench.members("out.tar.failed.tar")["k2.__error__.txt"]
+    assert b"(the last 4096 of 588895 bytes)" in error and error.endswith(b"99999\n100000\n")
+
+
+@pytest.mark.parametrize(
+    ("limit", "code"), [("2", 1), ("3", 3), ("0", 1), ("50%", 3), ("49%", 1), ("100%", 3), ("0%", 1)]
+)
+def test_max_errors(bench: Bench, limit: str, code: int) -> None:
+    done = bench.run("-c", ODD_FAIL, "--max-errors", limit, "in.tar", "-o", "out.tar", "--report", "report.json")
+    assert done.returncode == code
+    assert _names(bench) == ({"out.tar", "out.tar.failed.tar"} if code == 3 else set())
+    assert bench.report()["exit_code"] == code
+    if code == 1:
+        assert f"--max-errors is {limit}".encode() in done.stderr
+
+
+def test_max_errors_ends_the_run_early(bench: Bench) -> None:
+    bench.shard(numbered(1000))
+    done = bench.run("-c", "exit 1", "--max-errors", "5", "in.tar", "-o", "out.tar", "--report", "report.json")
+    assert done.returncode == 1
+    assert bench.report()["samples"]["failed"] == 6
+
+
+@pytest.mark.parametrize("limit", ["x", "-1", "101%", "1.5", "", "%"])
+def test_max_errors_that_is_none(bench: Bench, limit: str) -> None:
+    done = bench.run("-c", "true", "--max-errors", limit, "in.tar")
+    assert done.returncode == 2
+    one_line(done.stderr)
+
+
+def test_retry(bench: Bench) -> None:
+    bench.run("-c", ODD_FAIL, "in.tar", "-o", "out.tar")
+    done = bench.run("-c", "ls", "--retry-failed", "out.tar.failed.tar", "-o", "again.tar")
+    assert done.returncode == 0
+    assert done.stdout == b"__key__\n__source__\nsample.cls\nsample.dat\n" * 3
+    assert bench.members("again.tar") == {
+        name: content for name, content in contents(tar_bytes(numbered(6))).items() if name in _odd(6)
+    }
+
+
+def test_retry_onto_the_output_is_refused(bench: Bench) -> None:
+    bench.run("-c", ODD_FAIL, "in.tar", "-o", "out.tar")
+    before = (bench.path / "out.tar").read_bytes()
+    done = bench.run("-c", "true", "--retry-failed", "out.tar.failed.tar", "-o", "out.tar")
+    assert done.returncode == 2
+    assert (bench.path / "out.tar").read_bytes() == before
+    assert (bench.path / "out.tar.failed.tar").exists()
+    assert bench.run("-c", "true", "--retry-failed", "out.tar.failed.tar", "in.tar").returncode == 2
+    assert bench.run("-c", "true", "--retry-failed", "no.failed.tar", "-o", "x.tar").returncode == 66
+
+
+def test_retry_that_fails_again(bench: Bench) -> None:
+    bench.run("-c", ODD_FAIL, "in.tar", "-o", "out.tar")
+    command = "[ $(cat sample.cls) != 3 ]"
+    done = bench.run("-c", command, "--retry-failed", "out.tar.failed.tar", "-o", "again.tar")
+    assert done.returncode == 3
+    assert set(bench.members("again.tar.failed.tar")) == {"k3.__error__.txt", "k3.cls", "k3.dat"}
+
+
+def test_stale_failed_shard_is_removed(bench: Bench) -> None:
+    bench.run("-c", ODD_FAIL, "in.tar", "-o", "out.tar")
+    done = bench.run("-c", "true", "in.tar", "-o", "out.tar")
+    assert done.returncode == 0
+    assert b"removed out.tar.failed.tar of an earlier run" in done.stderr
+    assert _names(bench) == {"out.tar"}
+
+
+def test_stale_failed_shard_of_a_file_url(bench: Bench) -> None:
+    url = f"file://{bench.path}/out.tar"
+    bench.run("-c", ODD_FAIL, "in.tar", "-o", url)
+    assert _names(bench) == {"out.tar", "out.tar.failed.tar"}
+    bench.run("-c", "true", "in.tar", "-o", url)
+    assert _names(bench) == {"out.tar"}
+
+
+def test_run_that_fails_leaves_the_earlier_output_alone(bench: Bench) -> None:
+    bench.run("-c", ODD_FAIL, "in.tar", "-o", "out.tar")
+    before = {name: (bench.path / name).read_bytes() for name in _names(bench)}
+    assert bench.run("-c", "exit 1", "in.tar", "-o", "out.tar").returncode == 1
+    assert {name: (bench.path / name).read_bytes() for name in _names(bench)} == before
+
+
+def test_to_standard_output(bench: Bench) -> None:
+    done = bench.run("-c", ODD_FAIL, "in.tar", "-o", "-", "--report", "report.json")
+    assert done.returncode == 3
+    assert set(contents(done.stdout)) == _even(6)
+    assert _names(bench) == set()
+    for number in (1, 3, 5):
+        assert f"k{number}: exit code 5".encode() in done.stderr
+    assert bench.report()["exit_code"] == 3
+
+
+def test_to_nowhere(bench: Bench) -> None:
+    done = bench.run("-c", ODD_FAIL, "in.tar", "--report", "report.json")
+    assert done.returncode == 3
+    assert done.stdout == b"no k1\nno k3\nno k5\n"
+    assert _names(bench) == set()
+    assert done.stderr.count(b"exit code 5") == 3
+    assert bench.report()["output"] is None and bench.report()["published"] is False
+
+
+@pytest.mark.parametrize("target", ["/dev/null", "/dev/stdout", "pipe:cat > copy.tar; true"])
+def test_to_what_is_no_file(bench: Bench, target: str) -> None:
+    """There is nothing beside these that a failed shard could be called after."""
+    done = bench.run("-c", ODD_FAIL, "in.tar", "-o", target)
+    assert done.returncode == 3, done.stderr
+    assert not os.path.exists("/dev/null.failed.tar")
+    assert _names(bench) <= {"copy.tar"}
+    for number in (1, 3, 5):
+        assert f"k{number}: exit code 5".encode() in done.stderr
+    if target == "/dev/stdout":
+        assert set(contents(done.stdout)) == _even(6)
+    elif target.startswith("pipe:"):
+        assert set(bench.members("copy.tar")) == _even(6)
+
+
+def test_quiet_still_tells_of_failures(bench: Bench) -> None:
+    done = bench.run("-q", "-c", "true", "in.tar", "-o", "out.tar")
+    assert done.stderr == b""
+    done = bench.run("-q", "-c", ODD_FAIL, "in.tar", "-o", "out.tar")
+    assert b"failed 3" in done.stderr
+
+
+def test_filtered(bench: Bench) -> None:
+    command = "case $(cat sample.cls) in [01]) rm sample.*;; esac"
+    done = bench.run("-c", command, "in.tar", "-o", "out.tar", "--report", "report.json")
+    assert done.returncode == 0
+    assert bench.report()["samples"] == {"in": 6, "added": 0, "out": 4, "filtered": 2, "failed": 0, "ignored": 0}
+
+
+def test_everything_filtered(bench: Bench) -> None:
+    done = bench.run("-c", "rm sample.*", "in.tar", "-o", "out.tar")
+    assert done.returncode == 0
+    assert bench.members() == {}
+    listing = subprocess.run(["tar", "tf", "out.tar"], cwd=bench.path, stdout=subprocess.PIPE, check=True)
+    assert listing.stdout == b""
+
+
+def test_added(bench: Bench) -> None:
+    command = "for i in 1 2; do cp sample.dat sample-$i.dat; done"
+    done = bench.run("-m", "-c", command, "in.tar", "-o", "out.tar", "--report", "report.json")
+    assert done.returncode == 0
+    assert bench.report()["samples"]["added"] == 12
+    assert {"k0.cls", "k0.dat", "k0-1.dat", "k0-2.dat"} <= set(bench.members())
+
+
+def test_damaged_and_missing_input(bench: Bench) -> None:
+    whole = (bench.path / "in.tar").read_bytes()
+    (bench.path / "cut.tar").write_bytes(whole[:3000])
+    done = bench.run("-c", "true", "cut.tar", "-o", "out.tar", "--report", "report.json")
+    assert done.returncode == 65 and bench.report()["exit_code"] == 65
+    done = bench.run("-c", "true", "missing.tar", "-o", "out.tar", "--report", "report.json")
+    assert done.returncode == 66 and bench.report()["exit_code"] == 66
+    done = bench.run("-c", "true", "in.tar", "missing.tar", "-o", "out.tar")
+    assert done.returncode == 66
+    assert _names(bench) == {"cut.tar"}
+    done = bench.run("-c", "true", "cut.tar", "-o", "out.tar", "--on-damage", "skip", "--report", "report.json")
+    assert done.returncode == 3 and bench.report()["damage"]
+
+
+def test_output_that_can_not_be_written(bench: Bench) -> None:
+    for target in ("no/such/folder/out.tar", ".", "in.tar/x"):
+        done = bench.run("-c", "true", "in.tar", "-o", target)
+        assert done.returncode == 1
+        one_line(done.stderr)
+
+
+def test_report_that_can_not_be_written_is_known_at_once(bench: Bench) -> None:
+    for target, code in (("no/such/folder/r.json", 1), ("-", 2)):
+        done = bench.run("-c", "touch ../../../run/ran", "in.tar", "-o", "out.tar", "--report", target)
+        assert done.returncode == code
+        one_line(done.stderr)
+        assert _names(bench) == set()
+
+
+def test_add_log(bench: Bench) -> None:
+    done = bench.run("-c", ODD_FAIL + "; echo fine", "--add-log", "log", "in.tar", "-o", "out.tar")
+    assert done.returncode == 3 and done.stdout == b""
+    assert bench.members()["k2.log"] == b"fine\n"
+    assert bench.members("out.tar.failed.tar")["k3.__error__.txt"].endswith(b"no k3\n")
+
+
+def test_add_log_needs_a_sample_to_be_in(bench: Bench) -> None:
+    done = bench.run("-c", "echo x", "--add-log", "log", "in.tar")
+    assert done.returncode == 2
+    for field in ("a/b", "", "__x__"):
+        assert bench.run("-c", "echo x", "--add-log", field, "in.tar", "-o", "out.tar").returncode == 2
+
+
+def test_add_log_replaces_no_field(bench: Bench) -> None:
+    done = bench.run("-c", "echo x", "--add-log", "dat", "in.tar", "-o", "out.tar")
+    assert done.returncode != 0
+    assert b"dat" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["-c", "true", "-S", "x.sh"],
+        ["-c", "true", "--map", "m:f"],
+        ["-c", "true", "--setup", "m:f"],
+        ["-c", "true", "-p", "-1"],
+        ["-c", "true", "--count", "-1"],
+        ["-c", "true", "--timeout", "0"],
+        ["-c", "true", "-I", "("],
+        ["-c", "true", "-b", "a.b"],
+        ["-c", "true", "-b", "a/b"],
+        ["-c", "true", "--mem", "0"],
+        ["-c", "true", "--mem", "lots"],
+        ["-c", "true", "--errors", "explode"],
+        ["-c", "true", "--no-such-option"],
+        ["-c", "true", "--batch", "0"],
+        ["-c", "true", "--key-rule", "("],
+        ["-c", "true", "-o", ""],
+    ],
+)
+def test_usage_errors(bench: Bench, arguments: list[str]) -> None:
+    done = bench.run(*arguments, "in.tar")
+    assert done.returncode in (1, 2)
+    assert done.returncode == 2 or arguments[-2:] == ["-o", ""]
+    one_line(done.stderr)
+    assert done.stdout == b""
