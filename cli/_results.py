@@ -18,20 +18,9 @@ _BUFFER = 32 * 1024
 
 
 class Results:
-    """Lines for standard output, gathered unless it is a terminal. A context manager.
-
-    Make it before any file is opened: if standard output is closed, the first file that is
-    opened would get its number, and the lines.
-
-    Raises:
-        StreamError: standard output is closed, or can not be written to.
-    """
+    """Lines for standard output, gathered unless it is a terminal. A context manager."""
 
     def __init__(self) -> None:
-        try:
-            os.fstat(1)
-        except OSError:
-            raise StreamError("standard output is closed") from None
         self._at_once = os.isatty(1)
         self._pending = bytearray()
 
@@ -43,7 +32,11 @@ class Results:
             self.flush()
 
     def flush(self) -> None:
-        """Have it all written."""
+        """Have it all written.
+
+        Raises:
+            StreamError: standard output is closed, or its disk is full. BrokenPipeError: nobody reads any more.
+        """
         pending, self._pending = bytes(self._pending), bytearray()
         try:
             write_stdout(pending)
@@ -79,7 +72,7 @@ def met(tally: Tally, *, skipped: str = "skipped members") -> list[str]:
     return parts
 
 
-def exit_code(tally: Tally) -> int:
+def exit_code_of(tally: Tally) -> int:
     """0, or 3 if something that a reader met is missing from the result."""
     return EXIT_SET_ASIDE if tally.damage or tally.replaced else EXIT_OK
 

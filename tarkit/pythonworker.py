@@ -109,7 +109,11 @@ def load(spec: FunctionSpec) -> Callable[..., Any]:
 
 def _load_file(path: str) -> ModuleType:
     name = os.path.basename(path)[:-3]
-    spec = importlib.util.spec_from_file_location(name, path)
+    # Once for mapper and setup, which may share what stands at the top of the file.
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__file__", None) == os.path.abspath(path):
+        return known
+    spec = importlib.util.spec_from_file_location(name, os.path.abspath(path))
     if not os.path.exists(path) or spec is None or spec.loader is None:
         raise UsageError(f"there is no file {path!r}")
     # What stands beside it can be imported, as in a script that is run.

@@ -7,6 +7,7 @@ caller gives a ``Reporter``).
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -76,6 +77,26 @@ class Books:
     stray_files: int = 0
     failures: dict[str, int] = field(default_factory=dict)
 
+    def add(self, other: Books) -> None:
+        """Take another run's books into these."""
+        for each in dataclasses.fields(self):
+            mine, theirs = getattr(self, each.name), getattr(other, each.name)
+            if isinstance(mine, int):
+                setattr(self, each.name, mine + theirs)
+        for kind, count in other.failures.items():
+            self.failures[kind] = self.failures.get(kind, 0) + count
+
+    def as_dict(self) -> dict[str, int]:
+        """The counts of samples, as reports and records have them."""
+        return {
+            "in": self.read,
+            "added": self.added,
+            "out": self.out,
+            "filtered": self.filtered,
+            "failed": self.failed,
+            "ignored": self.ignored,
+        }
+
     def balanced(self) -> bool:
         """Whether every sample is accounted for."""
         return self.read + self.added == self.out + self.filtered + self.failed
@@ -135,9 +156,9 @@ class Sinks:
         self.output = TarWriter(target, **self._options) if target is not None else None
 
     @property
-    def takes_failed(self) -> bool:
-        """Whether failed samples are kept."""
-        return self._failed_target is not None
+    def has_failed(self) -> bool:
+        """Whether any sample was set aside."""
+        return self._failed is not None
 
     def write_failed(self, sample: Sample, report: bytes) -> None:
         """Set a sample aside, with a report of what went wrong."""
@@ -188,8 +209,7 @@ def run(
     """
     if policy.errors not in ERROR_POLICIES:
         raise UsageError(f"error policy {policy.errors!r} must be one of {', '.join(ERROR_POLICIES)}")
-    books = Books()
-    account = _Account(books, sinks, policy, reporter)
+    account = Account(Books(), sinks, policy, reporter)
     try:
         for batch, outcome in ordered_map(in_batches(samples, batch_size), pool, window=window):
             account.enter(batch, outcome)
@@ -198,14 +218,22 @@ def run(
     except BaseException:
         sinks.discard()
         raise
-    return books
+    return account.books
 
 
-class _Account:
-    """Enters outcomes into the books, one batch after the other."""
+class Account:
+    """Enters outcomes into the books, one batch after the other.
 
-    def __init__(self, books: Books, sinks: Sinks, policy: Policy, reporter: Reporter) -> None:
+    failed_at: for each failed sample its key and how many samples had been written before it.
+    before: books of what the same run did before, which counts for the limit of failures.
+    """
+
+    def __init__(
+        self, books: Books, sinks: Sinks, policy: Policy, reporter: Reporter, before: Books | None = None
+    ) -> None:
         self.books = books
+        self._before = Books() if before is None else before
+        self.failed_at: list[tuple[str, int]] = []
         self.sinks = sinks
         self.policy = policy
         self.reporter = reporter
@@ -258,6 +286,7 @@ class _Account:
     def _fail(self, sample: Sample, failure: Failure, printed: Output) -> None:
         books = self.books
         books.failed += 1
+        self.failed_at.append((sample["__key__"], books.out))
         books.failures[failure.kind] = books.failures.get(failure.kind, 0) + 1
         self.codes.add(failure.code if failure.kind == "exit" else None)
         self.reporter.failed(sample["__key__"], failure, printed)
@@ -265,14 +294,17 @@ class _Account:
             raise self._too_many(f"{printable(sample['__key__'])}: {failure.message}; --errors abort ends the run")
         if self.policy.errors != "skip":
             self.sinks.write_failed(sample, _report(failure, printed))
-        if self.policy.limit.exceeded(books.failed, books.read):
-            raise self._too_many(f"{books.failed} of {books.read} samples failed; --max-errors is {self.policy.limit}")
+        self._check_limit(at_end=False)
+
+    def _check_limit(self, *, at_end: bool) -> None:
+        failed, read = self._before.failed + self.books.failed, self._before.read + self.books.read
+        if failed and self.policy.limit.exceeded(failed, read, at_end=at_end):
+            raise self._too_many(f"{failed} of {read} samples failed; --max-errors is {self.policy.limit}")
 
     def conclude(self) -> None:
         """At the end of the samples: do the books balance, and did anything succeed?"""
         books = self.books
-        if books.failed and self.policy.limit.exceeded(books.failed, books.read, at_end=True):
-            raise self._too_many(f"{books.failed} of {books.read} samples failed; --max-errors is {self.policy.limit}")
+        self._check_limit(at_end=True)
         if books.failed and books.failed == books.read:
             raise self._too_many(f"all {books.read} samples failed")
         written = books.out if self.sinks.output is None else self.sinks.output.samples

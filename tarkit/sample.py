@@ -163,6 +163,7 @@ def group_by_keys(
     seen: dict[str, int] = {}
     key: str | None = None
     sample: Sample = {}
+    torn: str | None = None  # key of the last sample that damage followed
     beside_damage = False
     for name, content, offset in members:
         if simple_rule and "/" not in name:
@@ -176,6 +177,7 @@ def group_by_keys(
                 # An archive ends here, or a stretch of it was lost: so ends the sample.
                 if key is not None and _settle(tally, beside_damage or bool(content)):
                     yield sample
+                torn = key or torn if content else None
                 key, beside_damage = None, bool(content)
                 continue
             reason = skip_reason(name, split_name)
@@ -197,7 +199,7 @@ def group_by_keys(
                 yield sample
             beside_damage = False
         key = name_key
-        if key in seen:
+        if key in seen and not (beside_damage and key == torn):
             if on_repeated_key == "error":
                 raise _repeated_key(url, name, key, offset, seen[key])
             tally.reopened += 1

@@ -239,6 +239,10 @@ def _read_file(path: str) -> bytes:
 def remove(folder: str) -> None:
     """Remove a folder, whatever a command made of it."""
     try:
+        if os.path.islink(folder):
+            # Put in its place by the command. What it points to is not ours.
+            os.unlink(folder)
+            return
         with os.scandir(folder) as entries:
             for entry in entries:
                 os.unlink(entry.path)
@@ -255,7 +259,7 @@ def remove(folder: str) -> None:
 def _permit(folder: str) -> None:
     """Take back what chmod did to a folder and those in it, so that they can be removed."""
     with suppress(OSError):
-        os.chmod(folder, 0o700, follow_symlinks=os.chmod not in os.supports_follow_symlinks)
+        os.chmod(folder, 0o700)
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):

@@ -105,7 +105,7 @@ def parse_pax(records: bytes) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     position = 0
     # Some writers pad with NUL inside the stated size.
-    while position < len(records) and records[position]:
+    while position < len(records.rstrip(b"\0")):
         blank = records.find(b" ", position, position + 20)
         digits = records[position:blank] if blank > 0 else b""
         if not digits.isdigit():
@@ -131,7 +131,7 @@ def check_pax(found: dict[str, bytes], *, url: str, offset: int) -> None:
     if b"\0" in found.get("path", b""):
         raise CorruptHeaderError("extended header gives a path with a NUL in it", url=url, offset=offset)
     size = found.get("size", b"0")
-    if not size.isdigit():
+    if not size.isdigit() or len(size) > 20:
         raise CorruptHeaderError(f"extended header says size={size[:20]!r}", url=url, offset=offset)
 
 

@@ -20,7 +20,7 @@ READ_SIZE = 512 * 1024
 
 _MAX_EXTENDED = 16 * 1024 * 1024
 _MAX_PIECE = 64 * 1024 * 1024
-_QUICK = struct.Struct("100s24x11s13x8s356x")
+_QUICK = struct.Struct("100s24x11sc12x8s356x")
 _LONG_NAME, _LONG_LINK, _PAX, _PAX_SOLARIS, _PAX_GLOBAL, _SPARSE = b"LKxXgS"
 
 _ARCHIVE_END: Member = ("", b"", 0)
@@ -58,14 +58,19 @@ class Archive:
                 body = position + BLOCK
             if body <= limit and buffer.startswith(plain_tail, position + 156) and plain_tail:
                 header = buffer[position:body]
-                name_field, digits, checksum = unpack(header)
-                quick = sums.get(checksum) == adler32(header) & 0xFFFF and digits.isdigit() and name_field[0] != 0
+                name_field, digits, digits_end, checksum = unpack(header)
+                raw_name = name_field.partition(b"\0")[0]
+                quick = sums.get(checksum) == adler32(header) & 0xFFFF and digits_end == b"\0" and digits.isdigit()
+                try:
+                    size = int(digits, 8) if quick else 0
+                except ValueError:
+                    quick = False  # a digit 8 or 9
+                # Without content it may be a folder, and that is looked at below.
+                quick = quick and raw_name != b"" and (size > 0 or not raw_name.endswith(b"/"))
             else:
                 quick = False
             if quick:
                 offset = base + position
-                raw_name = name_field.partition(b"\0")[0]
-                size = int(digits, 8)
             else:
                 self.position = position
                 found = self.next_member()
@@ -100,22 +105,21 @@ class Archive:
             # Skip to the position, which lies in padding or in content that nobody wants.
             self.position -= len(self.buffer)
             self.base += len(self.buffer)
+            self.buffer = b""  # so that the position is right if read() raises
             self.buffer = self.read(READ_SIZE)
             if not self.buffer:
                 self.position = 0
                 return False
-        pieces = [self.buffer[self.position :]]
+        self.buffer = self.buffer[self.position :]
         self.base += self.position
         self.position = 0
-        have = len(pieces[0])
-        while have < want:
+        self.header_offset = self.base
+        while len(self.buffer) < want:
             piece = self.read(READ_SIZE)
             if not piece:
-                break
-            pieces.append(piece)
-            have += len(piece)
-        self.buffer = b"".join(pieces)
-        return have >= want
+                return False
+            self.buffer += piece
+        return True
 
     def take(self, size: int, name: str) -> bytes:
         """Exactly ``size`` bytes from the position on, copied as seldom as can be.
@@ -128,13 +132,12 @@ class Archive:
         missing = size - len(content)
         if not missing:
             return content
-        self.base += len(self.buffer) + missing
+        self.base += len(self.buffer)
         self.buffer, self.position = b"", 0
         pieces = [content]
         while missing:
             piece = self.read(min(missing, _MAX_PIECE))
             if not piece:
-                self.base -= missing
                 raise TruncatedError(
                     f"the stream ends inside this member: {size - missing} of {size} bytes are there",
                     url=self.url,
@@ -143,6 +146,7 @@ class Archive:
                     hint="the shard was cut; fetch or write it again",
                 )
             pieces.append(piece)
+            self.base += len(piece)
             missing -= len(piece)
         return b"".join(pieces)
 
@@ -249,6 +253,8 @@ class Archive:
     def skip_zeros(self) -> bool:
         """Go past the zero blocks of an end-of-archive mark; False if nothing follows them."""
         self.begun = self.after_mark = True
+        # The next archive's first header goes the long way, which notes that an archive begins.
+        self.plain_tail = b""
         while self.fill(BLOCK):
             rest = self.buffer[self.position :]
             zeros = len(rest) - len(rest.lstrip(b"\0"))

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from .._common import refuse_terminal_input, say, verbose_option, version_option
-from .._results import counted, exit_code, met
+from .._results import counted, exit_code_of, met
 
 _EPILOG = """\b
 Examples:
@@ -43,7 +43,7 @@ Examples:
 @click.option("-q", "--quiet", is_flag=True, help="No summary; only what was lost.")
 @verbose_option
 @version_option
-def command(inputs: tuple[str, ...], output: str, quiet: bool, **policies: Any) -> int:
+def command(inputs: tuple[str, ...], output: str, quiet: bool, verbose: bool, **policies: Any) -> int:
     """Join shards into one.
 
     Headers, extended headers and content keep their bytes. End-of-archive marks are dropped, but for
@@ -65,7 +65,7 @@ def command(inputs: tuple[str, ...], output: str, quiet: bool, **policies: Any) 
     tally = Tally()
     with open_publish(output) as stream:
         joined = concatenate(urls, stream, rule=rule, tally=tally, **policies)
-    code = exit_code(tally)
+    code = exit_code_of(tally)
     if code or not quiet:
         copied = policies["on_damage"] == "error"
         parts = [

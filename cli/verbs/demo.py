@@ -98,7 +98,7 @@ def _run(step: Step, place: Path, bash: str, environment: dict[str, str], result
     results.line(f"$ {step.command}")
     results.flush()
     done = subprocess.run(
-        [bash, "-o", "pipefail", "-c", step.command],
+        [bash, "-c", step.command],
         cwd=place,
         env=environment,
         stdin=subprocess.DEVNULL,

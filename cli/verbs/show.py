@@ -12,7 +12,7 @@ import click
 from tarkit.errors import UsageError
 
 from .._common import reader_options, refuse_terminal_input, say, verbose_option, version_option
-from .._results import Results, exit_code, met
+from .._results import Results, exit_code_of, met
 
 if TYPE_CHECKING:
     from tarkit.sample import KeyRule, Member, Sample, Tally
@@ -63,9 +63,9 @@ def command(
         else:
             _list(itertools.islice(_samples(expand(urls), tally, rule, options), number), results, as_json)
     phrases = met(tally)
-    if phrases and (exit_code(tally) or not quiet):
+    if phrases and (exit_code_of(tally) or not quiet):
         say("tarkit show", "; ".join(phrases))
-    return exit_code(tally)
+    return exit_code_of(tally)
 
 
 def _samples(urls: Iterable[str], tally: Tally, rule: KeyRule, options: dict[str, Any]) -> Iterator[tuple[int, Sample]]:

@@ -14,7 +14,7 @@ import click
 from tarkit.errors import CommandNotRunnableError, TarkitError, UsageError, printable
 
 from .._common import reader_options, refuse_terminal_input, say, size, verbose_option, version_option
-from .._results import Results, counted, exit_code, met
+from .._results import Results, counted, exit_code_of, met
 
 _EPILOG = """\b
 Examples:
@@ -77,7 +77,7 @@ def command(inputs: tuple[str, ...], output: str, quiet: bool, post: str | None,
         ) as writer:
             for sample in read_samples(urls, rule=options["key_rule"], tally=tally, **policies):
                 writer.write(sample)
-    code = exit_code(tally)
+    code = exit_code_of(tally)
     if code or not quiet:
         parts = [f"{counted(writer.total, 'sample')} in {counted(len(writer.shards), 'shard')}", *met(tally)]
         say("tarkit split", "; ".join(parts))

@@ -1,0 +1,136 @@
+"""Writes the pages of ``docs/cli`` from the programs themselves.
+
+``python -m tarkit.cli.document [--check] FOLDER`` writes one page for each program and verb, or
+with ``--check`` says which of them are not what the programs say, and exits with 1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+
+from tarkit.errors import EXIT_FAILED, EXIT_OK, MissingInputError
+
+from ._common import run_program, say
+
+_NAME = "python -m tarkit.cli.document"
+
+
+def programs() -> dict[str, click.Command]:
+    """All programs by name."""
+    from .tarkit import tarkit
+    from .tarproc import tarproc
+
+    return {"tarkit": tarkit, "tarproc": tarproc}
+
+
+def commands() -> Iterator[tuple[str, click.Context]]:
+    """(name as typed, context) of all programs and of all their verbs."""
+    for name, program in programs().items():
+        context = click.Context(program, info_name=name, **program.context_settings)
+        yield name, context
+        if isinstance(program, click.Group):
+            for verb in program.list_commands(context):
+                found = program.get_command(context, verb)
+                if found is not None:
+                    yield f"{name} {verb}", click.Context(found, info_name=verb, parent=context)
+
+
+def pages() -> dict[str, str]:
+    """Name of each page -> its text."""
+    made = {f"{name.replace(' ', '-')}.md": _page(name, context) for name, context in commands()}
+    lines = ["# Commands", "", "Made from the programs' own help; the same texts come with `--help`.", ""]
+    for name, context in commands():
+        lines.append(f"- [`{name}`]({name.replace(' ', '-')}.md): {context.command.get_short_help_str(200)}")
+    return {"README.md": "\n".join(lines) + "\n", **made}
+
+
+def _page(name: str, context: click.Context) -> str:
+    command = context.command
+    usage = " ".join(command.collect_usage_pieces(context))
+    blocks = [f"# {name}", f"```text\n{name} {usage}\n```", *_prose(command.help or "")]
+    options = [param for param in command.get_params(context) if isinstance(param, click.Option)]
+    records = [record for param in options if (record := param.get_help_record(context)) is not None]
+    blocks.append("## Options")
+    blocks.append("\n".join(f"- `{names}`: {_inline(' '.join(text.split()))}" for names, text in records))
+    if isinstance(command, click.Group):
+        verbs = [(verb, command.get_command(context, verb)) for verb in command.list_commands(context)]
+        blocks.append("## Verbs")
+        blocks.append(
+            "\n".join(
+                f"- [`{verb}`]({name}-{verb}.md): {found.get_short_help_str(200)}" for verb, found in verbs if found
+            )
+        )
+    blocks += _prose(command.epilog or "")
+    blocks.append("Exit codes are [the same for all programs](../exit-codes.md).")
+    return "\n\n".join(blocks) + "\n"
+
+
+def _prose(text: str) -> list[str]:
+    """Paragraphs as Markdown; those that click leaves unwrapped become blocks of text."""
+    blocks = []
+    for paragraph in re.split(r"\n\s*\n", _dedented(text).strip("\n")):
+        if not paragraph.strip():
+            continue
+        if not paragraph.startswith("\b"):
+            blocks.append(_inline(paragraph))
+            continue
+        lines = paragraph.partition("\n")[2].splitlines()
+        if lines and lines[0].endswith(":"):
+            blocks.append(f"## {lines.pop(0)[:-1]}")
+            blocks.append("```sh\n" + "\n".join(line.removeprefix("  ") for line in lines) + "\n```")
+        else:
+            blocks.append(_inline("\n".join(lines)))
+    return blocks
+
+
+def _dedented(text: str) -> str:
+    lines = text.expandtabs().splitlines()
+    margins = [len(line) - len(line.lstrip(" ")) for line in lines[1:] if line.strip() and line != "\b"]
+    margin = min(margins, default=0) if not text.startswith("\b") else 0
+    return "\n".join([*lines[:1], *(line[margin:] for line in lines[1:])])
+
+
+def _inline(text: str) -> str:
+    """Text in which Markdown sees no markup."""
+    return re.sub(r"([*_<\[\]|`])", r"\\\1", text)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("folder")
+@click.option("--check", is_flag=True, help="Write nothing; say what is out of date, and exit with 1.")
+def document(folder: str, check: bool) -> int:
+    """Write the pages of the commands into FOLDER."""
+    place = Path(folder)
+    if not place.is_dir():
+        raise MissingInputError("is no folder", url=folder)
+    wanted = pages()
+    wrong = [name for name, text in wanted.items() if not _is(place / name, text)]
+    wrong += sorted(path.name for path in place.glob("*.md") if path.name not in wanted)
+    if check:
+        for name in wrong:
+            say(_NAME, f"{place / name} is not what the programs say; run {_NAME} {folder}")
+        return EXIT_FAILED if wrong else EXIT_OK
+    for name in wrong:
+        if name in wanted:
+            (place / name).write_text(wanted[name], encoding="utf-8")
+        else:
+            (place / name).unlink()
+        say(_NAME, f"{place / name} {'written' if name in wanted else 'removed'}")
+    return EXIT_OK
+
+
+def _is(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_text(encoding="utf-8") == text
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run_program(document, _NAME, argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

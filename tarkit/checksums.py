@@ -1,0 +1,117 @@
+"""Checksums of whole objects, where a store gives one, verified while the bytes go by."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Mapping
+from email.message import Message
+from typing import Any, Protocol
+
+
+class _Hash(Protocol):
+    def update(self, data: bytes, /) -> None: ...
+    def digest(self) -> bytes: ...
+
+
+class Checksum:
+    """What a store says about the bytes of an object.
+
+    name: crc32c, md5 or sha256. expected: the digest, big-endian.
+    """
+
+    def __init__(self, name: str, expected: bytes) -> None:
+        self.name = name
+        self.expected = expected
+        self._hash = _new(name)
+
+    def update(self, data: bytes) -> None:
+        """The next bytes of the object."""
+        self._hash.update(data)
+
+    def problem(self) -> str | None:
+        """A phrase that says what differs; None if all is well."""
+        found = self._hash.digest()
+        if found == self.expected:
+            return None
+        return f"the {self.name} of what came is {found.hex()}, but the store gives {self.expected.hex()}"
+
+
+_LENGTHS = {"crc32c": 4, "md5": 16, "sha256": 32}
+
+
+def _new(name: str) -> _Hash:
+    if name == "crc32c":
+        import google_crc32c
+
+        crc: _Hash = google_crc32c.Checksum()
+        return crc
+    return hashlib.new(name, usedforsecurity=False)
+
+
+def _decoded(name: str, text: str) -> Checksum | None:
+    """Of base64; None if it is none, or not as long as this checksum is (a checksum of parts, ``…-3``)."""
+    try:
+        expected = base64.b64decode(text.strip(), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return Checksum(name, expected) if len(expected) == _LENGTHS[name] else None
+
+
+def _listed(values: list[str]) -> dict[str, str]:
+    """``a=x, b=y`` of headers that may come several times, names in lower case."""
+    pairs = [item.strip().partition("=") for value in values for item in value.split(",")]
+    return {name.lower(): value for name, _, value in pairs}
+
+
+def from_headers(headers: Message, host: str) -> Checksum | None:
+    """The checksum that an answer of status 200 gives for the whole object, if any.
+
+    Understood: ``x-goog-hash`` (crc32c, md5) unless the object is stored compressed and sent
+    decompressed; ``Repr-Digest`` (RFC 9530) and ``Digest`` (RFC 3230) with sha-256;
+    ``x-amz-checksum-sha256`` and ``-crc32c`` of type FULL_OBJECT; ``Content-MD5``; and the ETag of
+    Amazon S3 itself where its documentation says that it is an MD5: 32 hex digits (so no
+    multipart), not encrypted with KMS or a customer's key, not in a directory bucket. The ETags
+    of other stores look the same and may be anything.
+    """
+    stored = headers.get("x-goog-stored-content-encoding", "identity").strip().lower()
+    goog = _listed(headers.get_all("x-goog-hash", []))
+    if stored == headers.get("Content-Encoding", "identity").strip().lower():
+        for name in ("crc32c", "md5"):
+            if name in goog and (found := _decoded(name, goog[name])):
+                return found
+    for header in ("Repr-Digest", "Digest"):
+        text = _listed(headers.get_all(header, [])).get("sha-256")
+        if text and (found := _decoded("sha256", text.strip().strip(":"))):
+            return found
+    if headers.get("x-amz-checksum-type", "").upper() == "FULL_OBJECT":
+        for name in ("sha256", "crc32c"):
+            if found := _decoded(name, headers.get(f"x-amz-checksum-{name}", "")):
+                return found
+    return _decoded("md5", headers.get("Content-MD5", "")) or _amazon_md5(headers, host)
+
+
+def _amazon_md5(headers: Message, host: str) -> Checksum | None:
+    etag = headers.get("ETag", "").strip('"')
+    if headers.get("Server") != "AmazonS3" or "s3express" in host or not re.fullmatch(r"[0-9a-f]{32}", etag):
+        return None
+    encrypted = headers.get("x-amz-server-side-encryption", "AES256") != "AES256"
+    if encrypted or "x-amz-server-side-encryption-customer-algorithm" in headers:
+        return None
+    return Checksum("md5", bytes.fromhex(etag))
+
+
+def from_info(info: Mapping[str, Any]) -> Checksum | None:
+    """The checksum in what fsspec's ``info()`` says, if any: GCS gives crc32c and md5Hash.
+
+    The ETag of S3 is not used: ``info()`` does not tell whether it is an MD5.
+    """
+    if info.get("contentEncoding"):
+        return None
+    for name, key in (("crc32c", "crc32c"), ("md5", "md5Hash")):
+        text = info.get(key)
+        if isinstance(text, str) and (found := _decoded(name, text)):
+            return found
+    return None

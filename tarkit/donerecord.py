@@ -1,0 +1,103 @@
+"""The done record: what stands beside an output shard and says what it was made of.
+
+The record is published after the shard, so a shard without one is not finished. It holds
+everything that is needed to tell, without looking at any sample, whether the shard still is
+what a run would make: the input's identity, the command, the version, and the output's size
+and checksum.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from tarkit.errors import DataError, MissingInputError
+from tarkit.identity import Identity, identify
+from tarkit.streams import open_publish, open_read
+
+SUFFIX = ".done.json"
+_FORMAT = "tarkit-done-1"
+"""Change it when the meaning of a field changes; older records are stale then."""
+
+_MAX_SIZE = 64 * 1024 * 1024
+
+
+@dataclass
+class DoneRecord:
+    """How one input shard became one output shard.
+
+    state: done, or failed (then error and exit_code say why, and there is no output).
+    input: URL as it may be shown, with size and tag as in Identity. work: fingerprint of the command and
+    all options that change the output. tarkit: version. output: name, size in bytes, sha256. samples: the
+    books. failed: for each failed sample its key and how many output samples come before its place.
+    """
+
+    state: str
+    input: dict[str, Any]
+    work: str
+    tarkit: str
+    output: dict[str, Any] | None = None
+    failed_output: str | None = None
+    samples: dict[str, int] = field(default_factory=dict)
+    failed: list[tuple[str, int]] = field(default_factory=list)
+    skipped_members: dict[str, int] = field(default_factory=dict)
+    damage: list[dict[str, Any]] = field(default_factory=list)
+    error: str | None = None
+    exit_code: int = 0
+
+    def why_stale(self, work: str, tarkit: str, source: Identity, output_url: str) -> str | None:
+        """Why the shard must be made again; None if it need not."""
+        if self.state != "done" or self.output is None:
+            return "failed"
+        if (self.input.get("size"), self.input.get("tag")) != (source.size, source.tag):
+            return "the input changed"
+        if self.work != work:
+            return "the command changed"
+        if self.tarkit != tarkit:
+            return f"it was made by tarkit {self.tarkit}"
+        try:
+            size = identify(output_url).size
+        except MissingInputError:
+            return "the output is gone"
+        return "the output has another size" if size not in (None, self.output["size"]) else None
+
+    def publish(self, output_url: str) -> None:
+        """Write the record beside the shard ``output_url``, whole or not at all."""
+        document = {"format": _FORMAT, **asdict(self)}
+        with open_publish(output_url + SUFFIX, compression=None) as stream:
+            stream.write(json.dumps(document, indent=1, sort_keys=True).encode("utf-8") + b"\n")
+
+
+def read_record(url: str) -> DoneRecord | None:
+    """The record at ``url`` (which ends in SUFFIX); None if there is none of this format.
+
+    Raises:
+        DataError: it is no done record.
+        StreamError, TemporaryStreamError: it can not be read.
+    """
+    try:
+        with open_read(url, compression=None) as stream:
+            content = b""
+            while (piece := stream.read(1 << 20)) and len(content) < _MAX_SIZE:
+                content += piece
+    except MissingInputError:
+        return None
+    try:
+        document = json.loads(content)
+        if document.pop("format") != _FORMAT:
+            return None
+        known = {each.name for each in fields(DoneRecord)}
+        record = DoneRecord(**{name: value for name, value in document.items() if name in known})
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise DataError("this is no done record", url=url, hint="remove it, and the shard is made again") from None
+    record.failed = [(key, at) for key, at in record.failed]
+    return record
+
+
+def fingerprint(work: Mapping[str, Any]) -> str:
+    """SHA-256 of what is done to the samples: plain values in a dict, in any order."""
+    text = json.dumps(work, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -1,0 +1,103 @@
+"""Runs the installed programs: in this process through their entry points, or as processes of their own."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+
+class Result(NamedTuple):
+    """What a program did. stdout is bytes, since it may be a tar."""
+
+    code: int
+    stdout: bytes
+    stderr: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.stdout.decode().splitlines()
+
+
+@contextmanager
+def standard_input(content: bytes | None) -> Iterator[None]:
+    """Make descriptor 0 a file with this content."""
+    kept = os.dup(0)
+    with tempfile.TemporaryFile() as file:
+        file.write(content or b"")
+        file.seek(0)
+        os.dup2(file.fileno(), 0)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 0)
+            os.close(kept)
+
+
+@pytest.fixture
+def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Result]:
+    """``run(program, *argv, stdin=None)``: in this process, through the installed entry point."""
+
+    def run(program: str, *argv: str | Path, stdin: bytes | None = None) -> Result:
+        (entry,) = importlib.metadata.entry_points(group="console_scripts", name=program)
+        main = entry.load()
+        capfdbinary.readouterr()
+        with standard_input(stdin):
+            code = main([str(argument) for argument in argv])
+        stdout, stderr = capfdbinary.readouterr()
+        return Result(code, stdout, stderr.decode())
+
+    return run
+
+
+def program_path(program: str) -> str:
+    """Where the program of this very environment is."""
+    found = shutil.which(program, path=os.path.dirname(os.path.abspath(sys.executable)))
+    assert found is not None, f"{program} is not installed beside {sys.executable}"
+    return found
+
+
+@pytest.fixture
+def spawn() -> Callable[..., Result]:
+    """``spawn(program, *argv, stdin=None, **options of subprocess.run)``: as a process of its own."""
+
+    def spawn(program: str, *argv: str | Path, stdin: bytes | None = None, **options: Any) -> Result:
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        if "stdin_file" in options:
+            options["stdin"] = options.pop("stdin_file")
+        else:
+            options["input"] = stdin or b""
+        command = [program_path(program), *(str(argument) for argument in argv)]
+        done = subprocess.run(command, check=False, timeout=60, **options)
+        return Result(done.returncode, done.stdout or b"", (done.stderr or b"").decode())
+
+    return spawn
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Callable[[str], Result]:
+    """``shell(text)``: bash, in the test's folder, with the installed programs on the path."""
+    path = os.pathsep.join((os.path.dirname(os.path.abspath(sys.executable)), os.environ.get("PATH", os.defpath)))
+
+    def shell(text: str) -> Result:
+        done = subprocess.run(
+            ["bash", "-c", text],
+            cwd=tmp_path,
+            env={**os.environ, "PATH": path},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
+        return Result(done.returncode, done.stdout, done.stderr.decode())
+
+    return shell

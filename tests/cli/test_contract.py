@@ -1,0 +1,192 @@
+"""What all programs and verbs do alike: help, usage errors, bad and missing input, closed streams."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tarkit.cli.document import commands
+
+from tarkit import TarWriter
+
+Run = Callable[..., Any]
+
+NAMES = [name for name, _ in commands()]
+# What makes each one read the input that comes last, and write to standard output if it can.
+READING = {
+    "tarkit cat": ["-o", "OUT"],
+    "tarkit show": [],
+    "tarkit split": ["-o", "OUT-%d.tar"],
+    "tarproc": ["-c", "true"],
+}
+TO_STDOUT = {
+    "tarkit cat": [],
+    "tarkit show": [],
+    "tarkit split": ["-o", "OUT-%d.tar"],
+    "tarproc": ["-c", "true", "-o", "-"],
+}
+WITHOUT_INPUT = {"tarkit", "tarkit create", "tarkit demo"}
+
+
+def arguments(name: str, table: dict[str, list[str]], folder: Path) -> list[str]:
+    program, *verb = name.split()
+    return [program, *verb, *(text.replace("OUT", str(folder / "out.tar")) for text in table[name])]
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> Path:
+    path = tmp_path / "in.tar"
+    with TarWriter(str(path), encoder=False) as writer:
+        for number in range(300):
+            writer.write({"__key__": f"{number:04d}", "txt": b"%d" % number * 100})
+    return path
+
+
+def test_all_programs_and_verbs_are_looked_at() -> None:
+    scripts = {entry.name for entry in importlib.metadata.distribution("tarkit").entry_points}
+    assert {name.split()[0] for name in NAMES} == scripts
+    assert set(NAMES) == set(READING) | WITHOUT_INPUT
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help(name: str, run: Run) -> None:
+    for option in ("--help", "-h"):
+        result = run(*name.split(), option)
+        assert (result.code, result.stderr) == (0, "")
+        assert result.stdout.startswith(f"Usage: {name} ".encode())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_version(name: str, run: Run) -> None:
+    result = run(*name.split(), "--version")
+    assert (result.code, result.stderr) == (0, "")
+    assert result.stdout.decode().split() == [name.split()[0], importlib.metadata.version("tarkit")]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_unknown_option_is_a_usage_error(name: str, run: Run) -> None:
+    result = run(*name.split(), "--no-such-option")
+    assert (result.code, result.stdout) == (2, b"")
+    assert "--no-such-option" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", sorted(READING))
+def test_missing_input(name: str, run: Run, tmp_path: Path) -> None:
+    result = run(*arguments(name, READING, tmp_path), tmp_path / "nosuch.tar")
+    assert (result.code, result.stdout) == (66, b"")
+    assert "nosuch.tar" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", sorted(READING))
+def test_input_that_is_no_tar(name: str, run: Run, tmp_path: Path) -> None:
+    result = run(*arguments(name, READING, tmp_path), "-", stdin=b"<html>not found</html>" * 100)
+    assert (result.code, result.stdout) == (65, b"")
+    assert "HTML" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", sorted(READING))
+def test_cut_input_publishes_nothing(name: str, run: Run, shard: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.tar"
+    cut.write_bytes(shard.read_bytes()[:-10240])
+    result = run(*arguments(name, READING, tmp_path), cut)
+    assert result.code == 65
+    assert "cut.tar" in result.stderr
+    assert sorted(os.listdir(tmp_path)) == ["cut.tar", "in.tar"]
+
+
+@pytest.mark.parametrize("name", sorted(READING))
+def test_a_folder_is_no_input(name: str, run: Run, tmp_path: Path) -> None:
+    result = run(*arguments(name, READING, tmp_path), tmp_path)
+    assert result.code == 1
+    assert "is a directory" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", sorted(READING))
+def test_unreadable_input(name: str, spawn: Run, shard: Path, tmp_path: Path) -> None:
+    shard.chmod(0)
+    if os.access(shard, os.R_OK):
+        pytest.skip("this user may read everything (root), so no file is unreadable")
+    result = spawn(*arguments(name, READING, tmp_path), shard)
+    assert result.code == 1
+    assert "permission denied" in result.stderr
+
+
+@pytest.mark.parametrize("name", sorted(READING))
+def test_reader_that_goes_away_is_no_error(name: str, spawn: Run, shard: Path, tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        result = spawn(*arguments(name, TO_STDOUT, tmp_path), shard, stdout=writing)
+    finally:
+        os.close(writing)
+    assert (result.code, "bug" in result.stderr, "Traceback" in result.stderr) == (0, False, False)
+
+
+@pytest.mark.parametrize("name", sorted(TO_STDOUT))
+def test_full_disk_under_standard_output(name: str, spawn: Run, shard: Path, tmp_path: Path) -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full on this system")
+    with open("/dev/full", "wb") as full:
+        result = spawn(*arguments(name, TO_STDOUT, tmp_path), shard, stdout=full)
+    assert result.code == 1
+    assert "no space left" in result.stderr.lower()
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", sorted(TO_STDOUT))
+def test_closed_standard_output(name: str, shell: Run, shard: Path, tmp_path: Path) -> None:
+    command = " ".join(f"'{text}'" for text in [*arguments(name, TO_STDOUT, tmp_path), str(shard)])
+    result = shell(f"{command} >&-")
+    assert result.code == 1
+    assert "bug" not in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", sorted(READING))
+def test_closed_standard_input(name: str, shell: Run, tmp_path: Path) -> None:
+    command = " ".join(f"'{text}'" for text in arguments(name, READING, tmp_path))
+    result = shell(f"{command} - <&-")
+    assert result.code == 1
+    assert "bug" not in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", sorted(READING))
+def test_closed_standard_error(name: str, shell: Run, shard: Path, tmp_path: Path) -> None:
+    command = " ".join(f"'{text}'" for text in [*arguments(name, READING, tmp_path), str(shard)])
+    assert shell(f"{command} 2>&-").code == 0
+
+
+@pytest.mark.parametrize("name", sorted(READING))
+def test_verbose_shows_where(name: str, run: Run, tmp_path: Path) -> None:
+    result = run(*arguments(name, READING, tmp_path), tmp_path / "nosuch.tar", "-v")
+    assert result.code == 66
+    assert "Traceback" in result.stderr
+
+
+def test_exit_codes_page_names_every_code() -> None:
+    from tarkit import errors
+
+    page = (Path(__file__).resolve().parents[2] / "docs" / "exit-codes.md").read_text(encoding="utf-8")
+    codes = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
+    named = {int(row.split("|")[1]) for row in page.splitlines() if row.startswith("| ") and row[2].isdigit()}
+    assert named == codes
+
+
+def test_the_programs_start_without_the_heavy_libraries(spawn: Run) -> None:
+    program = "import sys; import tarkit.cli.tarkit, tarkit.cli.tarproc; print([m for m in ('fsspec','isal') if m in sys.modules])"
+    import sys
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

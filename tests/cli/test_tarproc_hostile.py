@@ -1,0 +1,315 @@
+"""Commands and shards that do what they should not."""
+
+from __future__ import annotations
+
+import io
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tarproc_support import TARPROC, Bench, contents, numbered, one_line
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    bench = Bench(tmp_path)
+    bench.shard(numbered(3))
+    return bench
+
+
+def _only_k1(command: str) -> str:
+    return f"if [ $(cat sample.cls) = 1 ]; then {command}; fi"
+
+
+def _files(root: Path) -> dict[str, tuple[int, bytes]]:
+    """Every file below a folder, with its mode and content."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+        found[str(path.relative_to(root))] = (path.lstat().st_mode, content)
+    return found
+
+
+def test_100_megabytes_of_output(bench: Bench) -> None:
+    """They are shown whole, and not held in memory."""
+    script = (
+        "import resource, subprocess, sys\n"
+        "done = subprocess.run(sys.argv[1:], stdout=open('shown', 'wb'))\n"
+        "print(done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)\n"
+    )
+    command = _only_k1("head -c 100000000 /dev/zero")
+    done = subprocess.run(
+        [sys.executable, "-c", script, TARPROC, "-q", "-c", command, "in.tar", "-o", "out.tar"],
+        cwd=bench.path,
+        env=bench.env,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    code, kilobytes = map(int, done.stdout.split())
+    assert code == 0 and kilobytes < 150_000
+    assert (bench.path / "shown").stat().st_size == 100_000_000
+    assert bench.leftovers() == [] and len(bench.members()) == 6
+
+
+def test_output_that_waits_is_in_the_window(bench: Bench) -> None:
+    """While the first command is slow, what the others print does not pile up in memory."""
+    bench.shard(numbered(4000))
+    command = "if [ $(cat sample.cls) = 0 ]; then sleep 4; fi; head -c 60000 /dev/zero"
+    script = (
+        "import resource, subprocess, sys\n"
+        "subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)\n"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, TARPROC, "-q", "-c", command, "in.tar", "-p", "4", "--mem", "16M"],
+        cwd=bench.path,
+        env=bench.env,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    assert int(done.stdout) < 120_000
+
+
+def test_folder_in_whose_place_is_a_link(bench: Bench) -> None:
+    """What the link points to is not removed with the sample's folder."""
+    precious = bench.path / "precious"
+    precious.mkdir()
+    (precious / "file").write_text("still here")
+    command = _only_k1(f'd="$PWD"; cd /; rm -r "$d"; ln -s {precious} "$d"')
+    done = bench.run("-c", command, "in.tar", "-o", "out.tar")
+    assert done.returncode in (0, 3)
+    assert (precious / "file").read_text() == "still here"
+    assert (precious.stat().st_mode & 0o777) == 0o755
+
+
+def test_scratch_is_deleted(bench: Bench) -> None:
+    bench.shard(numbered(50))
+    done = bench.run("-c", _only_k1('rm -rf "$(dirname "$PWD")"'), "in.tar", "-o", "out.tar")
+    assert done.returncode == 1
+    assert sorted(os.listdir(bench.path)) == ["in.tar"]
+    assert "can not be extracted" in one_line(done.stderr)
+
+
+def test_odd_field_names(bench: Bench) -> None:
+    names = ["a\nb", "größe", "日本", "x" * 240, "UPPER.lower", " ", "-n", "*", "'\"", "a=b", "\\"]
+    script = "import os\n" + "".join(f"open('sample.' + {name!r}, 'w').write('!')\n" for name in names)
+    (bench.path / "write.py").write_text(script)
+    done = bench.run("-S", "write.py", "--interpreter", sys.executable, "in.tar", "-o", "out.tar", "--count", "1")
+    assert done.returncode == 0, done.stderr
+    assert set(bench.members()) == {f"k0.{name}" for name in (*names, "cls", "dat")}
+    done = bench.run("-c", "ls | wc -l", "out.tar", "-o", "again.tar")
+    assert done.returncode == 0 and bench.members("again.tar") == bench.members()
+
+
+def test_field_name_that_is_not_unicode(bench: Bench) -> None:
+    done = bench.run("-c", "printf x > $'sample.\\377'", "in.tar", "-o", "out.tar", "--count", "1")
+    assert done.returncode == 0, done.stderr
+    done = bench.run("-c", "cat $'sample.\\377'", "out.tar")
+    assert done.stdout == b"x"
+
+
+def test_what_is_left_besides_files(bench: Bench) -> None:
+    (bench.path / "target").mkdir()
+    command = (
+        "mkdir d e; touch d/file; mkfifo sample.fifo; ln -s nowhere sample.dangling; "
+        f"ln -s {bench.path}/target sample.folder; ln -s sample.cls sample.link; touch other"
+    )
+    done = bench.run("-v", "-c", command, "in.tar", "-o", "out.tar", "--report", "report.json")
+    assert done.returncode == 0
+    assert {name for name in bench.members() if name.startswith("k0.")} == {"k0.cls", "k0.dat", "k0.link"}
+    assert b"left in its folder, but no part of the output" in done.stderr
+    assert bench.report()["stray_files"] > 0
+    # Told for each name of the sample: what will be missing must be seen.
+    assert (bench.path / "target").is_dir()
+
+
+@pytest.mark.parametrize("command", ["chmod 000 .", "mkdir d; touch d/f; chmod 000 d", "touch x; chmod 555 .; true"])
+def test_folder_without_permissions(bench: Bench, command: str) -> None:
+    """As a user for whom they count."""
+    if os.getuid() == 0:
+        if shutil.which("setpriv") is None:
+            pytest.skip("root needs setpriv to become someone else")
+        become = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+        done = subprocess.run([*become, TARPROC, "--version"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        if done.returncode:
+            pytest.skip("the package is where another user can not read it")
+    else:
+        become = []
+    for folder in (bench.path, bench.tmp):
+        folder.chmod(0o777)
+        for parent in folder.parents:
+            if parent.stat().st_mode & 0o001 == 0:
+                parent.chmod(parent.stat().st_mode | 0o011)
+    done = subprocess.run(
+        [*become, TARPROC, "-c", _only_k1(command), "in.tar", "-o", "out.tar"],
+        cwd=bench.path,
+        env=bench.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert done.returncode in (0, 3), done.stderr
+    assert bench.leftovers() == []
+
+
+def test_keys_that_collide(bench: Bench) -> None:
+    done = bench.run("-c", "printf same > __key__", "in.tar", "-o", "out.tar", "--report", "report.json")
+    assert done.returncode == 3
+    assert set(bench.members()) == {"same.cls", "same.dat"}
+    assert bench.report()["failures"] == {"unwritable": 2}
+    done = bench.run("-c", "printf same > __key__", "in.tar", "-o", "out.tar", "--on-repeated-key", "allow")
+    assert done.returncode == 0
+
+
+def test_key_that_leads_outside(bench: Bench) -> None:
+    """It is a name in a tar, which others might extract: tarkit writes it nowhere itself."""
+    before = _files(bench.path)
+    done = bench.run("-c", _only_k1("printf ../../evil > __key__"), "in.tar", "-o", "out.tar")
+    assert done.returncode in (0, 3)
+    again = bench.run("-c", "true", "out.tar", "-o", "again.tar")
+    assert again.returncode in (0, 3)
+    after = _files(bench.path)
+    assert {name for name in after if name not in before} <= {"out.tar", "out.tar.failed.tar", "again.tar"}
+
+
+def _member(archive: tarfile.TarFile, name: str, content: bytes = b"evil", kind: bytes = tarfile.REGTYPE) -> None:
+    info = tarfile.TarInfo(name)
+    info.type = kind
+    info.size = len(content) if kind == tarfile.REGTYPE else 0
+    if kind in (tarfile.SYMTYPE, tarfile.LNKTYPE):
+        info.linkname = "/etc/passwd"
+    archive.addfile(info, io.BytesIO(content) if info.size else None)
+
+
+HOSTILE_NAMES = [
+    "../../evil.txt",
+    "../../../../../../../../tmp/evil.txt",
+    "/etc/evil.txt",
+    "a/../../../evil.txt",
+    "k.../../evil",
+    "k.txt/../../../evil",
+    "k.a/b",
+    "line\nbreak.txt",
+    "k.new\nline",
+    "k." + "f" * 300,
+    "k" * 65536 + ".txt",
+    "./k.txt",
+    "k..txt",
+    "k.__key__",
+    "$(touch evil).txt",
+    "k.`touch evil`",
+    "; touch evil;.txt",
+    "-rf.txt",
+    "~/evil.txt",
+    "C:\\evil.txt",
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES, ids=range(len(HOSTILE_NAMES)))
+@pytest.mark.parametrize("options", [["-c", "ls -a; cat __key__"], ["-c", "ls", "--subdirs", "-m", "--batch", "2"]])
+def test_hostile_name(bench: Bench, name: str, options: list[str]) -> None:
+    with tarfile.open(bench.path / "evil.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        _member(archive, "good.txt", b"good")
+        _member(archive, name)
+        _member(archive, "last.txt", b"good")
+    before = _files(bench.path.parent)
+    done = bench.run(*options, "evil.tar", "-o", "out.tar")
+    assert done.returncode in (0, 3, 65), done.stderr
+    after = _files(bench.path.parent)
+    new = {path for path in after if path not in before}
+    assert new <= {"run/out.tar", "run/out.tar.failed.tar"}
+    assert {path: after[path] for path in before if path in after} == before
+    assert not os.path.exists("/etc/evil.txt") and not os.path.exists("/tmp/evil.txt")
+    # And with Python.
+    (bench.path / "m.py").write_text("def f(sample):\n    return sample\n")
+    done = bench.run("--map", "m.py:f", "evil.tar", "-o", "out2.tar")
+    assert done.returncode in (0, 3, 65), done.stderr
+
+
+def test_hostile_kinds_of_members(bench: Bench) -> None:
+    kinds = [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE]
+    with tarfile.open(bench.path / "evil.tar", "w") as archive:
+        for number, kind in enumerate(kinds):
+            _member(archive, f"k.{number}", kind=kind)
+        _member(archive, "k.txt", b"good")
+    done = bench.run("-c", "ls; find . -type l -o -type p -o -type c", "evil.tar", "-o", "out.tar")
+    assert done.returncode == 0
+    assert done.stdout == b"__key__\n__source__\nsample.txt\n"
+    assert b"skipped members" in done.stderr
+
+
+def test_zero_byte_in_a_name(bench: Bench) -> None:
+    with tarfile.open(bench.path / "evil.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        info = tarfile.TarInfo("short.txt")
+        info.pax_headers = {"path": "k.a\0b"}
+        archive.addfile(info)
+        _member(archive, "last.txt", b"good")
+    done = bench.run("-c", "true", "evil.tar", "-o", "out.tar")
+    assert done.returncode in (0, 3, 65), done.stderr
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for two megabytes."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)], stderr=subprocess.PIPE, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("no right to mount a small file system here")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@pytest.mark.parametrize("slots", ["1", "4"])
+def test_scratch_disk_is_too_small_for_a_sample(bench: Bench, small_disk: Path, slots: str) -> None:
+    bench.shard(numbered(4, 3_000_000))
+    done = bench.run("-c", "true", "in.tar", "-o", "out.tar", "-p", slots, env={"TMPDIR": str(small_disk)})
+    assert done.returncode == 1
+    assert "No space left on device" in one_line(done.stderr) and "TMPDIR" in one_line(done.stderr)
+    assert sorted(os.listdir(bench.path)) == ["in.tar"]
+    assert os.listdir(small_disk) == []
+
+
+def test_scratch_disk_with_room_for_some_samples(bench: Bench, small_disk: Path) -> None:
+    """Then fewer are extracted ahead."""
+    bench.shard(numbered(40, 600_000))
+    done = bench.run("-c", "sleep 0.01", "in.tar", "-o", "out.tar", "-p", "8", env={"TMPDIR": str(small_disk)})
+    assert done.returncode == 0, done.stderr
+    assert bench.members() == contents(bench.path / "in.tar")
+
+
+def test_command_fills_the_scratch_disk(bench: Bench, small_disk: Path) -> None:
+    command = _only_k1("head -c 5000000 /dev/zero > sample.big")
+    done = bench.run("-c", command, "in.tar", "-o", "out.tar", env={"TMPDIR": str(small_disk)})
+    assert done.returncode == 3
+    assert b"No space left" in bench.members("out.tar.failed.tar")["k1.__error__.txt"]
+    assert len(bench.members()) == 4
+
+
+def test_output_disk_is_full(bench: Bench, small_disk: Path) -> None:
+    bench.shard(numbered(10, 600_000))
+    target = small_disk / "out.tar"
+    done = bench.run("-c", "true", "in.tar", "-o", str(target), "-p", "4")
+    assert done.returncode == 1
+    assert "no space left on device" in one_line(done.stderr)
+    assert os.listdir(small_disk) == []
+
+
+def test_file_size_limit(bench: Bench) -> None:
+    bench.shard(numbered(10, 600_000))
+    limit = 2_000_000
+
+    def restrict() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    done = bench.run("-c", "true", "in.tar", "-o", "out.tar", preexec_fn=restrict)
+    assert done.returncode == 1
+    assert "file too large" in one_line(done.stderr).lower()
+    assert sorted(os.listdir(bench.path)) == ["in.tar"]

@@ -1,0 +1,112 @@
+"""Commands that hang, and what they leave running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from tarproc_support import Bench, contents, gone, numbered
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    bench = Bench(tmp_path)
+    bench.shard(numbered(3))
+    return bench
+
+
+@pytest.fixture
+def marker(tmp_path: Path) -> str:
+    """Seconds to sleep that no other process has on its command line."""
+    return f"9{os.getpid():07d}{abs(hash(tmp_path)) % 1000:03d}"
+
+
+HANGING = {
+    "sleep": "sleep {marker}",
+    "ignores TERM": "trap '' TERM; echo hi; while :; do sleep {marker}; done",
+    "grandchild with the output": "(trap '' TERM HUP INT; sleep {marker}) & echo started; wait",
+    "grandchild in the background": "sh -c \"trap '' TERM; sleep {marker}\" & disown; sleep {marker}",
+    "much output": "head -c 10000000 /dev/zero | tr '\\0' x >&2; sleep {marker}",
+    "endless output": "trap '' TERM; (exec -a y{marker} yes)",
+    "pipeline": "sleep {marker} | cat | cat",
+    "stopped": "kill -STOP $BASHPID; sleep {marker}",
+}
+
+
+@pytest.mark.parametrize("name", HANGING)
+def test_timeout(bench: Bench, marker: str, name: str) -> None:
+    command = f"if [ $(cat sample.cls) = 1 ]; then {HANGING[name].format(marker=marker)}; fi"
+    started = time.monotonic()
+    done = bench.run("-c", command, "in.tar", "-o", "out.tar", "--timeout", "0.4", "-p", "3")
+    # The time-out, five seconds of grace at most, and the run itself.
+    assert time.monotonic() - started < 0.4 + 5 + 3
+    assert done.returncode == 3
+    assert gone(marker, 0.5)
+    assert set(bench.members()) == {"k0.cls", "k0.dat", "k2.cls", "k2.dat"}
+    assert bench.members("out.tar.failed.tar")["k1.__error__.txt"].startswith(b"timed out after 0.4 s")
+
+
+def test_all_time_out(bench: Bench, marker: str) -> None:
+    done = bench.run("-c", f"sleep {marker}", "in.tar", "-o", "out.tar", "--timeout", "0.2", "-p", "3")
+    assert done.returncode == 1
+    assert gone(marker, 0.5) and sorted(os.listdir(bench.path)) == ["in.tar"]
+
+
+def test_background_job_stalls_nothing_and_does_not_survive(bench: Bench, marker: str) -> None:
+    started = time.monotonic()
+    done = bench.run("-c", f"sleep {marker} & nohup sleep {marker} & echo started", "in.tar", "-o", "out.tar")
+    assert time.monotonic() - started < 5
+    assert done.returncode == 0 and done.stdout == b"started\n" * 3
+    assert len(bench.members()) == 6
+    assert gone(marker, 0.5)
+
+
+def test_time_of_each_sample_is_its_own(bench: Bench) -> None:
+    done = bench.run("-c", "sleep 0.4", "in.tar", "--timeout", "1.0")
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_during_a_hanging_command(bench: Bench, marker: str, number: signal.Signals) -> None:
+    process = bench.start("-c", f"trap '' TERM INT; touch ../../../run/on; sleep {marker}", "in.tar", "-o", "out.tar")
+    while not (bench.path / "on").exists():
+        time.sleep(0.01)
+    started = time.monotonic()
+    process.send_signal(number)
+    assert process.wait(10) == 128 + number
+    assert time.monotonic() - started < 2
+    assert gone(marker, 0.5) and bench.leftovers() == []
+    assert not (bench.path / "out.tar").exists()
+
+
+def test_python_mapper_that_hangs(bench: Bench, marker: str) -> None:
+    (bench.path / "m.py").write_text(
+        "import signal, subprocess, time\n"
+        "def f(sample):\n"
+        "    if sample['cls'] == b'1':\n"
+        "        signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"        subprocess.Popen(['sleep', '{marker}'])\n"
+        "        print('hanging', flush=True)\n"
+        "        time.sleep(1000)\n"
+        "    return sample\n"
+    )
+    started = time.monotonic()
+    done = bench.run("--map", "m.py:f", "in.tar", "-o", "out.tar", "--timeout", "0.4")
+    assert time.monotonic() - started < 9
+    assert done.returncode == 3
+    assert gone(marker, 0.5)
+    error = bench.members("out.tar.failed.tar")["k1.__error__.txt"]
+    assert error.startswith(b"timed out after 0.4 s") and error.endswith(b"hanging\n")
+
+
+def test_output_of_a_timeout_goes_on_no_longer(bench: Bench, marker: str) -> None:
+    """What a killed command printed is shown once, whole, and in its place."""
+    command = f"cat __key__; echo; [ $(cat sample.cls) = 1 ] && sleep {marker}; true"
+    done = bench.run("-c", command, "in.tar", "-o", "-", "--timeout", "0.4", "-p", "3")
+    assert done.returncode == 3
+    assert len(contents(done.stdout)) == 4
+    lines = [line for line in done.stderr.decode().splitlines() if not line.startswith("tarproc: ")]
+    assert lines == ["k0", "k1", "k2"]

@@ -1,0 +1,86 @@
+"""The README's lines are run as they stand there."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+import tarkit
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"<!-- (setup|pipeline): (\w+) -->\n```sh\n(.*?)```", README, re.DOTALL)
+PIPELINES = {name: text for kind, name, text in BLOCKS if kind == "pipeline"}
+PROGRAMS = Path(sys.executable).parent
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    """A folder with the demo's shards, as a reader of the README has it."""
+    folder = tmp_path_factory.mktemp("readme") / "demo"
+    environment = os.environ | {"PATH": f"{PROGRAMS}:/usr/bin:{os.environ['PATH']}"}
+    done = subprocess.run(["tarkit", "demo", str(folder)], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder, environment
+
+
+def run(shards, name):
+    folder, environment = shards
+    done = subprocess.run(
+        ["bash", "-eu", "-c", PIPELINES[name]], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder, done
+
+
+def test_it_has_two_setup_lines_and_five_pipelines():
+    assert [name for kind, name, _ in BLOCKS if kind == "setup"] == ["demo", "test"]
+    assert all(text.count("\n") == 1 for kind, _, text in BLOCKS if kind == "setup")
+    assert list(PIPELINES) == ["convert", "look", "filter", "map", "python"]
+
+
+def test_convert(shards):
+    if shutil.which("convert", path="/usr/bin:/usr/local/bin") is None:
+        pytest.skip("ImageMagick's convert is not on this machine")
+    folder, done = run(shards, "convert")
+    before = [sample["__key__"] for sample in tarkit.read_samples(folder / "shard-000000.tar")]
+    after = list(tarkit.read_samples(folder / "jpeg.tar"))
+    assert [sample["__key__"] for sample in after] == before
+    assert all(sample["jpg"].startswith(b"\xff\xd8") and "ppm" not in sample for sample in after)
+    assert f"in {len(before)} = out {len(before)} + filtered 0 + failed 0" in done.stderr
+
+
+def test_look(shards):
+    _, done = run(shards, "look")
+    lines = done.stdout.splitlines()
+    assert lines.count("__key__") == lines.count("sample.ppm") == 3
+
+
+def test_filter(shards):
+    folder, _ = run(shards, "filter")
+    expected = [
+        sample["__key__"]
+        for number in range(3)
+        for sample in tarkit.read_samples(folder / f"shard-{number:06d}.tar")
+        if sample["cls"].strip() == b"1"
+    ]
+    found = [sample["__key__"] for sample in tarkit.read_samples(f"{folder}/class1-*.tar")]
+    assert found == expected and expected
+
+
+def test_map(shards):
+    folder, _ = run(shards, "map")
+    with tarfile.open(folder / "described.tar") as archive:
+        texts = [archive.extractfile(each).read() for each in archive if each.name.endswith(".txt")]
+    assert texts and all(text.endswith(b" bytes of picture") for text in texts)
+
+
+def test_python(shards):
+    folder, done = run(shards, "python")
+    assert done.stdout == "100 samples\n"
+    assert sorted(path.name for path in folder.glob("numbers-*.tar")) == ["numbers-0000.tar", "numbers-0001.tar"]
