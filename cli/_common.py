@@ -211,9 +211,8 @@ def refuse_terminal_input(urls: Sequence[str]) -> None:
     Raises:
         UsageError: standard input is wanted, and is a terminal.
     """
-    with contextlib.suppress(OSError, ValueError):
-        if "-" in urls and sys.stdin is not None and sys.stdin.isatty():
-            raise UsageError("no input: name a shard, or pipe one in")
+    if "-" in urls and os.isatty(0):
+        raise UsageError("no input: name a shard, or pipe one in")
 
 
 def write_stdout(data: bytes) -> None:

@@ -26,8 +26,7 @@ class Results:
 
     def line(self, text: str) -> None:
         """One line; what is not printable in it is escaped."""
-        shown = "".join(c if c.isprintable() else printable(c) for c in text)
-        self._pending += shown.encode("utf-8", "backslashreplace") + b"\n"
+        self._pending += escaped(text).encode("utf-8", "backslashreplace") + b"\n"
         if self._at_once or len(self._pending) >= _BUFFER:
             self.flush()
 
@@ -53,6 +52,11 @@ class Results:
     ) -> None:
         if kind is None or not issubclass(kind, OSError):
             self.flush()
+
+
+def escaped(text: str) -> str:
+    """The text with everything escaped that a terminal would obey or can not show."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else printable(c) for c in text)
 
 
 def met(tally: Tally, *, skipped: str = "skipped members") -> list[str]:

@@ -44,6 +44,8 @@ not be run; 130 interrupted; 143 terminated.
     "--setup", metavar="FUNCTION", help="Called once in each process; its result is the mapper's 2nd argument."
 )
 @click.option("-o", "--output", metavar="OUT", help="Shard to write; - is standard output.")
+@click.option("-O", "--outdir", metavar="OUTDIR", help="A shard for each input, with a done record; done ones are left.")
+@click.option("--slice", metavar="I/W", help="With -O: the I-th (from 0) of W slices of the inputs.")
 @click.option("-p", "--parallel", type=click.IntRange(0, 4096), default=1, help="Commands at once.  [default: 1]")
 @click.option("--count", type=click.IntRange(0), metavar="N", help="Stop after N samples.")
 @click.option("-f", "--fields", help="Only these fields, separated by blanks or commas.")
@@ -90,10 +92,20 @@ def tarproc(**options: Any) -> int:
 
     INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz or @list.txt, or - (the default).
     """
-    started = time.monotonic()
     inputs = _inputs(options)
     command = _command(options)
-    policy, output = _policy(options), options["output"]
+    policy = _policy(options)
+    if options["outdir"] is not None:
+        return _many_outputs(options, inputs, command, policy)
+    if options["slice"] is not None:
+        raise UsageError("--slice goes with -O OUTDIR")
+    return _one_output(options, inputs, command, policy)
+
+
+def _one_output(options: dict[str, Any], inputs: Sequence[str], command: str | None, policy: Any) -> int:
+    """All inputs into one output, or into none."""
+    started = time.monotonic()
+    output = options["output"]
     failed_output = _failed_target(options)
     from tarkit.run import lost_anything
     from tarkit.sample import Tally
@@ -134,6 +146,42 @@ def tarproc(**options: Any) -> int:
     if not options["quiet"] or lost_anything(books, tally):
         progress.say(books_line(books, tally, set_aside))
     return EXIT_SET_ASIDE if lost_anything(books, tally) else EXIT_OK
+
+
+def _many_outputs(options: dict[str, Any], inputs: list[str], command: str | None, policy: Any) -> int:
+    """Each input into an output of its own."""
+    from tarkit.scratch import Scratch
+
+    from ._outdir import ShardProgress, run_shards, shards_report, totals_line
+
+    if options["output"] is not None:
+        raise UsageError("give -o OUT for one output, or -O OUTDIR for one for each input")
+    started = time.monotonic()
+    progress = ShardProgress(
+        NAME,
+        quiet=options["quiet"],
+        verbose=options["verbose"],
+        to_stderr=False,
+        only_prints=False,
+        failed_are_kept=options["errors"] != "skip",
+    )
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(progress)
+        report = stack.enter_context(open_report(options["report"]))
+        scratch = stack.enter_context(Scratch(path=options["working_dir"]))
+        pool = stack.enter_context(_pool(options, command, scratch.path))
+
+        def read(url: str, tally: Any) -> Iterator[dict[str, Any]]:
+            return _samples(options, [url], tally)
+
+        totals = run_shards(options, inputs, read, pool, progress, policy, _writer_options(options))
+        progress.close()
+        if report is not None:
+            report.write(shards_report(totals, inputs, options["outdir"], time.monotonic() - started))
+            report.commit()
+    if not options["quiet"] or totals.exit_code():
+        progress.say(totals_line(totals))
+    return totals.exit_code()
 
 
 def _process(
@@ -275,7 +323,7 @@ def _pool(options: dict[str, Any], command: str | None, scratch: str) -> Any:
         slots=slots,
         shell=options["shell"],
         timeout=options["timeout"],
-        rules=rules if options["output"] is not None else None,
+        rules=rules if options["output"] is not None or options["outdir"] is not None else None,
         base=options["base"],
         batched=options["batch"] is not None,
         ignore_status=options["errors"] == "ignore",

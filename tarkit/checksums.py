@@ -46,7 +46,7 @@ def _new(name: str) -> _Hash:
     if name == "crc32c":
         import google_crc32c
 
-        crc: _Hash = google_crc32c.Checksum()
+        crc: _Hash = google_crc32c.Checksum()  # type: ignore[no-untyped-call]
         return crc
     return hashlib.new(name, usedforsecurity=False)
 

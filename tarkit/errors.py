@@ -175,6 +175,14 @@ class TemporaryStreamError(StreamError):
     exit_code = EXIT_TEMPORARY
 
 
+class AlreadyPublishedError(LocatedError, FileExistsError):
+    """Something is under the final name already, and it was to be published only if nothing is.
+
+    Nothing was changed. Whether that is a failure, or just means that someone else was faster, is
+    for the caller to say.
+    """
+
+
 class CommandNotRunnableError(TarkitError):
     """The command itself can not be run: not found (127) or not executable (126)."""
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import base64
-import json
-import urllib.parse
 from typing import Any
 
-from tarkit.errors import TemporaryStreamError
-from tarkit.objectsink import TOKEN, Found
+from tarkit.errors import MissingExtraError
+from tarkit.objectsink import TOKEN, Body, Found
 
 
 class GcsStore:
@@ -21,7 +19,10 @@ class GcsStore:
     """
 
     def __init__(self, fs: Any, path: str, token: str, if_absent: bool) -> None:
-        import google_crc32c
+        try:
+            import google_crc32c
+        except ImportError:
+            raise MissingExtraError("gs://", "gcs") from None
 
         self.token = token
         self._fs = fs
@@ -31,16 +32,17 @@ class GcsStore:
         self._session = ""
         self._offset = 0
         self._last: bytes = b""
-        self._checksum: Any = google_crc32c.Checksum()
+        self._unsure = False
+        library: Any = google_crc32c
+        self._crc32c = library.Checksum
+        self._checksum: Any = self._crc32c()
 
     async def put(self, data: bytes) -> None:
         from gcsfs.core import simple_upload
 
+        self._checksum = self._crc32c(data)
         metadata = {TOKEN: self.token}
-        content = bytes(data)
-        answer = await simple_upload(self._fs, self._bucket, self._key, content, metadata, mode=self._mode)
-        self._checksum.update(content)
-        self._verify(answer)
+        await simple_upload(self._fs, self._bucket, self._key, data, metadata, mode=self._mode)
 
     async def begin(self) -> None:
         from gcsfs.core import initiate_upload
@@ -52,58 +54,52 @@ class GcsStore:
         if final:
             # Sending it would publish the object.
             self._last = data
-            return
-        await self._send(data, "*")
-        self._checksum.update(bytes(data))
-        self._offset += len(data)
+        else:
+            await self._send(data, "*")
+            self._offset += len(data)
+        self._checksum.update(data)
 
     async def finish(self) -> None:
-        answer = await self._send(self._last, str(self._offset + len(self._last)))
-        self._checksum.update(bytes(self._last))
-        self._verify(answer)
+        await self._send(self._last, str(self._offset + len(self._last)))
 
-    async def _send(self, data: bytes, total: str) -> dict[str, Any]:
+    async def _send(self, data: bytes, total: str) -> None:
         """Send what the store does not have yet of a part. An earlier try may have brought some of it."""
-        kept = 0
-        if total != "*" or self._offset:
-            pass
-        while True:
+        kept = await self._ask(f"bytes */{total}", b"", len(data)) if self._unsure else 0
+        self._unsure = True
+        while kept < len(data):
             first, last = self._offset + kept, self._offset + len(data) - 1
-            headers, content = await self._fs._call(
-                "PUT",
-                self._session,
-                headers={"Content-Range": f"bytes {first}-{last}/{total}", "Content-Length": str(last - first + 1)},
-                data=memoryview(data)[kept:],
-            )
-            if "Range" not in headers:
-                return dict(json.loads(content)) if content else {}
-            now = int(headers["Range"].rpartition("-")[2]) + 1 - self._offset
-            if now >= len(data) and total == "*":
-                return {}
+            now = await self._ask(f"bytes {first}-{last}/{total}", data[kept:] if kept else data, len(data))
             if now <= kept:
                 raise ConnectionError(f"the store kept none of the bytes from {first}")
             kept = now
+        self._unsure = False
 
-    def _verify(self, answer: dict[str, Any]) -> None:
-        ours = base64.b64encode(self._checksum.digest()).decode("ascii")
-        theirs = answer.get("crc32c")
-        if theirs is not None and theirs != ours:
-            raise TemporaryStreamError(f"the CRC32C is {ours}, but the store has {theirs}", url=f"gs://{self._path}")
+    async def _ask(self, content_range: str, data: bytes, length: int) -> int:
+        """How many bytes of the part the store has then."""
+        fields = {"Content-Range": content_range, "Content-Length": str(len(data))}
+        headers, content = await self._fs._call("PUT", self._session, headers=fields, data=Body(data))
+        if "Range" in headers:
+            return int(headers["Range"].rpartition("-")[2]) + 1 - self._offset
+        # An unfinished session with nothing in it says nothing; a finished one describes its object.
+        return length if content else -self._offset
 
-    async def abort(self) -> bool:
-        if not self._session:
-            return True
-        # The condition must not be asked again, or the session stays.
-        await self._fs._call("DELETE", self._session.replace("&ifGenerationMatch=0", ""))
-        return False
+    async def abort(self) -> None:
+        if self._session:
+            # The condition must not be asked again, or the session stays.
+            await self._fs._call("DELETE", self._session.replace("&ifGenerationMatch=0", ""))
 
     async def look(self) -> Found | None:
-        path = f"{self._fs._location}/storage/v1/b/{self._bucket}/o/{urllib.parse.quote(self._key, safe='')}"
         try:
-            answer = await self._fs._call("GET", path, json_out=True)
+            answer = await self._fs._call("GET", "b/{}/o/{}", self._bucket, self._key, json_out=True)
         except FileNotFoundError:
             return None
-        return Found(int(answer["size"]), answer.get("metadata", {}).get(TOKEN))
+        token = answer.get("metadata", {}).get(TOKEN)
+        ours = base64.b64encode(self._checksum.digest()).decode("ascii")
+        damaged = token == self.token and answer.get("crc32c", ours) != ours
+        return Found(int(answer["size"]), token, damaged)
+
+    async def remove(self) -> None:
+        await self._fs._rm_file(self._path)
 
     def in_flight(self, size: int) -> int:
         return 1

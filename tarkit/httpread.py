@@ -7,10 +7,8 @@ above notices: the end mark of a tar, the trailer of a compressed stream.
 
 from __future__ import annotations
 
+import functools
 import hashlib
-import os
-import select
-import socket
 import urllib.parse
 from email.message import Message
 from typing import TYPE_CHECKING, NoReturn
@@ -27,6 +25,7 @@ from tarkit.httpanswer import (
     retry_after,
     status_text,
 )
+from tarkit.httpbody import HttpBody, NoBody
 from tarkit.pipes import without_secrets
 from tarkit.resume import Body, ResumingReader
 from tarkit.retry import DEFAULT_RETRY, Dropped, Retry
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     import urllib.request
 
 _SKIP = 1024 * 1024
-_SURPLUS_MS = 1000
 
 
 def open_http(url: str, name: str, retry: Retry = DEFAULT_RETRY) -> ResumingReader:
@@ -49,51 +47,8 @@ def open_http(url: str, name: str, retry: Retry = DEFAULT_RETRY) -> ResumingRead
     return ResumingReader(HttpOrigin(url, name, retry), name, retry)
 
 
-class HttpBody:
-    """The body of one answer. ``end``: offset in the object at which it ends, None if it is not announced."""
-
-    def __init__(self, response: http.client.HTTPResponse, url: str, end: int | None) -> None:
-        self._response = response
-        self._url = url
-        self.end = end
-        # Of its own, so that another thread can end a read without racing against a close.
-        self._line = socket.socket(fileno=os.dup(response.fileno()))
-
-    @property
-    def framed(self) -> bool:
-        """Whether the end of the body is told by more than the end of the connection."""
-        return self.end is not None or bool(self._response.chunked)
-
-    def read(self, count: int) -> bytes:
-        import http.client
-
-        try:
-            return self._response.read1(count)
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            said = without_secrets(str(error) or type(error).__name__, self._url)
-            raise Dropped(f"the connection broke ({said})") from None
-
-    def has_surplus(self) -> bool:
-        """Whether more comes than was announced. Known only of servers that close, as they are asked to."""
-        if not self._response.will_close or self._response.isclosed():
-            return False
-        poll = select.poll()
-        poll.register(self._line, select.POLLIN)
-        # fp is the buffered connection: read1() of the response itself stops at the announced length.
-        try:
-            return bool(poll.poll(_SURPLUS_MS)) and bool(self._response.fp.read1(1))
-        except OSError:
-            return False
-
-    def interrupt(self) -> None:
-        try:
-            self._line.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            return  # It is down already.
-
-    def close(self) -> None:
-        self._line.close()
-        self._response.close()
+class _EndsHere(Exception):
+    """The server says that the object has just as many bytes as came."""
 
 
 class HttpOrigin:
@@ -118,7 +73,10 @@ class HttpOrigin:
             headers["Range"] = f"bytes={offset}-"
         if known is not None and known.condition is not None:
             headers.update([known.condition])
-        response = self._get(headers, offset)
+        try:
+            response = self._get(headers, offset)
+        except _EndsHere:
+            return NoBody()
         try:
             return self._body(response, offset)
         except StreamError as error:
@@ -139,7 +97,7 @@ class HttpOrigin:
             self._encoding = encoding
             host = urllib.parse.urlsplit(response.geturl()).netloc
             self._checksum = from_headers(headers, host)
-            return HttpBody(response, self._url, self.size)
+            return HttpBody(response, self._url, 0, self.size, True)
         self._identity.check(headers)
         if encoding != self._encoding:
             raise Dropped("the server changed the Content-Encoding of a resumed read")
@@ -148,7 +106,7 @@ class HttpOrigin:
         if status != 200:
             raise Dropped(f"{status_text(status)} to a resumed read; 206 would be right")
         self._same_size(content_length(headers) if not response.chunked else None)
-        body = HttpBody(response, self._url, self.size)
+        body = HttpBody(response, self._url, 0, self.size, True)
         try:
             self._skip(body, offset)
         except BaseException:
@@ -166,7 +124,7 @@ class HttpOrigin:
         length = content_length(response.headers)
         if (length is not None and length != end - offset) or (self.size is not None and end > self.size):
             raise Dropped("the lengths in the server's answer to a resumed read contradict each other")
-        return HttpBody(response, self._url, end)
+        return HttpBody(response, self._url, offset, end, False)
 
     def _same_size(self, size: int | None) -> None:
         if size == self.size:
@@ -176,7 +134,9 @@ class HttpOrigin:
             return
         found = "an unknown number of" if size is None else size
         if self._identity is not None and self._identity.marks and size is not None:
-            raise StreamError(f"the object was changed while it was read: it has {found} bytes now, and had {self.size}")
+            raise StreamError(
+                f"the object was changed while it was read: it has {found} bytes now, and had {self.size}"
+            )
         raise Dropped(f"the server answers with {found} bytes, but the object had {self.size}")
 
     def _skip(self, body: HttpBody, offset: int) -> None:
@@ -205,7 +165,7 @@ class HttpOrigin:
             raise Dropped(f"the connection ended after {offset} of {self.size or end} bytes")
         if self.size is not None and offset < self.size:
             return False
-        if self.size is None and isinstance(body, HttpBody) and not body.framed and self._seen_end != offset:
+        if self.size is None and isinstance(body, HttpBody) and not body.final and self._seen_end != offset:
             # The end of the connection may be a cut: it is the end if another answer ends there too.
             self._seen_end = offset
             return False
@@ -243,6 +203,9 @@ class HttpOrigin:
         reason = status_text(status)
         if is_temporary_status(status):
             raise Dropped(reason, retry_after(headers, self._retry.now())) from None
+        if status == 416 and self.size is None and (content_range(headers) or ())[2:] == (offset,):
+            self.size = offset
+            raise _EndsHere
         if self._identity is None:
             kind = MissingInputError if status in (404, 410) else StreamError
             raise kind(reason, url=self._name) from None
@@ -251,8 +214,9 @@ class HttpOrigin:
         raise StreamError(reason, url=self._name, offset=offset) from None
 
 
+@functools.cache
 def _opener() -> urllib.request.OpenerDirector:
-    """http and https, redirects, proxies; not the ftp, file and data of urllib's own, to which a server could lead us."""
+    """http and https, redirects, proxies; not ftp, to which a server could lead urllib's own opener."""
     import urllib.request
 
     opener = urllib.request.OpenerDirector()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
-import threading
+import io
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,25 +17,38 @@ from tarkit.remote import raise_foreign
 T = TypeVar("T")
 _DISCARD_SECONDS = 60.0
 
+
+class Body(io.BytesIO):
+    """Bytes to send. From a file, aiohttp sends pieces, and the loop does other things in between; then it closes it."""
+
+    def close(self) -> None:
+        """Nothing: another try reads it again."""
+
+
 # The name of the metadata by which a writer recognises its own object.
 TOKEN = "tarkit-upload"  # noqa: S105
 
 
 @dataclass(frozen=True)
 class Found:
-    """What is under the final name. token: of the writer who put it there, None if it is not known."""
+    """What is under the final name.
+
+    token: of the writer who put it there, None if it is not known. damaged: it is ours, and its
+    checksum is not that of what was sent.
+    """
 
     size: int
     token: str | None
+    damaged: bool = False
 
 
 class ObjectStore(Protocol):
     """One object to be. Its methods run in the event loop of the filesystem.
 
     put: the whole object at once. Or begin, send for each part, finish: the object is there only
-    after finish; ``final`` marks the last part. abort: forget what was sent; True if there was
-    nothing to forget. look: what is under the name now. in_flight: how many parts of a size may
-    be sent at once. refresh: forget cached listings.
+    after finish; ``final`` marks the last part. abort: forget the parts. look: what is under the
+    name now. remove: take it away. in_flight: how many parts of a size may be sent at once.
+    refresh: forget cached listings.
     """
 
     token: str
@@ -44,8 +57,9 @@ class ObjectStore(Protocol):
     async def begin(self) -> None: ...
     async def send(self, number: int, data: bytes, final: bool) -> None: ...
     async def finish(self) -> None: ...
-    async def abort(self) -> bool: ...
+    async def abort(self) -> None: ...
     async def look(self) -> Found | None: ...
+    async def remove(self) -> None: ...
     def in_flight(self, size: int) -> int: ...
     def refresh(self) -> None: ...
 
@@ -85,15 +99,17 @@ class ObjectSink:
 
     def commit(self) -> None:
         if not self._begun:
-            data = self._part
-            self._call(self._publish(lambda: self._store.put(data)))  # type: ignore[arg-type]
+            data = bytes(self._part)
+            self._call(self._publish(lambda: self._store.put(data)))
             return
         self._send(True)
         self._settle(0)
         self._call(self._publish(self._store.finish))
 
     def discard(self) -> None:
-        """Stop what is in flight and have the store forget the parts; errors of that do not matter more."""
+        """Stop what is in flight and have the store forget the parts, if it can be reached."""
+        import asyncio
+
         self._part = bytearray()
         for future in self._sending:
             future.cancel()
@@ -102,9 +118,9 @@ class ObjectSink:
             return
         self._begun = False
         future = self._start(self._backoff.run(self._store.abort))
-        # An upload that can not be aborted is not published either. The loop's own thread gets here
-        # when it collects a forgotten stream; it can not wait for itself.
-        if threading.get_ident() != getattr(self._loop, "_thread_id", None):
+        # The loop's own thread gets here when it collects a forgotten stream; it can not wait for itself.
+        if asyncio._get_running_loop() is not self._loop:
+            # An upload that can not be aborted is not published either.
             with suppress(Exception):
                 future.result(_DISCARD_SECONDS)
 
@@ -116,12 +132,12 @@ class ObjectSink:
         if self._number > MOST_PARTS:
             limit = sum(part_size(number) for number in range(1, MOST_PARTS + 1))
             raise StreamError(f"an object can have at most {limit} bytes", url=self._name)
-        data, self._part = self._part, bytearray()
+        data, self._part = bytes(self._part), bytearray()
         self._settle(self._store.in_flight(len(data)) - 1)
         number, self._number = self._number, self._number + 1
 
         async def send() -> None:
-            await self._backoff.run(lambda: self._store.send(number, data, final), len(data))  # type: ignore[arg-type]
+            await self._backoff.run(lambda: self._store.send(number, data, final), len(data))
 
         self._sending.add(self._start(send()))
 
@@ -196,8 +212,13 @@ class ObjectSink:
             if self._if_absent:
                 self._lost()
             return
-        if found.size != self._size:
-            raise TemporaryStreamError(f"{self._size} bytes were sent, but {found.size} arrived", url=self._name)
+        if found.size == self._size and not found.damaged:
+            return
+        if found.token is not None:
+            with suppress(Exception):
+                await self._backoff.run(self._store.remove)
+        what = "other ones" if found.size == self._size else str(found.size)
+        raise TemporaryStreamError(f"{self._size} bytes were sent, but {what} arrived", url=self._name)
 
     def _start(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         import asyncio

@@ -12,7 +12,7 @@ from tarkit.errors import StreamError, UsageError
 from tarkit.pipes import Command
 from tarkit.sinks import BorrowedSink, CommandSink, Sink, open_local, open_stdout
 from tarkit.sources import display_name, local_path
-from tarkit.upload import UploadSink
+from tarkit.upload import open_upload
 
 _BUFFER = 1 << 20
 
@@ -136,14 +136,19 @@ def _abandon(sink: Sink, owner: int) -> None:
 
 
 def open_publish(
-    url: str | os.PathLike[str] | BinaryIO, *, compression: str | bool | None = "auto", sync: bool = True
+    url: str | os.PathLike[str] | BinaryIO,
+    *,
+    compression: str | bool | None = "auto",
+    sync: bool = True,
+    if_absent: bool = False,
 ) -> PublishStream:
     """Open a stream that is published all or nothing.
 
     A local file is written under a temporary name beside the final one, ``.NAME.tarkit-RANDOM``,
     which is locked meanwhile; those of runs that were killed are removed. Standard output,
     devices and named pipes are written to as they are. A command is killed on discard. S3 and
-    GCS finish their upload at commit; for other filesystems the bytes wait in a local temporary file.
+    GCS are uploaded in parts, a few at a time, and finish at commit; for other filesystems the bytes
+    wait in a local temporary file.
 
     Args:
         url: a local path or file://, ``-``, ``pipe:COMMAND``, or whatever fsspec writes to; or a
@@ -151,11 +156,17 @@ def open_publish(
         compression: gz, zst, bz2, xz or lz4; True is gz; None and False are none; "auto" goes by
             the name (none for ``-``, commands and file objects).
         sync: whether commit waits until a local file and its name are on the disk.
+        if_absent: publish only if nothing is under the name, now and at commit. Of several writers
+            one wins; the others get the error, and change nothing. Local disks, S3 and GCS decide
+            it in one step; filesystems without hard links and other stores are looked at right before.
 
     Raises:
+        AlreadyPublishedError: with ``if_absent``, something is there (also raised by commit).
         StreamError: it can not be written. UsageError: no such protocol or codec, http, a
         terminal. MissingExtraError: a library is not installed.
     """
+    if if_absent and (not isinstance(url, (str, os.PathLike)) or url == "-" or str(url).startswith("pipe:")):
+        raise UsageError("a stream has no name that could be absent: if_absent is for files and objects")
     if not isinstance(url, (str, os.PathLike)):
         label = getattr(url, "name", None)
         name = display_name(label) if isinstance(label, str) else "<stream>"
@@ -170,7 +181,7 @@ def open_publish(
     name = display_name(text) if isinstance(url, str) else text
     codec = write_compression(compression, text.partition("?")[0] if path is None else path)
     if path is not None:
-        return PublishStream(open_local(path, name, sync), name, codec)
+        return PublishStream(open_local(path, name, sync, if_absent), name, codec)
     if text.lower().startswith(("http://", "https://")):
         raise UsageError(f"{name}: http can not be written to; s3://, gs:// and local paths can")
-    return PublishStream(UploadSink(text, name), name, codec)
+    return PublishStream(open_upload(text, name, if_absent), name, codec)

@@ -155,8 +155,10 @@ def _redirect(scratch: str) -> int:
 
 
 def _printed(log: int) -> bytes:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        # The mapper may have closed it, or put something of its own in its place.
+        if not getattr(stream, "closed", True):
+            stream.flush()
     size = os.fstat(log).st_size
     if not size:
         return b""
@@ -192,11 +194,21 @@ def _as_sample(answer: object, key: str) -> Sample:
     if not isinstance(answer, Mapping):
         raise TypeError(f"a mapper returns a dict, None or several dicts; among several was {type(answer).__name__}")
     # Names such as __url__ are tarkit's own, and no fields.
-    sample = {"__key__": answer.get("__key__", key)}
-    sample.update((name, value) for name, value in answer.items() if not (name[:2] == name[-2:] == "__"))
+    sample = {"__key__": _text(answer.get("__key__", key), "__key__")}
+    for name, value in answer.items():
+        if not (name[:2] == name[-2:] == "__"):
+            sample[_text(name, "a field's name")] = value
     if all(type(value) is bytes for name, value in sample.items() if name != "__key__"):
         return sample
-    return encode_sample(sample)
+    encoded = encode_sample(sample)
+    return {name: value if name == "__key__" else bytes(value) for name, value in encoded.items()}
+
+
+def _text(value: object, what: str) -> str:
+    """A plain str, since that is what can travel; NumPy's strings, for example, are a class of their own."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    raise TypeError(f"{what} is a str, not {type(value).__name__}")
 
 
 def print_traceback(error: Exception) -> None:

@@ -1,4 +1,4 @@
-"""Bytes over a network, both ways: http(s) by the standard library, everything else by fsspec.
+"""What reading and writing through fsspec share: the filesystem of a URL, and what its errors mean.
 
 Storage libraries raise all sorts of errors, with URLs in them; here they become those of this
 package, and lose their secrets.
@@ -6,8 +6,8 @@ package, and lose their secrets.
 
 from __future__ import annotations
 
-import urllib.parse
-from typing import TYPE_CHECKING, Any, NoReturn
+import errno
+from typing import Any, NoReturn
 
 from tarkit.errors import (
     MissingExtraError,
@@ -17,114 +17,33 @@ from tarkit.errors import (
     UsageError,
     printable,
 )
+from tarkit.httpanswer import is_temporary_status
 from tarkit.pipes import without_secrets
 
-if TYPE_CHECKING:
-    import http.client
-    import urllib.request
-
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "hdfs": "hdfs", "viewfs": "hdfs"}
-_TIMEOUT = 60.0
-_TEMPORARY_STATUS = (408, 425, 429)
-
-
-class HttpReader:
-    """The body of one response, whose length is verified."""
-
-    def __init__(self, response: http.client.HTTPResponse, url: str, name: str) -> None:
-        self._response = response
-        self._url = url
-        self._name = name
-        self._offset = 0
-        length = response.headers.get("Content-Length")
-        self.size = int(length) if length and length.isdigit() else None
-
-    def read(self, count: int) -> bytes:
-        import http.client
-
-        try:
-            data = self._response.read(count)
-        except (OSError, http.client.HTTPException) as error:
-            self._fail(f"the connection broke ({without_secrets(str(error) or type(error).__name__, self._url)})")
-        self._offset += len(data)
-        if not data and self.size is not None and self._offset < self.size:
-            self._fail(f"the connection ended after {self._offset} of {self.size} bytes")
-        return data
-
-    def _fail(self, reason: str) -> NoReturn:
-        raise TemporaryStreamError(reason, url=self._name, offset=self._offset) from None
-
-    def close(self) -> None:
-        self._response.close()
-
-
-def open_http(url: str, name: str) -> HttpReader:
-    """The body of a GET request. ``user:password@`` becomes basic authentication.
-
-    Raises:
-        MissingInputError: 404 or 410. TemporaryStreamError: 408, 425, 429, 5xx, no connection.
-        StreamError: every other answer that is not success.
-    """
-    import http.client
-    import urllib.error
-    import urllib.request
-
-    try:
-        response = urllib.request.urlopen(_http_request(url), timeout=_TIMEOUT)
-        return HttpReader(response, url, name)
-    except urllib.error.HTTPError as error:
-        error.close()
-        reason = f"the server answers {error.code} {without_secrets(str(error.reason), url)}"
-        if error.code in (404, 410):
-            raise MissingInputError(reason, url=name) from None
-        kind = TemporaryStreamError if error.code in _TEMPORARY_STATUS or error.code >= 500 else StreamError
-        raise kind(reason, url=name) from None
-    except (http.client.InvalidURL, ValueError) as error:
-        raise UsageError(f"{printable(name)} is not a URL: {without_secrets(str(error), url)}") from None
-    except (OSError, http.client.HTTPException) as error:
-        cause = getattr(error, "reason", error)
-        kind = StreamError if type(cause).__name__ == "SSLCertVerificationError" else TemporaryStreamError
-        raise kind(f"no answer from the server ({without_secrets(str(cause), url)})", url=name) from None
-
-
-def _http_request(url: str) -> urllib.request.Request:
-    import base64
-    import urllib.request
-
-    parts = urllib.parse.urlsplit(url)
-    user, at, host = parts.netloc.rpartition("@")
-    request = urllib.request.Request(urllib.parse.urlunsplit(parts._replace(netloc=host)))
-    if at:
-        token = base64.b64encode(urllib.parse.unquote_to_bytes(user)).decode("ascii")
-        # Unredirected: another host that is redirected to must not see the password.
-        request.add_unredirected_header("Authorization", f"Basic {token}")
-    return request
-
-
-class FsspecReader:
-    """A file of an fsspec filesystem, whose length is verified where it is known."""
-
-    def __init__(self, file: Any, size: int | None, url: str, name: str) -> None:
-        self._file = file
-        self._url = url
-        self._name = name
-        self._offset = 0
-        self.size = size
-
-    def read(self, count: int) -> bytes:
-        try:
-            data = self._file.read(count)
-        except Exception as error:
-            raise_foreign(error, self._url, self._name, self._offset)
-        self._offset += len(data)
-        if self.size is not None and (self._offset > self.size or (not data and self._offset < self.size)):
-            raise TemporaryStreamError(
-                f"{self._offset} bytes came, but the object has {self.size}", url=self._name, offset=self._offset
-            )
-        return bytes(data)
-
-    def close(self) -> None:
-        self._file.close()
+_TEMPORARY_ERRNO = (
+    errno.EAGAIN,
+    errno.EBUSY,
+    errno.EIO,
+    errno.EPIPE,
+    errno.ETIMEDOUT,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+)
+_TEMPORARY_CLASSES = (
+    "ClientConnectionError",  # aiohttp
+    "ClientPayloadError",
+    "HTTPClientError",  # botocore: no connection, time-outs
+    "IncompleteReadError",
+    "ResponseStreamingError",
+    "ConnectionError",  # requests
+    "Timeout",
+    "ChunkedEncodingError",
+    "ProtocolError",  # urllib3
+    "HTTPException",  # http.client
+)
 
 
 def filesystem(url: str, name: str) -> tuple[Any, str]:
@@ -150,39 +69,32 @@ def filesystem(url: str, name: str) -> tuple[Any, str]:
     return fs, path
 
 
-def open_fsspec(url: str, name: str) -> FsspecReader:
-    """A file of whatever fsspec reaches.
+def is_temporary(error: BaseException) -> bool:
+    """Whether an error of a storage library speaks of the network or a busy server, so that trying again may help.
 
-    Raises:
-        MissingInputError, StreamError, TemporaryStreamError, UsageError, MissingExtraError.
+    Told by Python's own classes, by errno (s3fs: EBUSY for throttling, EIO for faults of the server), by a status
+    that the error carries, and by the names of the classes of the libraries, which are not imported for this.
     """
-    fs, path = filesystem(url, name)
-    try:
-        file = fs.open(path, "rb")
-        size = getattr(file, "size", None)
-        if size is None:
-            size = fs.info(path).get("size")
-    except Exception as error:
-        if isinstance(error, (FileNotFoundError, IsADirectoryError)) and _is_directory(fs, path):
-            raise StreamError("is a directory, not a file", url=name) from None
-        raise_foreign(error, url, name, None)
-    return FsspecReader(file, size if isinstance(size, int) else None, url, name)
+    import asyncio
 
-
-def _is_directory(fs: Any, path: str) -> bool:
-    try:
-        return bool(fs.isdir(path))
-    except Exception:  # Only makes another error's message better.
+    if isinstance(error, (FileNotFoundError, PermissionError, NotImplementedError)):
         return False
+    answer = getattr(error, "response", None)
+    for holder, key in ((error, "status"), (error, "code"), (error, "status_code"), (answer, "status_code")):
+        status = getattr(holder, key, None)
+        if isinstance(status, (int, str)) and str(status).isdigit() and int(status) >= 100:
+            return is_temporary_status(int(status))
+    if isinstance(error, (TimeoutError, asyncio.TimeoutError, ConnectionError, EOFError)):
+        return True
+    if isinstance(error, OSError) and error.errno in _TEMPORARY_ERRNO:
+        return True
+    return any(kind.__name__ in _TEMPORARY_CLASSES for kind in type(error).__mro__)
 
 
 def raise_foreign(error: Exception, url: str, name: str, offset: int | None) -> NoReturn:
     """The error of this package for one of a storage library, without the secrets that it may show."""
-    import asyncio
-
     if isinstance(error, FileNotFoundError):
         raise MissingInputError("there is no such file", url=name, offset=offset) from None
     said = without_secrets(str(error), url)
     reason = f"{type(error).__name__}: {said}" if said else type(error).__name__
-    temporary = isinstance(error, (TimeoutError, asyncio.TimeoutError, ConnectionError))
-    raise (TemporaryStreamError if temporary else StreamError)(reason, url=name, offset=offset) from None
+    raise (TemporaryStreamError if is_temporary(error) else StreamError)(reason, url=name, offset=offset) from None

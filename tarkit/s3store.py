@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from tarkit.errors import StreamError
-from tarkit.objectsink import TOKEN, Found
+from tarkit.objectsink import TOKEN, Body, Found
 from tarkit.parts import parts_in_flight
 from tarkit.remote import filesystem, raise_foreign
 from tarkit.sources import display_name
@@ -37,7 +38,9 @@ class S3Store:
         self._parts: dict[int, dict[str, Any]] = {}
 
     async def put(self, data: bytes) -> None:
-        await self._fs._call_s3("put_object", Body=data, Metadata=self._metadata, **self._where, **self._condition)
+        await self._fs._call_s3(
+            "put_object", Body=Body(data), Metadata=self._metadata, **self._where, **self._condition
+        )
 
     async def begin(self) -> None:
         answer = await self._fs._call_s3("create_multipart_upload", Metadata=self._metadata, **self._where)
@@ -45,7 +48,7 @@ class S3Store:
 
     async def send(self, number: int, data: bytes, final: bool) -> None:
         answer = await self._fs._call_s3(
-            "upload_part", UploadId=self._upload, PartNumber=number, Body=data, **self._where
+            "upload_part", UploadId=self._upload, PartNumber=number, Body=Body(data), **self._where
         )
         checksums = {name: value for name, value in answer.items() if name.startswith("Checksum")}
         checksums.pop("ChecksumType", None)
@@ -61,19 +64,17 @@ class S3Store:
             **self._condition,
         )
 
-    async def abort(self) -> bool:
+    async def abort(self) -> None:
         if self._upload is None:
-            return True
-        for _ in range(3):
-            try:
-                await self._fs._call_s3("abort_multipart_upload", UploadId=self._upload, **self._where)
-                # A part that was on its way may have come after that, and then is kept, and paid for.
-                left = await self._fs._call_s3("list_parts", UploadId=self._upload, **self._where)
-            except FileNotFoundError:
-                return False
-            if not left.get("Parts"):
-                return False
-        return False
+            return
+        upload = {"UploadId": self._upload, **self._where}
+        with suppress(FileNotFoundError):
+            for _ in range(3):
+                await self._fs._call_s3("abort_multipart_upload", **upload)
+                # A part that was on its way may have come after that; then it is kept, and paid for.
+                left = await self._fs._call_s3("list_parts", **upload)
+                if not left.get("Parts"):
+                    return
 
     async def look(self) -> Found | None:
         try:
@@ -81,6 +82,9 @@ class S3Store:
         except FileNotFoundError:
             return None
         return Found(int(head["ContentLength"]), head.get("Metadata", {}).get(TOKEN))
+
+    async def remove(self) -> None:
+        await self._fs._call_s3("delete_object", **self._where)
 
     def in_flight(self, size: int) -> int:
         return parts_in_flight(size)
@@ -98,47 +102,6 @@ class UnfinishedUpload:
     started: float
 
 
-def unfinished_s3_uploads(url: str, older_than: float, now: float) -> list[UnfinishedUpload]:
-    """The unfinished uploads under a URL that began more than ``older_than`` seconds before ``now``."""
-    fs, bucket, prefix, name = _place(url)
-    scheme = url.partition("://")[0]
-    found: list[UnfinishedUpload] = []
-    markers: dict[str, str] = {}
-    while True:
-        try:
-            page = fs.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=prefix, **markers)
-        except FileNotFoundError:
-            raise StreamError("the bucket does not exist", url=name) from None
-        except Exception as error:
-            raise_foreign(error, url, name, None)
-        for upload in page.get("Uploads", []):
-            started = upload["Initiated"].timestamp()
-            if now - started > older_than:
-                found.append(UnfinishedUpload(f"{scheme}://{bucket}/{upload['Key']}", upload["UploadId"], started))
-        if not page.get("IsTruncated"):
-            return found
-        markers = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
-
-
-def abort_s3_upload(upload: UnfinishedUpload) -> None:
-    """Have the store forget an unfinished upload. One that is gone already is fine."""
-    fs, bucket, key, name = _place(upload.url)
-    try:
-        fs.call_s3("abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload.upload_id)
-    except FileNotFoundError:
-        return
-    except Exception as error:
-        raise_foreign(error, upload.url, name, None)
-
-
-def _place(url: str) -> tuple[Any, str, str, str]:
-    name = display_name(url)
-    fs, path = filesystem(url, name)
-    bucket, key, _ = fs.split_path(path)
-    # A slash at the end is lost by then, and tells a folder from all names that begin alike.
-    return fs, bucket, f"{key}/" if key and url.endswith("/") else key, name
-
-
 def stale_uploads(
     url: str, *, older_than: float = _DAY, clock: Callable[[], float] = time.time
 ) -> list[UnfinishedUpload]:
@@ -154,15 +117,46 @@ def stale_uploads(
     Raises:
         StreamError: the bucket does not exist, or may not be listed.
     """
-    if url.partition("://")[0].lower() not in ("s3", "s3a"):
+    scheme = url.partition("://")[0]
+    if scheme.lower() not in ("s3", "s3a"):
         return []
-    return unfinished_s3_uploads(url, older_than, clock())
+    fs, bucket, prefix, name = _place(url)
+    found: list[UnfinishedUpload] = []
+    markers: dict[str, str] = {}
+    while True:
+        try:
+            page = fs.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=prefix, **markers)
+        except FileNotFoundError:
+            raise StreamError("the bucket does not exist", url=name) from None
+        except Exception as error:
+            raise_foreign(error, url, name, None)
+        for upload in page.get("Uploads", []):
+            started = upload["Initiated"].timestamp()
+            if clock() - started > older_than:
+                found.append(UnfinishedUpload(f"{scheme}://{bucket}/{upload['Key']}", upload["UploadId"], started))
+        if not page.get("IsTruncated"):
+            return found
+        markers = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
 
 
 def abort_upload(upload: UnfinishedUpload) -> None:
-    """Remove an unfinished upload and its parts.
+    """Remove an unfinished upload and its parts. One that is gone already is fine.
 
     Raises:
         StreamError: that is not permitted. TemporaryStreamError: the store can not be reached.
     """
-    abort_s3_upload(upload)
+    fs, bucket, key, name = _place(upload.url)
+    try:
+        fs.call_s3("abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload.upload_id)
+    except FileNotFoundError:
+        return
+    except Exception as error:
+        raise_foreign(error, upload.url, name, None)
+
+
+def _place(url: str) -> tuple[Any, str, str, str]:
+    name = display_name(url)
+    fs, path = filesystem(url, name)
+    bucket, key, _ = fs.split_path(path)
+    # A slash at the end is lost by then, and tells a folder from all names that begin alike.
+    return fs, bucket, f"{key}/" if key and url.endswith("/") else key, name

@@ -10,11 +10,12 @@ import stat
 from contextlib import suppress
 from typing import BinaryIO, NoReturn, Protocol
 
-from tarkit.errors import StreamError, UsageError
+from tarkit.errors import AlreadyPublishedError, StreamError, UsageError
 from tarkit.pipes import Command
 
 _DESCRIPTOR = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
 _LONGEST_NAME = 255
+_NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _WRITE_BACK = 32 << 20
 _Bytes = bytes | bytearray | memoryview
 
@@ -78,11 +79,12 @@ def open_stdout(fd: int = 1, name: str = "-") -> DescriptorSink:
     return DescriptorSink(copy, name)
 
 
-def open_local(path: str, name: str, sync: bool) -> Sink:
+def open_local(path: str, name: str, sync: bool, if_absent: bool = False) -> Sink:
     """A file that appears under ``path`` at commit; or ``path`` itself, if it is no regular file.
 
     Raises:
         StreamError: the folder is missing or not writable, or ``path`` is a folder.
+        AlreadyPublishedError: ``if_absent``, and there is a file.
     """
     if match := _DESCRIPTOR.fullmatch(path):
         # Opened again, it would have a position of its own, and so write over earlier output.
@@ -96,13 +98,15 @@ def open_local(path: str, name: str, sync: bool) -> Sink:
             raise StreamError("is a directory; the name of a file is needed", url=name)
         if status and not stat.S_ISREG(status.st_mode):
             return DescriptorSink(os.open(path, os.O_WRONLY), name)
+        if status and if_absent:
+            raise AlreadyPublishedError("is there already", url=name)
         target = os.path.realpath(path)
         folder = os.path.dirname(target)
         if not os.path.isdir(folder):
             raise StreamError(f"the folder {folder} does not exist", url=name)
-        return FileSink(target, name, sync, stat.S_IMODE(status.st_mode) if status else None)
+        return FileSink(target, name, sync, stat.S_IMODE(status.st_mode) if status else None, if_absent)
     except OSError as error:
-        if isinstance(error, StreamError):
+        if isinstance(error, (StreamError, AlreadyPublishedError)):
             raise
         raise_write_error(error, name)
 
@@ -113,7 +117,8 @@ class FileSink:
     It is locked as long as it is open, so everybody can tell it from one whose writer died.
     """
 
-    def __init__(self, target: str, name: str, sync: bool, mode: int | None) -> None:
+    def __init__(self, target: str, name: str, sync: bool, mode: int | None, if_absent: bool) -> None:
+        self._if_absent = if_absent
         self._target = target
         self._name = name
         self._sync = sync
@@ -177,13 +182,33 @@ class FileSink:
         try:
             if self._sync:
                 os.fsync(self._fd)
-            os.replace(self._temporary, self._target)
+            if self._if_absent:
+                self._link()
+            else:
+                os.replace(self._temporary, self._target)
             fd, self._fd = self._fd, -1
             os.close(fd)
             if self._sync:
                 self._sync_folder()
+        except AlreadyPublishedError:
+            raise
         except OSError as error:
             raise_write_error(error, self._name)
+
+    def _link(self) -> None:
+        """Give the file its final name, unless another one has it. A hard link does that in one step."""
+        try:
+            os.link(self._temporary, self._target)
+        except FileExistsError:
+            raise AlreadyPublishedError("is there already", url=self._name) from None
+        except OSError as error:
+            if error.errno not in _NO_HARD_LINKS:
+                raise
+            if os.path.lexists(self._target):
+                raise AlreadyPublishedError("is there already", url=self._name) from None
+            os.replace(self._temporary, self._target)
+        else:
+            os.unlink(self._temporary)
 
     def _sync_folder(self) -> None:
         fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)

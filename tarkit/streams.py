@@ -13,9 +13,13 @@ from typing import BinaryIO
 
 from tarkit.compression import SNIFF_BYTES, DecompressingReader, check_codec, sniff
 from tarkit.errors import UsageError
+from tarkit.fsspecread import open_fsspec
+from tarkit.httpread import open_http
 from tarkit.pipes import CommandReader
 from tarkit.publish import PublishStream, open_publish
-from tarkit.remote import open_fsspec, open_http
+from tarkit.readahead import READ_AHEAD, ReadAhead
+from tarkit.resume import ResumingReader
+from tarkit.retry import DEFAULT_RETRY, Retry
 from tarkit.sources import (
     BorrowedReader,
     FileReader,
@@ -26,7 +30,7 @@ from tarkit.sources import (
     open_stdin,
 )
 
-__all__ = ["PublishStream", "ReadStream", "display_name", "open_publish", "open_read"]
+__all__ = ["DEFAULT_RETRY", "PublishStream", "ReadStream", "Retry", "display_name", "open_publish", "open_read"]
 
 
 class ReadStream:
@@ -81,31 +85,44 @@ class _Headed:
 
 
 def open_read(
-    url: str | os.PathLike[str] | BinaryIO, *, compression: str | None = "auto", allow_pipe: bool = True
+    url: str | os.PathLike[str] | BinaryIO,
+    *,
+    compression: str | None = "auto",
+    allow_pipe: bool = True,
+    retry: Retry = DEFAULT_RETRY,
+    read_ahead: int = READ_AHEAD,
 ) -> ReadStream:
     """Open a stream of bytes.
+
+    Over a network it is read to its verified end: when the connection drops, the same object is
+    opened again at the same byte; if it is not the same any more, that is an error. A thread
+    reads ahead, from the first read on.
 
     Args:
         url: see the head of this file; or a binary file object, which is not closed.
         compression: gz, zst, bz2, xz or lz4; None for none; "auto" looks at the first bytes.
         allow_pipe: whether ``pipe:`` URLs may run a command.
+        retry: how often, and how patiently, a read over a network is tried again.
+        read_ahead: bytes of a read over a network that are held at most; 0: no thread.
 
     Raises:
-        MissingInputError: there is no such file. StreamError: it can not be read.
-        TemporaryStreamError: a later try may help. CompressionError (by read): damaged or cut.
+        MissingInputError: there is no such file. StreamError: it can not be read, has not the
+        length or checksum that its store gives, or was changed while it was read.
+        TemporaryStreamError: given up after the last attempt; a later try may help.
+        CompressionError (by read): damaged or cut.
         UsageError: no such protocol or codec. MissingExtraError: a library is not installed.
     """
     if compression not in ("auto", None):
         check_codec(compression)
-    raw, name = _open_raw(url, allow_pipe)
+    raw, name = _open_raw(url, allow_pipe, retry)
     try:
-        return _decompressed(raw, name, compression)
+        return _decompressed(raw, name, compression, read_ahead)
     except BaseException:
         raw.close()
         raise
 
 
-def _open_raw(url: str | os.PathLike[str] | BinaryIO, allow_pipe: bool) -> tuple[RawReader, str]:
+def _open_raw(url: str | os.PathLike[str] | BinaryIO, allow_pipe: bool, retry: Retry) -> tuple[RawReader, str]:
     if not isinstance(url, (str, os.PathLike)):
         label = getattr(url, "name", None)
         name = display_name(label) if isinstance(label, str) else "<stream>"
@@ -120,12 +137,12 @@ def _open_raw(url: str | os.PathLike[str] | BinaryIO, allow_pipe: bool) -> tuple
             raise UsageError(f"{name}: commands are not allowed here")
         return CommandReader(url, name), name
     if url.lower().startswith(("http://", "https://")):
-        return open_http(url, name), name
+        return open_http(url, name, retry), name
     path = local_path(url)
-    return (open_fsspec(url, name) if path is None else open_file(path, name)), name
+    return (open_fsspec(url, name, retry) if path is None else open_file(path, name)), name
 
 
-def _decompressed(raw: RawReader, name: str, compression: str | None) -> ReadStream:
+def _decompressed(raw: RawReader, name: str, compression: str | None, read_ahead: int) -> ReadStream:
     plain = raw.file if isinstance(raw, FileReader) and raw.seekable else None
     # Bound to the file itself: nothing of this package runs when a plain file is read.
     read: Callable[[int], bytes] = plain.read if plain else raw.read
@@ -135,11 +152,21 @@ def _decompressed(raw: RawReader, name: str, compression: str | None) -> ReadStr
             head = os.pread(plain.fileno(), SNIFF_BYTES, plain.tell())
         else:
             head = _read_head(raw.read)
-            read = _Headed(head, raw.read).read if head else raw.read
+            raw, read = _ahead(raw, read_ahead)
+            read = _Headed(head, read).read if head else read
         codec = sniff(head)
+    else:
+        raw, read = _ahead(raw, read_ahead) if plain is None else (raw, read)
     if codec is not None:
         return ReadStream(raw, DecompressingReader(read, codec, name).read, name, None)
     return ReadStream(raw, read, name, raw.size if plain else None)
+
+
+def _ahead(raw: RawReader, read_ahead: int) -> tuple[RawReader, Callable[[int], bytes]]:
+    """With a thread that reads ahead, if this comes over a network. It starts with the first read."""
+    if read_ahead > 0 and isinstance(raw, ResumingReader):
+        raw = ReadAhead(raw, read_ahead)
+    return raw, raw.read
 
 
 def _read_head(read: Callable[[int], bytes]) -> bytes:

@@ -54,7 +54,7 @@ def number(digits: bytes) -> int:
     text = digits.partition(b"\0")[0].strip(b" ")
     if not text:
         return 0
-    if not text.isdigit():
+    if text.strip(b"01234567"):
         raise ValueError("not an octal number")
     return int(text, 8)
 
@@ -105,7 +105,8 @@ def parse_pax(records: bytes) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     position = 0
     # Some writers pad with NUL inside the stated size.
-    while position < len(records.rstrip(b"\0")):
+    records = records.rstrip(b"\0")
+    while position < len(records):
         blank = records.find(b" ", position, position + 20)
         digits = records[position:blank] if blank > 0 else b""
         if not digits.isdigit():

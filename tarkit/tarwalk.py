@@ -101,6 +101,9 @@ class Archive:
 
     def fill(self, want: int) -> bool:
         """Have at least ``want`` bytes from the position on; False if the stream ends before that."""
+        self.header_offset = self.base + self.position
+        if len(self.buffer) - self.position >= want:
+            return True
         while self.position > len(self.buffer):
             # Skip to the position, which lies in padding or in content that nobody wants.
             self.position -= len(self.buffer)
@@ -113,7 +116,6 @@ class Archive:
         self.buffer = self.buffer[self.position :]
         self.base += self.position
         self.position = 0
-        self.header_offset = self.base
         while len(self.buffer) < want:
             piece = self.read(READ_SIZE)
             if not piece:
@@ -307,7 +309,8 @@ class Archive:
                 self.ended = not self.fill(have + 1)
             except CompressionError:
                 self.ended = True
-        end = self.base + (len(self.buffer) if self.ended else self.position)
+        # A stream that broke off in padding ends before the header that would have followed.
+        end = max(start, self.base + (len(self.buffer) if self.ended else self.position))
         self.after_mark = False
         self.tally.damage.append((self.url, start, end, error.reason))
         return "", b"damage", start

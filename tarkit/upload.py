@@ -2,39 +2,68 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from contextlib import suppress
 from typing import Any
 
-from tarkit.errors import StreamError, TemporaryStreamError
+from tarkit.errors import AlreadyPublishedError, StreamError, TemporaryStreamError
+from tarkit.gcsstore import GcsStore
+from tarkit.objectsink import ObjectSink, ObjectStore
+from tarkit.parts import Backoff
 from tarkit.remote import filesystem, raise_foreign
-from tarkit.sinks import raise_write_error
+from tarkit.s3store import S3Store
+from tarkit.sinks import Sink, raise_write_error
 
-_ATOMIC = ("s3", "s3a", "gs", "gcs")
+_S3 = ("s3", "s3a")
+_GCS = ("gs", "gcs")
 
 
-class UploadSink:
-    """A file of an fsspec filesystem.
+def open_upload(url: str, name: str, if_absent: bool = False, backoff: Backoff | None = None) -> Sink:
+    """A file of an fsspec filesystem that appears at commit.
 
-    S3 and GCS upload in parts and finish at commit. The other filesystems have no such thing, or
+    S3 and GCS upload in parts while the writer goes on. The other filesystems have no such thing, or
     one that publishes at once, so there the bytes wait in a local temporary file.
-    """
 
-    def __init__(self, url: str, name: str) -> None:
+    Args:
+        if_absent: publish only where nothing is. S3 and GCS decide that themselves at commit. For
+            other filesystems we look when opening and right before the upload, so two writers that
+            finish at the same moment may both believe that they were first; the file is whole.
+
+    Raises:
+        AlreadyPublishedError: ``if_absent``, and something is there. StreamError,
+        TemporaryStreamError, UsageError, MissingExtraError: it can not be written.
+    """
+    fs, path = filesystem(url, name)
+    scheme = url.split("://", 1)[0].lower()
+    # Chained URLs (simplecache::s3://…) give other filesystems, which know no parts.
+    if (scheme in _S3 and hasattr(fs, "_call_s3")) or (scheme in _GCS and hasattr(fs, "_call")):
+        kind = S3Store if scheme in _S3 else GcsStore
+        store: ObjectStore = kind(fs, path, os.urandom(16).hex(), if_absent)
+        return ObjectSink(store, fs.loop, url, name, if_absent, backoff or Backoff())
+    return SpoolSink(fs, path, url, name, if_absent)
+
+
+class SpoolSink:
+    """Bytes that wait in a local temporary file until commit uploads them."""
+
+    def __init__(self, fs: Any, path: str, url: str, name: str, if_absent: bool) -> None:
+        self._fs = fs
+        self._path = path
         self._url = url
         self._name = name
-        self._fs, self._path = filesystem(url, name)
-        self._parts: Any = None
-        self._spool: Any = None
+        self._if_absent = if_absent
         self._size = 0
-        if url.split("://", 1)[0] in _ATOMIC:
-            self._parts = self._foreign(self._fs.open, self._path, "wb", autocommit=False)
-        else:
-            self._spool = tempfile.NamedTemporaryFile(prefix="tarkit-")  # noqa: SIM115
+        self._refuse_if_there()
+        self._spool: Any = tempfile.NamedTemporaryFile(prefix="tarkit-")  # noqa: SIM115
 
-    def _foreign(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+    def _refuse_if_there(self) -> None:
+        if self._if_absent and self._foreign(self._fs.exists, self._path):
+            raise AlreadyPublishedError("is there already", url=self._name)
+
+    def _foreign(self, function: Any, *args: Any) -> Any:
         try:
-            return function(*args, **kwargs)
+            return function(*args)
         except Exception as error:
             if isinstance(error, FileNotFoundError):
                 raise StreamError("the bucket or folder does not exist", url=self._name) from None
@@ -42,37 +71,23 @@ class UploadSink:
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self._size += len(data)
-        if self._parts is not None:
-            self._foreign(self._parts.write, data)
-            return
         try:
             self._spool.write(data)
         except OSError as error:
             raise_write_error(error, self._name, f"temporary file {self._spool.name}")
 
     def commit(self) -> None:
-        if self._parts is not None:
-            self._foreign(self._parts.close)
-            self._foreign(self._parts.commit)
-            return
         try:
             self._spool.flush()
         except OSError as error:
             raise_write_error(error, self._name, f"temporary file {self._spool.name}")
+        self._refuse_if_there()
         self._foreign(self._fs.put_file, self._spool.name, self._path)
-        self._verify()
-        self._spool.close()
-
-    def _verify(self) -> None:
         size = self._foreign(self._fs.info, self._path).get("size")
         if size is not None and size != self._size:
             raise TemporaryStreamError(f"{self._size} bytes were sent, but {size} arrived", url=self._name)
+        self._spool.close()
 
     def discard(self) -> None:
-        if self._parts is not None:
-            # An upload that can not be aborted is not published either.
-            with suppress(Exception):
-                self._parts.discard()
-        else:
-            with suppress(OSError):
-                self._spool.close()
+        with suppress(OSError):
+            self._spool.close()

@@ -18,7 +18,7 @@ from zlib import adler32
 
 from tarkit import tarheader
 from tarkit.codecs import Encoder, make_encoder
-from tarkit.errors import EncodeError, UsageError
+from tarkit.errors import EncodeError, StreamError, UsageError
 from tarkit.sample import REPEATED_KEY_POLICIES, KeyRule, first_dot, key_rule, skip_reason
 from tarkit.shards import shard_name
 from tarkit.streams import open_publish
@@ -152,6 +152,8 @@ class TarWriter:
 
     def _prepare(self, obj: Mapping[str, Any]) -> tuple[list[bytes], int]:
         """The blocks of one sample, checked, and the bytes of its content."""
+        if self._ended:
+            raise StreamError("the shard is closed, so no sample can be written to it", url=self.name)
         sample = obj if self._encode is None else self._encode(obj)
         key = sample.get("__key__")
         if type(key) is not str:
@@ -166,7 +168,7 @@ class TarWriter:
                 "the key was written before", url=self.name, key=key, hint="keys must be unique in a shard"
             )
         before_size, after_size, tail, constant = self._template.constant
-        raw_key = key.encode("utf-8", "surrogateescape")
+        raw_key = key.encode("ascii") if key.isascii() else self._as_utf8(key, key)
         pieces: list[bytes] = []
         total = 0
         for field, suffix in plan:
@@ -201,7 +203,7 @@ class TarWriter:
                     continue
             elif skip_reason(f"k.{field}") is not None or "/" in field or "\0" in field:
                 raise EncodeError(f"{field!r} can not be the field of a member's name", url=self.name, key=key)
-            plan.append((field, b"." + field.encode("utf-8", "surrogateescape")))
+            plan.append((field, b"." + self._as_utf8(field, key)))
         if not plan:
             raise EncodeError("the sample has no fields, so it would leave no trace", url=self.name, key=key)
         if len(self._plans) < 10_000:
@@ -223,6 +225,16 @@ class TarWriter:
                     key=key,
                     hint="choose a key without a dot after its last slash, or another key rule",
                 )
+
+    def _as_utf8(self, text: str, key: str) -> bytes:
+        """Bytes of a key or field, if they are read back as the same text."""
+        try:
+            raw = text.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            raw = b""
+        if raw.decode("utf-8", "surrogateescape") != text:
+            raise EncodeError(f"{text!r} is not text that can be a member's name", url=self.name, key=key)
+        return raw
 
     def _as_bytes(self, value: object, field: str, key: str) -> bytes:
         if isinstance(value, (bytes, bytearray, memoryview)):
@@ -268,6 +280,8 @@ class TarWriter:
                 # Joining would only copy what is big enough to be written by itself.
                 self._flush()
                 self._out.write(piece)
+        if self._pending_bytes >= _FLUSH_AT:
+            self._flush()
 
     def _flush(self) -> None:
         self._out.write(b"".join(self._pending))

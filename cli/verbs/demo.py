@@ -48,9 +48,8 @@ def command(folder: str, force: bool, keep: bool, verbose: bool) -> int:
         wrong = [step for step in steps() if not _run(step, place, bash, environment, results)]
         results.line("")
         if wrong:
-            results.line(
-                f"# {counted(len(wrong), 'command')} did not do what they should, the first: {wrong[0].command}"
-            )
+            count = counted(len(wrong), "command")
+            results.line(f"# {count} did not do what was to be expected, the first: {wrong[0].command}")
         else:
             results.line("# All commands did what they should.")
         if not keep and not wrong:

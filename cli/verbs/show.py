@@ -12,7 +12,7 @@ import click
 from tarkit.errors import UsageError
 
 from .._common import reader_options, refuse_terminal_input, say, verbose_option, version_option
-from .._results import Results, exit_code_of, met
+from .._results import Results, escaped, exit_code_of, met
 
 if TYPE_CHECKING:
     from tarkit.sample import KeyRule, Member, Sample, Tally
@@ -103,8 +103,9 @@ def _list(samples: Iterable[tuple[int, Sample]], results: Results, as_json: bool
             results.line(json.dumps({"key": key, "url": sample["__url__"], "offset": offset, "fields": sizes}))
             continue
         # No wider than the widest so far: the samples to come are not known, and may never end.
-        width = max(width, len(key))
-        results.line(f"{key:<{width}}  {' '.join(f'{field}:{bytes_}' for field, bytes_ in sizes.items())}")
+        shown = escaped(key)
+        width = max(width, len(shown))
+        results.line(f"{shown:<{width}}  {' '.join(f'{field}:{bytes_}' for field, bytes_ in sizes.items())}")
 
 
 def _count(

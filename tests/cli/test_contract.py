@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -184,9 +185,8 @@ def test_exit_codes_page_names_every_code() -> None:
     assert named == codes
 
 
-def test_the_programs_start_without_the_heavy_libraries(spawn: Run) -> None:
-    program = "import sys; import tarkit.cli.tarkit, tarkit.cli.tarproc; print([m for m in ('fsspec','isal') if m in sys.modules])"
-    import sys
-
+def test_the_programs_start_without_the_heavy_libraries() -> None:
+    loaded = "[m for m in ('fsspec', 'isal') if m in sys.modules]"
+    program = f"import sys, tarkit.cli.tarkit, tarkit.cli.tarproc; print({loaded})"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -59,8 +59,8 @@ def test_100_megabytes_of_output(bench: Bench) -> None:
 
 def test_output_that_waits_is_in_the_window(bench: Bench) -> None:
     """While the first command is slow, what the others print does not pile up in memory."""
-    bench.shard(numbered(4000))
-    command = "if [ $(cat sample.cls) = 0 ]; then sleep 4; fi; head -c 60000 /dev/zero"
+    bench.shard(numbered(3000))
+    command = "read n < sample.cls; [ $n != 0 ] || sleep 4; printf %060000d 0"
     script = (
         "import resource, subprocess, sys\n"
         "subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)\n"
@@ -93,7 +93,7 @@ def test_scratch_is_deleted(bench: Bench) -> None:
     done = bench.run("-c", _only_k1('rm -rf "$(dirname "$PWD")"'), "in.tar", "-o", "out.tar")
     assert done.returncode == 1
     assert sorted(os.listdir(bench.path)) == ["in.tar"]
-    assert "can not be extracted" in one_line(done.stderr)
+    assert b"can not be extracted" in done.stderr and len(done.stderr.splitlines()) <= 2
 
 
 def test_odd_field_names(bench: Bench) -> None:
@@ -289,7 +289,8 @@ def test_command_fills_the_scratch_disk(bench: Bench, small_disk: Path) -> None:
     command = _only_k1("head -c 5000000 /dev/zero > sample.big")
     done = bench.run("-c", command, "in.tar", "-o", "out.tar", env={"TMPDIR": str(small_disk)})
     assert done.returncode == 3
-    assert b"No space left" in bench.members("out.tar.failed.tar")["k1.__error__.txt"]
+    # Its complaint may have found no room either.
+    assert bench.members("out.tar.failed.tar")["k1.__error__.txt"].startswith(b"exit code 1\n")
     assert len(bench.members()) == 4
 
 

@@ -1,0 +1,187 @@
+"""Every option of tarproc 0.0.6 (PyPI), with the meaning that its help gives."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tarproc_support import Bench, numbered
+
+BOTH = {f"k{number}.{field}" for number in range(3) for field in ("cls", "dat")}
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    bench = Bench(tmp_path)
+    bench.shard(numbered(3))
+    return bench
+
+
+def _names(bench: Bench, *arguments: str, code: int = 0) -> set[str]:
+    done = bench.run(*arguments, "in.tar", "-o", "out.tar")
+    assert done.returncode == code, done.stderr
+    return set(bench.members()) if code in (0, 3) else set()
+
+
+@pytest.mark.parametrize("flag", ["-c", "--command"])
+def test_command(bench: Bench, flag: str) -> None:
+    assert _names(bench, flag, "rm sample.dat") == {"k0.cls", "k1.cls", "k2.cls"}
+
+
+@pytest.mark.parametrize("flag", ["-S", "--script"])
+def test_script(bench: Bench, flag: str) -> None:
+    """A file is run by the interpreter, wherever the sample's folder is; else it is a program on the path."""
+    (bench.path / "it's a script.sh").write_text("mv sample.dat sample.bin\nexit 0\n")
+    names = {name.replace("dat", "bin") for name in BOTH}
+    assert _names(bench, flag, "it's a script.sh") == names
+    assert _names(bench, flag, str(bench.path / "it's a script.sh")) == names
+    assert _names(bench, flag, "true") == BOTH
+
+
+def test_script_that_is_missing_or_fails(bench: Bench) -> None:
+    for script in ("missing.sh", "./missing.sh", "/no/such/script"):
+        done = bench.run("-S", script, "in.tar", "-o", "out.tar")
+        assert done.returncode == 127 and b"script" in done.stderr
+    (bench.path / "fails.sh").write_text("exit 9")
+    assert bench.run("-S", "fails.sh", "in.tar", "-o", "out.tar").returncode == 1
+    assert bench.run("-S", ".", "in.tar", "-o", "out.tar").returncode in (2, 126)
+
+
+def test_interpreter(bench: Bench) -> None:
+    (bench.path / "s.py").write_text("import os\nos.remove('sample.cls')\n")
+    assert _names(bench, "-S", "s.py", "--interpreter", "python3") == {"k0.dat", "k1.dat", "k2.dat"}
+    assert _names(bench, "-S", "s.py", "--interpreter", "python3 -u") == {"k0.dat", "k1.dat", "k2.dat"}
+    done = bench.run("-S", "s.py", "--interpreter", "no-such-python", "in.tar", "-o", "x.tar")
+    assert done.returncode == 127
+
+
+@pytest.mark.parametrize("flag", ["-w", "--working_dir", "--working-dir"])
+def test_working_dir(bench: Bench, flag: str) -> None:
+    done = bench.run(flag, "__{pid}__", "-c", "pwd", "in.tar")
+    assert done.returncode == 0
+    folders = done.stdout.decode().splitlines()
+    assert len(set(folders)) == 3 and all(folder.startswith(f"{bench.path}/__") for folder in folders)
+    assert os.listdir(bench.path) == ["in.tar"]
+    # It is removed at the end, and so must be a new one.
+    (bench.path / "exists").mkdir()
+    (bench.path / "exists" / "file").touch()
+    assert bench.run(flag, "exists", "-c", "pwd", "in.tar").returncode == 2
+    assert (bench.path / "exists" / "file").exists()
+
+
+@pytest.mark.parametrize("flag", ["-b", "--base"])
+def test_base(bench: Bench, flag: str) -> None:
+    done = bench.run(flag, "x", "-c", "ls; mv x.dat x.bin; touch sample.no", "in.tar", "-o", "out.tar")
+    assert done.stdout == b"__key__\n__source__\nx.cls\nx.dat\n" * 3
+    assert set(bench.members()) == {name.replace("dat", "bin") for name in BOTH}
+
+
+@pytest.mark.parametrize("flag", ["-f", "--fields"])
+@pytest.mark.parametrize("fields", ["cls,dat", "cls dat", "cls, dat", "cls dat nothing"])
+def test_fields(bench: Bench, flag: str, fields: str) -> None:
+    bench.shard([(key, {**each, "more": b"x"}) for key, each in numbered(3)])
+    done = bench.run(flag, fields, "-c", "ls", "in.tar", "-o", "out.tar")
+    assert done.stdout == b"__key__\n__source__\nsample.cls\nsample.dat\n" * 3
+    assert set(bench.members()) == BOTH
+
+
+@pytest.mark.parametrize("flag", ["-F", "--fieldmode"])
+def test_fieldmode(bench: Bench, flag: str) -> None:
+    assert _names(bench, flag, "ignore", "-f", "cls nothing", "-c", "true") == {"k0.cls", "k1.cls", "k2.cls"}
+    done = bench.run(flag, "error", "-f", "cls nothing", "-c", "true", "in.tar", "-o", "x.tar")
+    assert done.returncode == 65 and b"nothing" in done.stderr and not (bench.path / "x.tar").exists()
+
+
+@pytest.mark.parametrize("flag", ["-p", "--parallel"])
+@pytest.mark.parametrize("slots", ["0", "1", "3"])
+def test_parallel(bench: Bench, flag: str, slots: str) -> None:
+    assert _names(bench, flag, slots, "-c", "true") == BOTH
+
+
+@pytest.mark.parametrize("flag", ["-e", "--error-handling"])
+def test_error_handling(bench: Bench, flag: str) -> None:
+    command = "rm sample.dat; [ $(cat sample.cls) != 1 ]"
+    assert _names(bench, flag, "ignore", "-c", command) == {"k0.cls", "k1.cls", "k2.cls"}
+    assert _names(bench, flag, "skip", "-c", command, code=3) == {"k0.cls", "k2.cls"}
+    _names(bench, flag, "abort", "-c", command, code=1)
+
+
+@pytest.mark.parametrize("flags", [("-I", "-E"), ("--include", "--exclude")])
+def test_include_and_exclude(bench: Bench, flags: tuple[str, str]) -> None:
+    include, exclude = flags
+    assert _names(bench, include, "dat", "-c", "true") == {"k0.dat", "k1.dat", "k2.dat"}
+    assert _names(bench, exclude, "dat$", "-c", "true") == {"k0.cls", "k1.cls", "k2.cls"}
+    assert _names(bench, include, "^sample", exclude, "[.]d", "-c", "true") == {"k0.cls", "k1.cls", "k2.cls"}
+
+
+@pytest.mark.parametrize("flag", ["-s", "--separator"])
+def test_separator(bench: Bench, flag: str) -> None:
+    """Files with another base are samples of their own; here that has to be asked for."""
+    command = "cp sample.dat left.dat; mv sample.dat sample_1.dat"
+    names = _names(bench, "-m", flag, "/", "-c", command)
+    assert {name for name in names if name.startswith("k0")} == {"k0.cls", "k0/left.dat", "k0/_1.dat"}
+    assert {name for name in _names(bench, "-m", "-c", command) if name.startswith("k0")} == {
+        "k0.cls",
+        "k0left.dat",
+        "k0_1.dat",
+    }
+
+
+def test_count_verbose_and_silent(bench: Bench) -> None:
+    assert len(_names(bench, "--count", "2", "-c", "true")) == 4
+    assert _names(bench, "--count", "0", "-c", "true") == set()
+    assert _names(bench, "--count", "99", "-c", "true") == BOTH
+    for flag in ("-v", "--verbose", "-q", "--silent", "--quiet"):
+        assert _names(bench, flag, "-c", "true") == BOTH
+    assert bench.run("-q", "-c", "true", "in.tar").stderr == b""
+
+
+def test_output_and_input(bench: Bench) -> None:
+    for flag in ("-o", "--output"):
+        assert bench.run("-c", "true", flag, "out.tar", "in.tar").returncode == 0
+    assert bench.run("in.tar", "-c", "true").returncode == 0
+    for given in ((), ("-",)):
+        done = bench.run("-c", "cat __source__; echo", *given, input=(bench.path / "in.tar").read_bytes())
+        assert done.stdout == b"-\n" * 3
+    assert bench.run("-c", "cat __source__; echo", "in.tar").stdout == b"in.tar\n" * 3
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help(bench: Bench, flag: str) -> None:
+    done = bench.run(flag)
+    assert done.returncode == 0 and done.stderr == b""
+    for name in ("--command", "--script", "--interpreter", "--output", "Exit codes"):
+        assert name.encode() in done.stdout
+
+
+def test_several_inputs_are_one_stream(bench: Bench) -> None:
+    for number in range(3):
+        bench.shard([(f"s{number}", {"cls": b"x"})], f"s-{number}.tar")
+    for inputs in (["s-{0..2}.tar"], ["s-0.tar", "s-{1..2}.tar"], ["@list.txt"]):
+        (bench.path / "list.txt").write_text("s-0.tar\ns-1.tar\ns-2.tar\n")
+        done = bench.run("-c", "cat __source__; echo", *inputs, "-o", "out.tar", "-p", "2")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == b"s-0.tar\ns-1.tar\ns-2.tar\n"
+        assert sorted(bench.members()) == ["s0.cls", "s1.cls", "s2.cls"]
+
+
+def test_subdirs(bench: Bench) -> None:
+    command = "mkdir a b; cp sample.cls a/; cp sample.dat b/sample.x; rm sample.*"
+    names = _names(bench, "--subdirs", "-c", command)
+    assert {name for name in names if name.startswith("k0")} == {"k0/a.cls", "k0/b.x"}
+
+
+def test_batch(bench: Bench) -> None:
+    done = bench.run("--batch", "2", "-c", "ls; rm */sample.dat", "in.tar", "-o", "out.tar")
+    assert done.stdout == b"00000000\n00000001\n00000000\n"
+    assert set(bench.members()) == {"k0.cls", "k1.cls", "k2.cls"}
+
+
+def test_shells(bench: Bench) -> None:
+    for shell in ("bash", "sh", "/bin/sh", "/bin/bash"):
+        assert bench.run("--shell", shell, "-c", "ls | wc -l", "in.tar").stdout == b"4\n" * 3
+    done = bench.run("--shell", "python3", "-c", "import os; print(len(os.listdir()))", "in.tar")
+    assert done.stdout == b"4\n" * 3
+    for shell in ("no-such-shell", "/no/such/bash"):
+        assert bench.run("--shell", shell, "-c", "ls", "in.tar").returncode == 127

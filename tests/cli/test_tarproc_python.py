@@ -1,0 +1,379 @@
+"""``tarproc --map``: what mappers return, raise, print, and how they die."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from tarproc_support import Bench, contents, numbered, one_line
+
+MAPPERS = '''
+import json, os, signal, sys, time
+
+def same(sample):
+    return sample
+
+def copy(sample):
+    return dict(sample)
+
+def upper(sample):
+    sample["dat"] = sample["dat"] + b"!"
+    sample["new.txt"] = "text"
+    return sample
+
+def nothing(sample):
+    return None
+
+def no_fields(sample):
+    return {}
+
+def only_key(sample):
+    return {"__key__": sample["__key__"]}
+
+def without_key(sample):
+    return {"cls": sample["cls"]}
+
+def several(sample):
+    return [{"__key__": f"{sample['__key__']}-{n}", "n": str(n).encode()} for n in range(3)]
+
+def empty_list(sample):
+    return []
+
+def generator(sample):
+    for n in range(2):
+        yield {"__key__": f"{sample['__key__']}-{n}", "n": b"x"}
+
+def duplicates(sample):
+    return [{"n": b"1"}, {"n": b"2"}]
+
+def always_same_key(sample):
+    return {"__key__": "k", "n": b"1"}
+
+def encoded(sample):
+    return {"a.json": {"b": [1, 2]}, "b.txt": "grün", "c.cls": 7}
+
+def wrong_number(sample): return 7
+def wrong_text(sample): return "abc"
+def wrong_bytes(sample): return b"abc"
+def wrong_list(sample): return [1, 2]
+def wrong_key(sample): return {"__key__": 5, "a": b""}
+def wrong_key_none(sample): return {"__key__": None, "a": b""}
+def wrong_key_empty(sample): return {"__key__": "", "a": b""}
+def wrong_name(sample): return {5: b""}
+def wrong_name_slash(sample): return {"a/b": b""}
+def wrong_name_zero(sample): return {"a\\0b": b""}
+def wrong_value(sample): return {"jpg": object()}
+def wrong_value_unknown(sample): return {"unknown_ext": 5}
+def wrong_tuple_name(sample): return {("a", "b"): b""}
+
+class Text(str): pass
+class Raw(bytes): pass
+def odd_types(sample):
+    return {"__key__": Text(sample["__key__"]), Text("a"): Raw(b"1"), "b": bytearray(b"2"), "c": memoryview(b"3")}
+
+def some_fail(sample):
+    if sample["cls"] in (b"1", b"3"):
+        raise ValueError(f"bad class\\n{sample['cls']}")
+    return sample
+
+def exits(sample):
+    if sample["cls"] == b"1": sys.exit("enough")
+    return sample
+
+def exits_0(sample):
+    if sample["cls"] == b"1": sys.exit(0)
+    return sample
+
+def dies(sample):
+    if sample["cls"] == b"1": os._exit(7)
+    return sample
+
+def segfaults(sample):
+    if sample["cls"] == b"1": os.kill(os.getpid(), signal.SIGSEGV)
+    return sample
+
+def interrupts(sample):
+    if sample["cls"] == b"1": raise KeyboardInterrupt
+    return sample
+
+def out_of_memory(sample):
+    if sample["cls"] == b"1": raise MemoryError
+    return sample
+
+def recursion(sample):
+    return recursion(sample) if sample["cls"] == b"1" else sample
+
+def prints(sample):
+    print("x" * 1_000_000)
+    os.write(1, b"direct\\n")
+    os.write(2, b"error\\n")
+    os.system("echo child")
+    return sample
+
+def changes_folder(sample):
+    os.chdir("/")
+    return sample
+
+def closes(sample):
+    sys.stdout.close()
+    return sample
+
+def reads(sample):
+    return {"read": sys.stdin.read().encode(), "n": b"1"}
+
+STATE = None
+def prepare():
+    global STATE
+    STATE = 11
+    print("setting up")
+    return {"pid": os.getpid()}
+
+def with_state(sample, state):
+    assert state == {"pid": os.getpid()}
+    return {"state": str(STATE).encode()}
+
+def bad_setup():
+    raise RuntimeError("no weights")
+
+def setup_exits():
+    sys.exit(3)
+
+def batched(samples):
+    return [{"n": str(len(samples)).encode(), "cls": sample["cls"]} for sample in samples]
+
+def batched_short(samples):
+    return samples[:1]
+
+def batched_some(samples):
+    return [None if sample["cls"] == b"1" else [sample] for sample in samples]
+
+def env(sample):
+    return {"env": json.dumps(sorted(name for name in os.environ if "TARKIT" in name.upper())).encode()}
+
+number = 5
+'''
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    bench = Bench(tmp_path)
+    bench.shard(numbered(5))
+    (bench.path / "mappers.py").write_text(MAPPERS)
+    return bench
+
+
+def _map(bench: Bench, name: str, *options: str, code: int = 0) -> str:
+    arguments = ["--map", f"mappers.py:{name}", "in.tar", "-o", "out.tar", "--report", "report.json", *options]
+    done = bench.run(*arguments)
+    assert done.returncode == code, done.stderr
+    bench.report()
+    return done.stderr.decode()
+
+
+@pytest.mark.parametrize("name", ["same", "copy", "changes_folder", "closes"])
+@pytest.mark.parametrize("slots", ["1", "3"])
+def test_unchanged(bench: Bench, name: str, slots: str) -> None:
+    _map(bench, name, "-p", slots)
+    assert bench.members() == contents(bench.path / "in.tar")
+
+
+def test_changed_and_new_fields(bench: Bench) -> None:
+    _map(bench, "upper")
+    assert bench.members()["k1.dat"] == b"\1\1\1!" and bench.members()["k1.new.txt"] == b"text"
+    assert bench.members()["k1.cls"] == b"1"
+
+
+@pytest.mark.parametrize("name", ["nothing", "empty_list"])
+def test_filtered(bench: Bench, name: str) -> None:
+    _map(bench, name)
+    assert bench.members() == {} and bench.report()["samples"]["filtered"] == 5
+
+
+@pytest.mark.parametrize("name", ["no_fields", "only_key"])
+def test_sample_without_fields(bench: Bench, name: str) -> None:
+    """It would leave no trace in the shard, so that somebody must be told."""
+    assert "no fields" in _map(bench, name, code=1)
+
+
+def test_key_is_kept(bench: Bench) -> None:
+    _map(bench, "without_key")
+    assert bench.members() == {f"k{number}.cls": b"%d" % number for number in range(5)}
+
+
+def test_several(bench: Bench) -> None:
+    _map(bench, "several")
+    assert len(bench.members()) == 15 and bench.members()["k4-2.n"] == b"2"
+    assert bench.report()["samples"]["added"] == 10
+    _map(bench, "generator")
+    assert len(bench.members()) == 10
+
+
+def test_duplicate_keys(bench: Bench) -> None:
+    assert "written before" in _map(bench, "duplicates", code=1)
+    _map(bench, "always_same_key", code=3)
+    assert bench.report()["samples"] == {"in": 5, "added": 0, "out": 1, "filtered": 0, "failed": 4, "ignored": 0}
+    _map(bench, "duplicates", "--on-repeated-key", "allow")
+
+
+def test_values_are_encoded(bench: Bench) -> None:
+    _map(bench, "encoded", "--count", "1")
+    members = bench.members()
+    assert members["k0.a.json"].replace(b" ", b"").strip() == b'{"b":[1,2]}'
+    assert (members["k0.b.txt"], members["k0.c.cls"]) == ("grün".encode(), b"7")
+
+
+def test_odd_types(bench: Bench) -> None:
+    _map(bench, "odd_types", "--count", "1")
+    assert bench.members() == {"k0.a": b"1", "k0.b": b"2", "k0.c": b"3"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    "number text bytes list key key_none key_empty name name_slash name_zero value value_unknown tuple_name".split(),
+)
+def test_wrong_results_are_failures(bench: Bench, name: str) -> None:
+    stderr = _map(bench, f"wrong_{name}", code=1)
+    assert "all 5 samples failed" in stderr
+    assert "status" not in stderr, "the process died of it"
+
+
+def test_exception(bench: Bench) -> None:
+    stderr = _map(bench, "some_fail", code=3)
+    assert "k1: ValueError: b'1'" in stderr
+    error = bench.members("out.tar.failed.tar")["k3.__error__.txt"].decode()
+    assert error.startswith("ValueError: b'3'\n--- output ---\nTraceback (most recent call last):\n")
+    assert 'mappers.py", line' in error and "in some_fail" in error and "bad class" in error
+    assert "pythonworker" not in error
+    _map(bench, "some_fail", "-e", "abort", code=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("exits", "ended with status 1"),
+        ("exits_0", "ended with status 0"),
+        ("dies", "ended with status 7"),
+        ("segfaults", "was killed by SIGSEGV"),
+        ("interrupts", ""),
+        ("out_of_memory", "MemoryError"),
+        ("recursion", "RecursionError"),
+    ],
+)
+@pytest.mark.parametrize("slots", ["1", "2"])
+def test_processes_that_die(bench: Bench, name: str, text: str, slots: str) -> None:
+    _map(bench, name, "-p", slots, code=3)
+    failed = bench.members("out.tar.failed.tar")
+    assert set(failed) == {"k1.cls", "k1.dat", "k1.__error__.txt"}
+    assert text.encode() in failed["k1.__error__.txt"]
+    assert len(bench.members()) == 8
+
+
+def test_what_is_printed_does_not_get_into_the_tar(bench: Bench) -> None:
+    done = bench.run("--map", "mappers.py:prints", "in.tar", "-o", "-", "-p", "2")
+    assert done.returncode == 0
+    assert contents(done.stdout) == contents(bench.path / "in.tar")
+    assert done.stderr.count(b"direct\n") == done.stderr.count(b"child\n") == done.stderr.count(b"error\n") == 5
+    assert done.stderr.count(b"x" * 1_000_000) == 5
+    done = bench.run("--map", "mappers.py:prints", "in.tar", "-o", "out.tar")
+    assert done.stdout.count(b"direct\n") == 5 and len(done.stdout) > 5_000_000
+
+
+def test_standard_input_is_empty(bench: Bench) -> None:
+    done = bench.run("--map", "mappers.py:reads", "-", "-o", "out.tar", input=(bench.path / "in.tar").read_bytes())
+    assert done.returncode == 0 and bench.members()["k0.read"] == b""
+
+
+def test_setup(bench: Bench) -> None:
+    for setup in ("mappers.py:prepare", "prepare"):
+        _map(bench, "with_state", "--setup", setup, "-p", "2")
+        assert set(bench.members().values()) == {b"11"}
+
+
+def test_setup_that_fails(bench: Bench) -> None:
+    assert "no weights" in _map(bench, "with_state", "--setup", "bad_setup", code=2)
+    assert "no function 'missing'" in _map(bench, "with_state", "--setup", "missing", code=2)
+    _map(bench, "with_state", "--setup", "setup_exits", code=126)
+
+
+def test_batches(bench: Bench) -> None:
+    _map(bench, "batched", "--batch", "2", "-p", "2")
+    members = bench.members()
+    assert [members[f"k{number}.n"] for number in range(5)] == [b"2", b"2", b"2", b"2", b"1"]
+    _map(bench, "batched_some", "--batch", "3")
+    assert len(bench.members()) == 8
+    assert "gave 1 answers" in _map(bench, "batched_short", "--batch", "5", code=1)
+
+
+def test_environment_is_not_polluted(bench: Bench) -> None:
+    _map(bench, "env")
+    assert set(bench.members().values()) == {b"[]"}
+
+
+def test_module_in_the_current_folder(bench: Bench) -> None:
+    assert bench.run("--map", "mappers:same", "in.tar", "-o", "out.tar").returncode == 0
+    (bench.path / "pack").mkdir()
+    (bench.path / "pack" / "__init__.py").touch()
+    shutil.copy(bench.path / "mappers.py", bench.path / "pack" / "inner.py")
+    assert bench.run("--map", "pack.inner:same", "in.tar", "-o", "out.tar").returncode == 0
+    (bench.path / "helper_of_it.py").write_text("value = b'1'\n")
+    (bench.path / "user.py").write_text("import helper_of_it\ndef f(s): return {'v': helper_of_it.value}\n")
+    assert bench.run("--map", f"{bench.path}/user.py:f", "in.tar", "-o", "out.tar").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ("mappers.py:missing", "no function 'missing'"),
+        ("mappers.py:number", "no function 'number'"),
+        ("missing.py:f", "no file 'missing.py'"),
+        ("missing:f", "no module 'missing'"),
+        ("mappers.missing:f", "no module"),
+        ("mappers", "must be module:function"),
+        ("mappers.py", "must be module:function"),
+        (":f", "must be module:function"),
+        ("mappers:", "must be module:function"),
+        ("broken.py:f", "ModuleNotFoundError: No module named 'not_installed'"),
+        ("broken:f", "ModuleNotFoundError: No module named 'not_installed'"),
+        ("syntax.py:f", "SyntaxError"),
+        ("raises.py:f", "ValueError: at the top"),
+    ],
+)
+def test_function_that_can_not_be_loaded(bench: Bench, spec: str, text: str) -> None:
+    (bench.path / "broken.py").write_text("import not_installed\n")
+    (bench.path / "syntax.py").write_text("def f(:\n")
+    (bench.path / "raises.py").write_text("raise ValueError('at the top')\n")
+    done = bench.run("--map", spec, "in.tar", "-o", "out.tar", "-p", "2")
+    assert done.returncode == 2, done.stderr
+    assert text in one_line(done.stderr)
+    assert not (bench.path / "out.tar").exists()
+
+
+def test_module_that_exits(bench: Bench) -> None:
+    (bench.path / "leaves.py").write_text("import sys\nsys.exit(4)\n")
+    done = bench.run("--map", "leaves.py:f", "in.tar", "-o", "out.tar")
+    assert done.returncode in (2, 126)
+    one_line(done.stderr)
+
+
+def test_same_bytes_for_any_number_of_processes(bench: Bench) -> None:
+    bench.shard(numbered(200, 1000))
+    (bench.path / "slow.py").write_text(
+        "import random, time\n"
+        "def f(s):\n    time.sleep(random.random() / 100)\n    s['x'] = s['dat'][::-1]\n    return s\n"
+    )
+    outputs = set()
+    for slots in ("1", "2", "16"):
+        assert bench.run("--map", "slow.py:f", "in.tar", "-o", "out.tar", "-p", slots).returncode == 0
+        outputs.add((bench.path / "out.tar").read_bytes())
+    assert len(outputs) == 1
+
+
+def test_large_samples(bench: Bench) -> None:
+    """Larger than any socket's buffer, in both directions at once."""
+    bench.shard(numbered(6, 20_000_000))
+    done = bench.run("--map", "mappers.py:upper", "in.tar", "-o", "out.tar", "-p", "3")
+    assert done.returncode == 0
+    assert bench.members()["k5.dat"] == b"\5" * 20_000_000 + b"!"
+    assert os.path.getsize(bench.path / "out.tar") > 120_000_000

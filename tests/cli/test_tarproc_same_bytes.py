@@ -1,0 +1,99 @@
+"""The same input gives the same bytes, whoever runs it, where, when, and with how many slots."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from tarproc_support import TARPROC, Bench, numbered
+
+COMMAND = "sleep 0.00$RANDOM; rev sample.cls > sample.rev; date > /dev/null; [ $(cat sample.cls) != 17 ]"
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    bench = Bench(tmp_path)
+    bench.shard(numbered(120, 2000))
+    return bench
+
+
+def _bytes(bench: Bench, *options: str, name: str = "out.tar", **more: object) -> tuple[bytes, bytes]:
+    done = bench.run("-c", COMMAND, "in.tar", "-o", name, *options, **more)  # type: ignore[arg-type]
+    assert done.returncode == 3, done.stderr
+    return (bench.path / name).read_bytes(), (bench.path / f"{name}.failed.tar").read_bytes()
+
+
+def test_slots(bench: Bench) -> None:
+    assert len({_bytes(bench, "-p", slots) for slots in ("0", "1", "2", "16")}) == 1
+
+
+def test_small_window(bench: Bench) -> None:
+    assert len({_bytes(bench, "-p", "8", "--mem", size) for size in ("1", "5k", "1G")}) == 1
+
+
+def test_surroundings(bench: Bench) -> None:
+    other = bench.path.parent / "other tmp\u00e4"
+    other.mkdir()
+    results = {
+        _bytes(bench),
+        _bytes(bench, env={"TZ": "Asia/Kathmandu", "LC_ALL": "C"}),
+        _bytes(bench, env={"TZ": "America/New_York", "LC_ALL": "C.UTF-8"}),
+        _bytes(bench, env={"TMPDIR": str(other)}),
+        _bytes(bench, "-w", "here"),
+        _bytes(bench, umask=0o000),
+        _bytes(bench, umask=0o077),
+        _bytes(bench, name="another.tar"),
+    }
+    assert len(results) == 1
+    assert os.listdir(other) == [] and not (bench.path / "here").exists()
+
+
+def test_another_user(bench: Bench) -> None:
+    if os.getuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("needs root and setpriv to become someone else")
+    become = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    for folder in (bench.path, bench.tmp):
+        folder.chmod(0o777)
+    for parent in bench.path.parents:
+        if parent.stat().st_mode & 0o001 == 0:
+            parent.chmod(parent.stat().st_mode | 0o011)
+    if subprocess.run([*become, TARPROC, "--version"], capture_output=True).returncode:
+        pytest.skip("the package is where another user can not read it")
+    expected = _bytes(bench)
+    for name in ("out.tar", "out.tar.failed.tar"):
+        (bench.path / name).unlink()
+    done = subprocess.run(
+        [*become, TARPROC, "-c", COMMAND, "in.tar", "-o", "out.tar"], cwd=bench.path, env=bench.env, capture_output=True
+    )
+    assert done.returncode == 3, done.stderr
+    assert (bench.path / "out.tar").stat().st_uid == 65534
+    assert ((bench.path / "out.tar").read_bytes(), (bench.path / "out.tar.failed.tar").read_bytes()) == expected
+
+
+def test_time_stamp(bench: Bench) -> None:
+    first = _bytes(bench)
+    assert _bytes(bench, "--mtime", "0") == first
+    assert _bytes(bench, "--mtime", "1000000000") != first
+    assert _bytes(bench, "--mtime", "7") == _bytes(bench, env={"SOURCE_DATE_EPOCH": "7"})
+    done = bench.run("-c", "true", "in.tar", "-o", "out.tar", env={"SOURCE_DATE_EPOCH": "now"})
+    assert done.returncode == 2
+
+
+def test_folder_for_scratch_with_a_newline(bench: Bench) -> None:
+    odd = bench.path.parent / "a\nb c"
+    odd.mkdir()
+    done = bench.run("-c", "ls", "in.tar", "-o", "out.tar", "--count", "2", env={"TMPDIR": str(odd)})
+    assert done.returncode in (0, 1, 2)
+    assert (done.returncode == 0) == (bench.path / "out.tar").exists()
+    assert os.listdir(odd) == []
+
+
+def test_output_onto_the_input(bench: Bench) -> None:
+    """The input is read to its end before its name is given to the output."""
+    before = bench.members("in.tar")
+    done = bench.run("-c", "mv sample.dat sample.bin", "in.tar", "-o", "in.tar")
+    assert done.returncode == 0
+    assert bench.members("in.tar") == {name.replace(".dat", ".bin"): content for name, content in before.items()}

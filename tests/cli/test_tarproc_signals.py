@@ -1,0 +1,138 @@
+"""Runs that are interrupted, terminated or killed at any moment."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from tarproc_support import Bench, contents, gone, numbered
+
+FAILING = 'sleep 0.00$RANDOM; [ $RANDOM -gt 16000 ] || exit 4; : "{marker}"'
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    bench = Bench(tmp_path)
+    bench.shard(numbered(400, 5000))
+    return bench
+
+
+@pytest.fixture
+def marker(tmp_path: Path) -> str:
+    return f"marker-{os.getpid()}-{abs(hash(tmp_path))}"
+
+
+def _whole_or_absent(bench: Bench, code: int) -> None:
+    """Whatever has a final name can be read to its end."""
+    for name in ("out.tar", "out.tar.failed.tar"):
+        if (bench.path / name).exists():
+            contents(bench.path / name)
+    if code != 3:
+        assert not (bench.path / "out.tar").exists()
+
+
+@pytest.mark.parametrize("how", ["shell", "python"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_ended_at_random_moments(bench: Bench, marker: str, number: signal.Signals, how: str) -> None:
+    (bench.path / "m.py").write_text(
+        f"import random, time\nMARKER = '{marker}'\n"
+        "def f(sample):\n    time.sleep(random.random() / 50)\n"
+        "    if random.random() < 0.2: raise ValueError\n    return sample\n"
+    )
+    if how == "shell":
+        arguments = ["-c", FAILING.format(marker=marker)]
+    else:
+        arguments = ["--map", f"{bench.path}/./m.py:f", "--report", f"{marker}.json"]
+    seed = random.Random(f"{number}{how}")
+    for _ in range(8):
+        process = bench.start(*arguments, "in.tar", "-o", "out.tar", "-p", "4", "--max-errors", "100%")
+        # Not before Python has begun to run the program, which could not know what to do yet.
+        time.sleep(0.25 + seed.random() * 0.7)
+        process.send_signal(number)
+        code = process.wait(10)
+        assert code in (128 + number, 3)
+        assert gone(marker)
+        assert bench.leftovers() == []
+        _whole_or_absent(bench, code)
+        for name in ("out.tar", "out.tar.failed.tar"):
+            (bench.path / name).unlink(missing_ok=True)
+
+
+def test_interrupted_again_while_cleaning_up(bench: Bench, marker: str) -> None:
+    """People press Ctrl-C more than once."""
+    seed = random.Random(4)
+    for number in (signal.SIGINT, signal.SIGTERM) * 4:
+        process = bench.start("-c", f": {marker}; sleep 1000.25", "in.tar", "-o", "out.tar", "-p", "8")
+        time.sleep(0.6)
+        for _ in range(4):
+            process.send_signal(number)
+            time.sleep(seed.random() * 0.004)
+        assert process.wait(10) == 128 + number
+        assert gone(marker) and bench.leftovers() == []
+
+
+def test_hang_up(bench: Bench, marker: str) -> None:
+    """The terminal was closed."""
+    process = bench.start("-c", f": {marker}; sleep 1000.5", "in.tar", "-o", "out.tar", "-p", "2")
+    time.sleep(0.6)
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(10) in (129, 143)
+    assert gone(marker) and bench.leftovers() == []
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments(bench: Bench) -> None:
+    seed = random.Random(1)
+    for turn in range(15):
+        process = bench.start(
+            "-c", "[ $RANDOM -gt 10000 ]", "in.tar", "-o", "out.tar", "-p", "4", "--max-errors", "100%"
+        )
+        time.sleep(0.1 + seed.random() * 0.5)
+        process.kill()
+        code = process.wait(10)
+        if code == -9:
+            assert not (bench.path / "out.tar").exists() or (bench.path / "out.tar.failed.tar").exists()
+        _whole_or_absent(bench, 3)
+        for name in ("out.tar", "out.tar.failed.tar"):
+            (bench.path / name).unlink(missing_ok=True)
+        if turn % 5 == 4:
+            # The next run leaves nothing of all those behind it.
+            time.sleep(0.3)
+            done = bench.run("-c", "true", "in.tar", "-o", "out.tar")
+            assert done.returncode == 0 and bench.members() == contents(bench.path / "in.tar")
+            (bench.path / "out.tar").unlink()
+
+
+def test_killed_by_its_own_command(bench: Bench) -> None:
+    process = bench.start("-c", "kill -9 $PPID; sleep 0.1", "in.tar", "-o", "out.tar")
+    assert process.wait(10) == -9
+    assert bench.leftovers() != []
+    time.sleep(0.5)
+    assert bench.run("-c", "true", "in.tar", "-o", "out.tar").returncode == 0
+
+
+def test_other_runs_are_left_alone(bench: Bench) -> None:
+    """Cleaning up after the dead must not take from the living."""
+    slow = bench.start("-c", "sleep 0.02; cat sample.cls >/dev/null", "in.tar", "-o", "slow.tar", "-p", "4")
+    for _ in range(4):
+        done = bench.run("-c", "true", "in.tar", "-o", "out.tar", tidy=False)
+        assert done.returncode == 0
+    assert slow.wait(30) == 0
+    assert (bench.path / "slow.tar").read_bytes() == (bench.path / "out.tar").read_bytes()
+    assert bench.leftovers() == []
+
+
+def test_folders_of_others_are_left_alone(bench: Bench) -> None:
+    """What only has a similar name is nobody's to remove."""
+    for name in ("tarproc-mine", "tarproc-x"):
+        (bench.tmp / name).mkdir()
+        (bench.tmp / name / "file").write_text("precious")
+        os.utime(bench.tmp / name, (1, 1))
+    (bench.tmp / "tarproc-file").write_text("precious")
+    assert bench.run("-c", "true", "in.tar", "-o", "out.tar", tidy=False).returncode == 0
+    assert sorted(os.listdir(bench.tmp)) == ["tarproc-file", "tarproc-mine", "tarproc-x"]
+    assert (bench.tmp / "tarproc-x" / "file").read_text() == "precious"

@@ -1,0 +1,139 @@
+"""tarkit show: what is in a shard, also one that never ends."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import tarfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import program_path
+
+from tarkit import TarWriter
+
+Run = Callable[..., Any]
+
+
+def tar_of(*members: tuple[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> str:
+    for shard in range(3):
+        with TarWriter(str(tmp_path / f"s-{shard}.tar"), encoder=False) as writer:
+            for number in range(shard + 1):
+                writer.write({"__key__": f"{shard}/k{'k' * number}", "cls": b"1", "seg.png": bytes(1000)})
+    return f"{tmp_path}/s-{{0..2}}.tar"
+
+
+def test_listing(run: Run, shards: str) -> None:
+    result = run("tarkit", "show", shards)
+    assert (result.code, result.stderr) == (0, "")
+    assert result.lines == [
+        "0/k  cls:1 seg.png:1000",
+        "1/k  cls:1 seg.png:1000",
+        "1/kk  cls:1 seg.png:1000",
+        "2/k   cls:1 seg.png:1000",
+        "2/kk  cls:1 seg.png:1000",
+        "2/kkk  cls:1 seg.png:1000",
+    ]
+    assert run("tarkit", "show", shards, "-n", "2").lines == result.lines[:2]
+    assert run("tarkit", "show", shards, "-n", "0").lines == []
+
+
+def test_json_says_where_samples_are(run: Run, tmp_path: Path) -> None:
+    members = [("a.x", b"1"), ("._b", b""), ("b" * 120 + ".x", b"22"), ("c.x", b"333"), ("c.y", b""), ("c.__z__", b"")]
+    path = tmp_path / "x.tar"
+    path.write_bytes(tar_of(*members))
+    found = [json.loads(line) for line in run("tarkit", "show", "--json", path, "-q").lines]
+    assert [each["key"] for each in found] == ["a", "b" * 120, "c"]
+    assert [each["fields"] for each in found] == [{"x": 1}, {"x": 2}, {"x": 3, "y": 0}]
+    assert {each["url"] for each in found} == {str(path)}
+    with tarfile.open(path) as archive:
+        offsets = {info.name: info.offset for info in archive}
+    assert [each["offset"] for each in found] == [offsets["a.x"], offsets["b" * 120 + ".x"], offsets["c.x"]]
+
+
+def test_names_can_not_write_to_the_terminal(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "x.tar"
+    name = b"\x1b[2Ja\n\xff.x".decode("utf-8", "surrogateescape")
+    path.write_bytes(tar_of((name, b"1"), ("ä.x", b"2")))
+    shown = "\\x1b[2Ja\\n\\udcff"
+    assert run("tarkit", "show", path).lines == [f"{shown}  x:1", f"{'ä'.ljust(len(shown))}  x:1"]
+    assert json.loads(run("tarkit", "show", "--json", path, "-n", "1").stdout)["key"] + ".x" == name
+
+
+def test_count(run: Run, shards: str, tmp_path: Path) -> None:
+    assert run("tarkit", "show", "--count", tmp_path / "s-2.tar").stdout == b"3\n"
+    rows = [line.split() for line in run("tarkit", "show", "--count", shards).lines]
+    assert rows == [
+        ["samples", "members", "bytes", "shard"],
+        ["1", "2", "1001", str(tmp_path / "s-0.tar")],
+        ["2", "4", "2002", str(tmp_path / "s-1.tar")],
+        ["3", "6", "3003", str(tmp_path / "s-2.tar")],
+        ["6", "12", "6006", "total"],
+    ]
+    lines = run("tarkit", "show", "--count", "--json", shards).lines
+    assert json.loads(lines[2]) == {"url": str(tmp_path / "s-2.tar"), "samples": 3, "members": 6, "bytes": 3003}
+    assert run("tarkit", "show", "--count", "-n", "1", shards).code == 2
+
+
+def test_what_is_skipped_is_told(run: Run) -> None:
+    archive = tar_of(("a.x", b""), ("README", b""), (".hidden", b""), ("LICENSE", b""))
+    result = run("tarkit", "show", stdin=archive)
+    assert (result.code, result.lines) == (0, ["a  x:0"])
+    assert result.stderr == "tarkit show: skipped members: hidden 1, no-extension 2\n"
+    assert run("tarkit", "show", "-q", stdin=archive).stderr == ""
+
+
+def test_what_was_lost_is_told_even_when_quiet(run: Run) -> None:
+    archive = tar_of(("a.x", b"1"), ("a.x", b"22"))
+    result = run("tarkit", "show", "-q", "--on-duplicate-field", "last", stdin=archive)
+    assert (result.code, result.lines) == (3, ["a  x:2"])
+    assert "duplicate fields dropped: 1" in result.stderr
+
+
+def test_samples_before_damage_are_shown(run: Run) -> None:
+    archive = tar_of(("a.x", b"1"), ("b.x", b"2"), ("c.x", b"3"))
+    result = run("tarkit", "show", stdin=archive[: 2 * 1024 + 300])
+    assert (result.code, result.lines) == (65, ["a  x:1"])
+    assert "offset 2048" in result.stderr
+
+
+def test_a_stream_that_never_ends() -> None:
+    process = subprocess.Popen(
+        [program_path("tarkit"), "show", "-n", "3"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdin is not None and process.stdout is not None
+
+    def feed(file: Any) -> None:
+        number = 0
+        try:
+            while True:
+                file.write(tar_of((f"{number}.x", b"1"))[:1024])
+                number += 1
+        except (BrokenPipeError, ValueError):
+            pass
+
+    feeder = threading.Thread(target=feed, args=(process.stdin,), daemon=True)
+    feeder.start()
+    assert process.stdout.read().split() == [b"0", b"x:1", b"1", b"x:1", b"2", b"x:1"]
+    assert process.wait(timeout=30) == 0
+    feeder.join(timeout=30)
+    process.stdout.close()
+    try:
+        process.stdin.close()
+    except BrokenPipeError:
+        assert process.stdin.closed

@@ -1,0 +1,37 @@
+"""Real servers, started when the first test asks for them and killed at the end of the run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+for folder in ("faults", "services"):
+    sys.path.insert(0, str(HERE / folder))
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a SeaweedFS of its own; the keys are in object_servers."""
+    from object_servers import Unavailable, seaweedfs
+
+    try:
+        with seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as endpoint:
+            yield endpoint
+    except Unavailable as reason:
+        pytest.skip(f"NO SEAWEEDFS, S3 IS NOT TESTED: {reason}")
+
+
+@pytest.fixture(scope="session")
+def gcs_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a gcp-storage-emulator of its own."""
+    from object_servers import Unavailable, gcs_emulator
+
+    try:
+        with gcs_emulator(tmp_path_factory.mktemp("gcs")) as endpoint:
+            yield endpoint
+    except Unavailable as reason:
+        pytest.skip(f"NO GCP-STORAGE-EMULATOR, GCS IS NOT TESTED: {reason}")

@@ -1,0 +1,252 @@
+"""An HTTP server on the loopback that fails as it is told to."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import random
+import re
+import socket
+import struct
+import threading
+from dataclasses import dataclass, field
+from types import TracebackType
+
+KINDS = (
+    "cut",
+    "reset",
+    "stall",
+    "drip",
+    "status",
+    "drop",
+    "replace",
+    "longer",
+    "shorter",
+    "no-range",
+    "error-body",
+    "wrong-range",
+    "part",
+    "no-validator",
+)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What goes wrong with one request.
+
+    kind: one of KINDS; "" is none.
+      cut, reset, stall, drip: after ``at`` bytes of the body, counted from its beginning, the connection
+        is closed, is reset, falls silent, or goes on byte by byte for 20 bytes and then as usual.
+      status: the answer is ``status``, with ``headers``. drop: closed before any answer.
+      replace: another object of the same length is there from now on. longer, shorter: ``at`` more, or
+        fewer, bytes are announced than are sent. no-range: Range is ignored. error-body: an error page of
+        status 200. wrong-range: 206 with the bytes from ``at`` further on. part: 206 with at most ``at``
+        bytes of what was asked for. no-validator: neither ETag nor Last-Modified.
+    """
+
+    kind: str = ""
+    at: int = 0
+    status: int = 503
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass
+class Stored:
+    """One object. ``etag`` and ``modified``: as sent, "" for none. ``headers``: more of them, with every 200.
+    ``length``: whether it is announced; without, the body ends with the connection, or is chunked."""
+
+    content: bytes
+    etag: str = ""
+    modified: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    length: bool = True
+    chunked: bool = False
+    conditions: bool = True
+    faults: list[Fault] = field(default_factory=list)
+    always: Fault | None = None
+
+
+def strong_etag(content: bytes) -> str:
+    """An ETag made of the content."""
+    return f'"{hashlib.sha256(content).hexdigest()[:20]}"'
+
+
+def random_fault(draw: random.Random, size: int, first: bool) -> Fault:
+    """Any fault; an error page of status 200 as the first answer is left out, since nobody can tell it from an object."""
+    kinds = [kind for kind in KINDS if not (first and kind in ("error-body", "no-validator"))]
+    status = draw.choice([408, 425, 429, 500, 502, 503, 504])
+    wait = ((("Retry-After", str(draw.randrange(3)))),) if draw.random() < 0.3 else ()
+    return Fault(draw.choice(kinds), draw.choice([0, 1, 511, draw.randrange(1, size)]), status, wait)
+
+
+class FaultServer:
+    """Context manager: serves ``objects`` (path -> Stored) until it is left.
+
+    Each request for a path takes the first of its ``faults``; when none is left, ``always``, or nothing, goes
+    wrong. requests: (path, headers) of all requests so far.
+    """
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Stored] = {}
+        self.requests: list[tuple[str, dict[str, str]]] = []
+        self.lock = threading.Lock()
+        self.leaving = threading.Event()
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler, bind_and_activate=True)
+        self._server.daemon_threads = False
+        self._server.faults = self  # type: ignore[attr-defined]
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+
+    @property
+    def host(self) -> str:
+        """Address and port."""
+        return f"127.0.0.1:{self._server.server_address[1]}"
+
+    def put(self, path: str, content: bytes, *faults: Fault, **more: object) -> str:
+        """Store an object; its URL. It has a strong ETag unless ``etag`` says otherwise."""
+        more.setdefault("etag", strong_etag(content))
+        self.objects[path] = Stored(content, faults=list(faults), **more)  # type: ignore[arg-type]
+        return f"http://{self.host}/{path}"
+
+    def asked(self, path: str) -> list[dict[str, str]]:
+        """The headers of every request for this path."""
+        with self.lock:
+            return [headers for seen, headers in self.requests if seen == path]
+
+    def __enter__(self) -> FaultServer:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.leaving.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def do_GET(self) -> None:
+        self.close_connection = True
+        home: FaultServer = self.server.faults  # type: ignore[attr-defined]
+        path = self.path.partition("?")[0].lstrip("/")
+        with home.lock:
+            home.requests.append((path, dict(self.headers.items())))
+            stored = home.objects.get(path)
+            if stored is None:
+                fault = Fault("status", status=404)
+            elif stored.faults:
+                fault = stored.faults.pop(0)
+            else:
+                fault = stored.always or Fault()
+            if stored is not None and fault.kind == "replace":
+                stored.content = bytes(255 - byte for byte in stored.content)
+                stored.etag = stored.etag and strong_etag(stored.content)
+        try:
+            if fault.kind == "drop":
+                return
+            if stored is None or fault.kind == "status":
+                self._plain(fault.status, fault.headers, b"")
+            elif fault.kind == "error-body":
+                self._plain(200, (), b"<html>503 Service Unavailable</html>")
+            else:
+                self._object(stored, fault, home)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # The client left: that is its right.
+
+    def _plain(self, status: int, headers: tuple[tuple[str, str], ...], body: bytes) -> None:
+        # The reason repeats what was asked, as some servers do: no error may show it.
+        self.send_response(status, f"because of {self.path} {self.headers.get('Authorization', '')}")
+        for name, value in headers:
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _start(self, stored: Stored, fault: Fault) -> int | None:
+        """The first byte that is asked for; None if the answer has been given."""
+        if stored.conditions and self.headers.get("If-Match", stored.etag) != stored.etag:
+            self._plain(412, (), b"")
+            return None
+        if stored.conditions and self.headers.get("If-Unmodified-Since", stored.modified) != stored.modified:
+            self._plain(412, (), b"")
+            return None
+        wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        if wanted is None or fault.kind == "no-range":
+            return 0
+        start = int(wanted[1])
+        if start >= len(stored.content):
+            self._plain(416, (("Content-Range", f"bytes */{len(stored.content)}"),), b"")
+            return None
+        return start
+
+    def _object(self, stored: Stored, fault: Fault, home: FaultServer) -> None:
+        start = self._start(stored, fault)
+        if start is None:
+            return
+        total, ranged = len(stored.content), "Range" in self.headers and fault.kind != "no-range"
+        if ranged and fault.kind == "wrong-range":
+            start = min(start + fault.at, total - 1)
+        end = min(start + max(1, fault.at), total) if ranged and fault.kind == "part" else total
+        body = stored.content[start:end]
+        announced = len(body) + {"longer": fault.at, "shorter": -fault.at}.get(fault.kind, 0)
+        self.send_response(206 if ranged else 200)
+        if ranged:
+            self.send_header("Content-Range", f"bytes {start}-{end - 1}/{total}")
+        if stored.chunked:
+            self.send_header("Transfer-Encoding", "chunked")
+        elif stored.length or ranged:
+            self.send_header("Content-Length", str(max(0, announced)))
+        validators = (("ETag", stored.etag), ("Last-Modified", stored.modified))
+        for name, value in (*(() if fault.kind == "no-validator" else validators), *stored.headers):
+            if value:
+                self.send_header(name, value)
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self._send(body, fault, home, stored.chunked)
+
+    def _send(self, body: bytes, fault: Fault, home: FaultServer, chunked: bool) -> None:
+        def write(data: bytes) -> None:
+            if chunked and data:
+                data = f"{len(data):x}\r\n".encode() + data + b"\r\n"
+            self.wfile.write(data)
+
+        if fault.kind in ("cut", "reset", "stall", "drip"):
+            write(body[: fault.at])
+            body = body[fault.at :]
+        if fault.kind == "cut":
+            return
+        if fault.kind == "reset":
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
+            return
+        if fault.kind == "stall":
+            self.connection.settimeout(0.05)
+            while not home.leaving.is_set():
+                try:
+                    if not self.connection.recv(1):
+                        return
+                except TimeoutError:
+                    continue
+            return
+        if fault.kind == "drip":
+            for at in range(min(20, len(body))):
+                write(body[at : at + 1])
+                home.leaving.wait(0.001)
+            body = body[20:]
+        write(body)
+        if chunked:
+            self.wfile.write(b"0\r\n\r\n")
+
+    def finish(self) -> None:
+        try:
+            super().finish()
+        except (OSError, ValueError):
+            pass  # The connection was reset on purpose.
+
+    def log_message(self, *args: object) -> None:
+        """Nothing: the tests look at ``requests``."""

@@ -1,0 +1,79 @@
+"""The S3 server as tests use it: through fsspec's settings, and with a plain client beside tarkit."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import fsspec
+import object_servers
+
+PART = 8 << 20
+
+
+class S3:
+    """A bucket. url(name): where. environment: for programs that are started."""
+
+    def __init__(self, endpoint: str, bucket: str, retries: int) -> None:
+        self.endpoint = endpoint
+        self.bucket = bucket
+        self.settings: dict[str, Any] = {
+            "endpoint_url": endpoint,
+            "key": object_servers.ACCESS_KEY,
+            "secret": object_servers.SECRET_KEY,
+            # Those of botocore below ours; without them every request of a test counts once.
+            "config_kwargs": {"retries": {"max_attempts": retries}},
+        }
+        self.environment = {
+            "AWS_ENDPOINT_URL": endpoint,
+            "AWS_ACCESS_KEY_ID": object_servers.ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": object_servers.SECRET_KEY,
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
+
+    def url(self, name: str) -> str:
+        return f"s3://{self.bucket}/{name}"
+
+    def client(self) -> Any:
+        """botocore, synchronous: somebody else's reader and witness."""
+        import botocore.session
+
+        return botocore.session.get_session().create_client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id=object_servers.ACCESS_KEY,
+            aws_secret_access_key=object_servers.SECRET_KEY,
+        )
+
+    def names(self) -> list[str]:
+        listed = self.client().list_objects_v2(Bucket=self.bucket)
+        return [entry["Key"] for entry in listed.get("Contents", [])]
+
+    def uploads(self) -> list[str]:
+        listed = self.client().list_multipart_uploads(Bucket=self.bucket)
+        return [entry["Key"] for entry in listed.get("Uploads", [])]
+
+    def content(self, name: str) -> bytes:
+        return bytes(self.client().get_object(Bucket=self.bucket, Key=name)["Body"].read())
+
+
+@contextlib.contextmanager
+def s3_bucket(server: str, through: str | None = None, retries: int = 0) -> Iterator[S3]:
+    """A fresh bucket that s3:// URLs of this process reach; ``through`` is a proxy in front of the server."""
+    direct = S3(server, f"test-{uuid.uuid4().hex[:12]}", retries)
+    direct.client().create_bucket(Bucket=direct.bucket)
+    used = S3(through or server, direct.bucket, retries)
+    before = fsspec.config.conf.get("s3")
+    fsspec.config.conf["s3"] = used.settings
+    try:
+        # The witness looks past the proxy.
+        used.client = direct.client  # type: ignore[method-assign]
+        yield used
+    finally:
+        fsspec.config.conf.pop("s3")
+        if before is not None:
+            fsspec.config.conf["s3"] = before
+        fsspec.get_filesystem_class("s3").clear_instance_cache()

@@ -1,0 +1,459 @@
+"""Publishing to a real S3 server (SeaweedFS): the object is whole or absent, whatever happens on the way."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+
+import fsspec
+import object_servers
+import pytest
+from s3_client import PART, S3, s3_bucket
+from s3proxy import Fault, S3Proxy, s3_proxy
+
+import tarkit
+from tarkit.errors import AlreadyPublishedError, StreamError, TarkitError, TemporaryStreamError
+from tarkit.parts import Backoff
+from tarkit.publish import PublishStream
+from tarkit.s3store import abort_upload, stale_uploads
+from tarkit.streams import open_publish, open_read
+from tarkit.upload import open_upload
+
+CANARY = "c4n4ry-t0k3n-0815"
+DATA = random.Random(1).randbytes(2 * PART + 12_345)
+
+
+@pytest.fixture
+def s3(s3_endpoint: str) -> Iterator[S3]:
+    with s3_bucket(s3_endpoint) as bucket:
+        yield bucket
+
+
+@pytest.fixture
+def proxy(s3_endpoint: str) -> Iterator[S3Proxy]:
+    with s3_proxy(s3_endpoint) as running:
+        yield running
+
+
+@pytest.fixture
+def bad_day(s3_endpoint: str, proxy: S3Proxy) -> Iterator[S3]:
+    """A bucket that is reached through the proxy."""
+    with s3_bucket(s3_endpoint, proxy.endpoint) as bucket:
+        yield bucket
+
+
+def impatient(pauses: list[float] | None = None) -> Backoff:
+    async def sleep(seconds: float) -> None:
+        if pauses is not None:
+            pauses.append(seconds)
+
+    return Backoff(sleep=sleep, draw=lambda: 0.0)
+
+
+def opened(url: str, if_absent: bool = False, pauses: list[float] | None = None) -> PublishStream:
+    return PublishStream(open_upload(url, url, if_absent, impatient(pauses)), url, None)
+
+
+def write_in_pieces(out: PublishStream, data: bytes, step: int = 1_234_567) -> None:
+    for at in range(0, len(data), step):
+        out.write(data[at : at + step])
+
+
+def read_all(url: str) -> bytes:
+    parts = []
+    with open_read(url, compression=None) as stream:
+        while data := stream.read(1 << 20):
+            parts.append(data)
+    return b"".join(parts)
+
+
+# Without faults
+
+
+@pytest.mark.parametrize("size", [0, 1, PART - 1, PART, PART + 1, 2 * PART, 2 * PART + 12_345])
+def test_what_is_read_back_is_what_was_written(s3: S3, size: int) -> None:
+    with open_publish(s3.url("folder/a b+c.tar")) as out:
+        write_in_pieces(out, DATA[:size])
+        assert s3.names() == []
+    assert s3.names() == ["folder/a b+c.tar"]
+    assert s3.content("folder/a b+c.tar") == DATA[:size]
+    assert read_all(s3.url("folder/a b+c.tar")) == DATA[:size]
+    assert fsspec.filesystem("s3").cat(f"{s3.bucket}/folder/a b+c.tar") == DATA[:size]
+    assert s3.uploads() == []
+
+
+def test_one_large_write_is_cut_into_parts(bad_day: S3, proxy: S3Proxy) -> None:
+    with open_publish(bad_day.url("a")) as out:
+        out.write(memoryview(DATA))
+    assert bad_day.content("a") == DATA
+    assert sorted(part for name, part in proxy.seen if name == "part" and part) == [1, 2, 3]
+
+
+def test_small_objects_are_put_at_once(bad_day: S3, proxy: S3Proxy) -> None:
+    with open_publish(bad_day.url("a")) as out:
+        out.write(b"small")
+    assert [name for name, _ in proxy.seen if name != "head"] == ["put"]
+
+
+def test_listings_made_before_do_not_hide_it(s3: S3) -> None:
+    fs = fsspec.filesystem("s3")
+    assert fs.ls(s3.bucket) == []
+    with open_publish(s3.url("a")) as out:
+        out.write(b"x")
+    assert fs.ls(s3.bucket, detail=False) == [f"{s3.bucket}/a"]
+
+
+def test_parts_travel_together_but_not_without_bound(bad_day: S3, proxy: S3Proxy) -> None:
+    proxy.faults.append(Fault("part", "slow", times=-1, seconds=0.3))
+    with open_publish(bad_day.url("a")) as out:
+        for _ in range(10):
+            out.write(bytes(PART))
+    assert 2 <= proxy.most_parts_at_once <= 4
+    assert len(bad_day.content("a")) == 10 * PART
+
+
+def test_discarded_and_forgotten_uploads_leave_nothing(s3: S3) -> None:
+    out: PublishStream | None = open_publish(s3.url("a"))
+    assert out is not None
+    write_in_pieces(out, DATA)
+    assert s3.uploads() == ["a"]
+    out.discard()
+    assert (s3.uploads(), s3.names()) == ([], [])
+    with pytest.raises(KeyError), open_publish(s3.url("b")) as out:
+        write_in_pieces(out, DATA)
+        raise KeyError
+    assert (s3.uploads(), s3.names()) == ([], [])
+    out = open_publish(s3.url("c"))
+    write_in_pieces(out, DATA)
+    out = None
+    gc.collect()
+    assert (s3.uploads(), s3.names()) == ([], [])
+
+
+def test_the_old_object_stays_until_the_new_one_is_whole(s3: S3) -> None:
+    open_publish(s3.url("a")).commit()
+    with pytest.raises(KeyError), open_publish(s3.url("a")) as out:
+        write_in_pieces(out, DATA)
+        raise KeyError
+    assert s3.content("a") == b""
+    with open_publish(s3.url("a")) as out:
+        write_in_pieces(out, DATA)
+        assert s3.content("a") == b""
+    assert s3.content("a") == DATA
+
+
+def test_shards_by_url_and_by_glob(s3: S3) -> None:
+    for shard in range(3):
+        with tarkit.TarWriter(s3.url(f"train-{shard:04d}.tar.gz")) as writer:
+            for number in range(5):
+                writer.write({"__key__": f"{shard}-{number}", "txt": f"text {number}"})
+    expected = [f"{shard}-{number}" for shard in range(3) for number in range(5)]
+    for spec in ("train-*.tar.gz", "train-{0000..0002}.tar.gz"):
+        urls = [shard.url if hasattr(shard, "url") else str(shard) for shard in tarkit.expand(s3.url(spec))]
+        assert urls == [s3.url(f"train-{shard:04d}.tar.gz") for shard in range(3)]
+        samples = [sample for url in urls for sample in tarkit.read_samples(url)]
+        assert [sample["__key__"] for sample in samples] == expected
+        assert {sample["txt"] for sample in samples} == {f"text {number}".encode() for number in range(5)}
+
+
+def test_users_metadata_stay_beside_ours(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(s3.settings, "s3_additional_kwargs", {"Metadata": {"team": "vision"}})
+    with open_publish(s3.url("a")) as out:
+        out.write(DATA)
+    metadata = s3.client().head_object(Bucket=s3.bucket, Key="a")["Metadata"]
+    assert metadata["team"] == "vision"
+    assert len(metadata["tarkit-upload"]) == 32
+
+
+# With faults
+
+MENDED = [
+    Fault("create", 500),
+    Fault("create", "reset"),
+    Fault("part", 500, part=2),
+    Fault("part", 503, part=1, code="SlowDown"),
+    Fault("part", "reset", part=3),
+    Fault("part", "cut", part=1),
+    Fault("part", "lose", part=2),
+    Fault("part", "slow", part=1, seconds=1),
+    Fault("part", 400, part=1, code="RequestTimeout"),
+    Fault("complete", 500),
+    Fault("complete", 503, times=2),
+    Fault("complete", "reset"),
+    Fault("complete", "lose"),
+    Fault("head", 500),
+]
+
+
+@pytest.mark.parametrize("fault", MENDED, ids=lambda f: f"{f.operation}-{f.part}-{f.action}-{f.code}")
+@pytest.mark.parametrize("if_absent", [False, True])
+def test_what_passes_is_mended(bad_day: S3, proxy: S3Proxy, fault: Fault, if_absent: bool) -> None:
+    proxy.faults.append(Fault(**vars(fault)))
+    with opened(bad_day.url("a"), if_absent) as out:
+        write_in_pieces(out, DATA)
+    assert proxy.faults[0].times == 0, "the fault did not happen"
+    assert bad_day.content("a") == DATA
+    assert bad_day.uploads() == ([] if fault.operation != "create" else bad_day.uploads())
+
+
+@pytest.mark.parametrize("action", [500, "reset", "lose"])
+@pytest.mark.parametrize("if_absent", [False, True])
+def test_small_puts_are_mended(bad_day: S3, proxy: S3Proxy, action: int | str, if_absent: bool) -> None:
+    proxy.faults.append(Fault("put", action))
+    with opened(bad_day.url("a"), if_absent) as out:
+        out.write(b"small")
+    assert bad_day.content("a") == b"small"
+    assert proxy.faults[0].times == 0
+
+
+LASTING = [
+    (Fault("create", 500, times=-1), TemporaryStreamError),
+    (Fault("part", 500, part=2, times=-1), TemporaryStreamError),
+    (Fault("part", "reset", part=1, times=-1), TemporaryStreamError),
+    (Fault("part", "cut", part=3, times=-1), TemporaryStreamError),
+    (Fault("part", 403, part=2, code="AccessDenied"), StreamError),
+    (Fault("part", 400, part=2, code="EntityTooLarge"), StreamError),
+    (Fault("complete", 500, times=-1), TemporaryStreamError),
+    (Fault("complete", "reset", times=-1), TemporaryStreamError),
+    (Fault("complete", 400, code="InvalidPart"), StreamError),
+    (Fault("put", 500, times=-1), TemporaryStreamError),
+    (Fault("put", 403, code="AccessDenied"), StreamError),
+]
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"), LASTING, ids=lambda f: getattr(f, "code", "") and f"{f.operation}-{f.action}"
+)
+def test_what_does_not_pass_leaves_nothing(bad_day: S3, proxy: S3Proxy, fault: Fault, kind: type[TarkitError]) -> None:
+    proxy.faults.append(Fault(**vars(fault)))
+    pauses: list[float] = []
+    out = opened(bad_day.url("a"), pauses=pauses)
+    with pytest.raises(kind) as caught, out:
+        write_in_pieces(out, b"small" if fault.operation == "put" else DATA)
+    assert type(caught.value) is kind
+    assert caught.value.exit_code == (75 if kind is TemporaryStreamError else 1)
+    assert str(caught.value).startswith(f"{bad_day.url('a')}: ")
+    assert bad_day.names() == []
+    assert bad_day.uploads() == []
+    if fault.times < 0:
+        # s3fs itself tries a broken connection five times for each of our four.
+        assert pauses[:3] == [0.25, 0.5, 1.0]
+    with pytest.raises(kind):
+        out.commit()
+
+
+def test_abort_that_fails_is_tried_again_and_hides_nothing(bad_day: S3, proxy: S3Proxy) -> None:
+    proxy.faults.append(Fault("abort", 500, times=2))
+    out = opened(bad_day.url("a"))
+    write_in_pieces(out, DATA)
+    out.discard()
+    assert bad_day.uploads() == []
+    proxy.faults[:] = [Fault("abort", 500, times=-1), Fault("part", 403, part=2, code="AccessDenied")]
+    with pytest.raises(StreamError, match="PermissionError: because"), opened(bad_day.url("b")) as out:
+        write_in_pieces(out, DATA)
+    assert bad_day.names() == []
+    assert bad_day.uploads() == ["b"]
+
+
+def test_lost_answer_and_then_no_server_is_said_to_be_unknown(bad_day: S3, proxy: S3Proxy) -> None:
+    proxy.faults += [Fault("complete", "lose", times=-1), Fault("head", 503, times=-1)]
+    with pytest.raises(TemporaryStreamError), opened(bad_day.url("a")) as out:
+        write_in_pieces(out, DATA)
+    assert bad_day.content("a") == DATA, "lost was only the answer"
+
+
+def test_writer_who_may_not_read_believes_the_answers(bad_day: S3, proxy: S3Proxy) -> None:
+    proxy.faults.append(Fault("head", 403, times=-1))
+    with opened(bad_day.url("a")) as out:
+        write_in_pieces(out, DATA)
+    assert bad_day.content("a") == DATA
+
+
+def test_default_retries_of_every_layer_together(s3_endpoint: str, proxy: S3Proxy) -> None:
+    proxy.faults += [Fault("part", 503, part=1, times=2), Fault("complete", "lose")]
+    with s3_bucket(s3_endpoint, proxy.endpoint, retries=4) as bucket:
+        with open_publish(bucket.url("a"), if_absent=True) as out:
+            write_in_pieces(out, DATA)
+        assert bucket.content("a") == DATA
+        assert bucket.uploads() == []
+
+
+def test_bucket_that_is_not_there(bad_day: S3, proxy: S3Proxy) -> None:
+    # SeaweedFS says "access denied" of such buckets; S3 itself says this.
+    proxy.faults += [Fault(name, 404, times=-1, code="NoSuchBucket") for name in ("put", "create")]
+    for data in (b"small", DATA):
+        with pytest.raises(StreamError, match="the bucket does not exist"), opened("s3://no-such-bucket/a") as out:
+            write_in_pieces(out, data)
+
+
+def test_200_random_faults_leave_the_object_whole_or_absent(bad_day: S3, proxy: S3Proxy) -> None:
+    draw = random.Random(7)
+    outcomes = {True: 0, False: 0}
+    for number in range(40):
+        url = bad_day.url(f"{number}")
+        proxy.faults[:] = [
+            Fault(
+                draw.choice(["create", "part", "part", "part", "complete", "abort", "head"]),
+                draw.choice([500, 503, "reset", "cut", "lose"]),
+                times=draw.choice([1, 1, 2, 5, 30]),
+            )
+            for _ in range(5)
+        ]
+        try:
+            with opened(url, if_absent=draw.random() < 0.5) as out:
+                write_in_pieces(out, DATA)
+            whole = True
+        except TarkitError as error:
+            assert isinstance(error, TemporaryStreamError), repr(error)
+            whole = "not known" in str(error) and str(number) in bad_day.names()
+        proxy.faults.clear()
+        assert (str(number) in bad_day.names()) == whole
+        if whole:
+            assert bad_day.content(str(number)) == DATA
+        outcomes[whole] += 1
+    assert outcomes[True] > 3
+    assert outcomes[False] > 3
+
+
+# Only if there is none
+
+
+@pytest.mark.parametrize("data", [b"small", DATA], ids=["put", "parts"])
+def test_if_absent(s3: S3, data: bytes) -> None:
+    first = open_publish(s3.url("a"), if_absent=True)
+    second = open_publish(s3.url("a"), if_absent=True)
+    for out in (first, second):
+        write_in_pieces(out, data)
+    first.commit()
+    with pytest.raises(AlreadyPublishedError, match=r"s3://.*/a: is there already"):
+        second.commit()
+    with pytest.raises(AlreadyPublishedError):
+        open_publish(s3.url("a"), if_absent=True)
+    assert s3.content("a") == data
+    assert s3.uploads() == []
+
+
+@pytest.mark.parametrize("data", [b"small", DATA], ids=["put", "parts"])
+def test_of_racing_publishers_exactly_one_wins(s3: S3, data: bytes) -> None:
+    for number in range(5):
+        url = s3.url(f"{number}")
+        outcomes: list[str] = []
+        gate = threading.Barrier(4)
+
+        def publish(who: int, url: str = url, outcomes: list[str] = outcomes, gate: threading.Barrier = gate) -> None:
+            out = open_publish(url, if_absent=True)
+            out.write(bytes([who]) + data)
+            gate.wait()
+            try:
+                out.commit()
+                outcomes.append(f"won {who}")
+            except AlreadyPublishedError:
+                outcomes.append("lost")
+
+        threads = [threading.Thread(target=publish, args=(who,)) for who in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(outcomes)[:3] == ["lost"] * 3
+        assert len(outcomes) == 4
+        winner = int(sorted(outcomes)[3].split()[1])
+        assert s3.content(str(number)) == bytes([winner]) + data
+    assert s3.uploads() == []
+
+
+def test_store_that_ignores_the_condition_is_looked_at(bad_day: S3, proxy: S3Proxy) -> None:
+    client = bad_day.client()
+
+    def other() -> None:
+        client.put_object(Bucket=bad_day.bucket, Key="a", Body=b"of another")
+
+    # Between our look and our put another one comes, and the put is answered as if it had been done.
+    proxy.faults.append(Fault("put", 200, hook=other))
+    out = opened(bad_day.url("a"), if_absent=True)
+    out.write(b"ours!")
+    with pytest.raises((AlreadyPublishedError, TemporaryStreamError)):
+        out.commit()
+    assert bad_day.content("a") == b"of another"
+
+
+# Killed
+
+WRITER = """
+    import sys, time
+    from tarkit.streams import open_publish
+    with open_publish(sys.argv[1]) as out:
+        for _ in range(4):
+            out.write(bytes(8 << 20))
+        sys.stdout.write("written\\n")
+        sys.stdout.flush()
+        time.sleep(100)
+    """
+
+
+def test_killed_writer_leaves_no_object_and_what_it_leaves_can_be_removed(s3: S3) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(WRITER), s3.url("folder/a.tar")],
+        stdout=subprocess.PIPE,
+        env={**os.environ, **s3.environment},
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"written\n"
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+    assert s3.names() == []
+    assert s3.uploads() == ["folder/a.tar"]
+    assert stale_uploads(s3.url("folder/")) == [], "it may still be alive"
+    assert stale_uploads(s3.url("folder2/"), older_than=-60) == []
+    assert stale_uploads("/a/local/path", older_than=-60) == []
+    now = time.time() + 7200
+    [stale] = stale_uploads(s3.url("folder/"), older_than=3600, clock=lambda: now)
+    assert stale.url == s3.url("folder/a.tar")
+    assert abs(stale.started - time.time()) < 60
+    abort_upload(stale)
+    abort_upload(stale)
+    assert s3.uploads() == []
+
+
+def test_interrupted_writer_aborts_its_upload(s3: S3) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(WRITER), s3.url("a.tar")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **s3.environment},
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"written\n"
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=60)
+    assert child.returncode != 0
+    assert b"KeyboardInterrupt" in errors
+    assert (s3.names(), s3.uploads()) == ([], [])
+
+
+# Secrets
+
+
+def test_credentials_are_never_shown(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    for settings in ({"secret": CANARY}, {"key": CANARY, "secret": CANARY, "token": CANARY}):
+        for name, value in settings.items():
+            monkeypatch.setitem(s3.settings, name, value)
+        for data in (b"small", DATA):
+            with pytest.raises(StreamError) as caught, opened(s3.url("a")) as out:
+                write_in_pieces(out, data)
+            for text in (str(caught.value), repr(caught.value)):
+                assert CANARY not in text
+                assert object_servers.SECRET_KEY not in text
+            assert caught.value.__cause__ is None
+        with pytest.raises(TarkitError) as caught_too:
+            stale_uploads(s3.url(""))
+        assert CANARY not in str(caught_too.value)
