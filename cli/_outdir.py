@@ -145,3 +145,19 @@ def totals_line(totals: Totals) -> str:
         f"shards: done {totals.done}, done before {totals.skipped}, failed {totals.failed}; samples: in {books.read}"
         f"{added} = out {books.out} + filtered {books.filtered} + failed {books.failed}"
     )
+
+
+def shards_report(totals: Totals, inputs: list[str], outdir: str, seconds: float) -> bytes:
+    """The totals as a JSON document."""
+    import json
+
+    document = {
+        "inputs": [redact(each) for each in inputs],
+        "outdir": redact(outdir),
+        "exit_code": totals.exit_code(),
+        "seconds": round(seconds, 3),
+        "shards": {"done": totals.done, "done_before": totals.skipped, "failed": totals.failed},
+        "samples": totals.books.as_dict(),
+        "failures": totals.books.failures,
+    }
+    return json.dumps(document, indent=2).encode("utf-8") + b"\n"

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, UsageError, printable, redact
+from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, UsageError, printable
 
 from ._common import exit_code, say, write_stdout
 
@@ -197,12 +197,13 @@ def report_document(
     import json
 
     from tarkit import run
+    from tarkit.sources import display_name
 
     books = books or run.Books()
     code = EXIT_SET_ASIDE if run.lost_anything(books, tally) else EXIT_OK
     document = {
-        "inputs": [redact(each) for each in inputs],
-        "output": None if output is None else redact(output),
+        "inputs": [display_name(each) for each in inputs],
+        "output": None if output is None else display_name(output),
         "published": error is None and output is not None,
         "exit_code": code if error is None else exit_code(error),
         "error": None if error is None else str(error) or type(error).__name__,

@@ -44,7 +44,7 @@ not be run; 130 interrupted; 143 terminated.
     "--setup", metavar="FUNCTION", help="Called once in each process; its result is the mapper's 2nd argument."
 )
 @click.option("-o", "--output", metavar="OUT", help="Shard to write; - is standard output.")
-@click.option("-O", "--outdir", metavar="OUTDIR", help="A shard for each input, with a done record; done ones are left.")
+@click.option("-O", "--outdir", metavar="OUTDIR", help="Write a shard for each input; skip those done before.")
 @click.option("--slice", metavar="I/W", help="With -O: the I-th (from 0) of W slices of the inputs.")
 @click.option("-p", "--parallel", type=click.IntRange(0, 4096), default=1, help="Commands at once.  [default: 1]")
 @click.option("--count", type=click.IntRange(0), metavar="N", help="Stop after N samples.")

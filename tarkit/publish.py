@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import weakref
 from types import TracebackType
@@ -22,11 +23,15 @@ class PublishStream:
 
     As a context manager it commits on a clean exit and discards on an exception. If it is
     forgotten, it discards. name: the URL as it may be shown. bytes_written: before compression.
+    bytes_sent: after it. digest: if the caller puts a hash here before the first write, all
+    bytes that are sent go through it.
     """
 
     def __init__(self, sink: Sink, name: str, codec: str | None) -> None:
         self.name = name
         self.bytes_written = 0
+        self.bytes_sent = 0
+        self.digest: hashlib._Hash | None = None
         self._sink = sink
         self._compressor = None if codec is None else new_compressor(codec)
         self._buffer = bytearray()
@@ -105,11 +110,13 @@ class PublishStream:
 
     def _send(self, last: bytes | bytearray | memoryview) -> None:
         try:
-            if self._buffer:
-                self._sink.write(self._buffer)
-                self._buffer = bytearray()
-            if last:
-                self._sink.write(last)
+            for data in (self._buffer, last):
+                if data:
+                    self._sink.write(data)
+                    self.bytes_sent += len(data)
+                    if self.digest is not None:
+                        self.digest.update(data)
+            self._buffer = bytearray()
         except BaseException as error:
             self._fail(error)
             raise

@@ -160,6 +160,10 @@ class Sinks:
         """Whether any sample was set aside."""
         return self._failed is not None
 
+    def checksum(self) -> tuple[int, str | None]:
+        """After publish(): bytes and SHA-256 of the output; see TarWriter."""
+        return (0, None) if self.output is None else self.output.checksum_of_file()
+
     def write_failed(self, sample: Sample, report: bytes) -> None:
         """Set a sample aside, with a report of what went wrong."""
         if self._failed_target is None:

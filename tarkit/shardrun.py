@@ -218,7 +218,8 @@ class ShardRun:
     def _begin(self, boundary: _Boundary) -> None:
         try:
             failed_url = None if self._policy.errors == "skip" else boundary.shard.failed_url
-            sinks = Sinks(boundary.shard.output_url, failed_url, self._writer_options)
+            options = {**self._writer_options, "checksum": True}
+            sinks = Sinks(boundary.shard.output_url, failed_url, options)
         except TarkitError as problem:
             boundary.error = problem
             self._fail_early(boundary.shard, problem)
@@ -258,7 +259,8 @@ class ShardRun:
         ]
         try:
             account.sinks.publish()
-            record.output = account.sinks.published()
+            size, sha256 = account.sinks.checksum()
+            record.output = {"name": output_name(shard.output_url), "size": size, "sha256": sha256}
             record.failed_output = output_name(shard.failed_url) if account.sinks.has_failed else None
             record.exit_code = EXIT_SET_ASIDE if lost_anything(account.books, tally) else EXIT_OK
             record.publish(shard.output_url)

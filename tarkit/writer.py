@@ -8,6 +8,7 @@ Names and arguments are those of webdataset 1.0.2's writers.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import sys
@@ -41,7 +42,7 @@ def default_mtime() -> int:
         UsageError: the variable is set to something that is no number.
     """
     text = os.environ.get("SOURCE_DATE_EPOCH", "0")
-    if not text.isdigit():
+    if not (text.isascii() and text.isdigit()):
         raise UsageError(f"SOURCE_DATE_EPOCH is {text!r}; it must be a number of seconds since 1970")
     return int(text)
 
@@ -65,6 +66,7 @@ class TarWriter:
         on_repeated_key: error, or allow writing a key that this shard has already.
         rule: key rule by which the shard will be read; keys and fields that would not come
             back through it are refused.
+        checksum: compute the SHA-256 of the file, for :meth:`checksum_of_file`.
 
     Raises:
         EncodeError: (from write) a value can not be encoded, or a key or field can not be a name.
@@ -85,6 +87,7 @@ class TarWriter:
         *,
         on_repeated_key: str = "error",
         rule: str | KeyRule = first_dot,
+        checksum: bool = False,
     ) -> None:
         if on_repeated_key not in REPEATED_KEY_POLICIES:
             raise UsageError(f"on_repeated_key is {on_repeated_key!r}; it must be error or allow")
@@ -96,15 +99,17 @@ class TarWriter:
         self._seen: set[str] | None = set() if on_repeated_key == "error" else None
         self._rule = key_rule(rule)
         self._plans: dict[tuple[str, ...], _Plan] = {}
-        seconds = default_mtime() if mtime is None else int(mtime)
         try:
+            seconds = default_mtime() if mtime is None else int(mtime)
             self._template = tarheader.HeaderTemplate(mode=mode, mtime=seconds, user=user, group=group)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise UsageError(str(error)) from None
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._ended = False
         self._out = open_publish(fileobj, compression="auto" if compress is None else compress)
+        if checksum:
+            self._out.digest = hashlib.sha256()
         self.name = self._out.name
 
     def __enter__(self) -> TarWriter:
@@ -126,7 +131,7 @@ class TarWriter:
         Returns:
             Bytes of content, without headers.
         """
-        pieces, size = self._prepare(obj)
+        pieces, size, _ = self._prepare(obj)
         self._append(pieces, size)
         self.samples += 1
         return size
@@ -143,15 +148,15 @@ class TarWriter:
                 prepared.append(self._prepare(sample))
         except BaseException:
             if self._seen is not None:
-                self._seen.difference_update(sample["__key__"] for sample in samples[: len(prepared)])
+                self._seen.difference_update(key for _, _, key in prepared)
             raise
-        for pieces, size in prepared:
+        for pieces, size, _ in prepared:
             self._append(pieces, size)
         self.samples += len(prepared)
-        return sum(size for _, size in prepared)
+        return sum(size for _, size, _ in prepared)
 
-    def _prepare(self, obj: Mapping[str, Any]) -> tuple[list[bytes], int]:
-        """The blocks of one sample, checked, and the bytes of its content."""
+    def _prepare(self, obj: Mapping[str, Any]) -> tuple[list[bytes], int, str]:
+        """The blocks of one sample, checked, the bytes of its content, and its key."""
         if self._ended:
             raise StreamError("the shard is closed, so no sample can be written to it", url=self.name)
         sample = obj if self._encode is None else self._encode(obj)
@@ -192,16 +197,16 @@ class TarWriter:
             total += size
         if self._seen is not None:
             self._seen.add(key)
-        return pieces, total
+        return pieces, total, key
 
     def _plan(self, names: tuple[str, ...], key: str) -> _Plan:
         """Which of the names are fields, in order, each with the end of its member name."""
         plan: _Plan = []
         for field in sorted(name for name in names if name != "__key__"):
-            if _METADATA.match(field):
-                if not self.keep_meta:
-                    continue
-            elif skip_reason(f"k.{field}") is not None or "/" in field or "\0" in field:
+            metadata = _METADATA.match(field) is not None
+            if metadata and not self.keep_meta:
+                continue
+            if "/" in field or "\0" in field or (not metadata and skip_reason(f"k.{field}") is not None):
                 raise EncodeError(f"{field!r} can not be the field of a member's name", url=self.name, key=key)
             plan.append((field, b"." + self._as_utf8(field, key)))
         if not plan:
@@ -296,6 +301,11 @@ class TarWriter:
             self._out.write(tarheader.END_OF_ARCHIVE)
             self._out.write(bytes(-self._out.bytes_written % RECORD))
         self._out.close()
+
+    def checksum_of_file(self) -> tuple[int, str | None]:
+        """After close(): bytes of the file, and its SHA-256 in hex if that was asked for."""
+        digest = self._out.digest
+        return self._out.bytes_sent, None if digest is None else digest.hexdigest()
 
     def discard(self) -> None:
         """Give the shard up: nothing appears under its name."""

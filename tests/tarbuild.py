@@ -45,7 +45,9 @@ def padded(content: bytes) -> bytes:
     return content + bytes(-len(content) % BLOCK)
 
 
-def member(name: bytes, content: bytes = b"", *, kind: bytes = b"0", magic: bytes = POSIX, prefix: bytes = b"") -> bytes:
+def member(
+    name: bytes, content: bytes = b"", *, kind: bytes = b"0", magic: bytes = POSIX, prefix: bytes = b""
+) -> bytes:
     """One member: header and content."""
     return header(name, len(content), kind=kind, magic=magic, prefix=prefix) + padded(content)
 

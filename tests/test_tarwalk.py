@@ -47,7 +47,9 @@ from tarkit.tarwalk import Archive
 
 NAMES = st.builds(
     lambda parts, field: "/".join(parts) + field,
-    st.lists(st.text("aé猫.\udcff_ -\n", min_size=1, max_size=60).filter(lambda s: s.strip(".")), min_size=1, max_size=6),
+    st.lists(
+        st.text("aé猫.\udcff_ -\n", min_size=1, max_size=60).filter(lambda s: s.strip(".")), min_size=1, max_size=6
+    ),
     st.sampled_from([".x", ".seg.png", "", ".\u00fc"]),
 ).filter(lambda name: all(_is_utf8_or_escaped(part) for part in name.split("/")))
 KINDS = st.sampled_from([tarfile.REGTYPE] * 6 + [tarfile.AREGTYPE, tarfile.CONTTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE])

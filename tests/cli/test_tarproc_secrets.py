@@ -80,7 +80,7 @@ def test_url(tmp_path: Path, port: int, name: str, place: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["cat in.tar # {}", "TOKEN={} cat in.tar", "cat missing {}", "sh -c 'exit 9 # {}'", "no-such-{}"]
+    "command", ["cat in.tar # {}", "TOKEN={} cat in.tar", "cat missing {}", "sh -c 'exit 9 # {}'", "no-such-program {}"]
 )
 def test_pipe(tmp_path: Path, command: str) -> None:
     bench = Bench(tmp_path)
@@ -97,6 +97,7 @@ def test_output(tmp_path: Path) -> None:
         assert TOKEN.encode() not in done.stderr + (bench.path / "report.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_unreachable(tmp_path: Path) -> None:
     pytest.importorskip("aiohttp", reason="aiohttp, which reads http, is not installed")
     bench = Bench(tmp_path)

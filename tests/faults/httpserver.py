@@ -9,6 +9,7 @@ import re
 import socket
 import struct
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -28,6 +29,9 @@ KINDS = (
     "part",
     "no-validator",
 )
+
+REPLACED = "Mon, 14 Sep 2020 00:00:00 GMT"
+"""Last-Modified of an object that replaced another."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ def strong_etag(content: bytes) -> str:
 
 
 def random_fault(draw: random.Random, size: int, first: bool) -> Fault:
-    """Any fault; an error page of status 200 as the first answer is left out, since nobody can tell it from an object."""
+    """Any fault, but no error page of status 200 as the first answer: nobody can tell it from an object."""
     kinds = [kind for kind in KINDS if not (first and kind in ("error-body", "no-validator"))]
     status = draw.choice([408, 425, 429, 500, 502, 503, 504])
     wait = ((("Retry-After", str(draw.randrange(3)))),) if draw.random() < 0.3 else ()
@@ -145,6 +149,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             if stored is not None and fault.kind == "replace":
                 stored.content = bytes(255 - byte for byte in stored.content)
                 stored.etag = stored.etag and strong_etag(stored.content)
+                stored.modified = stored.modified and REPLACED
         try:
             if fault.kind == "drop":
                 return
@@ -243,10 +248,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(b"0\r\n\r\n")
 
     def finish(self) -> None:
-        try:
+        # The connection may have been reset on purpose.
+        with suppress(OSError, ValueError):
             super().finish()
-        except (OSError, ValueError):
-            pass  # The connection was reset on purpose.
 
     def log_message(self, *args: object) -> None:
         """Nothing: the tests look at ``requests``."""

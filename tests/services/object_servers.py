@@ -93,8 +93,9 @@ def seaweedfs(folder: Path) -> Iterator[str]:
         "s3.port.iceberg": 0,
         "s3.port.lance": 0,
         "master.telemetry": "false",
-        "master.volumeSizeLimitMB": 1024,
-        "volume.max": 0,
+        # Each bucket takes several volumes of its own; they are not allocated before they are filled.
+        "master.volumeSizeLimitMB": 256,
+        "volume.max": 5000,
         **ports,
     }
     command = [weed, "server", "-s3", *(f"-{name}={value}" for name, value in options.items())]

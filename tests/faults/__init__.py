@@ -1,1 +1,0 @@
-"""Things that go wrong, on purpose and on schedule. README.md says what is there."""

@@ -1,0 +1,143 @@
+"""The processes of ``tarkit.pythonpool``, under every start method."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tarkit.errors import CommandNotRunnableError, UsageError
+from tarkit.parallel import Batch, Outcome
+from tarkit.pythonpool import PythonPool
+from tarkit.sample import Sample
+
+METHODS = ("fork", "spawn", "forkserver")
+
+
+def _run(function: Any, folder: Path, batches: int = 6, **options: Any) -> list[Outcome]:
+    """The outcomes of so many batches of one sample each, in order."""
+    given: list[Batch] = [[{"__key__": f"k{n}", "__url__": "x.tar", "n": b"%d" % n}] for n in range(batches)]
+    outcomes: dict[int, Outcome] = {}
+    with PythonPool(function, str(folder), **options) as pool:
+        ticket = 0
+        while len(outcomes) < batches:
+            while ticket < batches and pool.has_room():
+                pool.submit(ticket, given[ticket])
+                ticket += 1
+            outcomes.update(pool.collect())
+    return [outcomes[number] for number in range(batches)]
+
+
+def _on_1(action: Callable[[], object]) -> Callable[[Sample], Sample]:
+    def mapper(sample: Sample) -> Sample:
+        if sample["n"] == b"1":
+            action()
+        return sample
+
+    return mapper
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_lambda(tmp_path: Path, method: str) -> None:
+    outcomes = _run(lambda sample: {"n": sample["n"] * 2}, tmp_path, slots=3, start_method=method)
+    assert [outcome.made for outcome in outcomes] == [
+        [[{"__key__": f"k{n}", "n": b"%d%d" % (n, n)}]] for n in range(6)
+    ]
+    assert all(outcome.failure is None for outcome in outcomes)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_processes_are_replaced(tmp_path: Path, method: str) -> None:
+    """With open files of their own, whatever numbers the parent's have."""
+    outcomes = _run(_on_1(lambda: os._exit(9)), tmp_path, slots=2, start_method=method)
+    assert [outcome.failure is None for outcome in outcomes] == [True, False, True, True, True, True]
+    assert outcomes[1].failure is not None and outcomes[1].failure.message == "the mapper's process ended with status 9"
+
+
+def test_death_by_signal(tmp_path: Path) -> None:
+    outcomes = _run(_on_1(lambda: os.kill(os.getpid(), signal.SIGSEGV)), tmp_path)
+    assert outcomes[1].failure is not None and "SIGSEGV" in outcomes[1].failure.message
+    assert outcomes[0].failure is None and outcomes[2].failure is None
+
+
+def test_timeout(tmp_path: Path) -> None:
+    started = time.monotonic()
+    outcomes = _run(_on_1(lambda: time.sleep(100)), tmp_path, timeout=0.5, grace=0.5, slots=2)
+    assert time.monotonic() - started < 10
+    assert [outcome.failure is None for outcome in outcomes] == [True, False, True, True, True, True]
+    assert outcomes[1].failure is not None and outcomes[1].failure.kind == "timeout"
+
+
+def test_setup_is_called_once_in_each_process(tmp_path: Path) -> None:
+    def mapper(sample: Sample, state: list[int]) -> Sample:
+        state.append(1)
+        return {"count": b"%d" % len(state)}
+
+    outcomes = _run(mapper, tmp_path, setup=lambda: [], slots=1)
+    assert [outcome.made[0][0]["count"] for outcome in outcomes] == [b"1", b"2", b"3", b"4", b"5", b"6"]
+
+
+def test_setup_without_result(tmp_path: Path) -> None:
+    outcomes = _run(lambda sample: sample, tmp_path, setup=lambda: None)
+    assert all(outcome.failure is None for outcome in outcomes)
+
+
+def test_what_is_printed_belongs_to_its_sample(tmp_path: Path) -> None:
+    outcomes = _run(_on_1(lambda: print("hello")), tmp_path, slots=2)
+    assert [outcome.printed.read() for outcome in outcomes] == [b"", b"hello\n", b"", b"", b"", b""]
+
+
+def test_exceptions_leave_the_process_alive(tmp_path: Path) -> None:
+    def mapper(sample: Sample) -> Sample:
+        if sample["n"] in b"135":
+            raise KeyError(sample["n"])
+        return {"pid": b"%d" % os.getpid()}
+
+    outcomes = _run(mapper, tmp_path)
+    assert [outcome.failure and outcome.failure.kind for outcome in outcomes] == [None, "exception"] * 3
+    assert len({outcome.made[0][0]["pid"] for outcome in outcomes if outcome.failure is None}) == 1
+
+
+def test_changes_to_the_given_sample_stay_there(tmp_path: Path) -> None:
+    """The original is what is set aside if the mapper fails after it changed something."""
+    batch: Batch = [{"__key__": "k", "n": b"1"}]
+
+    def mapper(sample: Sample) -> Sample:
+        sample["n"] = b"changed"
+        raise ValueError
+
+    with PythonPool(mapper, str(tmp_path)) as pool:
+        pool.submit(0, batch)
+        assert pool.collect()[0][1].failure is not None
+    assert batch == [{"__key__": "k", "n": b"1"}]
+
+
+@pytest.mark.parametrize(
+    "spec", ["no_such_module:f", "no_such_file.py:f", "tarkit.sample:no_such_function", "tarkit.sample", ""]
+)
+def test_function_that_is_not_there(tmp_path: Path, spec: str) -> None:
+    with pytest.raises(UsageError):
+        _run(spec, tmp_path)
+
+
+def test_setup_that_ends_the_process(tmp_path: Path) -> None:
+    with pytest.raises(CommandNotRunnableError, match="before its first sample") as caught:
+        _run(lambda sample: sample, tmp_path, setup=lambda: os._exit(1))
+    assert caught.value.exit_code == 126
+
+
+def test_processes_are_gone_afterwards(tmp_path: Path) -> None:
+    outcomes = _run(lambda sample: {"pid": b"%d" % os.getpid()}, tmp_path, slots=3)
+    for pid in {int(outcome.made[0][0]["pid"]) for outcome in outcomes}:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_messages_larger_than_any_buffer(tmp_path: Path) -> None:
+    outcomes = _run(lambda sample: {"big": bytes(30_000_000)}, tmp_path, batches=3, slots=2)
+    assert [len(outcome.made[0][0]["big"]) for outcome in outcomes] == [30_000_000] * 3
