@@ -24,13 +24,14 @@ from tarkit.errors import (
 )
 
 _VERBOSE = "tarkit.verbose"
+_ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Terminated(BaseException):
-    """SIGTERM came. No Exception, so that only cleaning up is done on its way."""
+    """SIGTERM or SIGHUP came. No Exception, so that only cleaning up is done on its way."""
 
 
 def run_program(command: click.Command, name: str, argv: Sequence[str] | None = None) -> int:
@@ -39,7 +40,7 @@ def run_program(command: click.Command, name: str, argv: Sequence[str] | None = 
     argv: arguments without the program's name; None takes the process's.
     """
     _occupy_standard_streams()
-    previous = signal.signal(signal.SIGTERM, _terminate)
+    previous = _catch_signals()
     verbose = [False]
     try:
         with command.make_context(name, list(sys.argv[1:] if argv is None else argv), obj=verbose) as context:
@@ -59,7 +60,20 @@ def run_program(command: click.Command, name: str, argv: Sequence[str] | None = 
         _say_why(error, name)
         return exit_code(error)
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            # After a signal the others stay ignored, to the very end of the process.
+            if signal.getsignal(number) == _end:
+                signal.signal(number, handler)
+
+
+def _catch_signals() -> dict[int, Any]:
+    """Let the first signal that ends a process end it in good order; the handlers that were there before."""
+    previous: dict[int, Any] = {}
+    for number in _ENDING:
+        # nohup, and shells that start something in the background, have them ignored: so it stays.
+        if signal.getsignal(number) != signal.SIG_IGN:
+            previous[number] = signal.signal(number, _end)
+    return previous
 
 
 def _occupy_standard_streams() -> None:
@@ -111,9 +125,12 @@ def _say_why(error: BaseException, name: str) -> None:
         say(name, f"unexpected {type(error).__name__}: {error}; this is a bug in tarkit, -v shows where")
 
 
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+def _end(number: int, frame: FrameType | None) -> NoReturn:
     # Cleaning up is under way from here on: do not let a second signal interrupt it.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for each in _ENDING:
+        signal.signal(each, signal.SIG_IGN)
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
     raise Terminated
 
 

@@ -94,7 +94,7 @@ class NativeClient:
         if isinstance(error, FileExistsError):
             raise AlreadyPublishedError("is there already", url=name) from None
         if match := _RPC_ERROR.match(text):
-            raise_java(match[1], match[2].split("\\n", 1)[0].rstrip('")'), name, name)
+            raise_java(match[1], match[2].split("\\n", 1)[0].removesuffix('")'), name, name)
         # What is left speaks of connections and blocks: OSError, and RuntimeError with Rust's names.
         raise Dropped(without_secrets(text.partition("\n")[0], name) or type(error).__name__) from None
 

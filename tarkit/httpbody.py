@@ -39,15 +39,16 @@ class HttpBody:
         import http.client
 
         try:
-            if self._response.chunked:
-                return self._response.read1(count)
-            if self._left is None:
-                return self._buffered.read1(count)
-            data = self._buffered.read1(min(count, self._left)) if self._left else b""
+            if self._left is not None:
+                count = min(count, self._left)
+            if not count:
+                return b""
+            data = self._response.read1(count) if self._response.chunked else self._buffered.read1(count)
         except (OSError, http.client.HTTPException, ValueError) as error:
             said = without_secrets(str(error) or type(error).__name__, self._url)
             raise Dropped(f"the connection broke ({said})") from None
-        self._left -= len(data)
+        if self._left is not None:
+            self._left -= len(data)
         return data
 
     def has_surplus(self) -> bool:

@@ -203,7 +203,7 @@ class HttpOrigin:
         reason = status_text(status)
         if is_temporary_status(status):
             raise Dropped(reason, retry_after(headers, self._retry.now())) from None
-        if status == 416 and self.size is None and (content_range(headers) or ())[2:] == (offset,):
+        if status == 416 and self.size in (None, offset) and (content_range(headers) or ())[2:] == (offset,):
             self.size = offset
             raise _EndsHere
         if self._identity is None:

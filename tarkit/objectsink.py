@@ -174,12 +174,9 @@ class ObjectSink:
                     await call()
                     break
                 except Exception as error:
-                    # The answer may be lost, or tell of a second try: the object itself decides.
-                    found = await self._backoff.run(self._look)
-                    if found is not None and found.token == self._store.token:
+                    # The answer may be lost, or be that to a second try: the object itself decides.
+                    if await self._is_ours():
                         break
-                    if self._if_absent and found is not None:
-                        self._lost()
                     if not is_temporary(error) or failures == self._backoff.attempts:
                         await self._give_up(error)
                         break
@@ -188,23 +185,34 @@ class ObjectSink:
         finally:
             self._store.refresh()
 
+    async def _is_ours(self) -> bool:
+        try:
+            found = await self._backoff.run(self._look)
+        except Exception:  # Not known, so the upload is tried again; _give_up looks once more.
+            return False
+        if found is not None and found.token != self._store.token and self._if_absent:
+            self._lost()
+        return found is not None and found.token == self._store.token
+
     async def _give_up(self, error: Exception) -> None:
         """Raise ``error``; but return if the object came to be nevertheless. Nothing comes to be afterwards."""
         if self._begun:
             with suppress(Exception):
                 await self._backoff.run(self._store.abort)
-        try:
-            found = await self._backoff.run(self._look)
-        except Exception:
-            reason = without_secrets(str(error), self._url)
-            raise TemporaryStreamError(
-                f"whether it was published is not known: {type(error).__name__}: {reason}", url=self._name
-            ) from None
+        found = await self._look_at_last(error)
         if found is None or found.token != self._store.token:
             raise error
 
+    async def _look_at_last(self, cause: Exception | None) -> Found | None:
+        try:
+            return await self._backoff.run(self._look)
+        except Exception as error:
+            cause = cause or error
+            reason = f"{type(cause).__name__}: {without_secrets(str(cause), self._url)}"
+            raise TemporaryStreamError(f"whether it was published is not known: {reason}", url=self._name) from None
+
     async def _verify(self) -> None:
-        found = await self._backoff.run(self._look)
+        found = await self._look_at_last(None)
         if found is None:
             return
         if found.token not in (None, self._store.token):

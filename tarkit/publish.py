@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from tarkit.compression import new_compressor, write_compression
 from tarkit.errors import StreamError, UsageError
+from tarkit.hdfs import is_hdfs, open_hdfs_sink
 from tarkit.pipes import Command
 from tarkit.sinks import BorrowedSink, CommandSink, Sink, open_local, open_stdout
 from tarkit.sources import display_name, local_path
@@ -191,4 +192,6 @@ def open_publish(
         return PublishStream(open_local(path, name, sync, if_absent), name, codec)
     if text.lower().startswith(("http://", "https://")):
         raise UsageError(f"{name}: http can not be written to; s3://, gs:// and local paths can")
+    if is_hdfs(text):
+        return PublishStream(open_hdfs_sink(text, if_absent), name, codec)
     return PublishStream(open_upload(text, name, if_absent), name, codec)

@@ -105,7 +105,6 @@ class ResumingReader:
                     return b""
             except Dropped as drop:
                 self._drop_body()
-                # None: the open of a fresh stream has no place yet.
                 self._patience.failed(drop, self._offset, self._is_stopped)
                 continue
             if data:

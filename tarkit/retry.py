@@ -107,7 +107,7 @@ class Patience:
                 f"{drop.reason}{asked}; given up after {tries} within {now - self._since:.0f} s",
                 url=self._name,
                 offset=offset,
-            )
+            ) from None
         self._pause(wait, stopped)
 
     def _pause(self, seconds: float, stopped: Callable[[], bool]) -> None:

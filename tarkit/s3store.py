@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tarkit.errors import StreamError
-from tarkit.objectsink import TOKEN, Body, Found
+from tarkit.objectsink import TOKEN, Found
 from tarkit.parts import parts_in_flight
 from tarkit.remote import filesystem, raise_foreign
 from tarkit.sources import display_name
@@ -37,10 +37,10 @@ class S3Store:
         self._upload: str | None = None
         self._parts: dict[int, dict[str, Any]] = {}
 
+    # Bodies are bytes and not files: when s3fs tries again, it would send a file from where it stands.
+
     async def put(self, data: bytes) -> None:
-        await self._fs._call_s3(
-            "put_object", Body=Body(data), Metadata=self._metadata, **self._where, **self._condition
-        )
+        await self._fs._call_s3("put_object", Body=data, Metadata=self._metadata, **self._where, **self._condition)
 
     async def begin(self) -> None:
         answer = await self._fs._call_s3("create_multipart_upload", Metadata=self._metadata, **self._where)
@@ -48,7 +48,7 @@ class S3Store:
 
     async def send(self, number: int, data: bytes, final: bool) -> None:
         answer = await self._fs._call_s3(
-            "upload_part", UploadId=self._upload, PartNumber=number, Body=Body(data), **self._where
+            "upload_part", UploadId=self._upload, PartNumber=number, Body=data, **self._where
         )
         checksums = {name: value for name, value in answer.items() if name.startswith("Checksum")}
         checksums.pop("ChecksumType", None)

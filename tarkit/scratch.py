@@ -199,10 +199,12 @@ def _list(folder: str) -> tuple[list[str], list[str], list[str]]:
     files, folders, other = [], [], []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.is_file():
+            if entry.is_file(follow_symlinks=False):
                 files.append(entry.name)
             elif entry.is_dir(follow_symlinks=False):
                 folders.append(entry.name)
+            elif os.path.isfile(entry.path):  # a link to one; False for links in a circle, where is_file() raises
+                files.append(entry.name)
             else:
                 other.append(entry.name)
     return sorted(files), sorted(folders), sorted(other)

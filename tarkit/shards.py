@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 from tarkit.errors import MissingInputError, StreamError, UsageError, printable, redact
+from tarkit.hdfs import glob_hdfs, is_hdfs
 
 _SCHEME = re.compile(r"(?:[A-Za-z0-9+.\-]+::)*([A-Za-z][A-Za-z0-9+.\-]*)://")
 _ZMQ = re.compile(r"zr?(?:push|pull|pub|sub):")
@@ -184,6 +185,8 @@ def _as_path(path: str) -> str:
 
 
 def _remote_matches(url: str) -> list[str]:
+    if is_hdfs(url):
+        return glob_hdfs(url)
     from fsspec.core import url_to_fs
 
     try:

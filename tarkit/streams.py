@@ -14,6 +14,7 @@ from typing import BinaryIO
 from tarkit.compression import SNIFF_BYTES, DecompressingReader, check_codec, sniff
 from tarkit.errors import UsageError
 from tarkit.fsspecread import open_fsspec
+from tarkit.hdfs import is_hdfs, open_hdfs
 from tarkit.httpread import open_http
 from tarkit.pipes import CommandReader
 from tarkit.publish import PublishStream, open_publish
@@ -138,6 +139,8 @@ def _open_raw(url: str | os.PathLike[str] | BinaryIO, allow_pipe: bool, retry: R
         return CommandReader(url, name), name
     if url.lower().startswith(("http://", "https://")):
         return open_http(url, name, retry), name
+    if is_hdfs(url):
+        return open_hdfs(url, retry), name
     path = local_path(url)
     return (open_fsspec(url, name, retry) if path is None else open_file(path, name)), name
 

@@ -8,7 +8,6 @@ avoided by name (``excludedatanodes``).
 from __future__ import annotations
 
 import json
-import posixpath
 import socket
 import urllib.parse
 from contextlib import suppress
@@ -30,6 +29,14 @@ if TYPE_CHECKING:
 _REDIRECTS = 5
 _LONGEST_JSON = 256 << 20
 _CONTENT_TYPE = {"Content-Type": "application/octet-stream"}
+
+
+class _NodeDropped(Dropped):
+    """It was this DataNode (host:port of its HTTP server) that failed."""
+
+    def __init__(self, reason: str, node: str) -> None:
+        super().__init__(reason)
+        self.node = node
 
 
 class WebHdfsClient:
@@ -67,6 +74,11 @@ class WebHdfsClient:
     def mkdirs(self, path: str) -> None:
         if not self._boolean("PUT", path, "MKDIRS", {}):
             raise StreamError("the NameNode did not make this folder", url=self.shown(path))
+
+    def checksum(self, path: str) -> str:
+        """``ALGORITHM:HEX``. It depends on the block size, so it tells copies of one cluster apart, not all files."""
+        answer = self._json("GET", path, "GETFILECHECKSUM", "FileChecksum")
+        return f"{answer.get('algorithm')}:{answer.get('bytes')}"
 
     def opener(self, path: str) -> Opener:
         return _Opener(self, path)
@@ -107,7 +119,9 @@ class WebHdfsClient:
                 self._refused(response, path)
             url = location
             if not self._is_own(location) or "data=true" in location:
-                return ChunkedPut(self, path, self._connect(location, path), self._target(location))
+                headers = {**self._headers(location), **_CONTENT_TYPE}
+                connection = self._connect(location, path)
+                return ChunkedPut(connection, self._target(location), headers, lambda r: self._refused(r, path))
         raise StreamError(f"the server redirected {_REDIRECTS} times in a row", url=self.shown(path))
 
     def exclusion(self, node: str, path: str, offset: int) -> str | None:
@@ -188,10 +202,6 @@ class WebHdfsClient:
         except (OSError, http.client.HTTPException) as error:
             raise Dropped(f"the answer was cut ({type(error).__name__})") from None
 
-    def refused(self, response: http.client.HTTPResponse, path: str) -> NoReturn:
-        """The error that an answer is which should have been something else."""
-        self._refused(response, path)
-
     def _refused(self, response: http.client.HTTPResponse, path: str) -> NoReturn:
         with response:
             status, text = response.status, self._text(response)
@@ -247,7 +257,7 @@ class WebHdfsClient:
         import http.client
 
         bases = self._address.bases if url.startswith("/") else ("",)
-        problem = Dropped("no answer")
+        problem: Dropped = Dropped("no answer")
         for turn in range(len(bases)):
             index = (self._first + turn) % len(bases)
             full = bases[index] + url
@@ -255,11 +265,11 @@ class WebHdfsClient:
                 connection = self._connect(full, path)
                 connection.request(method, self._target(full), headers={**self._headers(full), **headers})
                 response = connection.getresponse()
-            except Dropped as error:
-                problem = error
-                continue
             except (OSError, http.client.HTTPException) as error:
-                problem = Dropped(f"no answer from {urllib.parse.urlsplit(full).netloc} ({self._said(error)})")
+                if isinstance(error, StreamError):
+                    raise
+                netloc = urllib.parse.urlsplit(full).netloc
+                problem = _NodeDropped(f"no answer from {netloc} ({self._said(error)})", netloc)
                 continue
             if len(bases) > 1 and response.status in (403, 404, 500, 503) and turn < len(bases) - 1:
                 try:
@@ -278,22 +288,14 @@ class WebHdfsClient:
         parts = urllib.parse.urlsplit(url)
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         try:
-            connection = kind(parts.hostname or "", parts.port, timeout=self._retry.timeout)
-            connection.connect()
+            return kind(parts.hostname or "", parts.port, timeout=self._retry.timeout)
         except (http.client.InvalidURL, ValueError):
             raise StreamError("the server redirects to no address", url=self.shown(path)) from None
-        except OSError as error:
-            raise Dropped(f"no connection to {parts.hostname}:{parts.port} ({self._said(error)})") from None
-        return connection
 
     def _headers(self, url: str) -> dict[str, str]:
         own = self._is_own(url) and self._address.authorization is not None
         basic = {"Authorization": self._address.authorization or ""} if own else {}
         return {"User-Agent": "tarkit", "Accept-Encoding": "identity", "Connection": "close", **basic}
-
-    def put_headers(self, url_netloc: str) -> dict[str, str]:
-        """The headers for a request to this host:port; a password only goes to the NameNode's own."""
-        return {**self._headers(f"//{url_netloc}"), **_CONTENT_TYPE}
 
     def _is_own(self, url: str) -> bool:
         netloc = urllib.parse.urlsplit(url).netloc
@@ -322,6 +324,9 @@ class _Opener:
             self._exclude(offset)
         try:
             body, self._node = self._client.open(self._path, offset, size, self._avoid)
+        except _NodeDropped as drop:
+            self._node = drop.node
+            raise
         except Dropped:
             # Nobody else has the block, or none of them lives: whoever was avoided gets another chance.
             self._avoid.clear()
@@ -333,6 +338,3 @@ class _Opener:
         found = self._client.exclusion(node, self._path, offset) if node else None
         if found is not None and found not in self._avoid:
             self._avoid.append(found)
-
-
-__all__ = ["WebHdfsClient", "posixpath"]

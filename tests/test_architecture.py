@@ -47,6 +47,12 @@ LAYERS = {
     "tarkit.remote": 3,
     "tarkit.resume": 3,
     "tarkit.httpread": 4,
+    "tarkit.hdfsclient": 4,
+    "tarkit.webhdfsurl": 4,
+    "tarkit.webhdfswrite": 4,
+    "tarkit.hdfsnative": 5,
+    "tarkit.webhdfs": 5,
+    "tarkit.hdfs": 6,
     "tarkit.fsspecread": 4,
     "tarkit.objectsink": 5,
     "tarkit.gcsstore": 6,
@@ -55,6 +61,8 @@ LAYERS = {
     "tarkit.publish": 8,
     # bytes by name, then many names
     "tarkit.streams": 9,
+    "tarkit.entries": 9,
+    "tarkit.transfer": 10,
     "tarkit.shards": 10,
     # shards
     "tarkit.demodata": 2,

@@ -178,9 +178,9 @@ def test_an_error_page_is_never_spliced_in(server: FaultServer) -> None:
         read(url, fast())
     # Without any validator: by its length, or by what it begins with.
     url = server.put("page", DATA, Fault("cut", 20), etag="", always=Fault("error-body"))
-    with pytest.raises(TemporaryStreamError, match="answers with 38 bytes, but the object had 300000"):
+    with pytest.raises(TemporaryStreamError, match="answers with 36 bytes, but the object had 300000"):
         read(url, fast())
-    url = server.put("page", b"x" * 38, Fault("cut", 20), etag="", always=Fault("error-body"))
+    url = server.put("page", b"x" * 36, Fault("cut", 20), etag="", always=Fault("error-body"))
     with pytest.raises(StreamError, match="changed while it was read: it does not begin as it did"):
         read(url, fast())
 
@@ -294,15 +294,14 @@ def test_what_is_no_checksum_of_the_whole(server: FaultServer, headers: tuple[tu
 # 200 schedules
 
 
-@pytest.mark.parametrize("block", range(10))
-def test_random_schedules(server: FaultServer, block: int) -> None:
+def test_random_schedules(server: FaultServer) -> None:
     outcomes = {"whole": 0, "error": 0}
-    for seed in range(block * 20, block * 20 + 20):
+    for seed in range(200):
         draw = random.Random(seed)
         data = draw.randbytes(draw.randrange(1000, 60_000))
         path = f"random-{seed}"
         faults: list[Fault] = []
-        for _ in range(draw.randrange(1, 8)):
+        for _ in range(draw.randrange(1, 12)):
             # A reset can overtake the headers, so that the next answer is the first one.
             first = all(fault.kind in ("drop", "status", "reset") for fault in faults)
             faults.append(random_fault(draw, len(data), first))
@@ -326,7 +325,7 @@ def test_random_schedules(server: FaultServer, block: int) -> None:
         else:
             assert got in both, f"seed {seed}: {len(got)} of {len(data)}: {faults}"
             outcomes["whole"] += 1
-    assert all(outcomes.values()), outcomes
+    assert outcomes["whole"] > 100 and outcomes["error"] > 10, outcomes
 
 
 def test_the_schedules_hold_every_fault() -> None:
@@ -340,7 +339,14 @@ def test_the_schedules_hold_every_fault() -> None:
 @pytest.mark.parametrize("kind", ["status", "drop", "reset", "longer", "replace", "error-body", "no-validator"])
 def test_tokens_are_in_no_error(server: FaultServer, kind: str) -> None:
     etag = f'"{CANARY}"'
-    server.put("secret", DATA, Fault("cut", 9), always=Fault(kind, 5 * (kind == "longer")), etag=etag, headers=(("Set-Cookie", CANARY),))
+    server.put(
+        "secret",
+        DATA,
+        Fault("cut", 9),
+        always=Fault(kind, 5 * (kind == "longer")),
+        etag=etag,
+        headers=(("Set-Cookie", CANARY),),
+    )
     url = f"http://user:{CANARY}@{server.host}/secret?X-Amz-Signature={CANARY}&t={CANARY}#{CANARY}"
     with pytest.raises(TarkitError) as caught:
         read(url, fast(attempts=3))

@@ -45,9 +45,7 @@ def _on_1(action: Callable[[], object]) -> Callable[[Sample], Sample]:
 @pytest.mark.parametrize("method", METHODS)
 def test_lambda(tmp_path: Path, method: str) -> None:
     outcomes = _run(lambda sample: {"n": sample["n"] * 2}, tmp_path, slots=3, start_method=method)
-    assert [outcome.made for outcome in outcomes] == [
-        [[{"__key__": f"k{n}", "n": b"%d%d" % (n, n)}]] for n in range(6)
-    ]
+    assert [outcome.made for outcome in outcomes] == [[[{"__key__": f"k{n}", "n": b"%d%d" % (n, n)}]] for n in range(6)]
     assert all(outcome.failure is None for outcome in outcomes)
 
 

@@ -327,9 +327,10 @@ def test_shell_that_is_no_program(tmp_path: Path) -> None:
 def test_shell_that_ends_at_once(tmp_path: Path) -> None:
     (tmp_path / "bash").write_text("#!/bin/sh\nexit 4\n")
     (tmp_path / "bash").chmod(0o755)
-    with pytest.raises(CommandNotRunnableError, match="status 4"), ShellPool(
-        "true", str(tmp_path), shell=str(tmp_path / "bash")
-    ) as pool:
+    with (
+        pytest.raises(CommandNotRunnableError, match="status 4"),
+        ShellPool("true", str(tmp_path), shell=str(tmp_path / "bash")) as pool,
+    ):
         # The shell is seen to end before it gets a sample, or with the sample.
         pool.collect()
 

@@ -36,10 +36,11 @@ from tarkit.errors import (
     TemporaryStreamError,
     UsageError,
 )
-from tarkit.streams import PublishStream, ReadStream, open_publish, open_read
+from tarkit.streams import PublishStream, ReadStream, Retry, open_publish, open_read
 
 DATA = bytes(range(256)) * 1000
 CANARY = "c4n4ry-t0k3n-0815"
+ONCE = Retry(attempts=1)
 
 
 def read_all(stream: ReadStream, step: int = 10_007) -> bytes:
@@ -647,7 +648,7 @@ def test_length_is_verified(memory: MemoryFileSystem, monkeypatch: pytest.Monkey
     memory.pipe("/a", DATA)
     stream = open_read("memory://a")
     memory.store["/a"].truncate(1000)
-    with pytest.raises(TemporaryStreamError, match=f"1000 bytes came, but the object has {len(DATA)}") as caught:
+    with pytest.raises(StreamError, match="changed while it was read: its size is another") as caught:
         read_all(stream)
     assert caught.value.offset == 1000
     monkeypatch.setattr(memory, "put_file", lambda local, remote: memory.pipe(remote, b"half"))
@@ -796,7 +797,8 @@ def test_http(server: str) -> None:
 
 
 def test_http_body_cut_short(server: str) -> None:
-    stream = open_read(f"{server}/cut")
+    # The server knows no ETag, so the object is read again from its beginning, and is cut there again.
+    stream = open_read(f"{server}/cut", retry=ONCE)
     for _ in range(2):
         with pytest.raises(TemporaryStreamError, match=f"ended after 100000 of {len(DATA)} bytes") as caught:
             while stream.read(30_000):
@@ -805,7 +807,7 @@ def test_http_body_cut_short(server: str) -> None:
     assert caught.value.exit_code == 75
     stream.close()
     with pytest.raises(TemporaryStreamError, match="the connection broke"):
-        read_all(open_read(f"{server}/chunked"))
+        read_all(open_read(f"{server}/chunked", retry=ONCE))
 
 
 @pytest.mark.parametrize(
@@ -815,16 +817,16 @@ def test_http_body_cut_short(server: str) -> None:
 )
 def test_http_status(server: str, status: int, kind: type[TarkitError]) -> None:
     with pytest.raises(kind, match=f"the server answers {status}") as caught:
-        open_read(f"{server}/{status}?key={CANARY}")
+        open_read(f"{server}/{status}?key={CANARY}", retry=ONCE)
     assert type(caught.value) is kind
     assert CANARY not in str(caught.value)
 
 
 def test_http_without_an_answer(server: str) -> None:
     with pytest.raises(TemporaryStreamError, match="no answer"):
-        open_read(f"{server}/drop")
+        open_read(f"{server}/drop", retry=ONCE)
     with pytest.raises(TemporaryStreamError, match="no answer from the server .*refused"):
-        open_read("http://127.0.0.1:1/a")
+        open_read("http://127.0.0.1:1/a", retry=ONCE)
     with pytest.raises(UsageError, match="is not a URL"):
         open_read("http://127.0.0.1:port/a")
 
@@ -845,7 +847,7 @@ def test_http_without_an_answer(server: str) -> None:
 )
 def test_tokens_are_never_shown(url: str) -> None:
     with pytest.raises(TarkitError) as caught:
-        read_all(open_read(url))
+        read_all(open_read(url, retry=ONCE))
     assert CANARY not in str(caught.value)
     assert CANARY not in repr(caught.value)
     assert "\n" not in str(caught.value)

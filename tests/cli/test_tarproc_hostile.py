@@ -9,11 +9,22 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tarproc_support import TARPROC, Bench, contents, numbered, one_line
+
+
+@pytest.fixture
+def open_bench() -> Iterator[Bench]:
+    """Outside of pytest's folders, which are closed to other users."""
+    with tempfile.TemporaryDirectory(prefix="open-") as folder:
+        bench = Bench(Path(folder))
+        for path in (Path(folder), bench.path, bench.tmp):
+            path.chmod(0o777)
+        yield bench
 
 
 @pytest.fixture
@@ -130,8 +141,10 @@ def test_what_is_left_besides_files(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("command", ["chmod 000 .", "mkdir d; touch d/f; chmod 000 d", "touch x; chmod 555 .; true"])
-def test_folder_without_permissions(bench: Bench, command: str) -> None:
+def test_folder_without_permissions(open_bench: Bench, command: str) -> None:
     """As a user for whom they count."""
+    bench = open_bench
+    bench.shard(numbered(3))
     if os.getuid() == 0:
         if shutil.which("setpriv") is None:
             pytest.skip("root needs setpriv to become someone else")
@@ -141,11 +154,6 @@ def test_folder_without_permissions(bench: Bench, command: str) -> None:
             pytest.skip("the package is where another user can not read it")
     else:
         become = []
-    for folder in (bench.path, bench.tmp):
-        folder.chmod(0o777)
-        for parent in folder.parents:
-            if parent.stat().st_mode & 0o001 == 0:
-                parent.chmod(parent.stat().st_mode | 0o011)
     done = subprocess.run(
         [*become, TARPROC, "-c", _only_k1(command), "in.tar", "-o", "out.tar"],
         cwd=bench.path,

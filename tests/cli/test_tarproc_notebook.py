@@ -35,7 +35,7 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def _bash(bench: Bench, script: str) -> subprocess.CompletedProcess[bytes]:
-    script = f"tarproc() {{ {TARPROC} \"$@\"; }}; export -f tarproc; {script}"
+    script = f'tarproc() {{ {TARPROC} "$@"; }}; export -f tarproc; {script}'
     done = subprocess.run(
         ["bash", "-c", script], cwd=bench.path, env=bench.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

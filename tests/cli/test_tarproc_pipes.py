@@ -71,7 +71,9 @@ def test_reader_of_the_output_goes_away(bench: Bench) -> None:
     assert done.stdout == b"k0\nk1\n0\n"
 
 
-@pytest.mark.parametrize("reader", ["| head -1; echo ${PIPESTATUS[0]}", ">&-; echo $?", "2>&-; echo $?", ">&- 2>&-; echo $?"])
+@pytest.mark.parametrize(
+    "reader", ["| head -1; echo ${PIPESTATUS[0]}", ">&-; echo $?", "2>&-; echo $?", ">&- 2>&-; echo $?"]
+)
 def test_nobody_reads_what_commands_print(bench: Bench, reader: str) -> None:
     """The samples are wanted all the same."""
     bench.shard(numbered(300))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tarproc_support import Bench, contents, numbered, one_line
 
-MAPPERS = '''
+MAPPERS = """
 import json, os, signal, sys, time
 
 def same(sample):
@@ -153,7 +153,7 @@ def env(sample):
     return {"env": json.dumps(sorted(name for name in os.environ if "TARKIT" in name.upper())).encode()}
 
 number = 5
-'''
+"""
 
 
 @pytest.fixture
@@ -231,7 +231,21 @@ def test_odd_types(bench: Bench) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    "number text bytes list key key_none key_empty name name_slash name_zero value value_unknown tuple_name".split(),
+    [
+        "number",
+        "text",
+        "bytes",
+        "list",
+        "key",
+        "key_none",
+        "key_empty",
+        "name",
+        "name_slash",
+        "name_zero",
+        "value",
+        "value_unknown",
+        "tuple_name",
+    ],
 )
 def test_wrong_results_are_failures(bench: Bench, name: str) -> None:
     stderr = _map(bench, f"wrong_{name}", code=1)

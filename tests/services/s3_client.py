@@ -14,11 +14,13 @@ PART = 8 << 20
 
 
 class S3:
-    """A bucket. url(name): where. environment: for programs that are started."""
+    """A folder of its own in a bucket. url(name): where. environment: for programs that are started."""
 
-    def __init__(self, endpoint: str, bucket: str, retries: int) -> None:
+    bucket = "tarkit-tests"
+
+    def __init__(self, endpoint: str, folder: str, retries: int) -> None:
         self.endpoint = endpoint
-        self.bucket = bucket
+        self.folder = folder
         self.settings: dict[str, Any] = {
             "endpoint_url": endpoint,
             "key": object_servers.ACCESS_KEY,
@@ -34,7 +36,7 @@ class S3:
         }
 
     def url(self, name: str) -> str:
-        return f"s3://{self.bucket}/{name}"
+        return f"s3://{self.bucket}/{self.folder}/{name}"
 
     def client(self) -> Any:
         """botocore, synchronous: somebody else's reader and witness."""
@@ -49,23 +51,24 @@ class S3:
         )
 
     def names(self) -> list[str]:
-        listed = self.client().list_objects_v2(Bucket=self.bucket)
-        return [entry["Key"] for entry in listed.get("Contents", [])]
+        listed = self.client().list_objects_v2(Bucket=self.bucket, Prefix=f"{self.folder}/")
+        return [entry["Key"].partition("/")[2] for entry in listed.get("Contents", [])]
 
     def uploads(self) -> list[str]:
-        listed = self.client().list_multipart_uploads(Bucket=self.bucket)
-        return [entry["Key"] for entry in listed.get("Uploads", [])]
+        listed = self.client().list_multipart_uploads(Bucket=self.bucket, Prefix=f"{self.folder}/")
+        return [entry["Key"].partition("/")[2] for entry in listed.get("Uploads", [])]
 
     def content(self, name: str) -> bytes:
-        return bytes(self.client().get_object(Bucket=self.bucket, Key=name)["Body"].read())
+        return bytes(self.client().get_object(Bucket=self.bucket, Key=f"{self.folder}/{name}")["Body"].read())
 
 
 @contextlib.contextmanager
 def s3_bucket(server: str, through: str | None = None, retries: int = 0) -> Iterator[S3]:
-    """A fresh bucket that s3:// URLs of this process reach; ``through`` is a proxy in front of the server."""
-    direct = S3(server, f"test-{uuid.uuid4().hex[:12]}", retries)
+    """A fresh folder that s3:// URLs of this process reach; ``through`` is a proxy in front of the server."""
+    direct = S3(server, uuid.uuid4().hex[:12], retries)
+    # Again and again: it is there after the first time.
     direct.client().create_bucket(Bucket=direct.bucket)
-    used = S3(through or server, direct.bucket, retries)
+    used = S3(through or server, direct.folder, retries)
     before = fsspec.config.conf.get("s3")
     fsspec.config.conf["s3"] = used.settings
     try:

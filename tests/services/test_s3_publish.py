@@ -27,6 +27,8 @@ from tarkit.s3store import abort_upload, stale_uploads
 from tarkit.streams import open_publish, open_read
 from tarkit.upload import open_upload
 
+# aiohttp warns of large bodies that are bytes, which is how s3fs itself sends them.
+pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
 CANARY = "c4n4ry-t0k3n-0815"
 DATA = random.Random(1).randbytes(2 * PART + 12_345)
 
@@ -86,7 +88,7 @@ def test_what_is_read_back_is_what_was_written(s3: S3, size: int) -> None:
     assert s3.names() == ["folder/a b+c.tar"]
     assert s3.content("folder/a b+c.tar") == DATA[:size]
     assert read_all(s3.url("folder/a b+c.tar")) == DATA[:size]
-    assert fsspec.filesystem("s3").cat(f"{s3.bucket}/folder/a b+c.tar") == DATA[:size]
+    assert fsspec.filesystem("s3").cat(f"{s3.bucket}/{s3.folder}/folder/a b+c.tar") == DATA[:size]
     assert s3.uploads() == []
 
 
@@ -105,10 +107,11 @@ def test_small_objects_are_put_at_once(bad_day: S3, proxy: S3Proxy) -> None:
 
 def test_listings_made_before_do_not_hide_it(s3: S3) -> None:
     fs = fsspec.filesystem("s3")
-    assert fs.ls(s3.bucket) == []
-    with open_publish(s3.url("a")) as out:
-        out.write(b"x")
-    assert fs.ls(s3.bucket, detail=False) == [f"{s3.bucket}/a"]
+    folder = f"{s3.bucket}/{s3.folder}"
+    for name in ("a", "b"):
+        with open_publish(s3.url(name)) as out:
+            out.write(b"x")
+        assert fs.ls(folder, detail=False)[-1] == f"{folder}/{name}"
 
 
 def test_parts_travel_together_but_not_without_bound(bad_day: S3, proxy: S3Proxy) -> None:
@@ -168,7 +171,7 @@ def test_users_metadata_stay_beside_ours(s3: S3, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(s3.settings, "s3_additional_kwargs", {"Metadata": {"team": "vision"}})
     with open_publish(s3.url("a")) as out:
         out.write(DATA)
-    metadata = s3.client().head_object(Bucket=s3.bucket, Key="a")["Metadata"]
+    metadata = s3.client().head_object(Bucket=s3.bucket, Key=f"{s3.folder}/a")["Metadata"]
     assert metadata["team"] == "vision"
     assert len(metadata["tarkit-upload"]) == 32
 
@@ -265,7 +268,7 @@ def test_abort_that_fails_is_tried_again_and_hides_nothing(bad_day: S3, proxy: S
 
 def test_lost_answer_and_then_no_server_is_said_to_be_unknown(bad_day: S3, proxy: S3Proxy) -> None:
     proxy.faults += [Fault("complete", "lose", times=-1), Fault("head", 503, times=-1)]
-    with pytest.raises(TemporaryStreamError), opened(bad_day.url("a")) as out:
+    with pytest.raises(TemporaryStreamError, match="not known"), opened(bad_day.url("a")) as out:
         write_in_pieces(out, DATA)
     assert bad_day.content("a") == DATA, "lost was only the answer"
 
@@ -294,7 +297,7 @@ def test_bucket_that_is_not_there(bad_day: S3, proxy: S3Proxy) -> None:
             write_in_pieces(out, data)
 
 
-def test_200_random_faults_leave_the_object_whole_or_absent(bad_day: S3, proxy: S3Proxy) -> None:
+def test_random_faults_leave_the_object_whole_or_absent(bad_day: S3, proxy: S3Proxy) -> None:
     draw = random.Random(7)
     outcomes = {True: 0, False: 0}
     for number in range(40):
@@ -343,7 +346,7 @@ def test_if_absent(s3: S3, data: bytes) -> None:
 
 @pytest.mark.parametrize("data", [b"small", DATA], ids=["put", "parts"])
 def test_of_racing_publishers_exactly_one_wins(s3: S3, data: bytes) -> None:
-    for number in range(5):
+    for number in range(3):
         url = s3.url(f"{number}")
         outcomes: list[str] = []
         gate = threading.Barrier(4)
@@ -374,7 +377,7 @@ def test_store_that_ignores_the_condition_is_looked_at(bad_day: S3, proxy: S3Pro
     client = bad_day.client()
 
     def other() -> None:
-        client.put_object(Bucket=bad_day.bucket, Key="a", Body=b"of another")
+        client.put_object(Bucket=bad_day.bucket, Key=f"{bad_day.folder}/a", Body=b"of another")
 
     # Between our look and our put another one comes, and the put is answered as if it had been done.
     proxy.faults.append(Fault("put", 200, hook=other))

@@ -1,0 +1,48 @@
+"""``tarkit rm``: remove files and folders."""
+
+from __future__ import annotations
+
+import click
+
+from tarkit.errors import EXIT_FAILED, EXIT_OK, MissingInputError, TarkitError
+
+from .._common import say, verbose_option, version_option
+
+_EPILOG = """\b
+Examples:
+  tarkit rm s3://bucket/old.tar
+  tarkit rm -r webhdfs://namenode:9870/tmp/run-17
+"""
+
+
+@click.command("rm", epilog=_EPILOG)
+@click.argument("specs", metavar="URL...", nargs=-1, required=True)
+@click.option("-r", "--recursive", is_flag=True, help="Folders, too, with all that is in them.")
+@click.option("-f", "--force", is_flag=True, help="What is not there is no failure.")
+@verbose_option
+@version_option
+def command(specs: tuple[str, ...], recursive: bool, force: bool) -> int:
+    """Remove files, locally or in a store.
+
+    URL may have braces, and * ? [ patterns. One that can not be removed does not stop the others.
+    """
+    from tarkit.entries import remove
+    from tarkit.shards import expand
+
+    codes: set[int] = set()
+    for spec in specs:
+        try:
+            for url in list(expand(spec, allow_pipe=False)):
+                try:
+                    remove(url, recursive)
+                except TarkitError as error:
+                    if not (force and isinstance(error, MissingInputError)):
+                        codes.add(error.exit_code)
+                        say("tarkit rm", str(error))
+        except MissingInputError as error:
+            if not force:
+                codes.add(error.exit_code)
+                say("tarkit rm", str(error))
+    if not codes:
+        return EXIT_OK
+    return codes.pop() if len(codes) == 1 else EXIT_FAILED

@@ -1,0 +1,113 @@
+"""What a webhdfs:// URL says: where the NameNodes are, who we are, which path."""
+
+from __future__ import annotations
+
+import base64
+import os
+import urllib.parse
+from typing import NamedTuple
+
+from tarkit.errors import UsageError, printable, redact
+
+_PORTS = {"webhdfs": 9870, "swebhdfs": 9871}
+_PREFIX = "/webhdfs/v1"
+_OPTIONS = ("base", "delegation", "doas", "user.name")
+
+
+class Address(NamedTuple):
+    """One cluster, as one user.
+
+    bases: http://HOST:PORT of each NameNode. prefix: the path below which the interface is. identity: the
+    parameters that say who asks. authorization: header of that name for the NameNodes. secrets: the URL with
+    all its secrets, by which they are found in foreign texts. label: how shown paths begin.
+    """
+
+    bases: tuple[str, ...]
+    prefix: str
+    identity: tuple[tuple[str, str], ...]
+    authorization: str | None
+    secrets: str
+    label: str
+
+    def url(self, path: str, op: str, options: dict[str, str]) -> str:
+        """Path and query of a call; the base is put before it."""
+        query = urllib.parse.urlencode([("op", op), *options.items(), *self.identity])
+        return f"{self.prefix}{urllib.parse.quote(path)}?{query}"
+
+    def shown(self, path: str) -> str:
+        """A path as it may be shown."""
+        return self.label + path
+
+
+def split_query(url: str) -> tuple[str, str]:
+    """(URL, query): what follows the last ``?`` is a query if it has our options only; paths may have a ``?``."""
+    head, mark, query = url.rpartition("?")
+    if mark and query and all(part.partition("=")[0] in _OPTIONS for part in query.split("&")):
+        return head, query
+    return url, ""
+
+
+def parse_address(url: str) -> tuple[Address, str]:
+    """The cluster of ``webhdfs://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]…]/PATH[?OPTIONS]``, and the path.
+
+    The path stands as it is, without %XX. Options: ``delegation`` (a token), ``user.name``, ``doas``,
+    ``base`` (in place of /webhdfs/v1, for proxies). Without user and token we are the user of the system.
+    swebhdfs:// is the same over https. Ports: 9870, 9871.
+
+    Raises:
+        UsageError: no host, a port that is none, a password without https, a token beside a user.
+    """
+    head, query = split_query(url)
+    scheme, _, rest = head.partition("://")
+    scheme = scheme.lower()
+    netloc, slash, path = rest.partition("/")
+    user_info, _, hosts = netloc.rpartition("@")
+    shown = printable(redact(head))
+    bases = tuple(_base(scheme, host, shown) for host in hosts.split(","))
+    options = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
+    user, colon, password = (urllib.parse.unquote(part) for part in user_info.partition(":"))
+    user = user or options.get("user.name", "")
+    authorization = None
+    identity: list[tuple[str, str]] = []
+    if "delegation" in options:
+        if user:
+            raise UsageError(f"{shown}: a delegation token says who we are; leave out the user")
+        identity.append(("delegation", options["delegation"]))
+    elif colon:
+        if scheme == "webhdfs" and not all(_is_loopback(base) for base in bases):
+            raise UsageError(f"{shown}: a password goes over https only; write swebhdfs://")
+        authorization = "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode("ascii")
+    else:
+        identity.append(("user.name", user or _system_user()))
+    if "doas" in options:
+        identity.append(("doas", options["doas"]))
+    prefix = "/" + options.get("base", _PREFIX).strip("/")
+    label = f"{scheme}://{hosts}"
+    return Address(bases, prefix, tuple(identity), authorization, url, label), slash + path or "/"
+
+
+def _base(scheme: str, host: str, shown: str) -> str:
+    try:
+        parts = urllib.parse.urlsplit(f"//{host}")
+        port = parts.port or _PORTS[scheme]
+    except ValueError:
+        parts, port = urllib.parse.urlsplit("//"), 0
+    if not parts.hostname or not port:
+        raise UsageError(f"{shown}: write {scheme}://HOST:PORT/PATH")
+    name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{'https' if scheme == 'swebhdfs' else 'http'}://{name}:{port}"
+
+
+def _is_loopback(base: str) -> bool:
+    host = urllib.parse.urlsplit(base).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _system_user() -> str:
+    # As Hadoop's own client does without Kerberos.
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())

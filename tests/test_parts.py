@@ -1,0 +1,123 @@
+"""Part sizes, what is temporary, and the pauses between tries."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarkit.parts import MOST_PARTS, Backoff, is_temporary, part_size, parts_in_flight
+
+MIB = 1 << 20
+GIB = 1 << 30
+TIB = 1 << 40
+
+
+def test_10000_parts_hold_the_largest_object_of_s3() -> None:
+    sizes = [part_size(number) for number in range(1, MOST_PARTS + 1)]
+    assert sizes[0] == 8 * MIB
+    assert sizes == sorted(sizes)
+    assert all(5 * MIB <= size <= 5 * GIB and size % (256 << 10) == 0 for size in sizes)
+    assert sum(sizes) >= 5 * TIB
+
+
+@given(st.integers(1, 5 * TIB))
+def test_any_object_fits_and_its_parts_are_in_proportion(size: int) -> None:
+    totals = itertools.accumulate(part_size(number) for number in range(1, MOST_PARTS + 1))
+    needed = next(number for number, total in enumerate(totals, 1) if total >= size)
+    assert needed <= MOST_PARTS
+    # Memory: what is in flight and what is being filled, against the size of the object.
+    largest = part_size(needed)
+    memory = largest * (parts_in_flight(largest) + 1)
+    assert memory <= 128 * MIB + largest or memory == 2 * largest
+    if size <= 90 * GIB:
+        assert memory <= 192 * MIB
+
+
+@given(st.integers(1, 5 * GIB))
+def test_parts_in_flight_are_bounded(size: int) -> None:
+    count = parts_in_flight(size)
+    assert 1 <= count <= 4
+    assert count == 1 or count * size <= 128 * MIB
+
+
+class Answered(Exception):
+    def __init__(self, status: int, code: str = "") -> None:
+        super().__init__(f"{status}")
+        self.response = {"ResponseMetadata": {"HTTPStatusCode": status}, "Error": {"Code": code}}
+
+
+class Coded(Exception):
+    def __init__(self, code: object) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def caused(by: Exception) -> OSError:
+    error = OSError("translated")
+    error.__cause__ = by
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (TimeoutError(), True),
+        (asyncio.TimeoutError(), True),
+        (ConnectionResetError(), True),
+        (caused(Answered(500)), True),
+        (caused(Answered(503, "SlowDown")), True),
+        (caused(Answered(429)), True),
+        (caused(Answered(409, "ConditionalRequestConflict")), True),
+        (caused(Answered(400, "BadDigest")), True),
+        (Coded(503), True),
+        (Coded("502"), True),
+        (Answered(501), False),
+        (Coded(403), False),
+        (Coded("teapot"), False),
+        (caused(Answered(412, "PreconditionFailed")), False),
+        (PermissionError("no"), False),
+        (FileNotFoundError(), False),
+        (ValueError("500"), False),
+    ],
+    ids=repr,
+)
+def test_what_is_temporary(error: Exception, expected: bool) -> None:
+    assert is_temporary(error) is expected
+
+
+def run(errors: list[Exception], attempts: int = 4) -> tuple[str, list[float]]:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    async def call() -> str:
+        if errors:
+            raise errors.pop(0)
+        return "done"
+
+    return asyncio.run(Backoff(attempts, first=1.0, longest=3.0, sleep=sleep, draw=lambda: 1.0).run(call)), pauses
+
+
+def test_tries_and_pauses() -> None:
+    assert run([]) == ("done", [])
+    assert run([TimeoutError()] * 3) == ("done", [1.0, 2.0, 3.0])
+    with pytest.raises(TimeoutError):
+        run([TimeoutError()] * 4)
+    with pytest.raises(ValueError, match="no"):
+        run([TimeoutError(), ValueError("no")])
+
+
+@given(st.floats(0, 1), st.integers(1, 50))
+def test_pauses_are_bounded(draw: float, failures: int) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    asyncio.run(Backoff(sleep=sleep, draw=lambda: draw).wait(failures))
+    assert 0.25 <= pauses[0] <= 20.0

@@ -1,0 +1,301 @@
+"""Samples as files and back, whatever their fields are called and whatever a command left; folders of dead runs."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tarkit.errors import StreamError, UsageError
+from tarkit.sample import Sample
+from tarkit.scratch import PREFIX, FieldNameError, Rules, Scratch, extract, gather, remove, sweep
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "s"
+    extract({"__key__": "d/k", "__url__": "x.tar", "cls": b"3", "seg.png": b""}, str(place), "sample")
+    return place
+
+
+def gathered(folder: Path, **rules: object) -> tuple[list[Sample], list[str]]:
+    return gather(str(folder), {"__key__": "d/k"}, Rules(**rules))  # type: ignore[arg-type]
+
+
+# ---- extraction
+
+
+def test_extract(folder: Path) -> None:
+    assert files_of(folder) == {
+        "__key__": b"d/k",
+        "__source__": b"x.tar",
+        "sample.cls": b"3",
+        "sample.seg.png": b"",
+    }
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert gathered(folder) == ([{"__key__": "d/k", "cls": b"3", "seg.png": b""}], [])
+
+
+@pytest.mark.parametrize("field", ["a/b", "/etc/x", "../x", "x/..", "/", "a\0b", "n" * 300, "é" * 130, "\ud800"])
+def test_fields_that_can_be_no_file(field: str, tmp_path: Path) -> None:
+    with pytest.raises(FieldNameError, match="can not be a file's name") as caught:
+        extract({"__key__": "k", field: b"1"}, str(tmp_path / "s"), "sample")
+    assert "\n" not in str(caught.value)
+    assert "\0" not in str(caught.value)
+    assert sorted(files_of(tmp_path / "s")) == ["__key__", "__source__"]
+    assert os.listdir(tmp_path) == ["s"]
+
+
+@pytest.mark.parametrize("field", ["..", "...", ".", "a b", "a\nb", "-rf", "$(id)", "*", "\udcff", "é", "n" * 200, "~"])
+def test_odd_fields_come_back(field: str, tmp_path: Path) -> None:
+    place = tmp_path / "s"
+    sample = {"__key__": "k", field: b"1"}
+    extract(sample, str(place), "sample")
+    assert gather(str(place), sample, Rules()) == ([sample], [])
+    assert os.listdir(tmp_path) == ["s"]
+
+
+@pytest.mark.parametrize("key", ["../../k", "/abs/k", "k\n", "\n", "k\0", "\udcff", "k " * 2000])
+def test_keys_are_content_and_never_paths(key: str, tmp_path: Path) -> None:
+    place = tmp_path / "s"
+    extract({"__key__": key, "x": b"1"}, str(place), "sample")
+    assert gather(str(place), {"__key__": key}, Rules()) == ([{"__key__": key, "x": b"1"}], [])
+
+
+def test_a_full_or_missing_disk_is_no_matter_of_names(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        extract({"__key__": "k", "x": b"1"}, str(tmp_path / "none" / "s"), "sample")
+    (tmp_path / "s").mkdir()
+    with pytest.raises(FileExistsError):
+        extract({"__key__": "k", "x": b"1"}, str(tmp_path / "s"), "sample")
+
+
+# ---- gathering
+
+
+def test_links_to_files_are_followed_and_nothing_else_is_read(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside").write_bytes(b"out")
+    (folder / "sample.link").symlink_to(tmp_path / "outside")
+    (folder / "sample.inner").symlink_to("sample.cls")
+    (folder / "sample.dangling").symlink_to(tmp_path / "none")
+    (folder / "sample.loop").symlink_to("sample.loop")
+    (folder / "sample.folderlink").symlink_to(tmp_path)
+    (folder / "sample.folder").mkdir()
+    os.mkfifo(folder / "sample.fifo")
+    (made,), stray = gathered(folder)
+    assert made == {"__key__": "d/k", "cls": b"3", "seg.png": b"", "link": b"out", "inner": b"3"}
+    assert sorted(stray) == sorted(
+        ["sample.dangling", "sample.loop", "sample.folderlink", "sample.folder/", "sample.fifo"]
+    )
+    remove(str(folder))
+    assert sorted(os.listdir(tmp_path)) == ["outside"]
+
+
+def test_strays(folder: Path) -> None:
+    for name in ("core", "sample.", "sample", ".sample.x", ".x", "Sample.x", "other.x"):
+        (folder / name).write_bytes(b"1")
+    assert gathered(folder)[1] == sorted(["core", "sample.", "sample", ".sample.x", ".x", "Sample.x", "other.x"])
+
+
+@pytest.mark.parametrize(
+    ("left", "key"),
+    [
+        (b"new", "new"),
+        (b"new\n", "new"),
+        (b"new\n\n", "new\n"),
+        (b"new\r\n", "new\r"),
+        (b" new ", " new "),
+        (b"d/k\n", "d/k"),
+        (b"\xff", "\udcff"),
+        (None, "d/k"),
+    ],
+)
+def test_the_key_that_a_command_left(left: bytes | None, key: str, folder: Path) -> None:
+    if left is None:
+        (folder / "__key__").unlink()
+    else:
+        (folder / "__key__").write_bytes(left)
+    (made,), stray = gathered(folder)
+    assert (made["__key__"], stray) == (key, [])
+
+
+@pytest.mark.parametrize("left", [b"", b"\n"])
+def test_an_empty_key_is_an_error(left: bytes, folder: Path) -> None:
+    (folder / "__key__").write_bytes(left)
+    with pytest.raises(ValueError, match="empty __key__"):
+        gathered(folder)
+
+
+def test_a_key_that_is_no_file(folder: Path) -> None:
+    (folder / "__key__").unlink()
+    (folder / "__key__").mkdir()
+    (made,), stray = gathered(folder)
+    assert (made["__key__"], stray) == ("d/k", ["__key__/"])
+    (folder / "__key__").rmdir()
+    os.mkfifo(folder / "__key__")
+    assert gathered(folder)[1] == ["__key__"]
+
+
+def test_all_removed_is_filtered(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+    assert gathered(folder) == ([], [])
+    folder.rmdir()
+    with pytest.raises(FileNotFoundError):
+        gathered(folder)
+
+
+def test_multi(folder: Path) -> None:
+    for name in ("sample-0.x", "sample-1.x", "left.y", "left.z", "nofield"):
+        (folder / name).write_bytes(name.encode())
+    made, stray = gathered(folder, multi=True)
+    assert stray == ["nofield"]
+    assert [sample["__key__"] for sample in made] == ["d/kleft", "d/k", "d/k-0", "d/k-1"]
+    assert made[0] == {"__key__": "d/kleft", "y": b"left.y", "z": b"left.z"}
+    made, _ = gathered(folder, multi=True, separator="_")
+    assert [sample["__key__"] for sample in made] == ["d/k_left", "d/k", "d/k_-0", "d/k_-1"]
+
+
+@pytest.mark.xfail(strict=True, reason="sample0.x and 0.x are given one key, as two samples")
+def test_multi_never_gives_one_key_twice(folder: Path) -> None:
+    for name in ("sample0.x", "0.x"):
+        (folder / name).write_bytes(b"1")
+    made, _ = gathered(folder, multi=True)
+    keys = [sample["__key__"] for sample in made]
+    assert len(set(keys)) == len(keys)
+
+
+def test_subdirs(folder: Path) -> None:
+    for name in ("b", "a"):
+        (folder / name / "deeper").mkdir(parents=True)
+        (folder / name / "sample.x").write_bytes(name.encode())
+        (folder / name / "note").write_bytes(b"")
+    (folder / "empty").mkdir()
+    assert gathered(folder)[1] == ["a/", "b/", "empty/"]
+    (folder / "a" / "__key__").write_bytes(b"mine\n")
+    made, stray = gathered(folder, subdirs=True)
+    assert [sample["__key__"] for sample in made] == ["d/k", "mine", "d/k/b"]
+    assert stray == ["a/note", "a/deeper/", "b/note", "b/deeper/"]
+    assert [s["__key__"] for s in gathered(folder, subdirs=True, separator="-")[0]] == ["d/k", "mine", "d/k-b"]
+
+
+def test_include_and_exclude(folder: Path) -> None:
+    def fields(**rules: object) -> set[str]:
+        return {field for sample in gathered(folder, **rules)[0] for field in sample} - {"__key__"}
+
+    assert fields(include=re.compile(r"\.cls\Z")) == {"cls"}
+    assert fields(exclude=re.compile("png")) == {"cls"}
+    assert fields(include=re.compile("sample"), exclude=re.compile("cls")) == {"seg.png"}
+    assert fields(include=re.compile("none")) == set()
+    assert gathered(folder, include=re.compile("none"))[1] == []
+
+
+def test_remove_whatever_is_there(folder: Path) -> None:
+    (folder / "deep" / "er").mkdir(parents=True)
+    (folder / "deep" / "er" / "x").write_bytes(b"")
+    (folder / "deep").chmod(0o000)
+    remove(str(folder))
+    assert not folder.exists()
+    remove(str(folder))
+
+
+def test_remove_does_not_go_through_a_link(folder: Path, tmp_path: Path) -> None:
+    keep = tmp_path / "keep"
+    keep.mkdir()
+    (keep / "x").write_bytes(b"1")
+    shutil.rmtree(folder)
+    folder.symlink_to(keep)
+    remove(str(folder))
+    assert not folder.is_symlink()
+    assert files_of(keep) == {"x": b"1"}
+
+
+# ---- the scratch folder
+
+
+def test_a_scratch_folder_is_private_locked_and_gone_afterwards(tmp_path: Path) -> None:
+    with Scratch(str(tmp_path)) as scratch:
+        place = Path(scratch.path)
+        assert place.parent == tmp_path
+        assert place.stat().st_mode & 0o777 == 0o700
+        assert sweep(str(tmp_path)) == 0
+        with open(place / "lock") as lock, pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        (place / "deep" / "er").mkdir(parents=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_one_s_own(tmp_path: Path) -> None:
+    with Scratch(path=str(tmp_path / "w-{pid}")) as scratch:
+        assert scratch.path == str(tmp_path / f"w-{os.getpid()}")
+        with pytest.raises(UsageError, match="exists"):
+            Scratch(path=str(tmp_path / "w-{pid}"))
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(StreamError, match="no scratch folder"):
+        Scratch(path=str(tmp_path / "none" / "w"))
+    with pytest.raises(StreamError, match="no scratch folder"):
+        Scratch(str(tmp_path / "none"))
+
+
+KILLED = """
+import os, signal, sys
+from tarkit.scratch import Scratch
+Scratch(sys.argv[1])
+print("ready", flush=True)
+os.kill(os.getpid(), signal.SIGKILL) if sys.argv[2] == "die" else sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def living(tmp_path: Path) -> Iterator[str]:
+    """The folder of a run that lives in another process."""
+    run = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path), "live"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert run.stdout is not None
+    assert run.stdin is not None
+    assert run.stdout.readline() == b"ready\n"
+    (found,) = tmp_path.iterdir()
+    yield found.name
+    run.stdin.close()
+    run.stdout.close()
+    run.wait()
+
+
+def test_sweep_removes_dead_runs_and_no_others(living: str, tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), "die"], stdout=subprocess.DEVNULL)
+    assert done.returncode == -9
+    dead = {path.name for path in tmp_path.iterdir()} - {living}
+    # The dying run itself swept before, and left the living one alone.
+    assert len(dead) == 1
+    stay = {living, f"{PREFIX}young", f"{PREFIX}full", f"{PREFIX}link", f"{PREFIX}file", "other", f"{PREFIX}theirs"}
+    for name in ("young", "full", "old", "theirs"):
+        (tmp_path / f"{PREFIX}{name}").mkdir()
+    (tmp_path / f"{PREFIX}full" / "precious").write_bytes(b"1")
+    (tmp_path / f"{PREFIX}file").write_bytes(b"")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "lock").write_bytes(b"")
+    (tmp_path / f"{PREFIX}link").symlink_to(tmp_path / "other")
+    (tmp_path / f"{PREFIX}theirs" / "lock").write_bytes(b"")
+    if os.getuid() == 0:
+        os.chown(tmp_path / f"{PREFIX}theirs", 12345, 12345)
+    else:
+        stay.remove(f"{PREFIX}theirs")
+    hour_ago = time.time() - 3600
+    for name in ("old", "full"):
+        os.utime(tmp_path / f"{PREFIX}{name}", (hour_ago, hour_ago))
+    assert sweep(str(tmp_path)) == (1 if os.getuid() == 0 else 2)
+    assert {path.name for path in tmp_path.iterdir()} == stay
+    assert sweep(str(tmp_path / "none")) == 0
