@@ -90,10 +90,7 @@ def remove(url: str, recursive: bool = False) -> None:
     if url.lower().startswith(("http://", "https://")):
         raise UsageError(f"{name}: nothing can be removed from an http server")
     path = local_path(url)
-    if path is not None and os.path.islink(path):
-        is_folder = False
-    else:
-        is_folder = stat(url).is_folder
+    is_folder = not (path is not None and os.path.islink(path)) and stat(url).is_folder
     if is_folder and not recursive:
         raise UsageError(f"{name} is a folder; say -r to remove it with all that is in it")
     if path is not None:

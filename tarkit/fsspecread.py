@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -35,6 +36,11 @@ _MARKS = (
     "file_id",
     "ino",
 )
+
+
+def marks_of(info: Mapping[str, Any]) -> dict[str, Any]:
+    """What in the ``info()`` of a file tells its content from another: size, ETag, version, times."""
+    return {mark: info[mark] for mark in _MARKS if info.get(mark) is not None}
 
 
 def open_fsspec(url: str, name: str, retry: Retry = DEFAULT_RETRY) -> ResumingReader:
@@ -111,7 +117,7 @@ class FsspecOrigin:
             _raise(error, self._url, self._name, offset if self._marks is not None else None)
         if info.get("type") == "directory":
             raise StreamError("is a directory, not a file", url=self._name)
-        marks = {mark: info[mark] for mark in _MARKS if info.get(mark) is not None}
+        marks = marks_of(info)
         if self._marks is None:
             self._marks = marks
             size = marks.get("size")

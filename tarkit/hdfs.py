@@ -241,7 +241,7 @@ def open_hdfs_sink(url: str, if_absent: bool = False, retry: Retry = DEFAULT_RET
 
 
 def glob_hdfs(url: str, retry: Retry = DEFAULT_RETRY) -> list[str]:
-    """The URLs of the files that a pattern (``*``, ``?``, ``[``, ``**`` for any depth) matches, sorted.
+    """The URLs of the files and folders that a pattern (``*``, ``?``, ``[``, ``**`` for any depth) matches, sorted.
 
     Names that begin with a dot match only patterns that do. A URL without a pattern is returned as it is.
 
@@ -285,7 +285,7 @@ def _matches(cluster: Hdfs, folder: str, parts: list[str]) -> Iterator[str]:
         path = posixpath.join(folder, item.name)
         if item.is_folder and (rest or first == "**"):
             yield from _matches(cluster, path, parts if first == "**" else rest)
-        if not rest and not item.is_folder:
+        if not rest and not (item.is_folder and first == "**"):
             yield path
 
 

@@ -93,7 +93,7 @@ def raise_java(exception: str, message: str, url: str, name: str) -> NoReturn:
     if short in _TEMPORARY or any(words in message for words in _TEMPORARY_WORDS):
         raise Dropped(f"{short}: {said}") from None
     if short == "FileNotFoundException":
-        raise MissingInputError("there is no such file", url=name, hint=said or None) from None
+        raise MissingInputError("there is no such file", url=name) from None
     if short in ("FileAlreadyExistsException", "AlreadyBeingCreatedException"):
         raise AlreadyPublishedError("is there already", url=name) from None
     if short == "AccessControlException":

@@ -47,6 +47,19 @@ def open_http(url: str, name: str, retry: Retry = DEFAULT_RETRY) -> ResumingRead
     return ResumingReader(HttpOrigin(url, name, retry), name, retry)
 
 
+def head(url: str, name: str, retry: Retry = DEFAULT_RETRY) -> tuple[int | None, str | None]:
+    """Length in bytes, and what tells the object from another under this URL (ETag, version, date); None: not said.
+
+    It is asked by GET, and the body is not waited for: a signed URL is valid for GET only.
+
+    Raises:
+        MissingInputError, StreamError, TemporaryStreamError, UsageError: as by :func:`open_http`.
+    """
+    origin = HttpOrigin(url, name, retry)
+    ResumingReader(origin, name, retry).close()
+    return origin.size, origin.tag
+
+
 class _EndsHere(Exception):
     """The server says that the object has just as many bytes as came."""
 
@@ -65,6 +78,12 @@ class HttpOrigin:
         # Only where nothing but the bytes can tell that an object is still the same.
         self._prefix = hashlib.sha256()
         self._seen_end: int | None = None
+
+    @property
+    def tag(self) -> str | None:
+        """The marks of the object; None before the first answer, or if it gave none."""
+        marks = self._identity.marks if self._identity is not None else {}
+        return ", ".join(f"{header}: {value}" for header, value in sorted(marks.items())) or None
 
     def open(self, offset: int) -> Body:
         known = self._identity

@@ -8,10 +8,10 @@ import os
 from typing import NamedTuple
 
 from tarkit.errors import MissingInputError, StreamError, UsageError
+from tarkit.fsspecread import marks_of
 from tarkit.httpread import head
 from tarkit.remote import filesystem, raise_foreign
 from tarkit.sources import display_name, local_path, raise_os_error
-from tarkit.fsspecread import marks_of
 
 
 class Identity(NamedTuple):

@@ -19,7 +19,7 @@ _DISCARD_SECONDS = 60.0
 
 
 class Body(io.BytesIO):
-    """Bytes to send. aiohttp sends a file in pieces, so that the loop can do other things in between; then closes it."""
+    """Bytes to send. aiohttp sends a file in pieces, and the loop goes on in between; then it closes it."""
 
     def close(self) -> None:
         """Nothing: another try reads it again."""

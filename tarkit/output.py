@@ -56,7 +56,7 @@ class Output:
     def tail(self, size: int) -> bytes:
         """The last ``size`` bytes."""
         if self._path is None:
-            return self._text[-size:]
+            return self._text[max(0, len(self._text) - size) :]
         with open(self._path, "rb") as file:
             file.seek(max(0, self.size - size))
             return file.read(size)

@@ -98,7 +98,8 @@ def ordered_map(batches: Iterable[Batch], pool: Pool, *, window: int) -> Iterato
     exhausted = False
     drawn: tuple[Batch, int] | None = None
     while True:
-        while not exhausted and pool.has_room():
+        # A pool that holds nothing has room for a batch.
+        while not exhausted and (not waiting or pool.has_room()):
             if drawn is None:
                 batch = next(source, None)
                 if batch is None:

@@ -20,6 +20,7 @@ from tarkit.errors import (
     redact,
 )
 from tarkit.publish import PublishStream
+from tarkit.salvage import resynchronise
 from tarkit.sample import REPEATED_KEY_POLICIES, KeyRule, Member, Tally, first_dot, group_by_keys, key_rule, skip_reason
 from tarkit.shards import expand
 from tarkit.streams import open_read
@@ -258,7 +259,7 @@ class _RawShard:
             except DataError as error:
                 if not archive.begun:
                     raise
-                yield archive.resynchronise(error)
+                yield resynchronise(archive, error)
                 if archive.ended:
                     return
                 recording.drop(archive.base + archive.position)

@@ -9,6 +9,7 @@ from collections import deque
 from typing import Protocol
 
 from tarkit.errors import StreamError
+from tarkit.heap import keep_freed_memory
 
 READ_AHEAD = 16 * 1024 * 1024
 """How many bytes are held by default."""
@@ -44,6 +45,8 @@ class _Pump:
         self.thread: threading.Thread | None = None
 
     def run(self) -> None:
+        # Otherwise the system clears new pages for every piece, which takes as long as receiving it.
+        keep_freed_memory()
         size = min(_PIECE, self.limit)
         try:
             while self.has_room():

@@ -17,7 +17,7 @@ from tarkit.errors import EXIT_CANNOT_RUN, EXIT_NOT_FOUND, EncodeError, TarkitEr
 from tarkit.output import Output
 from tarkit.parallel import Batch, Failure, Outcome, Pool, in_batches, ordered_map
 from tarkit.sample import Sample, Tally
-from tarkit.writer import TarWriter
+from tarkit.tarwriter import TarWriter
 
 ERROR_POLICIES = ("keep", "skip", "ignore", "abort")
 ERROR_FIELD = "__error__.txt"

@@ -100,7 +100,7 @@ def skip_reason(name: str, rule: KeyRule = first_dot) -> str | None:
 class Tally:
     """What a reader met: given to it by the caller, filled while samples are drawn.
 
-    members, samples: how many were delivered. skipped: reason -> number of members that
+    members: how many belong to samples. samples: how many were delivered. skipped: reason -> number of members that
     are no part of a sample. replaced: fields dropped by the policy for duplicate fields.
     reopened: samples that began with a key seen before, by the policy for repeated keys.
     damage: one (url, first byte, byte after the last, reason) for each stretch that was lost.

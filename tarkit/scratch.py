@@ -191,6 +191,10 @@ def gather(folder: str, original: Sample, rules: Rules) -> tuple[list[Sample], l
         more, more_stray = gather(inner, inner_original, rules._replace(subdirs=False))
         made += more
         stray += [f"{name}/{left}" for left in more_stray]
+    keys = [sample["__key__"] for sample in made]
+    if len(set(keys)) < len(keys):
+        twice = next(each for each in keys if keys.count(each) > 1)
+        raise ValueError(f"two samples that the command made have the same key {printable(twice)!r}")
     return made, stray
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from tarkit.errors import DataError, UsageError, redact
 from tarkit.heap import keep_freed_memory
+from tarkit.salvage import resynchronise
 from tarkit.sample import KeyRule, Member, Sample, Tally, first_dot, group_by_keys
 from tarkit.shards import expand
 from tarkit.streams import open_read
@@ -83,6 +84,6 @@ def read_members(
         except DataError as error:
             if on_damage == "error" or not archive.begun:
                 raise
-            yield archive.resynchronise(error)
+            yield resynchronise(archive, error)
             if archive.ended:
                 return

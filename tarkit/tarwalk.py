@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from zlib import adler32
 
 from tarkit import tarheader
-from tarkit.errors import CompressionError, CorruptHeaderError, DataError, NotATarError, TruncatedError
+from tarkit.errors import CorruptHeaderError, NotATarError, TruncatedError
 from tarkit.sample import Member, Tally
 from tarkit.tarheader import BLOCK, ZERO_BLOCK, Header
 
@@ -22,6 +22,9 @@ _MAX_EXTENDED = 16 * 1024 * 1024
 _MAX_PIECE = 64 * 1024 * 1024
 _QUICK = struct.Struct("100s24x11sc12x8s356x")
 _LONG_NAME, _LONG_LINK, _PAX, _PAX_SOLARIS, _PAX_GLOBAL, _SPARSE = b"LKxXgS"
+EXTENDED_TYPES = frozenset(b"LKxXg")
+MAGIC = b"ustar"
+"""In every header but those of v7, at byte 257."""
 
 _ARCHIVE_END: Member = ("", b"", 0)
 
@@ -42,6 +45,8 @@ class Archive:
         self.after_mark = False  # only zero blocks since the last member
         self.sums: dict[bytes, int] = {}  # checksum field -> tarheader.expected_adler() of it
         self.plain_tail = b""  # bytes 156… of the last plain regular file's header
+        self.extending = False  # inside an extended header, which belongs to the member after it
+        self.drop_next = False  # the next member has lost its extended header
 
     def members(self) -> Iterator[Member]:
         """The loop that all speed depends on. A header that equals the last one but for name,
@@ -174,8 +179,10 @@ class Archive:
             header = self.verified(header_bytes)
             self.position += BLOCK
             first_offset = self.header_offset if first_offset < 0 else first_offset
-            if header.kind in (_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _PAX_SOLARIS):
+            if header.kind in EXTENDED_TYPES:
+                self.extending = True
                 self.extend(header, records)
+                self.extending = False
                 continue
             name = records.get("path", header.name)
             if header.kind in tarheader.CONTENTLESS_TYPES:
@@ -183,13 +190,14 @@ class Archive:
             else:
                 size = int(records["size"]) if "size" in records else header.size
             folder = name.endswith(b"/") and not size
-            if header.kind in tarheader.REGULAR_TYPES and name and not folder:
+            dropped, self.drop_next = self.drop_next, False
+            if header.kind in tarheader.REGULAR_TYPES and name and not folder and not dropped:
                 if not records:
                     self.remember_plain(header_bytes, header)
                 return name, size, first_offset
-            if header.kind == _SPARSE:
+            if header.kind == _SPARSE and not dropped:
                 raise tarheader.sparse_error(url=self.url, offset=self.header_offset)
-            self.tally.skip("not-a-file" if name else "no-name")
+            self.tally.skip("beside-damage" if dropped else "not-a-file" if name else "no-name")
             self.position += size + (-size & 511)
             records, first_offset = {}, -1
 
@@ -238,10 +246,11 @@ class Archive:
                 raise ValueError("its checksum does not match")
             header = tarheader.parse(header_bytes)
         except ValueError as error:
-            if not self.begun:
+            if not self.begun and header_bytes[257:262] != MAGIC:
                 raise NotATarError(
                     f"not a tar: {tarheader.looks_like(header_bytes)}", url=self.url, offset=self.header_offset
                 ) from None
+            self.begun = True
             if self.after_mark:
                 raise self.corrupt("what follows the end-of-archive mark is neither zeros nor an archive") from None
             raise self.corrupt(f"damaged header: {error}") from None
@@ -288,55 +297,3 @@ class Archive:
         raise TruncatedError(
             reason, url=self.url, offset=self.header_offset, hint="the shard was cut; fetch or write it again"
         )
-
-    def resynchronise(self, error: DataError) -> Member:
-        """Go on to the next good header after damage, and record what was lost between."""
-        start = self.header_offset
-        if isinstance(error, (TruncatedError, CompressionError)):
-            self.ended = True
-            self.position = len(self.buffer)
-        elif self.base + self.position == start:
-            self.position += 1
-        while not self.ended:
-            found = self.find_header()
-            if found is not None:
-                self.position = found
-                break
-            # A header may begin in the last bytes: keep them.
-            self.position = max(self.position, len(self.buffer) - BLOCK + 1)
-            have = len(self.buffer) - self.position
-            try:
-                self.ended = not self.fill(have + 1)
-            except CompressionError:
-                self.ended = True
-        # A stream that broke off in padding ends before the header that would have followed.
-        end = max(start, self.base + (len(self.buffer) if self.ended else self.position))
-        self.after_mark = False
-        self.tally.damage.append((self.url, start, end, error.reason))
-        return "", b"damage", start
-
-    def find_header(self) -> int | None:
-        """Index in the buffer of the next good header from the position on.
-
-        Those with a magic are found at any byte, since the archive may have been cut and
-        appended to; those without only where blocks begin.
-        """
-        aligned = self.position + (-(self.base + self.position) & 511)
-        candidates = set(range(aligned, len(self.buffer) - BLOCK + 1, BLOCK))
-        magic = self.buffer.find(b"ustar", self.position + 257)
-        while magic >= 0:
-            candidates.add(magic - 257)
-            magic = self.buffer.find(b"ustar", magic + 1)
-        for candidate in sorted(candidates):
-            block = self.buffer[candidate : candidate + BLOCK]
-            if len(block) == BLOCK and block[0] and _is_good(block):
-                return candidate
-        return None
-
-
-def _is_good(block: bytes) -> bool:
-    try:
-        tarheader.parse(block)
-        return adler32(block) & 0xFFFF == tarheader.expected_adler(block[148:156])
-    except ValueError:
-        return False

@@ -189,16 +189,16 @@ def copy(source: str, target: str, *, overwrite: bool = True) -> int:
         except OSError as error:
             raise StreamError(f"its folder can not be made: {error.strerror}", url=target) from None
     size = 0
-    with open_read(source, compression=None, allow_pipe=False) as stream:
-        with open_publish(target, compression=None, if_absent=not overwrite) as sink:
-            while data := stream.read(_PIECE):
-                size += len(data)
-                sink.write(data)
-            if stream.size_hint not in (None, size):
-                raise StreamError(
-                    f"was changed while it was read: {size} bytes came, it had {stream.size_hint}",
-                    url=display_name(source),
-                )
+    with (
+        open_read(source, compression=None, allow_pipe=False) as stream,
+        open_publish(target, compression=None, if_absent=not overwrite) as sink,
+    ):
+        while data := stream.read(_PIECE):
+            size += len(data)
+            sink.write(data)
+        if stream.size_hint not in (None, size):
+            reason = f"was changed while it was read: {size} bytes came, it had {stream.size_hint}"
+            raise StreamError(reason, url=display_name(source))
     arrived = stat(target).size
     if arrived is not None and arrived != size:
         raise StreamError(f"{size} bytes were sent, but {arrived} are there", url=display_name(target))

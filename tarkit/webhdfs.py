@@ -245,7 +245,6 @@ class WebHdfsClient:
         if not 300 <= response.status < 400 or response.status == 304 or not location:
             return None
         response.close()
-        # Closing the answer does not close the connection to a server that would keep it.
         location = urllib.parse.urljoin(url, location)
         scheme = urllib.parse.urlsplit(location).scheme
         if scheme != "https" and (scheme != "http" or url.startswith("https:")):
@@ -265,6 +264,9 @@ class WebHdfsClient:
                 connection = self._connect(full, path)
                 connection.request(method, self._target(full), headers={**self._headers(full), **headers})
                 response = connection.getresponse()
+                if connection.sock is not None:
+                    # The answer has its own hold on it: it closes with the answer, also if the server would keep it.
+                    connection.sock.close()
             except (OSError, http.client.HTTPException) as error:
                 if isinstance(error, StreamError):
                     raise

@@ -5,8 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from hdfs import Hdfs
 
 HERE = Path(__file__).resolve().parent
 for folder in ("faults", "services"):
@@ -35,3 +39,18 @@ def gcs_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield endpoint
     except Unavailable as reason:
         pytest.skip(f"NO GCP-STORAGE-EMULATOR, GCS IS NOT TESTED: {reason}")
+
+
+@pytest.fixture(scope="session")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
+    """A real HDFS with two DataNodes; its jars are kept in the user's cache folder for the next run."""
+    from hdfs import Hdfs, HdfsUnavailable, class_path
+
+    try:
+        cluster = Hdfs(tmp_path_factory.mktemp("hdfs"), class_path(Path.home() / ".cache" / "tarkit-tests"))
+    except HdfsUnavailable as reason:
+        pytest.skip(f"NO HDFS 3.3.6, HDFS AND WEBHDFS ARE NOT TESTED: {reason}")
+    try:
+        yield cluster
+    finally:
+        cluster.stop()

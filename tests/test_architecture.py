@@ -36,6 +36,7 @@ LAYERS = {
     "tarkit.sources": 2,
     "tarkit.tarwalk": 2,
     "tarkit.transforms": 2,
+    "tarkit.salvage": 3,
     # bytes out; commands and functions over samples
     "tarkit.codecs": 3,
     "tarkit.shellpool": 3,
@@ -66,13 +67,15 @@ LAYERS = {
     "tarkit.shards": 10,
     # shards
     "tarkit.demodata": 2,
-    "tarkit.gather": 9,
+    "tarkit.gather": 10,
     "tarkit.identity": 9,
     "tarkit.donerecord": 10,
     "tarkit.plan": 11,
     "tarkit.rawtar": 11,
     "tarkit.tarshard": 11,
-    "tarkit.writer": 11,
+    "tarkit.tarwriter": 10,
+    "tarkit.shardwriter": 11,
+    "tarkit.writer": 12,
     # whole runs
     "tarkit.dataset": 13,
     "tarkit.run": 13,

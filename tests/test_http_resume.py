@@ -7,7 +7,10 @@ import email.utils
 import gzip
 import hashlib
 import random
+import shutil
 import struct
+import subprocess
+import time
 from collections.abc import Iterator
 
 import google_crc32c
@@ -16,6 +19,7 @@ from faults.httpserver import KINDS, Fault, FaultServer, random_fault
 from faults.times import Times, fast
 
 from tarkit.errors import MissingInputError, StreamError, TarkitError, TemporaryStreamError
+from tarkit.httpread import _opener, head
 from tarkit.streams import Retry, open_read
 
 DATA = random.Random(0).randbytes(300_000)
@@ -289,6 +293,56 @@ def test_checksums(server: FaultServer, good: tuple[str, str], bad: str, more: t
 )
 def test_what_is_no_checksum_of_the_whole(server: FaultServer, headers: tuple[tuple[str, str], ...]) -> None:
     assert read(server.put("nosum", DATA, headers=headers), fast()) == DATA
+
+
+def test_head(server: FaultServer) -> None:
+    url = server.put("h", DATA, Fault("drop"), Fault("status"), etag='"e"', modified=OLD)
+    assert head(url, "h", fast()) == (len(DATA), 'ETag: "e"')
+    assert head(server.put("h", DATA, etag="", modified=OLD), "h") == (len(DATA), f"Last-Modified: {OLD}")
+    assert head(server.put("h", DATA, etag="", length=False), "h") == (None, None)
+    with pytest.raises(MissingInputError, match="^shown: the server answers 404"):
+        head(f"http://{server.host}/none", "shown")
+
+
+# TLS
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> str:
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is missing: apt-get install openssl")
+    path = str(tmp_path_factory.mktemp("tls") / "both.pem")
+    command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", path, "-out", f"{path}.crt"]
+    subprocess.run(command, check=True, capture_output=True)
+    with open(f"{path}.crt") as public, open(path, "a") as both:
+        both.write(public.read())
+    return path
+
+
+def test_https(certificate: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = Fault("cut", 100_000), Fault("reset", 50_000), Fault("status"), Fault("stall", 10)
+    with FaultServer(certificate) as server:
+        url = server.put("t", DATA, *faults)
+        # Nobody vouches for it: that is no question of patience.
+        with pytest.raises(StreamError, match="no answer from the server .*CERTIFICATE_VERIFY_FAILED") as caught:
+            read(url, fast())
+        assert not isinstance(caught.value, TemporaryStreamError)
+        monkeypatch.setenv("SSL_CERT_FILE", certificate)
+        _opener.cache_clear()
+        try:
+            assert read(url, fast(timeout=0.5)) == DATA
+            with pytest.raises(StreamError, match="sends more than the 299995 bytes"):
+                read(server.put("t", DATA, always=Fault("shorter", 5)), fast())
+            stream = open_read(server.put("t", DATA, Fault("stall", 100_000)), compression=None)
+            assert stream.read(1) == DATA[:1]
+            time.sleep(0.05)
+            begin = time.monotonic()
+            stream.close()
+            assert time.monotonic() - begin < 0.9
+        finally:
+            _opener.cache_clear()
 
 
 # 200 schedules

@@ -48,9 +48,6 @@ def test_maxsize(sizes: list[int], expected: list[int], tmp_path: Path) -> None:
     assert [len(found) for found in keys(tmp_path).values()] == expected
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the size of a value that is yet to be encoded is not known when a shard is chosen"
-)
 def test_maxsize_holds_for_what_is_encoded_too(tmp_path: Path) -> None:
     with ShardWriter(str(tmp_path / "s-%03d.tar"), maxsize=100) as writer:
         for number in range(2):
@@ -123,7 +120,6 @@ def test_a_refused_sample_changes_nothing(tmp_path: Path) -> None:
     assert writer.total == 2
 
 
-@pytest.mark.xfail(strict=True, reason="the next shard is begun before the sample is known to be good")
 def test_a_refused_sample_begins_no_shard(tmp_path: Path) -> None:
     with ShardWriter(str(tmp_path / "s-%d.tar"), maxcount=1) as writer:
         writer.write(sample(0))

@@ -181,7 +181,7 @@ def test_forms_of_a_size(digits: bytes, size: int) -> None:
 )
 def test_a_size_that_is_no_number_is_damage(digits: bytes) -> None:
     bad = header(b"b.x", size_field=digits) + padded(b"12345678") + END
-    with pytest.raises(NotATarError):
+    with pytest.raises(CorruptHeaderError, match="offset 0"):
         members_of(bad)
     with pytest.raises(CorruptHeaderError, match="damaged header") as caught:
         members_of(member(b"a.x") + bad)

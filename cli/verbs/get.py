@@ -23,7 +23,7 @@ Examples:
 @transfer_options
 @verbose_option
 @version_option
-def command(sources: tuple[str, ...], target: str, parallel: int, overwrite: bool, quiet: bool) -> int:
+def command(sources: tuple[str, ...], target: str, parallel: int, overwrite: bool, quiet: bool, verbose: bool) -> int:
     """Copy files and folders from a store to the local disk.
 
     Each file appears under its name whole, or not at all. A file that fails does not stop the others; the

@@ -24,7 +24,7 @@ Examples:
 @click.option("--json", "as_lines", is_flag=True, help="A line of JSON for each.")
 @verbose_option
 @version_option
-def command(specs: tuple[str, ...], long: bool, recursive: bool, as_lines: bool) -> None:
+def command(specs: tuple[str, ...], long: bool, recursive: bool, as_lines: bool, verbose: bool) -> None:
     """List folders, locally or in a store, by name; a folder's name ends with a slash.
 
     URL is a path or a URL (the current folder without one), with braces and * ? [ patterns. With several,

@@ -23,7 +23,7 @@ Examples:
 @transfer_options
 @verbose_option
 @version_option
-def command(sources: tuple[str, ...], target: str, parallel: int, overwrite: bool, quiet: bool) -> int:
+def command(sources: tuple[str, ...], target: str, parallel: int, overwrite: bool, quiet: bool, verbose: bool) -> int:
     """Copy local files and folders to a store, or to another place on the disk.
 
     Each file appears under its name whole, or not at all. A file that fails does not stop the others; the

@@ -21,7 +21,7 @@ Examples:
 @click.option("-f", "--force", is_flag=True, help="What is not there is no failure.")
 @verbose_option
 @version_option
-def command(specs: tuple[str, ...], recursive: bool, force: bool) -> int:
+def command(specs: tuple[str, ...], recursive: bool, force: bool, verbose: bool) -> int:
     """Remove files, locally or in a store.
 
     URL may have braces, and * ? [ patterns. One that can not be removed does not stop the others.

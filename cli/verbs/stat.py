@@ -42,7 +42,7 @@ def as_json(entry: Entry) -> dict[str, Any]:
 @click.option("--json", "as_lines", is_flag=True, help="A line of JSON for each.")
 @verbose_option
 @version_option
-def command(specs: tuple[str, ...], as_lines: bool) -> None:
+def command(specs: tuple[str, ...], as_lines: bool, verbose: bool) -> None:
     """Print size in bytes, time of change, and the checksum or ETag where the store gives one.
 
     URL is a path or a URL, with braces and * ? [ patterns. What the store does not tell is a dash.

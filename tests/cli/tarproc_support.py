@@ -106,8 +106,7 @@ class Bench:
             [TARPROC, *arguments],
             cwd=self.path,
             env={**self.env, **(env or {})},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            capture_output=True,
             timeout=timeout,
             **options,
         )

@@ -149,7 +149,7 @@ def test_folder_without_permissions(open_bench: Bench, command: str) -> None:
         if shutil.which("setpriv") is None:
             pytest.skip("root needs setpriv to become someone else")
         become = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-        done = subprocess.run([*become, TARPROC, "--version"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        done = subprocess.run([*become, TARPROC, "--version"], capture_output=True)
         if done.returncode:
             pytest.skip("the package is where another user can not read it")
     else:
@@ -158,8 +158,7 @@ def test_folder_without_permissions(open_bench: Bench, command: str) -> None:
         [*become, TARPROC, "-c", _only_k1(command), "in.tar", "-o", "out.tar"],
         cwd=bench.path,
         env=bench.env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
     )
     assert done.returncode in (0, 3), done.stderr
     assert bench.leftovers() == []

@@ -36,9 +36,7 @@ def bench(tmp_path: Path) -> Bench:
 
 def _bash(bench: Bench, script: str) -> subprocess.CompletedProcess[bytes]:
     script = f'tarproc() {{ {TARPROC} "$@"; }}; export -f tarproc; {script}'
-    done = subprocess.run(
-        ["bash", "-c", script], cwd=bench.path, env=bench.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    done = subprocess.run(["bash", "-c", script], cwd=bench.path, env=bench.env, capture_output=True)
     assert bench.leftovers() == []
     return done
 
@@ -73,9 +71,7 @@ tarproc -c '
 """,
     )
     assert (done.returncode, done.stdout) == (0, b""), done.stderr
-    listing = subprocess.run(
-        ["tar", "tvf", "out.tar"], cwd=bench.path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=True
-    )
+    listing = subprocess.run(["tar", "tvf", "out.tar"], cwd=bench.path, capture_output=True, check=True)
     assert listing.stderr == b""
     rows = [line.split() for line in listing.stdout.decode().splitlines()]
     assert {(row[0], row[1]) for row in rows} == {("-r--r--r--", "bigdata/bigdata")}

@@ -43,8 +43,7 @@ def _bash(bench: Bench, script: str, timeout: float = 30) -> subprocess.Complete
         cwd=bench.path,
         env=bench.env,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         timeout=timeout,
     )
     assert b"Traceback" not in done.stderr, done.stderr

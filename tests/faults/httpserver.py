@@ -7,6 +7,7 @@ import http.server
 import random
 import re
 import socket
+import ssl
 import struct
 import threading
 from contextlib import suppress
@@ -90,13 +91,19 @@ class FaultServer:
     wrong. requests: (path, headers) of all requests so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, certificate: str | None = None) -> None:
+        """``certificate``: path of a PEM file with key and certificate, for https."""
         self.objects: dict[str, Stored] = {}
         self.requests: list[tuple[str, dict[str, str]]] = []
         self.lock = threading.Lock()
         self.leaving = threading.Event()
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler, bind_and_activate=True)
         self._server.daemon_threads = False
+        self.scheme = "http" if certificate is None else "https"
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self._server.faults = self  # type: ignore[attr-defined]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
 
@@ -109,7 +116,7 @@ class FaultServer:
         """Store an object; its URL. It has a strong ETag unless ``etag`` says otherwise."""
         more.setdefault("etag", strong_etag(content))
         self.objects[path] = Stored(content, faults=list(faults), **more)  # type: ignore[arg-type]
-        return f"http://{self.host}/{path}"
+        return f"{self.scheme}://{self.host}/{path}"
 
     def asked(self, path: str) -> list[dict[str, str]]:
         """The headers of every request for this path."""

@@ -30,10 +30,11 @@ DEBIAN = (
 )
 _JAVA_FOLDER = Path("/usr/share/java")
 _DEBIAN_JARS = (
-    "jersey1-core jersey1-server jersey1-servlet jsr311-api asm servlet-api jetty9-http jetty9-io jetty9-security "
-    "jetty9-server jetty9-servlet jetty9-util jetty9-util-ajax jetty9-webapp jetty9-xml commons-codec "
-    "jackson-databind jackson-annotations jaxb-api httpclient"
-).split()
+    *("jersey1-core", "jersey1-server", "jersey1-servlet", "jsr311-api", "asm", "servlet-api"),
+    *("jetty9-http", "jetty9-io", "jetty9-security", "jetty9-server", "jetty9-servlet"),
+    *("jetty9-util", "jetty9-util-ajax", "jetty9-webapp", "jetty9-xml"),
+    *("commons-codec", "jackson-databind", "jackson-annotations", "jaxb-api", "httpclient"),
+)
 _ADDRESS = "127.0.0.1"
 _DATANODES = 2
 _START_SECONDS = 90.0

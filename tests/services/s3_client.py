@@ -66,8 +66,9 @@ class S3:
 def s3_bucket(server: str, through: str | None = None, retries: int = 0) -> Iterator[S3]:
     """A fresh folder that s3:// URLs of this process reach; ``through`` is a proxy in front of the server."""
     direct = S3(server, uuid.uuid4().hex[:12], retries)
-    # Again and again: it is there after the first time.
-    direct.client().create_bucket(Bucket=direct.bucket)
+    client = direct.client()
+    with contextlib.suppress(client.exceptions.BucketAlreadyOwnedByYou):
+        client.create_bucket(Bucket=direct.bucket)
     used = S3(through or server, direct.folder, retries)
     before = fsspec.config.conf.get("s3")
     fsspec.config.conf["s3"] = used.settings
