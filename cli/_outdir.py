@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import UsageError, printable, redact
 
+from ._pipeline import prepared, samples_of, writer_options
 from ._progress import Progress
 
 if TYPE_CHECKING:
@@ -111,17 +112,18 @@ def _content(path: str | None) -> str | None:
 
 
 def run_shards(
-    options: Mapping[str, Any],
-    inputs: list[str],
-    read: Callable[[str, Tally], Iterator[dict[str, Any]]],
-    pool: Any,
-    progress: ShardProgress,
-    policy: Policy,
-    writer_options: Mapping[str, Any],
+    options: dict[str, Any], inputs: list[str], pool: Any, progress: ShardProgress, policy: Policy
 ) -> Totals:
     """Make every shard of OUTDIR that is not done yet."""
     from tarkit.shardrun import ShardRun
+    from tarkit.sources import local_path
 
+    def read(url: str, tally: Tally) -> Iterator[dict[str, Any]]:
+        return samples_of(options, [url], tally)
+
+    folder = local_path(options["outdir"])
+    if folder is not None:
+        os.makedirs(folder, exist_ok=True)
     run = ShardRun(
         read,
         pool,
@@ -129,12 +131,32 @@ def run_shards(
         reporter=progress,
         window=options["mem"],
         batch_size=options["batch"] or 1,
-        writer_options=writer_options,
+        writer_options=writer_options(options),
         work=work_of(options),
         version=version("tarkit"),
         open_shards=options["parallel"],
     )
     return run.run(expected_outputs(inputs, options["outdir"], options["slice"]))
+
+
+def retry_shards(options: dict[str, Any], pool: Any, progress: ShardProgress, policy: Policy) -> Totals:
+    """Run the failed samples of OUTDIR again."""
+    from tarkit.retryrun import RetryRun
+
+    def prepare(samples: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        return prepared(options, samples)
+
+    run = RetryRun(
+        pool,
+        prepare=prepare,
+        policy=policy,
+        reporter=progress,
+        window=options["mem"],
+        batch_size=options["batch"] or 1,
+        writer_options=writer_options(options),
+        work=work_of(options),
+    )
+    return run.run(options["outdir"])
 
 
 def totals_line(totals: Totals) -> str:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, CommandNotRunnableError, UsageError
+from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, UsageError
 
 from ._common import reader_options, refuse_terminal_input, run_program, size, verbose_option, version_option
+from ._pipeline import command_of, open_pool, policy_of, samples_of, writer_options
 from ._progress import Progress, books_line, open_report, report_document
 
 NAME = "tarproc"
@@ -74,7 +74,7 @@ not be run; 130 interrupted; 143 terminated.
     help="A sample fails: keep it in OUT.failed.tar, skip it, ignore the exit code, or abort the run.",
 )
 @click.option("--max-errors", default="100", show_default=True, metavar="N|P%", help="Give up beyond so many failures.")
-@click.option("--retry-failed", metavar="SHARD", help="Run the samples of an OUT.failed.tar instead of inputs.")
+@click.option("--retry-failed", metavar="SHARD", help="Run the failed samples of an OUT.failed.tar or OUTDIR.")
 @click.option("--mem", type=size, default="128M", show_default=True, help="Bytes of samples held in memory at most.")
 @click.option("-w", "--working-dir", "--working_dir", metavar="DIR", help="New folder to work in, removed at the end.")
 @click.option("--mtime", type=click.IntRange(0), metavar="SECONDS", help="Time stamp of members.  [default: 0]")
@@ -93,8 +93,8 @@ def tarproc(**options: Any) -> int:
     INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz or @list.txt, or - (the default).
     """
     inputs = _inputs(options)
-    command = _command(options)
-    policy = _policy(options)
+    command = command_of(options)
+    policy = policy_of(options)
     if options["outdir"] is not None:
         return _many_outputs(options, inputs, command, policy)
     if options["slice"] is not None:
@@ -152,7 +152,7 @@ def _many_outputs(options: dict[str, Any], inputs: list[str], command: str | Non
     """Each input into an output of its own."""
     from tarkit.scratch import Scratch
 
-    from ._outdir import ShardProgress, run_shards, shards_report, totals_line
+    from ._outdir import ShardProgress, retry_shards, run_shards, shards_report, totals_line
 
     if options["output"] is not None:
         raise UsageError("give -o OUT for one output, or -O OUTDIR for one for each input")
@@ -169,12 +169,12 @@ def _many_outputs(options: dict[str, Any], inputs: list[str], command: str | Non
         stack.enter_context(progress)
         report = stack.enter_context(open_report(options["report"]))
         scratch = stack.enter_context(Scratch(path=options["working_dir"]))
-        pool = stack.enter_context(_pool(options, command, scratch.path))
+        pool = stack.enter_context(open_pool(options, command, scratch.path))
 
-        def read(url: str, tally: Any) -> Iterator[dict[str, Any]]:
-            return _samples(options, [url], tally)
-
-        totals = run_shards(options, inputs, read, pool, progress, policy, _writer_options(options))
+        if options["retry_failed"] is not None:
+            totals = retry_shards(options, pool, progress, policy)
+        else:
+            totals = run_shards(options, inputs, pool, progress, policy)
         progress.close()
         if report is not None:
             report.write(shards_report(totals, inputs, options["outdir"], time.monotonic() - started))
@@ -199,12 +199,12 @@ def _process(
 
     with contextlib.ExitStack() as stack:
         scratch = stack.enter_context(Scratch(path=options["working_dir"]))
-        pool = stack.enter_context(_pool(options, command, scratch.path))
-        sinks = Sinks(options["output"], failed_output, _writer_options(options))
+        pool = stack.enter_context(open_pool(options, command, scratch.path))
+        sinks = Sinks(options["output"], failed_output, writer_options(options))
         # After run() has published them, there is nothing left to discard.
         stack.callback(sinks.discard)
         return run(
-            _samples(options, inputs, tally),
+            samples_of(options, inputs, tally),
             pool,
             sinks,
             policy=policy,
@@ -237,6 +237,8 @@ def _inputs(options: dict[str, Any]) -> list[str]:
         inputs = inputs or ["-"]
         refuse_terminal_input(inputs)
         return inputs
+    if options["outdir"] is not None and os.path.abspath(retry) != os.path.abspath(options["outdir"]):
+        raise UsageError(f"with -O, --retry-failed names the same folder: --retry-failed {options['outdir']}")
     if inputs:
         raise UsageError("--retry-failed takes the place of inputs; give one or the other")
     if options["output"] is not None and os.path.abspath(retry) == os.path.abspath(f"{options['output']}.failed.tar"):
@@ -245,122 +247,6 @@ def _inputs(options: dict[str, Any]) -> list[str]:
             "then join both with tarkit cat"
         )
     return [retry]
-
-
-def _command(options: dict[str, Any]) -> str | None:
-    """The shell command, or None for a Python function."""
-    given = [name for name in ("command", "script", "mapper") if options[name] is not None]
-    if len(given) != 1:
-        raise UsageError("give one of -c COMMAND, -S SCRIPT and --map FUNCTION")
-    if options["setup"] and not options["mapper"]:
-        raise UsageError("--setup goes with --map")
-    import shlex
-    import shutil
-
-    script = options["script"]
-    if script is None:
-        return options["command"] if options["command"] is not None else None
-    if os.path.exists(script):
-        return f"exec {options['interpreter']} {shlex.quote(os.path.abspath(script))}"
-    found = shutil.which(script)
-    if found is None:
-        raise CommandNotRunnableError(f"script {script!r} is neither a file nor a program on the path", 127)
-    return f"exec {shlex.quote(found)}"
-
-
-def _policy(options: dict[str, Any]) -> Any:
-    from tarkit.run import Limit, Policy
-    from tarkit.sample import skip_reason
-
-    field = options["add_log"]
-    if field is not None and options["output"] is None:
-        raise UsageError("--add-log goes with -o: without output there is no sample to keep it in")
-    if field is not None and (skip_reason(f"k.{field}") is not None or "/" in field):
-        raise UsageError(f"--add-log {field!r} can not be a field's name")
-    return Policy(options["errors"], Limit.parse(options["max_errors"]), field)
-
-
-def _writer_options(options: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "mtime": options["mtime"],
-        "rule": options["key_rule"],
-        "on_repeated_key": options["on_repeated_key"],
-    }
-
-
-def _pool(options: dict[str, Any], command: str | None, scratch: str) -> Any:
-    slots = max(1, options["parallel"])
-    if command is None:
-        from tarkit.pythonpool import PythonPool
-
-        setup = options["setup"]
-        if setup and ":" not in setup:
-            setup = f"{options['mapper'].rpartition(':')[0]}:{setup}"
-        return PythonPool(
-            options["mapper"],
-            scratch,
-            setup=setup,
-            slots=slots,
-            batched=options["batch"] is not None,
-            timeout=options["timeout"],
-        )
-    from tarkit.scratch import Rules
-    from tarkit.shellpool import ShellPool
-
-    rules = Rules(
-        options["base"],
-        options["multi"],
-        options["subdirs"],
-        options["separator"],
-        _pattern(options["include"], "--include"),
-        _pattern(options["exclude"], "--exclude"),
-    )
-    if "/" in options["base"] or "." in options["base"] or not options["base"]:
-        raise UsageError(f"--base {options['base']!r} must be a file name without a dot")
-    return ShellPool(
-        command,
-        scratch,
-        slots=slots,
-        shell=options["shell"],
-        timeout=options["timeout"],
-        rules=rules if options["output"] is not None or options["outdir"] is not None else None,
-        base=options["base"],
-        batched=options["batch"] is not None,
-        ignore_status=options["errors"] == "ignore",
-    )
-
-
-def _pattern(text: str | None, option: str) -> re.Pattern[str] | None:
-    if text is None:
-        return None
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise UsageError(f"{option} {text!r} is no regular expression: {error}") from None
-
-
-def _samples(options: dict[str, Any], inputs: Sequence[str], tally: Any) -> Iterator[dict[str, Any]]:
-    from tarkit.run import without_reports
-    from tarkit.tarshard import read_samples
-    from tarkit.transforms import keep_fields
-
-    retry = options["retry_failed"] is not None
-    samples = read_samples(
-        inputs,
-        rule=options["key_rule"],
-        on_duplicate_field=options["on_duplicate_field"],
-        on_repeated_key="allow" if retry else options["on_repeated_key"],
-        on_damage=options["on_damage"],
-        tally=tally,
-    )
-    if retry:
-        samples = without_reports(samples)
-    if options["fields"] is not None:
-        wanted = [field for field in re.split(r"[\s,]+", options["fields"]) if field]
-        samples = keep_fields(samples, wanted, missing=options["fieldmode"])
-    if options["count"] is not None:
-        samples = itertools.islice(samples, options["count"])
-    return samples
 
 
 def _remove_stale(failed_output: str, progress: Progress) -> None:

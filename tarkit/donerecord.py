@@ -33,6 +33,7 @@ class DoneRecord:
     input: URL as it may be shown, with size and tag as in Identity. work: fingerprint of the command and
     all options that change the output. tarkit: version. output: name, size in bytes, sha256. samples: the
     books. failed: for each failed sample its key and how many output samples come before its place.
+    retried: fingerprints of later runs of the failed samples alone.
     """
 
     state: str
@@ -45,6 +46,7 @@ class DoneRecord:
     failed: list[tuple[str, int]] = field(default_factory=list)
     skipped_members: dict[str, int] = field(default_factory=dict)
     damage: list[dict[str, Any]] = field(default_factory=list)
+    retried: list[str] = field(default_factory=list)
     error: str | None = None
     exit_code: int = 0
 

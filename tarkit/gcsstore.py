@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+from contextlib import suppress
 from typing import Any
 
-from tarkit.errors import MissingExtraError
+from tarkit.errors import MissingExtraError, StreamError
 from tarkit.objectsink import TOKEN, Body, Found
+
+_ABORT_SECONDS = 5.0
 
 
 class GcsStore:
@@ -48,7 +51,11 @@ class GcsStore:
         from gcsfs.core import initiate_upload
 
         metadata = {TOKEN: self.token}
-        self._session = await initiate_upload(self._fs, self._bucket, self._key, metadata=metadata, mode=self._mode)
+        session = await initiate_upload(self._fs, self._bucket, self._key, metadata=metadata, mode=self._mode)
+        if not isinstance(session, str):
+            # Zonal buckets are appended to by gRPC, and what was appended is visible at once.
+            raise StreamError("zonal buckets can not be written all or nothing", url=f"gs://{self._path}")
+        self._session = session
 
     async def send(self, number: int, data: bytes, final: bool) -> None:
         if final:
@@ -84,9 +91,15 @@ class GcsStore:
         return length if content else -self._offset
 
     async def abort(self) -> None:
-        if self._session:
-            # The condition must not be asked again, or the session stays.
-            await self._fs._call("DELETE", self._session.replace("&ifGenerationMatch=0", ""))
+        import asyncio
+
+        if not self._session:
+            return
+        # A session that stays publishes nothing, and is forgotten after a week; so this need not wait for
+        # all of the tries of gcsfs. The condition must not be asked again, or the session stays.
+        with suppress(TimeoutError, asyncio.TimeoutError, FileNotFoundError):
+            delete = self._fs._call("DELETE", self._session.replace("&ifGenerationMatch=0", ""))
+            await asyncio.wait_for(delete, _ABORT_SECONDS)
 
     async def look(self) -> Found | None:
         try:

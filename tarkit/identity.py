@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from tarkit.errors import MissingInputError, StreamError, UsageError
 from tarkit.fsspecread import marks_of
+from tarkit.hdfs import connect, is_hdfs
 from tarkit.httpread import head
 from tarkit.remote import filesystem, raise_foreign
 from tarkit.sources import display_name, local_path, raise_os_error
@@ -36,6 +37,8 @@ def identify(url: str) -> Identity:
         return _of_file(path)
     if url.lower().startswith(("http://", "https://")):
         return Identity(*head(url, display_name(url)))
+    if is_hdfs(url):
+        return _of_hdfs(url)
     name = display_name(url)
     fs, inner = filesystem(url, name)
     try:
@@ -47,6 +50,14 @@ def identify(url: str) -> Identity:
     size = info.get("size")
     text = json.dumps(marks, sort_keys=True, default=str)
     return Identity(size if isinstance(size, int) else None, hashlib.sha256(text.encode()).hexdigest()[:32])
+
+
+def _of_hdfs(url: str) -> Identity:
+    cluster, path = connect(url)
+    status = cluster.status(path)
+    if status is None:
+        raise MissingInputError("there is no such file", url=display_name(url))
+    return Identity(status.size, f"inode-{status.number}-mtime-{status.mtime}")
 
 
 def _of_file(path: str) -> Identity:

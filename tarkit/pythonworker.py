@@ -194,7 +194,7 @@ def _as_sample(answer: object, key: str) -> Sample:
     if not isinstance(answer, Mapping):
         raise TypeError(f"a mapper returns a dict, None or several dicts; among several was {type(answer).__name__}")
     # Names such as __url__ are tarkit's own, and no fields.
-    sample = {"__key__": _text(answer.get("__key__", key), "__key__")}
+    sample: Sample = {"__key__": _text(answer.get("__key__", key), "__key__")}
     for name, value in answer.items():
         if not (name[:2] == name[-2:] == "__"):
             sample[_text(name, "a field's name")] = value

@@ -147,12 +147,14 @@ class Sinks:
     """Where samples go: the output, and beside it a shard of failed samples, made when needed.
 
     target, failed_target: names, or None to write nothing. options: arguments of TarWriter.
+    copied: samples of the output that came from elsewhere, and are not in the books.
     """
 
     def __init__(self, target: str | None, failed_target: str | None, options: Mapping[str, Any]) -> None:
         self._failed_target = failed_target
         self._options = {**options, "encoder": False}
         self._failed: TarWriter | None = None
+        self.copied = 0
         self.output = TarWriter(target, **self._options) if target is not None else None
 
     @property
@@ -163,6 +165,12 @@ class Sinks:
     def checksum(self) -> tuple[int, str | None]:
         """After publish(): bytes and SHA-256 of the output; see TarWriter."""
         return (0, None) if self.output is None else self.output.checksum_of_file()
+
+    def copy(self, sample: Sample) -> None:
+        """Write a sample that was made by an earlier run."""
+        if self.output is not None:
+            self.output.write(sample)
+            self.copied += 1
 
     def write_failed(self, sample: Sample, report: bytes) -> None:
         """Set a sample aside, with a report of what went wrong."""
@@ -290,7 +298,8 @@ class Account:
     def _fail(self, sample: Sample, failure: Failure, printed: Output) -> None:
         books = self.books
         books.failed += 1
-        self.failed_at.append((sample["__key__"], books.out))
+        before = books.out if self.sinks.output is None else self.sinks.output.samples
+        self.failed_at.append((sample["__key__"], before))
         books.failures[failure.kind] = books.failures.get(failure.kind, 0) + 1
         self.codes.add(failure.code if failure.kind == "exit" else None)
         self.reporter.failed(sample["__key__"], failure, printed)
@@ -311,7 +320,16 @@ class Account:
         self._check_limit(at_end=True)
         if books.failed and books.failed == books.read:
             raise self._too_many(f"all {books.read} samples failed")
-        written = books.out if self.sinks.output is None else self.sinks.output.samples
+        self.balance()
+
+    def balance(self) -> None:
+        """Is every sample accounted for, and does the writer agree?
+
+        Raises:
+            UnbalancedError: no; that is a bug.
+        """
+        books = self.books
+        written = books.out if self.sinks.output is None else self.sinks.output.samples - self.sinks.copied
         if not books.balanced() or written != books.out:
             raise UnbalancedError(f"the books do not balance, please report this: {books}")
 

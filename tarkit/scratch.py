@@ -178,7 +178,7 @@ def gather(folder: str, original: Sample, rules: Rules) -> tuple[list[Sample], l
                 fields.setdefault(stem, {})[field] = _read_file(f"{folder}/{name}")
         elif name not in ("__key__", "__source__"):
             stray.append(name)
-    made = []
+    made: list[Sample] = []
     for stem in sorted(fields):
         suffix = stem[len(rules.base) :] if stem.startswith(rules.base) else stem
         made.append({"__key__": f"{key}{rules.separator}{suffix}" if suffix else key, **fields[stem]})
@@ -191,7 +191,7 @@ def gather(folder: str, original: Sample, rules: Rules) -> tuple[list[Sample], l
         more, more_stray = gather(inner, inner_original, rules._replace(subdirs=False))
         made += more
         stray += [f"{name}/{left}" for left in more_stray]
-    keys = [sample["__key__"] for sample in made]
+    keys: list[str] = [sample["__key__"] for sample in made]
     if len(set(keys)) < len(keys):
         twice = next(each for each in keys if keys.count(each) > 1)
         raise ValueError(f"two samples that the command made have the same key {printable(twice)!r}")

@@ -120,7 +120,7 @@ class WebHdfsClient:
             url = location
             if not self._is_own(location) or "data=true" in location:
                 headers = {**self._headers(location), **_CONTENT_TYPE}
-                connection = self._connect(location, path)
+                connection = self._connection(location, path)
                 return ChunkedPut(connection, self._target(location), headers, lambda r: self._refused(r, path))
         raise StreamError(f"the server redirected {_REDIRECTS} times in a row", url=self.shown(path))
 
@@ -260,16 +260,15 @@ class WebHdfsClient:
         for turn in range(len(bases)):
             index = (self._first + turn) % len(bases)
             full = bases[index] + url
+            connection = self._connection(full, path)
             try:
-                connection = self._connect(full, path)
                 connection.request(method, self._target(full), headers={**self._headers(full), **headers})
                 response = connection.getresponse()
                 if connection.sock is not None:
                     # The answer has its own hold on it: it closes with the answer, also if the server would keep it.
                     connection.sock.close()
             except (OSError, http.client.HTTPException) as error:
-                if isinstance(error, StreamError):
-                    raise
+                connection.close()
                 netloc = urllib.parse.urlsplit(full).netloc
                 problem = _NodeDropped(f"no answer from {netloc} ({self._said(error)})", netloc)
                 continue
@@ -284,7 +283,7 @@ class WebHdfsClient:
             return response, full
         raise problem
 
-    def _connect(self, url: str, path: str) -> http.client.HTTPConnection:
+    def _connection(self, url: str, path: str) -> http.client.HTTPConnection:
         import http.client
 
         parts = urllib.parse.urlsplit(url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,9 @@ import pytest
 
 if TYPE_CHECKING:
     from hdfs import Hdfs
+
+# Otherwise gcsfs asks by gRPC what kind of bucket it is, which the emulator can not answer, for minutes.
+os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
 
 HERE = Path(__file__).resolve().parent
 for folder in ("faults", "services"):

@@ -80,7 +80,9 @@ LAYERS = {
     "tarkit.dataset": 13,
     "tarkit.run": 13,
     "tarkit.shardrun": 14,
-    "tarkit": 15,
+    "tarkit.retryrun": 15,
+    "tarkit.shardstatus": 15,
+    "tarkit": 16,
 }
 
 # (from, to) -> why this arrow may go to the same layer. An upward arrow is never allowed.

@@ -12,12 +12,14 @@ import struct
 import subprocess
 import time
 from collections.abc import Iterator
+from email.message import Message
 
 import google_crc32c
 import pytest
 from faults.httpserver import KINDS, Fault, FaultServer, random_fault
 from faults.times import Times, fast
 
+from tarkit.checksums import from_headers
 from tarkit.errors import MissingInputError, StreamError, TarkitError, TemporaryStreamError
 from tarkit.httpread import _opener, head
 from tarkit.streams import Retry, open_read
@@ -293,6 +295,34 @@ def test_checksums(server: FaultServer, good: tuple[str, str], bad: str, more: t
 )
 def test_what_is_no_checksum_of_the_whole(server: FaultServer, headers: tuple[tuple[str, str], ...]) -> None:
     assert read(server.put("nosum", DATA, headers=headers), fast()) == DATA
+
+
+@pytest.mark.parametrize(
+    ("change", "host", "used"),
+    [
+        ({}, "b.s3.amazonaws.com", True),
+        ({"x-amz-server-side-encryption": "AES256"}, "b.s3.amazonaws.com", True),
+        ({"x-amz-server-side-encryption": "aws:kms"}, "b.s3.amazonaws.com", False),
+        ({"x-amz-server-side-encryption": "aws:kms:dsse"}, "b.s3.amazonaws.com", False),
+        ({"x-amz-server-side-encryption-customer-algorithm": "AES256"}, "b.s3.amazonaws.com", False),
+        ({"ETag": f'"{MD5.hex()}-3"'}, "b.s3.amazonaws.com", False),
+        ({"ETag": f'W/"{MD5.hex()}"'}, "b.s3.amazonaws.com", False),
+        ({"Server": "nginx"}, "b.s3.amazonaws.com", False),
+        ({}, "b--x-s3.s3express-use1-az4.us-east-1.amazonaws.com", False),
+    ],
+)
+def test_the_etag_of_amazon_is_used_where_it_is_an_md5(change: dict[str, str], host: str, used: bool) -> None:
+    headers = Message()
+    for name, value in {"Server": "AmazonS3", "ETag": f'"{MD5.hex()}"', **change}.items():
+        headers[name] = value
+    checksum = from_headers(headers, host)
+    assert (checksum is not None) == used
+    if checksum is not None:
+        assert checksum.name == "md5"
+        checksum.update(DATA[:1000])
+        assert checksum.problem()
+        checksum.update(DATA[1000:])
+        assert checksum.problem() is None
 
 
 def test_head(server: FaultServer) -> None:

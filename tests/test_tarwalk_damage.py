@@ -395,7 +395,8 @@ def test_a_tar_inside_a_damaged_member_is_not_taken_for_a_part_of_the_archive() 
     inner = joined(row(4)) + END
     outer = member(b"x.tar", inner) + member(b"b.x", b"1") + member(b"c.x", b"2") + member(b"d.x", b"3") + END
     tally = Tally()
-    assert survivors(spoiled(outer, 0), tally) == {"c", "d"}
+    samples = samples_of(spoiled(outer, 0), on_damage="skip", tally=tally)
+    assert [sample["__key__"] for sample in samples] == ["c", "d"]
     assert tally.damage[0][1:3] == (0, len(member(b"x.tar", inner)))
 
 

@@ -1,0 +1,137 @@
+"""From tarproc's options to the parts of a run: the command, the samples, the pool, the policies."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tarkit.errors import CommandNotRunnableError, UsageError
+
+
+def command_of(options: dict[str, Any]) -> str | None:
+    """The shell command, or None for a Python function."""
+    given = [name for name in ("command", "script", "mapper") if options[name] is not None]
+    if len(given) != 1:
+        raise UsageError("give one of -c COMMAND, -S SCRIPT and --map FUNCTION")
+    if options["setup"] and not options["mapper"]:
+        raise UsageError("--setup goes with --map")
+    import shlex
+    import shutil
+
+    script = options["script"]
+    if script is None:
+        return options["command"] if options["command"] is not None else None
+    if os.path.exists(script):
+        return f"exec {options['interpreter']} {shlex.quote(os.path.abspath(script))}"
+    found = shutil.which(script)
+    if found is None:
+        raise CommandNotRunnableError(f"script {script!r} is neither a file nor a program on the path", 127)
+    return f"exec {shlex.quote(found)}"
+
+
+def policy_of(options: dict[str, Any]) -> Any:
+    """What to do with failures."""
+    from tarkit.run import Limit, Policy
+    from tarkit.sample import skip_reason
+
+    field = options["add_log"]
+    if field is not None and options["output"] is None and options["outdir"] is None:
+        raise UsageError("--add-log goes with -o or -O: without output there is no sample to keep it in")
+    if field is not None and (skip_reason(f"k.{field}") is not None or "/" in field):
+        raise UsageError(f"--add-log {field!r} can not be a field's name")
+    return Policy(options["errors"], Limit.parse(options["max_errors"]), field)
+
+
+def writer_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of TarWriter."""
+    return {
+        "mtime": options["mtime"],
+        "rule": options["key_rule"],
+        "on_repeated_key": options["on_repeated_key"],
+    }
+
+
+def open_pool(options: dict[str, Any], command: str | None, scratch: str) -> Any:
+    """What runs the command or function; to be used in a with statement."""
+    slots = max(1, options["parallel"])
+    if command is None:
+        from tarkit.pythonpool import PythonPool
+
+        setup = options["setup"]
+        if setup and ":" not in setup:
+            setup = f"{options['mapper'].rpartition(':')[0]}:{setup}"
+        return PythonPool(
+            options["mapper"],
+            scratch,
+            setup=setup,
+            slots=slots,
+            batched=options["batch"] is not None,
+            timeout=options["timeout"],
+        )
+    from tarkit.scratch import Rules
+    from tarkit.shellpool import ShellPool
+
+    rules = Rules(
+        options["base"],
+        options["multi"],
+        options["subdirs"],
+        options["separator"],
+        _pattern(options["include"], "--include"),
+        _pattern(options["exclude"], "--exclude"),
+    )
+    if "/" in options["base"] or "." in options["base"] or not options["base"]:
+        raise UsageError(f"--base {options['base']!r} must be a file name without a dot")
+    return ShellPool(
+        command,
+        scratch,
+        slots=slots,
+        shell=options["shell"],
+        timeout=options["timeout"],
+        rules=rules if options["output"] is not None or options["outdir"] is not None else None,
+        base=options["base"],
+        batched=options["batch"] is not None,
+        ignore_status=options["errors"] == "ignore",
+    )
+
+
+def _pattern(text: str | None, option: str) -> re.Pattern[str] | None:
+    if text is None:
+        return None
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise UsageError(f"{option} {text!r} is no regular expression: {error}") from None
+
+
+def samples_of(options: dict[str, Any], inputs: Sequence[str], tally: Any) -> Iterator[dict[str, Any]]:
+    """The samples of some inputs, as the options want them."""
+    from tarkit.run import without_reports
+    from tarkit.tarshard import read_samples
+
+    retry = options["retry_failed"] is not None
+    samples = read_samples(
+        inputs,
+        rule=options["key_rule"],
+        on_duplicate_field=options["on_duplicate_field"],
+        on_repeated_key="allow" if retry else options["on_repeated_key"],
+        on_damage=options["on_damage"],
+        tally=tally,
+    )
+    if retry:
+        samples = without_reports(samples)
+    return prepared(options, samples)
+
+
+def prepared(options: dict[str, Any], samples: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Only the fields and as many samples as are wanted."""
+    from tarkit.transforms import keep_fields
+
+    if options["fields"] is not None:
+        wanted = [field for field in re.split(r"[\s,]+", options["fields"]) if field]
+        samples = keep_fields(samples, wanted, missing=options["fieldmode"])
+    if options["count"] is not None:
+        samples = itertools.islice(samples, options["count"])
+    return samples
