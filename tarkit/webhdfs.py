@@ -21,7 +21,7 @@ from tarkit.pipes import without_secrets
 from tarkit.resume import Body
 from tarkit.retry import Dropped, Retry
 from tarkit.webhdfsurl import Address
-from tarkit.webhdfswrite import ChunkedPut
+from tarkit.webhdfswrite import ChunkedPut, Redirected
 
 if TYPE_CHECKING:
     import http.client
@@ -109,19 +109,20 @@ class WebHdfsClient:
 
     def create(self, path: str) -> Writer:
         url = self._address.url(path, "CREATE", {"overwrite": "true", "createparent": "true"})
-        for _ in range(_REDIRECTS):
-            response, hop = self._ask("PUT", url, path, _CONTENT_TYPE)
-            location = self._location(response, hop, path)
-            if location is None:
-                if response.status < 300:
-                    response.close()
-                    raise StreamError(f"{status_text(response.status)}, and says not where the data goes", url=path)
+        response, hop = self._ask("PUT", url, path, _CONTENT_TYPE)
+        location = self._location(response, hop, path)
+        if location is None:
+            if response.status >= 300:
                 self._refused(response, path)
-            url = location
-            if not self._is_own(location) or "data=true" in location:
-                headers = {**self._headers(location), **_CONTENT_TYPE}
-                connection = self._connection(location, path)
+            response.close()
+            raise StreamError(f"{status_text(response.status)}, and says not where the data goes", url=self.shown(path))
+        for _ in range(_REDIRECTS):
+            headers = {**self._headers(location), **_CONTENT_TYPE}
+            connection = self._connection(location, path)
+            try:
                 return ChunkedPut(connection, self._target(location), headers, lambda r: self._refused(r, path))
+            except Redirected as redirect:
+                location = self._location(redirect.response, location, path) or location
         raise StreamError(f"the server redirected {_REDIRECTS} times in a row", url=self.shown(path))
 
     def exclusion(self, node: str, path: str, offset: int) -> str | None:

@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     import http.client
 
 _EARLY_ANSWER_SECONDS = 10.0
+_EARLY = "before any data was sent"
+
+
+class Redirected(Exception):
+    """The data is to go elsewhere; none of it was sent. Never leaves the package."""
+
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        super().__init__()
+        self.response = response
 
 
 class ChunkedPut:
@@ -53,7 +62,7 @@ class ChunkedPut:
         if type(line) is not socket.socket or not poll.poll(int(_EARLY_ANSWER_SECONDS * 1000)):
             return
         if b" 100" not in line.recv(12, socket.MSG_PEEK):
-            self._answer("before any data was sent")
+            self._answer(_EARLY)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         size = memoryview(data).nbytes
@@ -82,6 +91,8 @@ class ChunkedPut:
             response = self._connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             raise Dropped(problem or f"no answer after the last byte ({type(error).__name__})") from None
+        if problem == _EARLY and 300 <= response.status < 400:
+            raise Redirected(response)
         if response.status not in (200, 201):
             self._refused(response)
         response.close()

@@ -22,7 +22,7 @@ from tarkit.hdfs import open_hdfs, open_hdfs_sink
 from tarkit.retry import Retry
 from tarkit.shards import expand
 
-QUICK = Retry(attempts=4, base=0.0, timeout=5.0)
+QUICK = Retry(attempts=4, base=0.0, timeout=3.0)
 CANARY = "CANARY-7f3a9c"
 CONTENT = bytes(range(256)) * 4000
 
