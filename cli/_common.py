@@ -166,8 +166,15 @@ def version_option(function: F) -> F:
     return click.version_option(package_name="tarkit", message="%(prog)s %(version)s")(function)
 
 
+def allow_pipe_option(function: F) -> F:
+    """``--allow-pipe``: commands are taken from lists too."""
+    return click.option(
+        "--allow-pipe", is_flag=True, help="Run pipe: commands that an @list names, too; not only those given here."
+    )(function)
+
+
 def reader_options(function: F) -> F:
-    """How shards are read: the key rule, and what to do about what should not be."""
+    """How shards are read: the key rule, what to do about what should not be, commands in lists."""
     options = (
         click.option(
             "--key-rule",
@@ -198,6 +205,7 @@ def reader_options(function: F) -> F:
             help="A shard is damaged: stop, or go on at the next good header, count what was lost, and exit 3.",
         ),
     )
+    function = allow_pipe_option(function)
     for option in reversed(options):
         function = option(function)
     return function

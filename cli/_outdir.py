@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from tarkit.errors import UsageError, printable, redact
+from tarkit.errors import UsageError, printable
+from tarkit.sources import display_name
 
 from ._pipeline import prepared, samples_of, writer_options
 from ._progress import Progress
@@ -51,11 +52,11 @@ class ShardProgress(Progress):
     def shard_skipped(self, output_url: str) -> None:
         """One was done before."""
         if self.verbose:
-            self.say(f"{printable(redact(output_url))}: done before")
+            self.say(f"{printable(display_name(output_url))}: done before")
 
     def shard_done(self, output_url: str, record: DoneRecord) -> None:
         """One is published, or failed."""
-        name = printable(redact(output_url))
+        name = printable(display_name(output_url))
         if record.state != "done":
             self.say(f"{name}: failed: {record.error}")
         elif self.verbose or record.exit_code:
@@ -63,15 +64,17 @@ class ShardProgress(Progress):
             self.say(f"{name}: in {samples['in']} = out {samples['out']} + failed {samples['failed']} …")
 
 
-def expected_outputs(inputs: list[str], outdir: str, piece: str | None) -> Iterator[tuple[str, str]]:
+def expected_outputs(
+    inputs: list[str], outdir: str, piece: str | None, allow_pipe: bool = False
+) -> Iterator[tuple[str, str]]:
     """Inputs with their outputs, of one slice if one is asked for."""
     from tarkit.shardrun import plan_outputs
     from tarkit.shards import expand, parse_slice, take_slice
 
     if piece is None:
-        return plan_outputs(expand(inputs), outdir)
+        return plan_outputs(expand(inputs, allow_pipe_in_lists=allow_pipe), outdir)
     index, pieces = parse_slice(_with_index(piece))
-    urls = list(expand(inputs))
+    urls = list(expand(inputs, allow_pipe_in_lists=allow_pipe))
     wanted = take_slice(len(urls), index, pieces)
     # All names are looked at, so that two slices can not make the same output.
     return iter([pair for number, pair in enumerate(plan_outputs(urls, outdir)) if number in wanted])
@@ -136,7 +139,7 @@ def run_shards(
         version=version("tarkit"),
         open_shards=options["parallel"],
     )
-    return run.run(expected_outputs(inputs, options["outdir"], options["slice"]))
+    return run.run(expected_outputs(inputs, options["outdir"], options["slice"], options["allow_pipe"]))
 
 
 def retry_shards(options: dict[str, Any], pool: Any, progress: ShardProgress, policy: Policy) -> Totals:
@@ -174,8 +177,8 @@ def shards_report(totals: Totals, inputs: list[str], outdir: str, seconds: float
     import json
 
     document = {
-        "inputs": [redact(each) for each in inputs],
-        "outdir": redact(outdir),
+        "inputs": [display_name(each) for each in inputs],
+        "outdir": display_name(outdir),
         "exit_code": totals.exit_code(),
         "seconds": round(seconds, 3),
         "shards": {"done": totals.done, "done_before": totals.skipped, "failed": totals.failed},

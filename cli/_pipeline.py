@@ -119,6 +119,7 @@ def samples_of(options: dict[str, Any], inputs: Sequence[str], tally: Any) -> It
         on_repeated_key="allow" if retry else options["on_repeated_key"],
         on_damage=options["on_damage"],
         tally=tally,
+        allow_pipe_in_lists=options["allow_pipe"],
     )
     if retry:
         samples = without_reports(samples)

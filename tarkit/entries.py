@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from tarkit.errors import LocatedError, MissingInputError, StreamError, UsageError
 from tarkit.hdfs import Hdfs, connect, is_hdfs, url_of
 from tarkit.hdfsclient import Status
-from tarkit.httpread import open_http
+from tarkit.httpread import head
 from tarkit.remote import filesystem, raise_foreign
 from tarkit.sources import display_name, local_path, raise_os_error
 
@@ -171,11 +171,8 @@ def _hdfs_entries(cluster: Hdfs, url: str, folder: str, below: str, recursive: b
 
 
 def _http(url: str, name: str) -> Entry:
-    # The answer to a GET of which nothing is read: not all servers that give an object answer to HEAD.
-    reader = open_http(url, display_name(url))
-    size = reader.size
-    reader.close()
-    return Entry(url, name.partition("?")[0], False, size, None, None)
+    size, tag = head(url, display_name(url))
+    return Entry(url, name.partition("?")[0], False, size, None, tag)
 
 
 def _foreign(url: str, name: str, info: dict[str, Any]) -> Entry:

@@ -212,9 +212,11 @@ class HdfsSink:
             self._client.rename(self._temporary, self._path, not self._if_absent)
         except MissingInputError:
             # An earlier attempt may have succeeded though its answer was lost.
-            there = self._client.status(self._path)
-            if (there.number, there.size, there.mtime) != (done.number, done.size, done.mtime):
-                raise
+            with suppress(MissingInputError):
+                there = self._client.status(self._path)
+                if (there.number, there.size, there.mtime) == (done.number, done.size, done.mtime):
+                    return
+            raise StreamError("the finished file is gone, before it got this name", url=self._name) from None
         except AlreadyPublishedError:
             if self._if_absent:
                 raise

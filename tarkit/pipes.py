@@ -144,15 +144,13 @@ class _Tail:
         self._thread.start()
 
     def _drain(self) -> None:
-        # A ValueError: closed by us while something in the background still held the other end.
-        with suppress(OSError, ValueError):
+        # Closed here and not by whoever waits: something in the background may hold the other end for longer.
+        with self._pipe, suppress(OSError):
             while data := self._pipe.read(65536):
                 self._kept = (self._kept + data)[-_KEPT_STDERR:]
 
     def close(self) -> None:
         self._thread.join(timeout=1.0)
-        if not self._thread.is_alive():
-            self._pipe.close()
 
     def text(self) -> str:
         """The last lines, up to three."""

@@ -49,6 +49,7 @@ def concatenate(
     on_repeated_key: str = "error",
     on_damage: str = "error",
     tally: Tally | None = None,
+    allow_pipe_in_lists: bool = False,
 ) -> Joined:
     """Write all members of several shards as one shard; the caller commits ``output``.
 
@@ -62,6 +63,7 @@ def concatenate(
         on_repeated_key: error, or allow a key that comes back, in one shard or in another.
         on_damage: error, or skip what is damaged and the samples beside it; ``tally`` has the account.
         tally: is filled; its ``skipped`` counts the members that are no part of a sample.
+        allow_pipe_in_lists: whether an ``@LIST`` may name ``pipe:`` commands.
 
     Raises:
         DataError: damage; a repeated key or field; a global extended header that would apply to the
@@ -76,7 +78,7 @@ def concatenate(
     joined = Joined()
     seen: dict[str, str] = {}
     globals_seen: list[_FarReachingError] = []
-    for url in expand(urls):
+    for url in expand(urls, allow_pipe_in_lists=allow_pipe_in_lists):
         joined.shards += 1
         with open_read(url) as stream:
             source = _RawShard(stream.read, redact(stream.name), split_name, tally, globals_seen)

@@ -7,30 +7,43 @@ shard whose samples all succeed in the end has the bytes of one that never faile
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from tarkit.donerecord import SUFFIX, DoneRecord, read_record
-from tarkit.entries import remove
-from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, DataError, TarkitError
-from tarkit.output import Output
-from tarkit.parallel import Outcome, Pool, in_batches, ordered_map
+from tarkit.entries import entries, remove
+from tarkit.errors import (
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_SET_ASIDE,
+    DataError,
+    MissingExtraError,
+    MissingInputError,
+    TarkitError,
+    UsageError,
+)
+from tarkit.parallel import Pool, in_batches, ordered_map
 from tarkit.run import Account, Books, Policy, Sinks, TooManyErrorsError, without_reports
 from tarkit.sample import Sample, Tally
+from tarkit.shardplan import FAILED_SUFFIX
 from tarkit.shardrun import ShardReporter, Totals
-from tarkit.shards import expand
 from tarkit.tarshard import read_samples
 
 
-def records_of(folder: str) -> Iterator[tuple[str, DoneRecord]]:
-    """Each output of a folder that has a done record, with the record; in order of names.
+_INTERRUPTED = "putting back its failed samples was interrupted; run it anew, without --retry-failed"
+
+
+def outputs_of(folder: str) -> list[str]:
+    """Each output of a folder that has a done record, in order of names.
 
     Raises:
-        MissingInputError: there is none. DataError: one is damaged.
+        MissingInputError: there is no such folder, or no record in it.
     """
-    for url in expand(f"{folder.rstrip('/')}/*{SUFFIX}"):
-        record = read_record(url)
-        if record is not None:
-            yield url.removesuffix(SUFFIX), record
+    base = folder.rstrip("/")
+    names = sorted(entry.name for entry in entries(folder) if entry.name.endswith(SUFFIX))
+    if not names:
+        raise MissingInputError("holds no done record", url=folder, hint="name the folder of an earlier run with -O")
+    return [f"{base}/{name.removesuffix(SUFFIX)}" for name in names]
 
 
 class RetryRun:
@@ -64,33 +77,48 @@ class RetryRun:
         Raises:
             TooManyErrorsError: the limit for failed samples was exceeded.
         """
-        for output_url, record in records_of(folder):
-            if record.state != "done" or not record.failed:
-                self.totals.skipped += 1
-                continue
+        for output_url in outputs_of(folder):
             try:
-                record = self._retry(output_url, record)
-                self.totals.done += 1
-                self.totals.set_aside |= record.exit_code == EXIT_SET_ASIDE
-            except TooManyErrorsError:
+                record = read_record(output_url + SUFFIX)
+                if record is None or record.state != "done":
+                    self._fail(output_url, _as_failed(record))
+                elif not record.failed:
+                    self.totals.skipped += 1
+                    self.totals.set_aside |= record.exit_code == EXIT_SET_ASIDE
+                    self._reporter.shard_skipped(output_url)
+                else:
+                    self._count(output_url, self._retry(output_url, record))
+            except (TooManyErrorsError, UsageError, MissingExtraError):
                 raise
             except TarkitError as problem:
-                record.state, record.error, record.exit_code = "failed", str(problem), problem.exit_code
-                self.totals.failed += 1
-                self.totals.codes.add(problem.exit_code)
-            self._reporter.shard_done(output_url, record)
+                self._fail(output_url, _as_failed(None, problem))
         return self.totals
 
+    def _count(self, output_url: str, record: DoneRecord) -> None:
+        self.totals.done += 1
+        self.totals.set_aside |= record.exit_code == EXIT_SET_ASIDE
+        self._reporter.shard_done(output_url, record)
+
+    def _fail(self, output_url: str, record: DoneRecord) -> None:
+        self.totals.failed += 1
+        self.totals.codes.add(record.exit_code)
+        self._reporter.shard_done(output_url, record)
+
     def _retry(self, output_url: str, record: DoneRecord) -> DoneRecord:
-        failed_url = f"{output_url}.failed.tar"
+        failed_url = output_url + FAILED_SUFFIX
+        if record.failed_output is None:
+            raise MissingInputError("the failed samples were not kept (--errors skip)", url=failed_url)
         options = {**self._writer_options, "checksum": True}
         sinks = Sinks(output_url, failed_url, options)
         account = Account(Books(), sinks, self._policy, self._reporter, before=self.totals.books)
         try:
             # As they were written: what the policies allowed then is allowed now.
-            old = read_samples(output_url, on_repeated_key="allow")
-            self._merge(old, self._failed_samples(failed_url), record, account)
+            old = read_samples([output_url], on_repeated_key="allow")
+            self._merge(old, self._failed_samples(failed_url, record), record, account)
             account.balance()
+            # The output is replaced before its record is. Killed in between, it must not be taken for
+            # what the record says: the failed samples would be put into it once more.
+            replace(record, state="failed", error=_INTERRUPTED, exit_code=EXIT_FAILED).publish(output_url)
             sinks.publish()
         except BaseException:
             sinks.discard()
@@ -102,34 +130,47 @@ class RetryRun:
             remove(failed_url)
         return renewed
 
-    def _failed_samples(self, failed_url: str) -> Iterator[Sample]:
-        samples = read_samples(failed_url, on_repeated_key="allow", tally=Tally())
-        return self._prepare(without_reports(samples))
+    def _failed_samples(self, failed_url: str, record: DoneRecord) -> Iterator[Sample]:
+        samples = without_reports(read_samples([failed_url], on_repeated_key="allow", tally=Tally()))
+        # Where they came from, as the first run saw it.
+        return self._prepare({**sample, "__url__": record.input["url"]} for sample in samples)
 
     def _merge(self, old: Iterator[Sample], failed: Iterator[Sample], record: DoneRecord, account: Account) -> None:
         """Old outputs and the outcomes of the failed samples, each at its place."""
         places = iter(record.failed)
         copied = 0
+
+        def copy_earlier(sample: Sample) -> None:
+            nonlocal copied
+            key, place = next(places, (None, 0))
+            if key != sample["__key__"]:
+                raise _other_samples(sample["__key__"])
+            while copied < place and (earlier := next(old, None)) is not None:
+                account.sinks.copy(earlier)
+                copied += 1
+
         for batch, outcome in ordered_map(in_batches(failed, self._batch_size), self._pool, window=self._window):
-            for number, sample in enumerate(batch):
-                key, place = next(places, (None, 0))
-                if key != sample["__key__"]:
-                    raise DataError(
-                        "the failed samples are not those of the done record", key=sample["__key__"], hint="run it anew"
-                    )
-                while copied < place and (earlier := next(old, None)) is not None:
-                    account.sinks.copy(earlier)
-                    copied += 1
-                account.enter([sample], _part(outcome, number))
+            account.enter(batch, outcome, copy_earlier)
+        if (left := next(places, None)) is not None:
+            raise _other_samples(left[0])
         for sample in old:
             account.sinks.copy(sample)
 
 
-def _part(outcome: Outcome, number: int) -> Outcome:
-    """What came of one sample of a batch; what was printed goes with the first."""
-    if number == 0:
-        return Outcome(outcome.made[:1], outcome.printed, outcome.failure, outcome.stray)
-    return Outcome(outcome.made[number : number + 1], Output(), outcome.failure)
+def _other_samples(key: str) -> DataError:
+    hint = "remove the record, and run the shard anew"
+    return DataError("the failed samples are not those of the done record", key=key, hint=hint)
+
+
+def _as_failed(record: DoneRecord | None, problem: TarkitError | None = None) -> DoneRecord:
+    """What to tell of a shard whose failed samples can not be retried. It is not written."""
+    if record is not None:
+        hint = "run it anew, without --retry-failed"
+        error = record.error if record.error == _INTERRUPTED else f"{record.error}; {hint}"
+        return replace(record, error=error)
+    told = "its record is of another version" if problem is None else str(problem)
+    code = EXIT_FAILED if problem is None else problem.exit_code
+    return DoneRecord("failed", {}, "", "", error=told, exit_code=code)
 
 
 def _renewed(record: DoneRecord, account: Account, work: str) -> DoneRecord:
@@ -138,7 +179,12 @@ def _renewed(record: DoneRecord, account: Account, work: str) -> DoneRecord:
     size, sha256 = account.sinks.checksum()
     samples = dict(record.samples)
     samples["failed"] = books.failed
-    for name, more in (("out", books.out), ("added", books.added), ("filtered", books.filtered)):
+    for name, more in (
+        ("out", books.out),
+        ("added", books.added),
+        ("filtered", books.filtered),
+        ("ignored", books.ignored),
+    ):
         samples[name] = samples.get(name, 0) + more
     output = {**(record.output or {}), "size": size, "sha256": sha256}
     return DoneRecord(
@@ -151,7 +197,8 @@ def _renewed(record: DoneRecord, account: Account, work: str) -> DoneRecord:
         samples=samples,
         failed=account.failed_at,
         skipped_members=record.skipped_members,
+        dropped_fields=record.dropped_fields,
         damage=record.damage,
         retried=[*record.retried, work],
-        exit_code=EXIT_SET_ASIDE if books.failed or record.damage else EXIT_OK,
+        exit_code=EXIT_SET_ASIDE if books.failed or record.damage or record.dropped_fields else EXIT_OK,
     )

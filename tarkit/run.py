@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -245,19 +245,22 @@ class Account:
     ) -> None:
         self.books = books
         self._before = Books() if before is None else before
+        self._fate = "nothing was published" if before is None else "this shard is not published"
         self.failed_at: list[tuple[str, int]] = []
         self.sinks = sinks
         self.policy = policy
         self.reporter = reporter
         self.codes: set[int | None] = set()
 
-    def enter(self, batch: Batch, outcome: Outcome) -> None:
-        """Put the samples of one batch where they belong."""
+    def enter(self, batch: Batch, outcome: Outcome, first: Callable[[Sample], None] | None = None) -> None:
+        """Put the samples of one batch where they belong. first: is called before each of them."""
         key = batch[0]["__key__"]
         failure = outcome.failure
         ignored = failure is not None and failure.kind == "exit" and self.policy.errors == "ignore" and outcome.made
         log = outcome.printed.read() if self.policy.log_field is not None else None
         for number, sample in enumerate(batch):
+            if first is not None:
+                first(sample)
             self.books.read += 1
             if failure is not None and not ignored:
                 self._fail(sample, failure, outcome.printed)
@@ -314,10 +317,13 @@ class Account:
         if failed and self.policy.limit.exceeded(failed, read, at_end=at_end):
             raise self._too_many(f"{failed} of {read} samples failed; --max-errors is {self.policy.limit}")
 
-    def conclude(self) -> None:
-        """At the end of the samples: do the books balance, and did anything succeed?"""
+    def conclude(self, *, at_end: bool = True) -> None:
+        """At the end of the samples: do the books balance, and did anything succeed?
+
+        at_end: of all samples; otherwise a limit in percent waits until there are enough of them.
+        """
         books = self.books
-        self._check_limit(at_end=True)
+        self._check_limit(at_end=at_end)
         if books.failed and books.failed == books.read:
             raise self._too_many(f"all {books.read} samples failed")
         self.balance()
@@ -338,7 +344,7 @@ class Account:
         code = next(iter(self.codes), None)
         if nothing_ran and code in (EXIT_CANNOT_RUN, EXIT_NOT_FOUND):
             return TooManyErrorsError(f"{message}; the command can not be run", code)
-        return TooManyErrorsError(f"{message}; nothing was published")
+        return TooManyErrorsError(f"{message}; {self._fate}")
 
 
 def _report(failure: Failure, printed: Output) -> bytes:

@@ -13,30 +13,31 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tarkit.donerecord import SUFFIX, DoneRecord, read_record
-from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, EXIT_TEMPORARY, TarkitError, UsageError, redact
-from tarkit.identity import Identity, identify
-from tarkit.parallel import Batch, Pool, in_batches, ordered_map
-from tarkit.run import Account, Books, Policy, Reporter, Sinks, TooManyErrorsError, lost_anything
+from tarkit.donerecord import DoneRecord
+from tarkit.errors import (
+    EXIT_FAILED,
+    EXIT_MISSING,
+    EXIT_OK,
+    EXIT_SET_ASIDE,
+    EXIT_TEMPORARY,
+    MissingExtraError,
+    MissingInputError,
+    StreamError,
+    TarkitError,
+    UsageError,
+)
+from tarkit.identity import Identity
+from tarkit.parallel import Batch, Outcome, Pool, in_batches, ordered_map
+from tarkit.run import Account, Books, Policy, Reporter, Sinks, TooManyErrorsError
 from tarkit.sample import Sample, Tally
-from tarkit.shards import output_name
+from tarkit.shardkeeper import Finished, Shard, ShardKeeper
+from tarkit.sources import display_name
 
 _LOOK_AHEAD = 32
 """Done records that are fetched before their turn."""
 
-
-@dataclass(frozen=True)
-class Shard:
-    """One input with the place of its output."""
-
-    url: str
-    output_url: str
-    source: Identity
-
-    @property
-    def failed_url(self) -> str:
-        """Where its failed samples go."""
-        return f"{self.output_url}.failed.tar"
+_EXAMPLES = 3
+"""Missing inputs whose names are kept."""
 
 
 class ShardReporter(Reporter, Protocol):
@@ -48,14 +49,21 @@ class ShardReporter(Reporter, Protocol):
     def shard_done(self, output_url: str, record: DoneRecord) -> None:
         """It is published, or it failed; the record says which."""
 
+    def shard_missing(self, url: str) -> None:
+        """There is no such input."""
+
 
 @dataclass
 class Totals:
-    """What became of the shards. codes: exit codes of failed shards, each once."""
+    """What became of the shards. missing: inputs that do not exist; missing_names: the first of them.
+    set_aside: whether any shard that is done now lacks samples. books: of the shards that were
+    published. codes: exit codes of failed shards, each once."""
 
     done: int = 0
     skipped: int = 0
     failed: int = 0
+    missing: int = 0
+    missing_names: list[str] = field(default_factory=list)
     set_aside: bool = False
     books: Books = field(default_factory=Books)
     codes: set[int] = field(default_factory=set)
@@ -78,21 +86,6 @@ class _Boundary:
     tally: Tally
     ends: bool
     error: TarkitError | None = None
-
-
-def plan_outputs(urls: Iterable[str], folder: str) -> Iterator[tuple[str, str]]:
-    """Each input with its output: the same name in ``folder``.
-
-    Raises:
-        UsageError: two inputs have the same name, or one has none.
-    """
-    seen: dict[str, str] = {}
-    for url in urls:
-        name = output_name(url)
-        if name in seen:
-            raise UsageError(f"{redact(seen[name])} and {redact(url)} would both become {name}; run them apart")
-        seen[name] = url
-        yield url, f"{folder.rstrip('/')}/{name}"
 
 
 class ShardRun:
@@ -129,37 +122,39 @@ class ShardRun:
         self._window = window
         self._batch_size = batch_size
         self._writer_options = writer_options
-        self._work = work
-        self._version = version
+        self._keeper = ShardKeeper(work, version)
         self._open_shards = max(1, open_shards)
         self._boundaries: deque[_Boundary] = deque()
-        self._current: Account | None = None
+        self._spent = Books()
+        self._current: tuple[Shard, Account] | None = None
         self._publisher = ThreadPoolExecutor(2, thread_name_prefix="publish")
-        self._publishing: deque[Future[tuple[Shard, DoneRecord]]] = deque()
+        self._publishing: deque[Future[Finished]] = deque()
 
     def run(self, outputs: Iterable[tuple[str, str]]) -> Totals:
         """Make every output that is not done yet.
 
         Raises:
             TooManyErrorsError: the limit for failed samples was exceeded; shards published before stay.
+            UsageError, MissingExtraError: what is wrong for all shards alike.
         """
         entered = 0
         try:
             for batch, outcome in ordered_map(self._batches(outputs), self._pool, window=self._window):
                 self._catch_up(entered)
-                if self._current is not None:
-                    self._enter(batch, outcome)
-                else:
-                    outcome.printed.discard()
+                self._enter(batch, outcome)
                 entered += 1
             self._catch_up(entered)
             self._settle(0)
         except BaseException:
             if self._current is not None:
-                self._current.sinks.discard()
+                self._current[1].sinks.discard()
             raise
         finally:
             self._publisher.shutdown()
+            # After an error: what was on its way is published by now, and counts.
+            while self._publishing:
+                if (last := self._publishing.popleft()).exception() is None:
+                    self._count(last.result())
         return self.totals
 
     def _batches(self, outputs: Iterable[tuple[str, str]]) -> Iterator[Batch]:
@@ -172,6 +167,8 @@ class ShardRun:
                 for batch in in_batches(self._read(shard.url, tally), self._batch_size):
                     yield batch
                     count += 1
+            except (UsageError, MissingExtraError):
+                raise
             except TarkitError as problem:
                 error = problem
             self._boundaries.append(_Boundary(count, shard, tally, ends=True, error=error))
@@ -179,31 +176,41 @@ class ShardRun:
     def _to_do(self, outputs: Iterable[tuple[str, str]]) -> Iterator[Shard]:
         """Shards that are not done, in order; looks at the records of the next ones meanwhile."""
         with ThreadPoolExecutor(8, thread_name_prefix="records") as executor:
-            ahead: deque[tuple[tuple[str, str], Future[Shard | None]]] = deque()
+            ahead: deque[tuple[tuple[str, str], Future[tuple[Shard, DoneRecord | None]]]] = deque()
             source = iter(outputs)
             while True:
                 while len(ahead) < _LOOK_AHEAD and (pair := next(source, None)) is not None:
-                    ahead.append((pair, executor.submit(self._unless_done, *pair)))
+                    ahead.append((pair, executor.submit(self._keeper.look, *pair)))
                 if not ahead:
                     return
                 (url, output_url), future = ahead.popleft()
                 try:
-                    shard = future.result()
+                    shard, done = future.result()
+                except MissingInputError:
+                    self._miss(url)
+                except (UsageError, MissingExtraError):
+                    raise
                 except TarkitError as problem:
-                    self._fail_early(Shard(url, output_url, Identity(None, None)), problem)
-                    continue
-                if shard is None:
-                    self.totals.skipped += 1
-                    self._reporter.shard_skipped(output_url)
+                    # What the record says, and whether it is one, is not known: it is left alone.
+                    self._fail(Shard(url, output_url, Identity(None, None)), problem, keep_record=True)
                 else:
-                    yield shard
+                    if done is None:
+                        yield shard
+                    else:
+                        self._skip(output_url, done)
 
-    def _unless_done(self, url: str, output_url: str) -> Shard | None:
-        source = identify(url)
-        record = read_record(output_url + SUFFIX)
-        if record is not None and record.why_stale(self._work, self._version, source, output_url) is None:
-            return None
-        return Shard(url, output_url, source)
+    def _skip(self, output_url: str, record: DoneRecord) -> None:
+        self.totals.skipped += 1
+        # A run that was interrupted and resumed ends like one that was not.
+        self.totals.set_aside |= record.exit_code == EXIT_SET_ASIDE
+        self._reporter.shard_skipped(output_url)
+
+    def _miss(self, url: str) -> None:
+        self.totals.missing += 1
+        self.totals.codes.add(EXIT_MISSING)
+        if len(self.totals.missing_names) < _EXAMPLES:
+            self.totals.missing_names.append(display_name(url))
+        self._reporter.shard_missing(url)
 
     def _catch_up(self, entered: int) -> None:
         """Begin and end shards whose place in the row of batches is reached."""
@@ -216,83 +223,79 @@ class ShardRun:
                 self._begin(boundary)
 
     def _begin(self, boundary: _Boundary) -> None:
+        shard = boundary.shard
         try:
-            failed_url = None if self._policy.errors == "skip" else boundary.shard.failed_url
-            options = {**self._writer_options, "checksum": True}
-            sinks = Sinks(boundary.shard.output_url, failed_url, options)
+            failed_url = None if self._policy.errors == "skip" else shard.failed_url
+            sinks = Sinks(shard.output_url, failed_url, {**self._writer_options, "checksum": True})
+        except UsageError:
+            raise
         except TarkitError as problem:
-            boundary.error = problem
-            self._fail_early(boundary.shard, problem)
-            self._current = None
+            self._fail(shard, problem)
             return
-        self._current = Account(Books(), sinks, self._policy, self._reporter, before=self.totals.books)
+        self._current = shard, Account(Books(), sinks, self._policy, self._reporter, before=self._spent)
 
-    def _enter(self, batch: Batch, outcome: Any) -> None:
+    def _enter(self, batch: Batch, outcome: Outcome) -> None:
+        """One outcome into the shard that is under way, unless that has failed."""
         if self._current is None:
+            outcome.printed.discard()
             return
-        self._current.enter(batch, outcome)
+        try:
+            self._current[1].enter(batch, outcome)
+        except StreamError as problem:
+            outcome.printed.discard()
+            self._give_up(problem)
 
     def _end(self, boundary: _Boundary) -> None:
-        account, self._current = self._current, None
-        if account is None:
+        if self._current is None:
             return
-        error = boundary.error
+        shard, account = self._current
+        error: TarkitError | None = boundary.error
         if error is None:
             try:
-                account.conclude()
+                account.conclude(at_end=False)
             except TooManyErrorsError as problem:
                 error = problem
-        self.totals.books.add(account.books)
         if error is not None:
-            account.sinks.discard()
-            self._fail_early(boundary.shard, error)
+            self._give_up(error)
             return
-        self._publishing.append(self._publisher.submit(self._publish, boundary.shard, account, boundary.tally))
+        self._current = None
+        self._spent.add(account.books)
+        self._publishing.append(self._publisher.submit(self._keeper.publish, shard, account, boundary.tally))
 
-    def _publish(self, shard: Shard, account: Account, tally: Tally) -> tuple[Shard, DoneRecord]:
-        record = self._record(shard, "done")
-        record.samples = account.books.as_dict()
-        record.failed = account.failed_at
-        record.skipped_members = tally.skipped
-        record.damage = [
-            {"url": url, "start": start, "end": end, "reason": reason} for url, start, end, reason in tally.damage
-        ]
-        try:
-            account.sinks.publish()
-            size, sha256 = account.sinks.checksum()
-            record.output = {"name": output_name(shard.output_url), "size": size, "sha256": sha256}
-            record.failed_output = output_name(shard.failed_url) if account.sinks.has_failed else None
-            record.exit_code = EXIT_SET_ASIDE if lost_anything(account.books, tally) else EXIT_OK
-            record.publish(shard.output_url)
-        except TarkitError as problem:
+    def _give_up(self, problem: TarkitError) -> None:
+        """The shard that is under way comes to nothing."""
+        if self._current is not None:
+            (shard, account), self._current = self._current, None
+            self._spent.add(account.books)
             account.sinks.discard()
-            record.state, record.error, record.exit_code = "failed", str(problem), problem.exit_code
-        return shard, record
+            self._fail(shard, problem)
 
-    def _record(self, shard: Shard, state: str) -> DoneRecord:
-        source = {"url": redact(shard.url), "size": shard.source.size, "tag": shard.source.tag}
-        return DoneRecord(state, source, self._work, self._version)
-
-    def _fail_early(self, shard: Shard, problem: TarkitError) -> None:
+    def _fail(self, shard: Shard, problem: TarkitError, *, keep_record: bool = False) -> None:
         """A shard that comes to nothing: record why, if the output's folder takes a record."""
-        record = self._record(shard, "failed")
+        record = self._keeper.record(shard, "failed")
         record.error, record.exit_code = str(problem), problem.exit_code
         try:
-            record.publish(shard.output_url)
+            if not keep_record:
+                record.publish(shard.output_url)
         except TarkitError as second:
             record.error = f"{record.error}; and the record can not be written: {second}"
-        self._count(shard, record)
+        self._count(Finished(shard, record, Books()))
 
     def _settle(self, most: int) -> None:
         """Wait until at most so many shards are being published."""
         while len(self._publishing) > most:
-            self._count(*self._publishing.popleft().result())
+            self._count(self._publishing.popleft().result())
 
-    def _count(self, shard: Shard, record: DoneRecord) -> None:
+    def _count(self, finished: Finished) -> None:
+        record, output_url = finished.record, finished.shard.output_url
+        if finished.by_another:
+            self._skip(output_url, record)
+            return
         if record.state == "done":
             self.totals.done += 1
             self.totals.set_aside |= record.exit_code == EXIT_SET_ASIDE
+            self.totals.books.add(finished.books)
         else:
             self.totals.failed += 1
             self.totals.codes.add(record.exit_code)
-        self._reporter.shard_done(shard.output_url, record)
+        self._reporter.shard_done(output_url, record)

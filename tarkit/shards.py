@@ -75,7 +75,7 @@ def expand(
             if line.startswith("pipe:") and not allow_pipe_in_lists:
                 raise UsageError(
                     f"list {_shown(source)} names a command, {_shown(line)}; "
-                    "commands are taken only from the command line, or from lists with allow_pipe_in_lists"
+                    "commands are taken only from the command line, or from lists with --allow-pipe (allow_pipe_in_lists)"
                 )
             yield from _expand_one(_beside(source, line), stdin_uses, allow_pipe)
 

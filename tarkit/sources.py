@@ -34,14 +34,8 @@ def is_url(text: str) -> bool:
 
 
 def display_name(url: str) -> str:
-    """A URL as it may be shown, also for fsspec's chains (``simplecache::s3://…``).
-
-    Of a command its first word is left, unless that might hold a secret itself (``TOKEN=… curl``).
-    """
-    if url.startswith("pipe:"):
-        first = url[5:].split(None, 1)[:1]
-        return redact(url) if first and re.fullmatch(r"[\w./+-]+", first[0]) else "pipe:…"
-    return "::".join(redact(part) for part in url.split("::")) if is_url(url) else url
+    """A URL as it may be shown, see :func:`tarkit.errors.redact`."""
+    return redact(url)
 
 
 def local_path(url: str) -> str | None:

@@ -30,6 +30,7 @@ def read_samples(
     on_repeated_key: str = "error",
     on_damage: str = "error",
     tally: Tally | None = None,
+    allow_pipe_in_lists: bool = False,
 ) -> Iterator[Sample]:
     """Samples of one or many shards, in order, as dicts of raw bytes.
 
@@ -41,13 +42,15 @@ def read_samples(
         on_repeated_key: error, or allow.
         on_damage: error, or skip: go on at the next good header; what was lost is in ``tally``.
         tally: filled while samples are drawn: counts, skipped members, damage.
+        allow_pipe_in_lists: whether an ``@LIST`` may name ``pipe:`` commands; whoever writes such a
+            list runs them here.
 
     Raises:
         DataError: the shard is damaged, or is not what the policies allow.
         MissingInputError, StreamError, TemporaryStreamError: it can not be read.
     """
     tally = Tally() if tally is None else tally
-    for url in expand(urls):
+    for url in expand(urls, allow_pipe_in_lists=allow_pipe_in_lists):
         with open_read(url) as stream:
             yield from group_by_keys(
                 read_members(stream.read, url=stream.name, on_damage=on_damage, tally=tally),

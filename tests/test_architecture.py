@@ -71,6 +71,7 @@ LAYERS = {
     "tarkit.identity": 9,
     "tarkit.donerecord": 10,
     "tarkit.plan": 11,
+    "tarkit.shardplan": 11,
     "tarkit.rawtar": 11,
     "tarkit.tarshard": 11,
     "tarkit.tarwriter": 10,
@@ -79,10 +80,11 @@ LAYERS = {
     # whole runs
     "tarkit.dataset": 13,
     "tarkit.run": 13,
-    "tarkit.shardrun": 14,
-    "tarkit.retryrun": 15,
-    "tarkit.shardstatus": 15,
-    "tarkit": 16,
+    "tarkit.shardkeeper": 14,
+    "tarkit.shardrun": 15,
+    "tarkit.retryrun": 16,
+    "tarkit.shardstatus": 16,
+    "tarkit": 17,
 }
 
 # (from, to) -> why this arrow may go to the same layer. An upward arrow is never allowed.

@@ -137,7 +137,7 @@ def fake_system(monkeypatch: pytest.MonkeyPatch, stripped: str, outcome: list[st
 
 def test_remote_globs_keep_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_system(monkeypatch, "/d/*.tar", ["/d/b.tar", "/d/a.tar"])
-    assert all_of("hdfs://[::1]:8020/d/*.tar") == ["hdfs://[::1]:8020/d/a.tar", "hdfs://[::1]:8020/d/b.tar"]
+    assert all_of("ftp://[::1]:8021/d/*.tar") == ["ftp://[::1]:8021/d/a.tar", "ftp://[::1]:8021/d/b.tar"]
     fake_system(monkeypatch, "elsewhere/*", ["elsewhere/x"])
     assert all_of("far://d/*") == ["far://elsewhere/x"]
 

@@ -24,8 +24,6 @@ from pathlib import Path
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from fsspec.registry import _registry
-from fsspec.spec import AbstractBufferedFile
 
 from tarkit.errors import (
     CompressionError,
@@ -657,65 +655,6 @@ def test_length_is_verified(memory: MemoryFileSystem, monkeypatch: pytest.Monkey
         open_publish("memory://b") as out,
     ):
         out.write(b"content")
-
-
-class _PartFile(AbstractBufferedFile):
-    """A file in the manner of S3: uploaded in parts, there at commit."""
-
-    def _initiate_upload(self) -> None:
-        self.parts: list[bytes] = []
-
-    def _upload_chunk(self, final: bool = False) -> bool:
-        self.parts.append(self.buffer.getvalue())
-        if b"fail" in self.parts[-1]:
-            raise PermissionError(f"denied for s3://key:{CANARY}@b/x?sig={CANARY}")
-        if final and self.autocommit:
-            self.commit()
-        return True
-
-    def commit(self) -> None:
-        self.fs.objects[self.path] = b"".join(self.parts)
-
-    def discard(self) -> None:
-        self.fs.discarded.append(self.path)
-
-
-class _PartFilesystem(fsspec.AbstractFileSystem):  # type: ignore[misc]
-    protocol = "s3"
-    cachable = False
-    objects: dict[str, bytes] = {}
-    discarded: list[str] = []
-
-    def _open(self, path: str, mode: str = "rb", **options: object) -> _PartFile:
-        if path.startswith("nobucket"):
-            raise FileNotFoundError(path)
-        return _PartFile(self, path, mode, **options)
-
-
-@pytest.fixture
-def parts(monkeypatch: pytest.MonkeyPatch) -> type[_PartFilesystem]:
-    monkeypatch.setitem(_registry, "s3", _PartFilesystem)
-    _PartFilesystem.objects.clear()
-    _PartFilesystem.discarded.clear()
-    return _PartFilesystem
-
-
-def test_upload_in_parts(parts: type[_PartFilesystem]) -> None:
-    with open_publish("s3://b/a") as out:
-        out.write(bytes(12 << 20))
-        out.write(b"end")
-        assert parts.objects == {}
-    assert parts.objects == {"b/a": bytes(12 << 20) + b"end"}
-    with pytest.raises(KeyError), open_publish("s3://b/c") as out:
-        out.write(bytes(12 << 20))
-        raise KeyError
-    with pytest.raises(StreamError, match="PermissionError: denied") as caught, open_publish("s3://b/d") as out:
-        out.write(b"fail")
-    assert CANARY not in str(caught.value)
-    assert list(parts.objects) == ["b/a"]
-    assert parts.discarded == ["b/c", "b/d"]
-    with pytest.raises(StreamError, match="bucket or folder does not exist"):
-        open_publish("s3://nobucket/a")
 
 
 def test_protocols_without_a_library() -> None:

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from environments import Settings
 from rounds import Result
 
-from measures import converting, downloading, mapping, memory, reading, starting, writing
+from measures import converting, downloading, mapping, memory, publishing, reading, starting, writing
 
 ALL: dict[str, Callable[[Settings], Result]] = {
     "read-small": reading.read_small,
     "read-photos": reading.read_photos,
     "download": downloading.download,
+    "publish": publishing.publish,
     "write-small": writing.write_small,
     "convert": converting.convert_photos,
     "empty-command": mapping.empty_command,

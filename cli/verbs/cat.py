@@ -1,19 +1,24 @@
-"""``tarkit cat``: several shards into one, their bytes untouched."""
+"""``tarkit cat``: several shards into one, their bytes untouched; or with --raw any files, as they are."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from .._common import refuse_terminal_input, say, verbose_option, version_option
+from tarkit.errors import EXIT_OK, StreamError, UsageError
+
+from .._common import allow_pipe_option, refuse_terminal_input, say, verbose_option, version_option
 from .._results import counted, exit_code_of, met
 
 _EPILOG = """\b
 Examples:
   tarkit cat 'train-{0000..0009}.tar' -o train.tar.gz
   tarkit cat a.tar b.tar | tarproc -c 'ls'
+  tarkit cat --raw https://example.com/train-000000.tgz | tar -tzf -
 """
+_PIECE = 1 << 20
 
 
 @click.command("cat", epilog=_EPILOG)
@@ -40,10 +45,20 @@ Examples:
     show_default=True,
     help="A shard is damaged: stop, or leave out what is damaged and the samples beside it, count that, and exit 3.",
 )
+@click.option("--raw", is_flag=True, help="Only pass the bytes on, of any file, without looking into them.")
 @click.option("-q", "--quiet", is_flag=True, help="No summary; only what was lost.")
+@allow_pipe_option
 @verbose_option
 @version_option
-def command(inputs: tuple[str, ...], output: str, quiet: bool, verbose: bool, **policies: Any) -> int:
+def command(
+    inputs: tuple[str, ...],
+    output: str,
+    raw: bool,
+    quiet: bool,
+    allow_pipe: bool,
+    verbose: bool,
+    **policies: Any,
+) -> int:
     """Join shards into one.
 
     Headers, extended headers and content keep their bytes. End-of-archive marks are dropped, but for
@@ -54,9 +69,16 @@ def command(inputs: tuple[str, ...], output: str, quiet: bool, verbose: bool, **
     Input is decompressed, whatever its name; output is compressed as its name says (.gz .tgz .zst
     .bz2 .xz .lz4). INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz or @list.txt, or -
     (the default).
+
+    With --raw the inputs may be any files, and their bytes go through as they are: neither
+    decompressed nor checked as tars, one after the other. A read that drops goes on at the same byte,
+    and the exit code is 0 only if every input came to its verified end: for pipelines, in place of
+    curl and gsutil cat. A pipeline in bash needs "set -o pipefail" to see that exit code.
     """
     urls = list(inputs) or ["-"]
     refuse_terminal_input(urls)
+    if raw:
+        return _raw(urls, output, quiet, allow_pipe)
     from tarkit.publish import open_publish
     from tarkit.rawtar import concatenate
     from tarkit.sample import Tally, key_rule
@@ -64,7 +86,7 @@ def command(inputs: tuple[str, ...], output: str, quiet: bool, verbose: bool, **
     rule = key_rule(policies.pop("key_rule"))
     tally = Tally()
     with open_publish(output) as stream:
-        joined = concatenate(urls, stream, rule=rule, tally=tally, **policies)
+        joined = concatenate(urls, stream, rule=rule, tally=tally, allow_pipe_in_lists=allow_pipe, **policies)
     code = exit_code_of(tally)
     if code or not quiet:
         copied = policies["on_damage"] == "error"
@@ -76,3 +98,32 @@ def command(inputs: tuple[str, ...], output: str, quiet: bool, verbose: bool, **
         parts += met(tally, skipped="copied, though no part of a sample" if copied else "skipped members")
         say("tarkit cat", "; ".join(parts))
     return code
+
+
+def _raw(urls: Sequence[str], output: str, quiet: bool, allow_pipe: bool) -> int:
+    """Pass the bytes on."""
+    from tarkit.publish import open_publish
+    from tarkit.shards import expand
+    from tarkit.streams import open_read
+
+    context = click.get_current_context()
+    for name in ("key_rule", "on_repeated_key", "on_damage"):
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise UsageError(f"--{name.replace('_', '-')} does not go with --raw, which does not look into its inputs")
+    count = 0
+    # The name of the output says how the input is compressed already, so it must not be done again.
+    with open_publish(output, compression=None) as sink:
+        for url in expand(urls, allow_pipe_in_lists=allow_pipe):
+            count += 1
+            begin = sink.bytes_written
+            with open_read(url, compression=None) as stream:
+                while data := stream.read(_PIECE):
+                    sink.write(data)
+                size = sink.bytes_written - begin
+                if stream.size_hint is not None and size < stream.size_hint:
+                    raise StreamError(
+                        f"the file was cut while it was read: it had {stream.size_hint} bytes", url=url, offset=size
+                    )
+    if not quiet and output != "-":
+        say("tarkit cat", f"{counted(count, 'input')}, {sink.bytes_written} bytes")
+    return EXIT_OK

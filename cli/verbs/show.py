@@ -58,10 +58,11 @@ def command(
 
         tally = Tally()
         rule = key_rule(options.pop("key_rule"))
+        shards = expand(urls, allow_pipe_in_lists=options.pop("allow_pipe"))
         if count:
-            _count(list(expand(urls)), results, as_json, tally, rule, options)
+            _count(list(shards), results, as_json, tally, rule, options)
         else:
-            _list(itertools.islice(_samples(expand(urls), tally, rule, options), number), results, as_json)
+            _list(itertools.islice(_samples(shards, tally, rule, options), number), results, as_json)
     phrases = met(tally)
     if phrases and (exit_code_of(tally) or not quiet):
         say("tarkit show", "; ".join(phrases))

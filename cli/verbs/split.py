@@ -64,6 +64,7 @@ def command(inputs: tuple[str, ...], output: str, quiet: bool, post: str | None,
         shard_name(output, 0)
         tally = Tally()
         policies = {name: options[name] for name in ("on_duplicate_field", "on_repeated_key", "on_damage")}
+        policies["allow_pipe_in_lists"] = options["allow_pipe"]
         with ShardWriter(
             output,
             options["maxcount"],

@@ -57,5 +57,7 @@ def command(specs: tuple[str, ...], as_lines: bool, verbose: bool) -> None:
                 results.line(json.dumps(as_json(entry)))
                 continue
             size = "-" if entry.size is None else str(entry.size)
-            fields = ("folder" if entry.is_folder else "file", size, when(entry.mtime) or "-", entry.checksum or "-")
-            results.line("\t".join((display_name(url), *fields)))
+            sum_ = (entry.checksum or "-").replace(" ", "_")
+            kind = "folder" if entry.is_folder else "file"
+            # The name comes last, since it alone may have blanks.
+            results.line(" ".join((kind, size, when(entry.mtime) or "-", sum_, display_name(url))))

@@ -31,7 +31,17 @@ TO_STDOUT = {
     "tarkit split": ["-o", "OUT-%d.tar"],
     "tarproc": ["-c", "true", "-o", "-"],
 }
-WITHOUT_INPUT = {"tarkit", "tarkit create", "tarkit demo"}
+# Those that take no shard, or move and list files without a look into them.
+WITHOUT_INPUT = {
+    "tarkit",
+    "tarkit create",
+    "tarkit demo",
+    "tarkit get",
+    "tarkit ls",
+    "tarkit put",
+    "tarkit rm",
+    "tarkit stat",
+}
 
 
 def arguments(name: str, table: dict[str, list[str]], folder: Path) -> list[str]:

@@ -191,7 +191,9 @@ def test_a_standby_only_is_given_up_with_its_reason(fake: FakeHdfs) -> None:
 
 def test_of_two_namenodes_the_active_one_answers(fake: FakeHdfs) -> None:
     with webhdfs_server.serve() as standby:
-        standby.nasty = {op: [remote("org.apache.hadoop.ipc.StandbyException")] * 99 for op in ("GETFILESTATUS", "OPEN")}
+        standby.nasty = {
+            op: [remote("org.apache.hadoop.ipc.StandbyException")] * 99 for op in ("GETFILESTATUS", "OPEN")
+        }
         fake.put("/a", CONTENT)
         reader = open_hdfs(f"webhdfs://{standby.authority},{fake.authority}/a", QUICK)
         assert reader.read(10) == CONTENT[:10]
@@ -255,7 +257,11 @@ FAILURES: dict[str, tuple[str, webhdfs_server.Answer, str]] = {
         remote("org.apache.hadoop.security.AccessControlException", "Permission denied: user=x"),
         "permission denied: user=x",
     ),
-    "rename has no source": ("RENAME", remote("java.io.FileNotFoundException", "gone", 404), "no such file"),
+    "rename has no source": (
+        "RENAME",
+        remote("java.io.FileNotFoundException", "gone", 404),
+        "the finished file is gone",
+    ),
     "create is forbidden by the DataNode": (
         "data-CREATE",
         remote("org.apache.hadoop.security.AccessControlException", "Permission denied: user=x"),

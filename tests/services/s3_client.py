@@ -26,7 +26,9 @@ class S3:
             "key": object_servers.ACCESS_KEY,
             "secret": object_servers.SECRET_KEY,
             # Those of botocore below ours; without them every request of a test counts once.
-            "config_kwargs": {"retries": {"max_attempts": retries}},
+            # (max_attempts is the other spelling, but botocore rewrites it in place, and then fsspec makes
+            # another filesystem of what are other settings.)
+            "config_kwargs": {"retries": {"total_max_attempts": retries + 1}},
         }
         self.environment = {
             "AWS_ENDPOINT_URL": endpoint,

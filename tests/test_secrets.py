@@ -1,0 +1,281 @@
+"""A secret in a URL, a command, the environment or a credentials file is shown to nobody.
+
+Canaries are looked for in what the programs print, in every file that they leave, and in the argument
+lists of all processes that they start. Two things are the user's own doing and no leak: a ``pipe:`` command is
+in the arguments of the shell that runs it, as in any shell; and a command finds the environment that tarkit
+was started with.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import sys
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from httpserver import Fault, FaultServer
+from tarproc_support import numbered, tar_bytes
+
+from tarkit.errors import redact
+
+PASSWORD = "c4n4ry-p4ssw0rd"
+TOKEN = "c4n4ry/t0k3n+x=="
+COMMAND = "c4n4ry-c0mm4nd"
+ENVIRONMENT = "c4n4ry-env1r0nment"
+CONFIGURED = "c4n4ry-c0nfigured"
+SAMPLES = tar_bytes(numbered(3))
+BUSY = Fault("status", status=503, headers=(("Retry-After", "3600"),))
+BIN = os.path.dirname(os.path.abspath(sys.executable))
+
+
+def forms(secret: str) -> list[bytes]:
+    """A secret as it is, quoted, and in base64 as a part of user:password."""
+    found = [secret, urllib.parse.quote(secret, safe=""), urllib.parse.quote(secret), secret.replace("/", "\\/")]
+    encoded = [form.encode() for form in found]
+    return [*encoded, base64.b64encode(encoded[0]), base64.b64encode(b"me:" + encoded[0])[:12], repr(secret).encode()]
+
+
+SECRETS = [form for secret in (PASSWORD, TOKEN, COMMAND, ENVIRONMENT, CONFIGURED) for form in forms(secret)]
+
+
+class Seen(NamedTuple):
+    code: int
+    stdout: bytes
+    stderr: bytes
+    argv: set[bytes]
+
+
+def descendants(root: int) -> set[int]:
+    """Process ids of all that a process started, and of what these started."""
+    parents = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                stat = Path(f"/proc/{entry}/stat").read_text()
+            except OSError:
+                continue
+            parents[int(entry)] = int(stat.rpartition(")")[2].split()[1])
+    found, new = set(), {root}
+    while new:
+        new = {pid for pid, parent in parents.items() if parent in new}
+        found |= new
+    return found
+
+
+def watched(folder: Path, *arguments: str, **more: str) -> Seen:
+    """Run a program, and look at its descendants' arguments all the while."""
+    if not Path("/proc/self/cmdline").exists():
+        pytest.skip("THIS SYSTEM HAS NO /proc: arguments of processes can not be looked at")
+    environment = {
+        **os.environ,
+        "AWS_SECRET_ACCESS_KEY": ENVIRONMENT,
+        "AWS_SESSION_TOKEN": ENVIRONMENT,
+        "TMPDIR": str(folder.parent),
+        "PATH": os.pathsep.join((BIN, os.environ.get("PATH", os.defpath))),
+        **more,
+    }
+    process = subprocess.Popen(
+        [f"{BIN}/{arguments[0]}", *arguments[1:]],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    argv: set[bytes] = set()
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.005):
+            for pid in descendants(process.pid):
+                try:
+                    line = Path(f"/proc/{pid}/cmdline").read_bytes()
+                except OSError:
+                    continue
+                argv.add(line)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        stdout, stderr = process.communicate(timeout=120)
+    finally:
+        ended.set()
+        thread.join()
+    return Seen(process.returncode, stdout, stderr, argv)
+
+
+def check(folder: Path, seen: Seen, allowed: bytes | None = None) -> None:
+    """No secret anywhere; ``allowed``: the command of a pipe:, which its own shell has in its arguments."""
+    assert b"this is a bug in tarkit" not in seen.stderr
+    argv = [line for line in seen.argv if allowed is None or allowed not in line]
+    for secret in SECRETS:
+        assert secret not in seen.stdout + seen.stderr, seen.stderr
+        assert not any(secret in line for line in argv), argv
+        for path in folder.rglob("*"):
+            assert secret not in os.fsencode(path.name)
+            if path.is_file():
+                assert secret not in path.read_bytes(), path
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[FaultServer]:
+    with FaultServer() as running:
+        yield running
+
+
+@pytest.fixture
+def url(server: FaultServer, request: pytest.FixtureRequest) -> str:
+    """A URL with a password and a token, that is answered as the parameter says."""
+    always = {"503": BUSY, "garbage": Fault("error-body")}.get(request.param)
+    server.put("in.tar", SAMPLES, always=always)
+    name = "missing.tar" if request.param == "404" else "in.tar"
+    query = f"X-Amz-Signature={urllib.parse.quote(TOKEN, safe='')}&sig={PASSWORD}&{COMMAND}"
+    return f"http://me:{PASSWORD}@{server.host}/{name}?{query}#{PASSWORD}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where programs run; what they may know is beside it."""
+    (tmp_path / "run").mkdir()
+    return tmp_path / "run"
+
+
+SHELL = "cat __source__; cp __source__ sample.src; sleep 0.05; [ $(cat sample.cls) != 1 ]"
+RUNS = {
+    "tarproc -o": ["tarproc", "-v", "-c", SHELL, "URL", "-o", "out.tar", "--report", "report.json"],
+    "tarproc -O": ["tarproc", "-v", "-c", SHELL, "URL", "-O", "outdir", "--report", "report.json"],
+    "tarproc --map": ["tarproc", "-v", "--map", "../m.py:f", "URL", "-o", "out.tar", "--add-log", "log"],
+    "tarproc @list": ["tarproc", "-v", "-c", SHELL, "@../list", "-O", "outdir"],
+    "cat": ["tarkit", "cat", "-v", "URL", "URL", "-o", "out.tar"],
+    "cat --raw": ["tarkit", "cat", "-v", "--raw", "URL", "-o", "out.tar"],
+    "show": ["tarkit", "show", "-v", "--json", "URL"],
+    "show --count": ["tarkit", "show", "-v", "--count", "URL", "URL"],
+    "split": ["tarkit", "split", "-v", "URL", "-o", "part-%d.tar", "--post", "sleep 0.05"],
+    "create": ["tarkit", "create", "-v", "--plan", "../plan", "-o", "out.tar"],
+    "put": ["tarkit", "put", "-v", "../list", "URL"],
+    "get": ["tarkit", "get", "-v", "URL", "."],
+    "ls": ["tarkit", "ls", "-v", "-l", "URL"],
+    "stat": ["tarkit", "stat", "-v", "URL"],
+    "rm": ["tarkit", "rm", "-v", "URL"],
+}
+ANSWERS = ["200", "404", "503", "garbage"]
+# Exit codes where they are not the same for all verbs that read.
+READS = {"200": 0, "404": 66, "503": 75, "garbage": 65}
+
+
+@pytest.mark.parametrize("url", ANSWERS, indirect=True)
+@pytest.mark.parametrize("name", RUNS)
+def test_url(name: str, url: str, folder: Path, request: pytest.FixtureRequest) -> None:
+    (folder.parent / "list").write_text(f"{url}\n")
+    (folder.parent / "plan").write_text(f"a.bin {url}\na.txt text:x\n")
+    (folder.parent / "m.py").write_text("def f(s):\n    print(s)\n    return {'u.txt': s['__url__'].encode()}\n")
+    seen = watched(folder, *[url if each == "URL" else each for each in RUNS[name]])
+    check(folder, seen)
+    answer = request.node.callspec.params["url"]
+    expected: dict[str, object] = {**READS}
+    if name in ("tarproc -o", "tarproc -O", "tarproc @list"):
+        expected["200"] = 3
+        assert answer != "200" or seen.argv, "no process was seen"
+        assert answer != "200" or list(folder.rglob("*.failed.tar")), "no failed samples"
+        assert answer != "200" or b"c4n4ry" not in b"".join(p.read_bytes() for p in folder.rglob("*") if p.is_file())
+    if name == "cat":
+        expected["200"] = 65  # the keys come twice
+    if name in ("cat --raw", "create", "get", "stat", "ls"):
+        expected["garbage"] = 0  # an error page of status 200 is a fine file
+    if name in ("put", "rm"):
+        expected = dict.fromkeys(READS, None)
+        assert seen.code != 0
+    assert expected[answer] in (None, seen.code), (seen.code, seen.stderr)
+
+
+PIPES = {
+    "works": f"cat ../in.tar; : {COMMAND} --token={TOKEN}",
+    "assigns": f"TOKEN={TOKEN} cat ../in.tar # {COMMAND}",
+    "fails": f"echo got {COMMAND} with {TOKEN} >&2; exit 9",
+    "is not there": f"no-such-program-{COMMAND}",
+}
+
+
+@pytest.mark.parametrize("case", PIPES)
+@pytest.mark.parametrize("name", ["tarproc -o", "cat", "cat --raw", "show", "show --count", "split"])
+def test_pipe(name: str, case: str, folder: Path) -> None:
+    (folder.parent / "in.tar").write_bytes(SAMPLES)
+    spec = f"pipe:{PIPES[case]}"
+    seen = watched(folder, *[spec if each == "URL" else each for each in RUNS[name]])
+    check(folder, seen, allowed=PIPES[case].encode())
+    if case in ("works", "assigns"):
+        assert seen.code == {"tarproc -o": 3, "cat": 65}.get(name, 0)
+    else:
+        assert seen.code == 1
+
+
+def test_pipe_in_a_list_is_refused_without_being_shown(folder: Path) -> None:
+    (folder.parent / "list").write_text(f"pipe:TOKEN={TOKEN} cat {COMMAND}\n")
+    seen = watched(folder, "tarkit", "show", "-v", "@../list")
+    check(folder, seen)
+    assert seen.code == 2
+
+
+def test_pipe_as_output(folder: Path) -> None:
+    (folder.parent / "in.tar").write_bytes(SAMPLES)
+    for command, code in ((f"cat >/dev/null; : {COMMAND}", 0), (f"TOKEN={TOKEN} false", 1), (f"exit 3 # {COMMAND}", 1)):
+        options = ("-c", "true", "../in.tar", "-o", f"pipe:{command}", "--report", "report.json")
+        seen = watched(folder, "tarproc", "-v", *options)
+        check(folder, seen, allowed=command.encode())
+        assert seen.code == code
+
+
+@pytest.mark.parametrize("answer", ["403", "404", "garbage"])
+@pytest.mark.parametrize("name", ["tarproc -o", "tarproc -O", "cat --raw", "show", "get", "ls", "stat"])
+def test_credentials_of_a_store(name: str, answer: str, folder: Path, server: FaultServer) -> None:
+    pytest.importorskip("s3fs", reason="s3fs IS NOT INSTALLED: credentials in files and environment are not tested")
+    fault = Fault("error-body") if answer == "garbage" else Fault("status", status=int(answer))
+    server.put("bucket/in.tar", SAMPLES, always=fault)
+    server.put("bucket", SAMPLES, always=fault)
+    (folder.parent / "credentials").write_text(
+        f"[default]\naws_access_key_id = who\naws_secret_access_key = {CONFIGURED}\naws_session_token = {CONFIGURED}\n"
+    )
+    store = {
+        "AWS_ENDPOINT_URL": f"http://{server.host}",
+        "AWS_SHARED_CREDENTIALS_FILE": str(folder.parent / "credentials"),
+        "AWS_MAX_ATTEMPTS": "1",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    arguments = ["s3://bucket/in.tar" if each == "URL" else each for each in RUNS[name]]
+    check(folder, watched(folder, *arguments, **store))
+    store.update(AWS_ACCESS_KEY_ID="who", AWS_SHARED_CREDENTIALS_FILE=os.devnull)
+    check(folder, watched(folder, *arguments, **store))
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("s3://b/k.tar", "s3://b/k.tar"),
+        ("https://u:p@h/x", "https://h/x"),
+        ("https://me@example.com:p@h/x", "https://h/x"),
+        ("https://h/x?a=1&b=2;c=3", "https://h/x?a=…&b=…&c=…"),
+        ("https://h/x?token", "https://h/x?…"),
+        ("https://h/x?", "https://h/x?…"),
+        ("https://h/x?a=1#token", "https://h/x?a=…#…"),
+        ("https://h/x#token", "https://h/x#…"),
+        ("s3://b/k#1.tar", "s3://b/k#1.tar"),
+        ("http://[::1]:80/x?sig=a::b", "http://[::1]:80/x?sig=…"),
+        ("simplecache::s3://u:p@b/x?v=1", "simplecache::s3://b/x?v=…"),
+        ("zip://a.tar::simplecache::https://u:p@h/x.zip?s=1", "zip://a.tar::simplecache::https://h/x.zip?s=…"),
+        ("pipe:true", "pipe:true"),
+        ("pipe:curl -H token", "pipe:curl …"),
+        ("pipe:T=token curl", "pipe:…"),
+        ("pipe:", "pipe:…"),
+        ("dir/what?is=this", "dir/what?is=this"),
+        ("a::b", "a::b"),
+    ],
+)
+def test_redact(url: str, shown: str) -> None:
+    assert redact(url) == shown
+    assert redact(shown) == shown

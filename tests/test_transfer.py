@@ -1,0 +1,122 @@
+"""Whole files and folders: where they go, what is refused, what is told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tarkit.entries import entries, remove, stat
+from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError, UsageError
+from tarkit.transfer import Done, copy, plan, transfer
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "in"
+    (folder / "d").mkdir(parents=True)
+    (folder / "a").write_bytes(b"a" * 3_000_000)
+    (folder / "d" / "b").write_bytes(b"b")
+    (folder / ".x.tar.tarkit-0123abcd").write_bytes(b"somebody writes this")
+    return folder
+
+
+def run(sources: list[object], target: object, **options: bool) -> list[Done]:
+    return list(transfer(plan(map(str, sources), str(target)), **options))  # type: ignore[arg-type]
+
+
+def below(folder: Path) -> list[str]:
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+
+
+def test_a_folder_goes_to_the_same_place_each_time(source: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        assert all(done.error is None for done in run([source], tmp_path / "out"))
+        assert below(tmp_path / "out") == ["a", "d/b"]
+    run([source], f"{tmp_path}/into/")
+    assert below(tmp_path / "into") == ["in/a", "in/d/b"]
+
+
+def test_files_go_into_a_folder_or_become_the_name(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    run([source / "a"], tmp_path / "there")
+    run([source / "a"], tmp_path / "name")
+    run([source / "a", source / "d" / "b"], f"{tmp_path}/new/")
+    assert below(tmp_path / "there") == ["a"]
+    assert (tmp_path / "name").read_bytes() == (source / "a").read_bytes()
+    assert below(tmp_path / "new") == ["a", "b"]
+    with pytest.raises(UsageError, match="is no folder"):
+        run([source / "a", source / "d" / "b"], tmp_path / "name")
+
+
+def test_one_failure_stops_no_other(source: Path, tmp_path: Path) -> None:
+    os.symlink("nowhere", source / "dangling")
+    os.symlink("d", source / "link")
+    os.mkfifo(source / "pipe")
+    done = run([source], tmp_path / "out")
+    failed = {item.job.source.name: str(item.error) for item in done if item.error}
+    assert sorted(failed) == ["dangling", "link", "pipe"]
+    assert "is a link to a directory" in failed["link"]
+    assert "is no regular file" in failed["pipe"]
+    assert below(tmp_path / "out") == ["a", "d/b"]
+
+
+def test_what_is_there_is_kept_only_if_its_length_is_right(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a").write_bytes(b"short")
+    done = {item.job.source.name: item for item in run([source], tmp_path / "out", overwrite=False)}
+    assert "is there already with 5 bytes, but the source has 3000000" in str(done["a"].error)
+    assert (tmp_path / "out" / "a").read_bytes() == b"short"
+    again = {item.job.source.name: item for item in run([source], tmp_path / "out", overwrite=False)}
+    assert again["d/b"].kept
+    with pytest.raises(AlreadyPublishedError):
+        copy(str(source / "a"), str(tmp_path / "out" / "a"), overwrite=False)
+
+
+def test_names_that_would_leave_the_target_are_refused(tmp_path: Path) -> None:
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/esc/good", b"1")
+    memory.store["/esc/../../evil"] = memory.store["/esc/good"]
+    try:
+        done = run(["memory://esc"], tmp_path / "out")
+    finally:
+        memory.store.pop("/esc/../../evil")
+    assert [str(item.error) for item in done if item.error] != []
+    assert below(tmp_path) == ["out/good"]
+
+
+def test_stat_list_and_remove(source: Path, tmp_path: Path) -> None:
+    assert stat(str(source / "a")).size == 3_000_000
+    assert [(entry.name, entry.is_folder) for entry in entries(str(source))][1:] == [("a", False), ("d", True)]
+    assert [entry.name for entry in entries(str(source), recursive=True)][1:] == ["a", "d/b"]
+    with pytest.raises(UsageError, match="say -r"):
+        remove(str(source))
+    os.symlink(source, tmp_path / "link")
+    remove(str(tmp_path / "link"))
+    remove(str(source / "a"))
+    assert below(source) == [".x.tar.tarkit-0123abcd", "d/b"]
+    remove(str(source), recursive=True)
+    with pytest.raises(MissingInputError):
+        stat(str(source))
+    for bad in ("-", "pipe:true"):
+        with pytest.raises(UsageError, match="is a stream"):
+            stat(bad)
+    with pytest.raises(UsageError, match="http"):
+        remove("http://127.0.0.1:1/x")
+
+
+def test_a_file_that_grows_while_it_is_copied_is_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").write_bytes(b"1" * 10)
+    real = os.fstat
+
+    def shorter(descriptor: int) -> os.stat_result:
+        status = real(descriptor)
+        return os.stat_result((*status[:6], max(0, status.st_size - 1), *status[7:10]))
+
+    monkeypatch.setattr("tarkit.sources.os.fstat", shorter)
+    with pytest.raises(StreamError, match="was changed while it was read: 10 bytes came, it had 9"):
+        copy(str(tmp_path / "a"), str(tmp_path / "b"))
+    assert not (tmp_path / "b").exists()
