@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import UsageError, printable
 from tarkit.sources import display_name
 
+from ._common import exit_code
 from ._pipeline import prepared, samples_of, writer_options
 from ._progress import Progress
 
 if TYPE_CHECKING:
     from tarkit.donerecord import DoneRecord
-    from tarkit.run import Policy
+    from tarkit.run import Books, Policy
     from tarkit.sample import Tally
     from tarkit.shardrun import Totals
 
@@ -47,7 +48,23 @@ _WORK = (
 
 
 class ShardProgress(Progress):
-    """Also tells of shards."""
+    """Also tells of shards. The books are those of one shard after the other."""
+
+    _read = _failed = _missing = 0
+
+    def advanced(self, books: Books) -> None:
+        """Show how far all shards together are."""
+        if self.books is not None and books is not self.books:
+            self._read += self.books.read
+            self._failed += self.books.failed
+        self.books = books
+        self.show(self._read + books.read, self._failed + books.failed)
+
+    def shard_missing(self, url: str) -> None:
+        """An input does not exist. There may be 100,000 of them: one is told at once, the end counts them."""
+        self._missing += 1
+        if self._missing == 1:
+            self.say(f"{printable(display_name(url))}: there is no such file; missing shards are counted")
 
     def shard_skipped(self, output_url: str) -> None:
         """One was done before."""
@@ -60,24 +77,29 @@ class ShardProgress(Progress):
         if record.state != "done":
             self.say(f"{name}: failed: {record.error}")
         elif self.verbose or record.exit_code:
-            samples = record.samples
-            self.say(f"{name}: in {samples['in']} = out {samples['out']} + failed {samples['failed']} …")
+            self.say(f"{name}: {_balance(record.samples)}")
+
+
+def _balance(samples: Mapping[str, int]) -> str:
+    added = f" + added {samples['added']}" if samples["added"] else ""
+    out, filtered, failed = samples["out"], samples["filtered"], samples["failed"]
+    return f"in {samples['in']}{added} = out {out} + filtered {filtered} + failed {failed}"
 
 
 def expected_outputs(
     inputs: list[str], outdir: str, piece: str | None, allow_pipe: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """Inputs with their outputs, of one slice if one is asked for."""
-    from tarkit.shardrun import plan_outputs
+    """Inputs with their outputs, of one slice if one is asked for.
+
+    All names are looked at before the first shard is begun, and whatever the slice: a long run must not
+    end with the last name being that of another shard, and two slices must not make the same output.
+    """
+    from tarkit.shardplan import plan_outputs
     from tarkit.shards import expand, parse_slice, take_slice
 
-    if piece is None:
-        return plan_outputs(expand(inputs, allow_pipe_in_lists=allow_pipe), outdir)
-    index, pieces = parse_slice(_with_index(piece))
-    urls = list(expand(inputs, allow_pipe_in_lists=allow_pipe))
-    wanted = take_slice(len(urls), index, pieces)
-    # All names are looked at, so that two slices can not make the same output.
-    return iter([pair for number, pair in enumerate(plan_outputs(urls, outdir)) if number in wanted])
+    where = None if piece is None else parse_slice(_with_index(piece))
+    pairs = list(plan_outputs(expand(inputs, allow_pipe_in_lists=allow_pipe), outdir))
+    return iter(pairs if where is None else [pairs[number] for number in take_slice(len(pairs), *where)])
 
 
 def _with_index(piece: str) -> str:
@@ -95,11 +117,16 @@ def _with_index(piece: str) -> str:
 def work_of(options: Mapping[str, Any]) -> str:
     """Fingerprint of what is done to the samples: options, and the content of scripts."""
     from tarkit.donerecord import fingerprint
+    from tarkit.tarwriter import default_mtime
 
     work = {name: options[name] for name in _WORK}
+    if work["mtime"] is None:
+        work["mtime"] = default_mtime()
     work["script"] = _content(options["script"])
-    if options["mapper"] is not None and options["mapper"].rpartition(":")[0].endswith(".py"):
-        work["mapper_file"] = _content(options["mapper"].rpartition(":")[0])
+    for name in ("mapper", "setup"):
+        path = (options[name] or "").rpartition(":")[0]
+        if path.endswith(".py"):
+            work[f"{name}_file"] = _content(path)
     return fingerprint(work)
 
 
@@ -114,19 +141,23 @@ def _content(path: str | None) -> str | None:
         return path
 
 
-def run_shards(
+def shards_to_run(
     options: dict[str, Any], inputs: list[str], pool: Any, progress: ShardProgress, policy: Policy
-) -> Totals:
-    """Make every shard of OUTDIR that is not done yet."""
+) -> tuple[Totals, Callable[[], object]]:
+    """What makes every shard of OUTDIR that is not done yet, with the totals that it fills."""
     from tarkit.shardrun import ShardRun
     from tarkit.sources import local_path
 
     def read(url: str, tally: Tally) -> Iterator[dict[str, Any]]:
-        return samples_of(options, [url], tally)
+        return samples_of(options, [url], tally, literal=True)
 
+    outputs = expected_outputs(inputs, options["outdir"], options["slice"], options["allow_pipe"])
     folder = local_path(options["outdir"])
     if folder is not None:
-        os.makedirs(folder, exist_ok=True)
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"-O {folder}: no such folder can be made: {error.strerror}") from None
     run = ShardRun(
         read,
         pool,
@@ -139,15 +170,21 @@ def run_shards(
         version=version("tarkit"),
         open_shards=options["parallel"],
     )
-    return run.run(expected_outputs(inputs, options["outdir"], options["slice"], options["allow_pipe"]))
+    return run.totals, lambda: run.run(outputs)
 
 
-def retry_shards(options: dict[str, Any], pool: Any, progress: ShardProgress, policy: Policy) -> Totals:
-    """Run the failed samples of OUTDIR again."""
+def shards_to_retry(
+    options: dict[str, Any], pool: Any, progress: ShardProgress, policy: Policy
+) -> tuple[Totals, Callable[[], object]]:
+    """What runs the failed samples of OUTDIR again, with the totals that it fills."""
     from tarkit.retryrun import RetryRun
 
+    if options["slice"] is not None:
+        raise UsageError("--slice takes a part of the inputs; --retry-failed has none")
+
     def prepare(samples: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        return prepared(options, samples)
+        # How many samples of an input are wanted was decided when they were read from it.
+        return prepared({**options, "count": None}, samples)
 
     run = RetryRun(
         pool,
@@ -159,29 +196,45 @@ def retry_shards(options: dict[str, Any], pool: Any, progress: ShardProgress, po
         writer_options=writer_options(options),
         work=work_of(options),
     )
-    return run.run(options["outdir"])
+    return run.totals, lambda: run.run(options["outdir"])
 
 
 def totals_line(totals: Totals) -> str:
     """The shards and their samples in one line."""
-    books = totals.books
-    added = f" + added {books.added}" if books.added else ""
+    missing = f", missing {totals.missing}" if totals.missing else ""
     return (
-        f"shards: done {totals.done}, done before {totals.skipped}, failed {totals.failed}; samples: in {books.read}"
-        f"{added} = out {books.out} + filtered {books.filtered} + failed {books.failed}"
+        f"shards: done {totals.done}, done before {totals.skipped}, failed {totals.failed}{missing}; "
+        f"samples: {_balance(totals.books.as_dict())}"
     )
 
 
-def shards_report(totals: Totals, inputs: list[str], outdir: str, seconds: float) -> bytes:
+def missing_line(totals: Totals) -> str | None:
+    """How many inputs do not exist, with examples; None if all are there."""
+    if not totals.missing:
+        return None
+    names = ", ".join(printable(name) for name in totals.missing_names)
+    if totals.missing <= len(totals.missing_names):
+        return f"{totals.missing} {'shard is' if totals.missing == 1 else 'shards are'} missing: {names}"
+    return f"{totals.missing} shards are missing, for example {names}"
+
+
+def shards_report(totals: Totals, inputs: list[str], outdir: str, seconds: float, error: BaseException | None) -> bytes:
     """The totals as a JSON document."""
     import json
 
     document = {
         "inputs": [display_name(each) for each in inputs],
         "outdir": display_name(outdir),
-        "exit_code": totals.exit_code(),
+        "exit_code": totals.exit_code() if error is None else exit_code(error),
+        "error": None if error is None else str(error) or type(error).__name__,
         "seconds": round(seconds, 3),
-        "shards": {"done": totals.done, "done_before": totals.skipped, "failed": totals.failed},
+        "shards": {
+            "done": totals.done,
+            "done_before": totals.skipped,
+            "failed": totals.failed,
+            "missing": totals.missing,
+        },
+        "missing_examples": totals.missing_names,
         "samples": totals.books.as_dict(),
         "failures": totals.books.failures,
     }

@@ -106,8 +106,10 @@ def _pattern(text: str | None, option: str) -> re.Pattern[str] | None:
         raise UsageError(f"{option} {text!r} is no regular expression: {error}") from None
 
 
-def samples_of(options: dict[str, Any], inputs: Sequence[str], tally: Any) -> Iterator[dict[str, Any]]:
-    """The samples of some inputs, as the options want them."""
+def samples_of(
+    options: dict[str, Any], inputs: Sequence[str], tally: Any, *, literal: bool = False
+) -> Iterator[dict[str, Any]]:
+    """The samples of some inputs, as the options want them. literal: the inputs are names, not specs."""
     from tarkit.run import without_reports
     from tarkit.tarshard import read_samples
 
@@ -120,6 +122,7 @@ def samples_of(options: dict[str, Any], inputs: Sequence[str], tally: Any) -> It
         on_damage=options["on_damage"],
         tally=tally,
         allow_pipe_in_lists=options["allow_pipe"],
+        literal=literal,
     )
     if retry:
         samples = without_reports(samples)

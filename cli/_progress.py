@@ -122,11 +122,15 @@ class Progress:
     def advanced(self, books: Books) -> None:
         """Show how far it is."""
         self.books = books
+        self.show(books.read, books.failed)
+
+    def show(self, read: int, failed: int) -> None:
+        """So many samples of the whole run are accounted for."""
         if self._bar is not None:
-            self._bar.update(books.read - self._bar.n)
+            self._bar.update(read - self._bar.n)
         elif not self.quiet and time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + _LINE_EVERY
-            say(self.name, f"{books.read} samples so far, {books.failed} failed")
+            say(self.name, f"{read} samples so far, {failed} failed")
 
 
 def _is_terminal() -> bool:

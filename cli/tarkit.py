@@ -10,7 +10,7 @@ import click
 from ._common import run_program, version_option
 
 NAME = "tarkit"
-VERBS = ("cat", "create", "demo", "get", "ls", "put", "rm", "show", "split", "stat")
+VERBS = ("cat", "create", "demo", "get", "ls", "put", "rm", "show", "split", "stat", "status")
 
 
 class _Verbs(click.Group):

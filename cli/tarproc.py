@@ -45,7 +45,9 @@ not be run; 130 interrupted; 143 terminated.
 )
 @click.option("-o", "--output", metavar="OUT", help="Shard to write; - is standard output.")
 @click.option("-O", "--outdir", metavar="OUTDIR", help="Write a shard for each input; skip those done before.")
-@click.option("--slice", metavar="I/W", help="With -O: the I-th (from 0) of W slices of the inputs.")
+@click.option(
+    "--slice", metavar="I/W", help="With -O: slice I (from 0) of W; W alone takes I from JOB_COMPLETION_INDEX."
+)
 @click.option("-p", "--parallel", type=click.IntRange(0, 4096), default=1, help="Commands at once.  [default: 1]")
 @click.option("--count", type=click.IntRange(0), metavar="N", help="Stop after N samples.")
 @click.option("-f", "--fields", help="Only these fields, separated by blanks or commas.")
@@ -152,7 +154,7 @@ def _many_outputs(options: dict[str, Any], inputs: list[str], command: str | Non
     """Each input into an output of its own."""
     from tarkit.scratch import Scratch
 
-    from ._outdir import ShardProgress, retry_shards, run_shards, shards_report, totals_line
+    from ._outdir import ShardProgress, missing_line, shards_report, shards_to_retry, shards_to_run, totals_line
 
     if options["output"] is not None:
         raise UsageError("give -o OUT for one output, or -O OUTDIR for one for each input")
@@ -172,13 +174,24 @@ def _many_outputs(options: dict[str, Any], inputs: list[str], command: str | Non
         pool = stack.enter_context(open_pool(options, command, scratch.path))
 
         if options["retry_failed"] is not None:
-            totals = retry_shards(options, pool, progress, policy)
+            totals, run = shards_to_retry(options, pool, progress, policy)
         else:
-            totals = run_shards(options, inputs, pool, progress, policy)
-        progress.close()
-        if report is not None:
-            report.write(shards_report(totals, inputs, options["outdir"], time.monotonic() - started))
-            report.commit()
+            totals, run = shards_to_run(options, inputs, pool, progress, policy)
+        error: BaseException | None = None
+        try:
+            run()
+        except BaseException as problem:
+            error = problem
+            raise
+        finally:
+            progress.close()
+            if report is not None:
+                seconds = time.monotonic() - started
+                report.write(shards_report(totals, inputs, options["outdir"], seconds, error))
+                report.commit()
+    missing = missing_line(totals)
+    if missing is not None:
+        progress.say(missing)
     if not options["quiet"] or totals.exit_code():
         progress.say(totals_line(totals))
     return totals.exit_code()
@@ -196,7 +209,10 @@ def _process(
     """The run itself; its books."""
     from tarkit.run import Sinks, run
     from tarkit.scratch import Scratch
+    from tarkit.shards import check_local
 
+    if options["count"] is None:
+        check_local(inputs, allow_pipe_in_lists=options["allow_pipe"])
     with contextlib.ExitStack() as stack:
         scratch = stack.enter_context(Scratch(path=options["working_dir"]))
         pool = stack.enter_context(open_pool(options, command, scratch.path))
@@ -236,6 +252,12 @@ def _inputs(options: dict[str, Any]) -> list[str]:
     if retry is None:
         inputs = inputs or ["-"]
         refuse_terminal_input(inputs)
+        failed = None if options["output"] is None else os.path.abspath(f"{options['output']}.failed.tar")
+        if any(os.path.abspath(each) == failed for each in inputs):
+            raise UsageError(
+                f"{options['output']}.failed.tar is where failed samples of -o {options['output']} go; "
+                "it can not be an input too"
+            )
         return inputs
     if options["outdir"] is not None and os.path.abspath(retry) != os.path.abspath(options["outdir"]):
         raise UsageError(f"with -O, --retry-failed names the same folder: --retry-failed {options['outdir']}")

@@ -116,7 +116,7 @@ class WebDataset:
         if self._shardshuffle:
             urls = transforms.shuffle(urls, self._shardshuffle, _needed(self._seed, "shardshuffle"))
         empty = True
-        for sample in read_samples(urls, **self._policies):
+        for sample in read_samples(urls, literal=True, **self._policies):
             empty = False
             yield sample
         if empty and self._empty_check:

@@ -33,7 +33,6 @@ class DoneRecord:
     input: URL as it may be shown, with size and tag as in Identity. work: fingerprint of the command and
     all options that change the output. tarkit: version. output: name, size in bytes, sha256. samples: the
     books. failed: for each failed sample its key and how many output samples come before its place.
-    replaced: fields dropped by the policy for duplicate fields.
     skipped_members, dropped_fields, damage: what the reader met.
     retried: fingerprints of later runs of the failed samples alone.
     """
@@ -48,7 +47,6 @@ class DoneRecord:
     failed: list[tuple[str, int]] = field(default_factory=list)
     skipped_members: dict[str, int] = field(default_factory=dict)
     dropped_fields: int = 0
-    replaced: int = 0
     damage: list[dict[str, Any]] = field(default_factory=list)
     retried: list[str] = field(default_factory=list)
     error: str | None = None
@@ -70,14 +68,10 @@ class DoneRecord:
             return "the output is gone"
         return "the output has another size" if size not in (None, self.output["size"]) else None
 
-    def publish(self, output_url: str, *, if_absent: bool = False) -> None:
-        """Write the record beside the shard ``output_url``, whole or not at all.
-
-        Raises:
-            AlreadyPublishedError: ``if_absent``, and there is a record.
-        """
+    def publish(self, output_url: str) -> None:
+        """Write the record beside the shard ``output_url``, whole or not at all."""
         document = {"format": _FORMAT, **asdict(self)}
-        with open_publish(output_url + SUFFIX, compression=None, if_absent=if_absent) as stream:
+        with open_publish(output_url + SUFFIX, compression=None) as stream:
             stream.write(json.dumps(document, indent=1, sort_keys=True).encode("utf-8") + b"\n")
 
 

@@ -58,9 +58,7 @@ def _redact_one(url: str) -> str:
     query, hash_, _ = query.partition("#…")
     # Without an "=" it may be a token alone.
     names = [f"{part.partition('=')[0]}=…" if "=" in part else "…" for part in re.split("[&;]", query)]
-    import urllib.parse
-
-    return f"{head}?{urllib.parse.unquote('&'.join(names)) or '…'}{'#…' if hash_ else ''}"
+    return f"{head}?{'&'.join(names)}{'#…' if hash_ else ''}"
 
 
 def printable(text: str) -> str:
@@ -68,6 +66,16 @@ def printable(text: str) -> str:
     if len(text) > 200:
         text = f"{text[:120]}…({len(text)} characters)…{text[-40:]}"
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in text)
+
+
+def signal_name(number: int) -> str:
+    """``SIGKILL``; or ``SIG40`` of those without a name, the real-time signals."""
+    import signal
+
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"
 
 
 class TarkitError(Exception):

@@ -85,17 +85,6 @@ def _answer(error: BaseException) -> tuple[int, str]:
     return (int(status) if status.isdigit() else 0), ""
 
 
-def status_of(error: BaseException) -> int:
-    """The HTTP status behind an error of a storage library, or 0."""
-    found: BaseException | None = error
-    while found is not None:
-        status, _ = _answer(found)
-        if status:
-            return status
-        found = found.__cause__
-    return 0
-
-
 @dataclass(frozen=True)
 class Backoff:
     """How often something is tried, and how long to wait in between.

@@ -16,7 +16,7 @@ import weakref
 from contextlib import suppress
 from typing import BinaryIO, Literal, cast
 
-from tarkit.errors import StreamError, UsageError, printable, redact
+from tarkit.errors import StreamError, UsageError, printable, redact, signal_name
 
 _URL_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://[^\s'\"<>]+")
 _KEPT_STDERR = 2000
@@ -92,7 +92,7 @@ class Command:
         self._finalizer.detach()
         if status == 0 and written is None:
             return
-        how = f"exit status {status}" if status >= 0 else f"signal {signal.Signals(-status).name}"
+        how = f"exit status {status}" if status >= 0 else f"signal {signal_name(-status)}"
         said = without_secrets(self._stderr.text(), self._url)
         reason = f"the command failed with {how}" if status else f"the command stopped reading after {written} bytes"
         hint = "a command in the middle was stopped since the next one read no further" if status == 141 else None

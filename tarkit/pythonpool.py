@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from tarkit.errors import CommandNotRunnableError, UsageError
+from tarkit.errors import CommandNotRunnableError, UsageError, signal_name
 from tarkit.output import Output
 from tarkit.parallel import Batch, Failure, Outcome
 from tarkit.pythonworker import LENGTH, READY, FunctionSpec, log_path, serve, unsent, with_known
@@ -233,7 +233,7 @@ class PythonPool:
         if worker.kill_at is not None:
             return self._replace(worker, self._timeout_failure())
         code = worker.process.exitcode
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+        how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with status {code}"
         if not worker.ready:
             raise CommandNotRunnableError(f"the mapper's process {how} before its first sample", 126)
         return self._replace(worker, Failure("exit", f"the mapper's process {how}", code))

@@ -21,13 +21,22 @@ from tarkit.errors import (
 )
 from tarkit.publish import PublishStream
 from tarkit.salvage import resynchronise
-from tarkit.sample import REPEATED_KEY_POLICIES, KeyRule, Member, Tally, first_dot, group_by_keys, key_rule, skip_reason
+from tarkit.sample import (
+    DAMAGE_POLICIES,
+    REPEATED_KEY_POLICIES,
+    KeyRule,
+    Member,
+    Tally,
+    first_dot,
+    group_by_keys,
+    key_rule,
+    skip_reason,
+)
 from tarkit.shards import expand
 from tarkit.streams import open_read
 from tarkit.tarheader import END_OF_ARCHIVE, RECORD, Header
 from tarkit.tarwalk import Archive
 
-DAMAGE_POLICIES = ("error", "skip")
 _GLOBAL = ord("g")
 _HARMLESS_GLOBALS = frozenset(("comment",))
 
@@ -60,7 +69,8 @@ def concatenate(
     Args:
         urls: shard specs, as for :func:`tarkit.shards.expand`.
         rule: key rule by which members are samples.
-        on_repeated_key: error, or allow a key that comes back, in one shard or in another.
+        on_repeated_key: error, or allow a key that comes back, in one shard or in another; but not
+            right after itself, since without the mark in between the two samples would become one.
         on_damage: error, or skip what is damaged and the samples beside it; ``tally`` has the account.
         tally: is filled; its ``skipped`` counts the members that are no part of a sample.
         allow_pipe_in_lists: whether an ``@LIST`` may name ``pipe:`` commands.
@@ -76,6 +86,7 @@ def concatenate(
         )
     tally = Tally() if tally is None else tally
     joined = Joined()
+    last_key: str | None = None
     seen: dict[str, str] = {}
     globals_seen: list[_FarReachingError] = []
     for url in expand(urls, allow_pipe_in_lists=allow_pipe_in_lists):
@@ -95,6 +106,9 @@ def concatenate(
                     sample.pop("__url__")
                     if on_repeated_key == "error":
                         _check_key(key, stream.name, seen)
+                    elif key == last_key:
+                        raise _would_merge(key, stream.name)
+                    last_key = key
                     joined.samples += 1
                     for raw in sample.values():
                         output.write(raw)
@@ -117,6 +131,15 @@ def _check_key(key: str, url: str, seen: dict[str, str]) -> None:
             hint="--on-repeated-key allow accepts that, if these are different samples",
         )
     seen[key] = url
+
+
+def _would_merge(key: str, url: str) -> RepeatedKeyError:
+    return RepeatedKeyError(
+        "the sample before it has the same key, and in one shard the two would be read as one",
+        url=url,
+        key=key,
+        hint="pass the shards in another order, or keep them apart",
+    )
 
 
 class _FarReachingError(UnsupportedMemberError):

@@ -1,4 +1,4 @@
-"""When to try again, how long to wait, when to give up: the one place with these numbers.
+"""When to try again, how long to wait, when to give up. Uploads in parts have numbers of their own (``parts``).
 
 Waits grow exponentially with full jitter (M. Brooker, "Exponential Backoff And Jitter": a wait
 is drawn evenly from 0 to its limit), so that a thousand readers that lost the same server do

@@ -24,11 +24,10 @@ from tarkit.errors import (
 )
 from tarkit.parallel import Pool, in_batches, ordered_map
 from tarkit.run import Account, Books, Policy, Sinks, TooManyErrorsError, without_reports
-from tarkit.sample import Sample, Tally
+from tarkit.sample import Sample, first_dot
 from tarkit.shardplan import FAILED_SUFFIX
 from tarkit.shardrun import ShardReporter, Totals
 from tarkit.tarshard import read_samples
-
 
 _INTERRUPTED = "putting back its failed samples was interrupted; run it anew, without --retry-failed"
 
@@ -69,6 +68,8 @@ class RetryRun:
         self._window = window
         self._batch_size = batch_size
         self._writer_options = writer_options
+        # That by which the shards were written; by another one their samples would be others.
+        self._rule = writer_options.get("rule", first_dot)
         self._work = work
 
     def run(self, folder: str) -> Totals:
@@ -113,7 +114,7 @@ class RetryRun:
         account = Account(Books(), sinks, self._policy, self._reporter, before=self.totals.books)
         try:
             # As they were written: what the policies allowed then is allowed now.
-            old = read_samples([output_url], on_repeated_key="allow")
+            old = read_samples([output_url], literal=True, rule=self._rule, on_repeated_key="allow")
             self._merge(old, self._failed_samples(failed_url, record), record, account)
             account.balance()
             # The output is replaced before its record is. Killed in between, it must not be taken for
@@ -131,7 +132,7 @@ class RetryRun:
         return renewed
 
     def _failed_samples(self, failed_url: str, record: DoneRecord) -> Iterator[Sample]:
-        samples = without_reports(read_samples([failed_url], on_repeated_key="allow", tally=Tally()))
+        samples = without_reports(read_samples([failed_url], literal=True, rule=self._rule, on_repeated_key="allow"))
         # Where they came from, as the first run saw it.
         return self._prepare({**sample, "__url__": record.input["url"]} for sample in samples)
 

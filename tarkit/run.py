@@ -154,6 +154,7 @@ class Sinks:
         self._failed_target = failed_target
         self._options = {**options, "encoder": False}
         self._failed: TarWriter | None = None
+        self._last_failed: str | None = None
         self.copied = 0
         self.output = TarWriter(target, **self._options) if target is not None else None
 
@@ -178,7 +179,11 @@ class Sinks:
             return
         if self._failed is None:
             self._failed = TarWriter(self._failed_target, **{**self._options, "on_repeated_key": "allow"})
+        if sample["__key__"] == self._last_failed:
+            # Of another shard, or of a shard with repeated keys. Side by side they would be read as one.
+            self._failed.separate()
         self._failed.write({**sample, ERROR_FIELD: report})
+        self._last_failed = sample["__key__"]
 
     def publish(self) -> None:
         """Publish both, the failed samples first: an output without them would look complete."""

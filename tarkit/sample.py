@@ -125,6 +125,7 @@ class Tally:
 
 DUPLICATE_FIELD_POLICIES = ("error", "first", "last")
 REPEATED_KEY_POLICIES = ("error", "allow")
+DAMAGE_POLICIES = ("error", "skip")
 
 
 def group_by_keys(

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tarkit.errors import MissingInputError, StreamError, UsageError, printable, redact
 from tarkit.hdfs import glob_hdfs, is_hdfs
+from tarkit.sources import local_path
 
 _SCHEME = re.compile(r"(?:[A-Za-z0-9+.\-]+::)*([A-Za-z][A-Za-z0-9+.\-]*)://")
 _ZMQ = re.compile(r"zr?(?:push|pull|pub|sub):")
@@ -75,7 +76,7 @@ def expand(
             if line.startswith("pipe:") and not allow_pipe_in_lists:
                 raise UsageError(
                     f"list {_shown(source)} names a command, {_shown(line)}; "
-                    "commands are taken only from the command line, or from lists with --allow-pipe (allow_pipe_in_lists)"
+                    "commands are taken from the command line only, or with --allow-pipe (allow_pipe_in_lists)"
                 )
             yield from _expand_one(_beside(source, line), stdin_uses, allow_pipe)
 
@@ -259,6 +260,34 @@ def _use_stdin(spec: str, stdin_uses: list[str]) -> None:
 
 def _shown(spec: str) -> str:
     return repr(printable(redact(spec)))
+
+
+def check_local(specs: Iterable[str], *, allow_pipe_in_lists: bool = False) -> None:
+    """Look whether all local shards that ``specs`` name exist, before hours are spent on the first of them.
+
+    What is at a URL is not asked for, and neither is a list that can be read only once.
+
+    Raises:
+        MissingInputError: several shards are named, and some are missing: how many, with examples.
+            As ``expand``.
+    """
+    known = missing = 0
+    examples: list[str] = []
+    for spec in specs:
+        source = spec[1:] if spec.startswith("@") else spec
+        if scheme_of(source) or (spec.startswith("@") and not os.path.isfile(source)):
+            continue
+        for url in expand(spec, allow_pipe_in_lists=allow_pipe_in_lists):
+            path = None if url == "-" or url.startswith("pipe:") else local_path(url)
+            if path is None:
+                continue
+            known += 1
+            if not os.path.exists(path):
+                missing += 1
+                if len(examples) < 3:
+                    examples.append(printable(path))
+    if missing and known > 1:
+        raise MissingInputError(f"{missing} of {known} inputs are missing, for example {', '.join(examples)}")
 
 
 def shard_name(pattern: str, number: int) -> str:

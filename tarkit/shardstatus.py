@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 from tarkit.donerecord import SUFFIX, DoneRecord, read_record
-from tarkit.entries import entries, remove
-from tarkit.errors import MissingInputError, TarkitError, redact
+from tarkit.entries import Entry, entries, remove
+from tarkit.errors import EXIT_SET_ASIDE, DataError, MissingInputError, TarkitError
 from tarkit.identity import identify
-from tarkit.shardrun import plan_outputs
-from tarkit.sources import local_path
+from tarkit.s3store import abort_upload, stale_uploads
+from tarkit.shardplan import plan_outputs
+from tarkit.sources import display_name, local_path
+
+_AT_ONCE = 16
+"""Records that are read at the same time."""
 
 TEMPORARY_MARK = ".tarkit-"
 """In the names under which outputs are written before they are published."""
@@ -21,7 +28,8 @@ TEMPORARY_MARK = ".tarkit-"
 class Progress:
     """Names of shards by what is known of them, and totals of those that are done.
 
-    stale: name -> why. failed: name -> error. set_aside: name -> number of failed samples.
+    stale: name -> why. failed: name -> error. set_aside: name -> number of failed samples. damaged: of
+    those done, the ones whose input had damage that was skipped, or fields that were dropped.
     missing is known only where the inputs were given.
     """
 
@@ -30,13 +38,19 @@ class Progress:
     stale: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     set_aside: dict[str, int] = field(default_factory=dict)
+    damaged: list[str] = field(default_factory=list)
     samples: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
 
     @property
-    def complete(self) -> bool:
-        """Whether nothing is left to do."""
-        return not (self.missing or self.stale or self.failed or self.set_aside)
+    def unfinished(self) -> bool:
+        """Whether a run would have something to do."""
+        return bool(self.missing or self.stale or self.failed)
+
+    @property
+    def lost_samples(self) -> bool:
+        """Whether shards that are done lack samples."""
+        return bool(self.set_aside or self.damaged)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for a report."""
@@ -46,6 +60,7 @@ class Progress:
             "stale": self.stale,
             "failed": self.failed,
             "set_aside": self.set_aside,
+            "damaged": self.damaged,
             "samples": self.samples,
             "bytes": self.bytes,
         }
@@ -59,29 +74,46 @@ def progress_of(folder: str, inputs: Iterable[str] | None = None) -> Progress:
             an input changed since.
 
     Raises:
-        MissingInputError: there is no such folder. DataError: a record is damaged.
+        MissingInputError: there is no such folder (never where inputs are given: then all are missing).
+        StreamError, TemporaryStreamError: a record can not be read.
     """
-    listing = {entry.name: entry for entry in entries(folder) if not entry.is_folder}
     base = folder.rstrip("/")
     found = Progress()
-    sources = None if inputs is None else {output.rpartition("/")[2]: url for url, output in plan_outputs(inputs, base)}
+    sources = (
+        None if inputs is None else {output.rpartition("/")[2]: url for url, output in plan_outputs(inputs, folder)}
+    )
+    try:
+        listing = {entry.name: entry for entry in entries(folder) if not entry.is_folder}
+    except MissingInputError:
+        if sources is None:
+            raise
+        listing = {}
     names = sorted(name.removesuffix(SUFFIX) for name in listing if name.endswith(SUFFIX))
-    for name in names:
-        if sources is not None and name not in sources:
-            continue
-        record = read_record(f"{base}/{name}{SUFFIX}")
-        if record is None:
-            found.stale[name] = "its record is of another version"
-            continue
-        entry = listing.get(name)
-        size = None if entry is None else entry.size
-        _enter(found, name, record, entry is not None, size, None if sources is None else sources[name])
     if sources is not None:
-        found.missing = [name for name in sources if name not in set(names)]
+        recorded = set(names)
+        found.missing = [name for name in sources if name not in recorded]
+        names = [name for name in names if name in sources]
+
+    def look(name: str) -> tuple[str, DoneRecord | None, str | None]:
+        try:
+            record = read_record(f"{base}/{name}{SUFFIX}")
+        except DataError as problem:
+            return name, None, str(problem)
+        return name, record, None if sources is None or record is None else _changed(sources[name], record)
+
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="records") as executor:
+        for name, record, problem in executor.map(look, names):
+            if record is None and problem is not None:
+                found.failed[name] = problem
+            elif record is None:
+                found.stale[name] = "its record is of another version"
+            else:
+                entry = listing.get(name)
+                _enter(found, name, record, entry is not None, None if entry is None else entry.size, problem)
     return found
 
 
-def _enter(found: Progress, name: str, record: DoneRecord, there: bool, size: int | None, source: str | None) -> None:
+def _enter(found: Progress, name: str, record: DoneRecord, there: bool, size: int | None, changed: str | None) -> None:
     if record.state != "done" or record.output is None:
         found.failed[name] = record.error or "unknown"
         return
@@ -89,8 +121,8 @@ def _enter(found: Progress, name: str, record: DoneRecord, there: bool, size: in
         found.stale[name] = "the output is gone"
     elif size is not None and size != record.output["size"]:
         found.stale[name] = "the output has another size"
-    elif source is not None and (why := _changed(source, record)) is not None:
-        found.stale[name] = why
+    elif changed is not None:
+        found.stale[name] = changed
     else:
         found.done.append(name)
         found.bytes += record.output["size"]
@@ -98,6 +130,8 @@ def _enter(found: Progress, name: str, record: DoneRecord, there: bool, size: in
             found.samples[kind] = found.samples.get(kind, 0) + count
         if record.failed:
             found.set_aside[name] = len(record.failed)
+        elif record.exit_code == EXIT_SET_ASIDE:
+            found.damaged.append(name)
 
 
 def _changed(source: str, record: DoneRecord) -> str | None:
@@ -119,25 +153,36 @@ def clean(folder: str, *, older_than: float, now: float) -> Iterator[str]:
     writer from a slow one, so only what is older than ``older_than`` seconds at the time ``now``
     goes; on S3 that is also parts of uploads that were never finished.
     """
-    for entry in list(entries(folder)):
-        if entry.is_folder or not entry.name.startswith(".") or TEMPORARY_MARK not in entry.name:
+    for entry in _files_of(folder):
+        if not entry.name.startswith(".") or TEMPORARY_MARK not in entry.name:
             continue
         path = local_path(entry.url)
         young = entry.mtime is None or now - entry.mtime < older_than
         if is_locked(path) if path is not None else young:
             continue
         remove(entry.url)
-        yield redact(entry.url)
+        yield display_name(entry.url)
+    for upload in stale_uploads(f"{folder.rstrip('/')}/", older_than=older_than, clock=lambda: now):
+        abort_upload(upload)
+        yield f"{display_name(upload.url)} (an unfinished upload)"
+
+
+def _files_of(folder: str) -> list[Entry]:
+    try:
+        return [entry for entry in entries(folder) if not entry.is_folder]
+    except MissingInputError:
+        # In an object store a folder without objects is none, but may have unfinished uploads.
+        if local_path(folder) is not None:
+            raise
+        return []
 
 
 def is_locked(path: str) -> bool:
     """Whether a living process writes a temporary file."""
-    import fcntl
-    import os
-
     try:
-        fd = os.open(path, os.O_RDWR)
-    except FileNotFoundError:
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        # Gone by now; or none of ours, since ours can be opened.
         return True
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -22,7 +22,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tarkit.errors import CommandNotRunnableError, StreamError
+from tarkit.errors import CommandNotRunnableError, StreamError, signal_name
 from tarkit.output import Output
 from tarkit.parallel import Batch, Failure, Outcome
 from tarkit.sample import Sample
@@ -282,7 +282,7 @@ class ShellPool:
         if job is None:
             raise CommandNotRunnableError(f"shell {self._shell} ended with status {code} before it ran a command", 126)
         self._replace(slot)
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+        how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with status {code}"
         return [(job, code, Failure("shell-died", f"the shell that ran the command {how}"))]
 
     def _time_to_next_deadline(self) -> float | None:

@@ -153,11 +153,16 @@ class FileSink:
                 fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
             except FileExistsError:
                 continue
-            # Filesystems without locks have no stale files removed either, so nothing is at risk there.
-            with suppress(OSError):
-                fcntl.flock(fd, fcntl.LOCK_EX)
-            if os.fstat(fd).st_nlink:
-                return fd, path
+            try:
+                # Filesystems without locks have no stale files removed either, so nothing is at risk there.
+                with suppress(OSError):
+                    fcntl.flock(fd, fcntl.LOCK_EX)
+                if os.fstat(fd).st_nlink:
+                    return fd, path
+            except BaseException:
+                # A signal's, since the calls themselves hardly fail.
+                os.unlink(path)
+                raise
             # Between open and flock someone took it for a stale one.
             os.close(fd)
 

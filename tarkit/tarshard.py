@@ -14,13 +14,10 @@ from collections.abc import Callable, Iterable, Iterator
 from tarkit.errors import DataError, UsageError, redact
 from tarkit.heap import keep_freed_memory
 from tarkit.salvage import resynchronise
-from tarkit.sample import KeyRule, Member, Sample, Tally, first_dot, group_by_keys
+from tarkit.sample import DAMAGE_POLICIES, KeyRule, Member, Sample, Tally, first_dot, group_by_keys
 from tarkit.shards import expand
 from tarkit.streams import open_read
 from tarkit.tarwalk import Archive
-
-DAMAGE_POLICIES = ("error", "skip")
-
 
 def read_samples(
     urls: str | os.PathLike[str] | Iterable[str],
@@ -31,6 +28,7 @@ def read_samples(
     on_damage: str = "error",
     tally: Tally | None = None,
     allow_pipe_in_lists: bool = False,
+    literal: bool = False,
 ) -> Iterator[Sample]:
     """Samples of one or many shards, in order, as dicts of raw bytes.
 
@@ -44,13 +42,16 @@ def read_samples(
         tally: filled while samples are drawn: counts, skipped members, damage.
         allow_pipe_in_lists: whether an ``@LIST`` may name ``pipe:`` commands; whoever writes such a
             list runs them here.
+        literal: ``urls`` are names of shards as they are, such as :func:`tarkit.shards.expand` gives them: a
+            listing of a store may well have ``[`` or ``{`` in its names.
 
     Raises:
         DataError: the shard is damaged, or is not what the policies allow.
         MissingInputError, StreamError, TemporaryStreamError: it can not be read.
     """
     tally = Tally() if tally is None else tally
-    for url in expand(urls, allow_pipe_in_lists=allow_pipe_in_lists):
+    names = [os.fspath(urls)] if isinstance(urls, (str, os.PathLike)) else urls
+    for url in names if literal else expand(names, allow_pipe_in_lists=allow_pipe_in_lists):
         with open_read(url) as stream:
             yield from group_by_keys(
                 read_members(stream.read, url=stream.name, on_damage=on_damage, tally=tally),

@@ -61,7 +61,8 @@ class TarWriter:
         mtime: seconds since 1970 for all members; None means :func:`default_mtime`.
         format: None, or tarfile's ``USTAR_FORMAT`` (refuses what needs an extended header)
             or ``PAX_FORMAT``, as number or name.
-        on_repeated_key: error, or allow writing a key that this shard has already.
+        on_repeated_key: error, or allow writing a key that this shard has already; but not twice in
+            a row, which would be read back as one sample.
         rule: key rule by which the shard will be read; keys and fields that would not come
             back through it are refused.
         checksum: compute the SHA-256 of the file, for :meth:`checksum_of_file`.
@@ -95,6 +96,7 @@ class TarWriter:
         self._encode = make_encoder(encoder) if encoder else None
         self._extended_headers = not _is_ustar_only(format)
         self._seen: set[str] | None = set() if on_repeated_key == "error" else None
+        self._last_key: str | None = None
         self._rule = key_rule(rule)
         self._plans: dict[tuple[str, ...], _Plan] = {}
         try:
@@ -141,10 +143,12 @@ class TarWriter:
             Bytes of content, without headers.
         """
         prepared = []
+        last_key = self._last_key
         try:
             for sample in samples:
                 prepared.append(self._prepare(sample))
         except BaseException:
+            self._last_key = last_key
             if self._seen is not None:
                 self._seen.difference_update(key for _, _, key in prepared)
             raise
@@ -169,6 +173,13 @@ class TarWriter:
         if self._seen is not None and key in self._seen:
             raise EncodeError(
                 "the key was written before", url=self.name, key=key, hint="keys must be unique in a shard"
+            )
+        if key == self._last_key:
+            raise EncodeError(
+                "the sample right before has the same key, and the two would be read back as one",
+                url=self.name,
+                key=key,
+                hint="give them different keys",
             )
         before_size, after_size, tail, constant = self._template.constant
         raw_key = key.encode("ascii") if key.isascii() else self._as_utf8(key, key)
@@ -195,6 +206,7 @@ class TarWriter:
             total += size
         if self._seen is not None:
             self._seen.add(key)
+        self._last_key = key
         return pieces, total, key
 
     def _plan(self, names: tuple[str, ...], key: str) -> _Plan:
@@ -290,6 +302,15 @@ class TarWriter:
         self._out.write(b"".join(self._pending))
         self._pending = []
         self._pending_bytes = 0
+
+    def separate(self) -> None:
+        """End the archive, and begin another in the same file: no sample reaches over its end.
+
+        So two samples in a row may have the same key. tarkit reads on after the mark, and so does GNU tar with
+        ``--ignore-zeros``; readers that stop at it see only what is before.
+        """
+        self._pending.append(tarheader.END_OF_ARCHIVE)
+        self._last_key = None
 
     def close(self) -> None:
         """Write the end-of-archive mark and publish the shard. Later calls do nothing."""

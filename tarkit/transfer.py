@@ -62,7 +62,8 @@ def plan(sources: Iterable[str], target: str) -> Iterator[Job]:
 
     A ``target`` that ends with a slash takes every source in, under its own name. Else a file goes into
     ``target`` if that is a folder, and becomes ``target`` if not; what is in a source folder goes right into
-    ``target``. So a copy that is run again goes to where it went before.
+    ``target``. So a copy that is run again goes to where it went before. A file that would replace one of
+    the same copy is a problem of its job, as with cp.
 
     Raises:
         UsageError: several sources, and ``target`` is no folder. MissingInputError, StreamError: of sources.
@@ -72,6 +73,17 @@ def plan(sources: Iterable[str], target: str) -> Iterator[Job]:
     folder = into or _is_folder(target)
     if len(names) > 1 and not folder:
         raise UsageError(f"{display_name(target)} is no folder, as several sources need; end it with / to make it one")
+    taken: dict[str, str] = {}
+    for job in _jobs(names, target, into, folder):
+        first = taken.setdefault(job.target, job.source.url) if job.problem is None else job.source.url
+        if first != job.source.url:
+            reason = f"would replace the copy of {display_name(first)} as {display_name(job.target)}"
+            job = job._replace(problem=StreamError(reason, url=display_name(job.source.url)))
+        yield job
+
+
+def _jobs(names: Iterable[str], target: str, into: bool, folder: bool) -> Iterator[Job]:
+    """The files to copy, one source after the other."""
     for name in names:
         try:
             source = stat(name)

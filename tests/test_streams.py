@@ -69,6 +69,20 @@ def wait_until_gone(pid: int) -> bool:
 
 
 def children() -> list[int]:
+    """Processes of this one, but for the servers that other tests share."""
+    return [pid for pid in all_children() if pid not in OTHERS]
+
+
+@pytest.fixture(autouse=True)
+def _note_other_children() -> None:
+    OTHERS.clear()
+    OTHERS.update(all_children())
+
+
+OTHERS: set[int] = set()
+
+
+def all_children() -> list[int]:
     own = str(os.getpid())
     found = []
     for entry in os.listdir("/proc"):

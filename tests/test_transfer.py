@@ -120,3 +120,19 @@ def test_a_file_that_grows_while_it_is_copied_is_not_published(tmp_path: Path, m
     with pytest.raises(StreamError, match="was changed while it was read: 10 bytes came, it had 9"):
         copy(str(tmp_path / "a"), str(tmp_path / "b"))
     assert not (tmp_path / "b").exists()
+
+
+def test_files_of_the_same_name_do_not_replace_each_other(tmp_path: Path) -> None:
+    for folder, content in (("a", b"first"), ("b", b"other")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.tar").write_bytes(content)
+    sources = [str(tmp_path / "a" / "x.tar"), str(tmp_path / "b" / "x.tar")]
+    target = tmp_path / "out"
+    done = list(transfer(plan(sources, f"{target}/"), parallel=1))
+    assert sum(each.error is None for each in done) == 1
+    (error,) = (each.error for each in done if each.error is not None)
+    assert isinstance(error, StreamError)
+    assert str(error).startswith(f"{sources[1]}: would replace the copy of {sources[0]} as ")
+    assert (target / "x.tar").read_bytes() == b"first"
+    # The same file named twice is no loss.
+    assert [job.problem for job in plan([sources[0]] * 2, f"{target}/")] == [None, None]

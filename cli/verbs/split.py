@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from tarkit.errors import CommandNotRunnableError, TarkitError, UsageError, printable
+from tarkit.errors import CommandNotRunnableError, TarkitError, UsageError, printable, redact
 
 from .._common import reader_options, refuse_terminal_input, say, size, verbose_option, version_option
 from .._results import Results, counted, exit_code_of, met
@@ -104,6 +104,8 @@ def _published(results: Results, post: str | None) -> Callable[[str], None]:
         done = subprocess.run([bash, "-c", text], stdin=subprocess.DEVNULL, stdout=2, check=False)
         if done.returncode:
             how = f"exit code {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
-            raise PostError(f"{printable(name)} is published, but --post failed with {how}: {printable(text)}")
+            # Tokens are passed in arguments: the first word has to do.
+            shown = printable(redact(f"pipe:{text}").removeprefix("pipe:"))
+            raise PostError(f"{printable(redact(name))} is published, but --post failed with {how}: {shown}")
 
     return published

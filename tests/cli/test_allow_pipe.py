@@ -1,4 +1,4 @@
-"""pipe: commands run if they stand on the command line or in the caller's code, and from lists only if that is asked."""
+"""pipe: commands are taken from the command line and from callers; from lists only if that is asked for."""
 
 from __future__ import annotations
 

@@ -41,6 +41,7 @@ WITHOUT_INPUT = {
     "tarkit put",
     "tarkit rm",
     "tarkit stat",
+    "tarkit status",
 }
 
 

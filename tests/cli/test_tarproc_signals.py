@@ -56,6 +56,12 @@ def test_ended_at_random_moments(bench: Bench, marker: str, number: signal.Signa
         code = process.wait(10)
         assert code in (128 + number, 3)
         assert gone(marker)
+        if bench.leftovers():
+            # A signal may come between the making of a file and the next line of Python, which would have
+            # noted it. Nothing has a final name then, and the next run takes it away.
+            again = bench.start("-c", ":", "in.tar", "-o", "out.tar", "--count", "1")
+            assert again.wait(20) == 0
+            (bench.path / "out.tar").unlink()
         assert bench.leftovers() == []
         _whole_or_absent(bench, code)
         for name in ("out.tar", "out.tar.failed.tar"):

@@ -140,9 +140,7 @@ def test_50_random_schedules(server: FaultServer, tmp_path: Path) -> None:
     assert outcomes["whole"] > 20 and outcomes["error"] > 3, outcomes
 
 
-def _ended(
-    folder: Path, seed: int, url: str, faults: list[Fault], process: subprocess.Popen[bytes]
-) -> Counter[str]:
+def _ended(folder: Path, seed: int, url: str, faults: list[Fault], process: subprocess.Popen[bytes]) -> Counter[str]:
     _, stderr = process.communicate(timeout=120)
     got = (folder / f"{seed}").read_bytes()
     both = (DATA, bytes(255 - byte for byte in DATA))

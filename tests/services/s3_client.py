@@ -26,9 +26,9 @@ class S3:
             "key": object_servers.ACCESS_KEY,
             "secret": object_servers.SECRET_KEY,
             # Those of botocore below ours; without them every request of a test counts once.
-            # (max_attempts is the other spelling, but botocore rewrites it in place, and then fsspec makes
-            # another filesystem of what are other settings.)
-            "config_kwargs": {"retries": {"total_max_attempts": retries + 1}},
+            # Spelled out: botocore adds in place what is missing, and then fsspec takes them for other settings
+            # and makes another filesystem.
+            "config_kwargs": {"retries": {"total_max_attempts": retries + 1, "mode": "legacy"}},
         }
         self.environment = {
             "AWS_ENDPOINT_URL": endpoint,

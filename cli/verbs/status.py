@@ -1,0 +1,107 @@
+"""``tarkit status``: how far the shards of a folder are, from their done records alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, UsageError
+
+from .._common import say, verbose_option, version_option
+from .._results import Results, counted
+
+if TYPE_CHECKING:
+    from tarkit.shardstatus import Progress
+
+_LISTED = 20
+_DAY = 86400.0
+_EPILOG = """\b
+Examples:
+  tarkit status s3://bucket/jpeg
+  tarkit status s3://bucket/jpeg 's3://bucket/raw-{000000..000999}.tar' --json
+  tarkit status s3://bucket/jpeg --clean --older-than 7200
+
+\b
+Exit codes: 0 complete; 3 complete, but samples were set aside; 1 shards are missing, stale or
+failed; 66 no such folder.
+"""
+
+
+@click.command("status", epilog=_EPILOG)
+@click.argument("outdir", metavar="OUTDIR")
+@click.argument("inputs", metavar="[INPUT]...", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="All names, as one JSON document.")
+@click.option("--clean", "wanted", is_flag=True, help="Remove what killed runs left under temporary names.")
+@click.option(
+    "--older-than",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="With --clean, in a store: only what is older, since a slow writer looks like a dead one.  [default: 1 day]",
+)
+@verbose_option
+@version_option
+def command(
+    outdir: str, inputs: tuple[str, ...], as_json: bool, wanted: bool, older_than: float | None, verbose: bool
+) -> int:
+    """Tell which shards of a tarproc -O OUTDIR are done, missing, stale or failed, and their totals.
+
+    Only the done records are read, so it does not matter where the run is, or was. INPUT is what the
+    run was given: with it, shards without a record are missing, and those whose input has changed are
+    stale. Long lists are cut; --json or -v gives all.
+    """
+    import time
+
+    from tarkit.shards import expand
+    from tarkit.shardstatus import clean, progress_of
+    from tarkit.sources import display_name
+
+    if outdir == "-" or outdir.startswith("pipe:"):
+        raise UsageError(f"{display_name(outdir)} is a stream; name the folder")
+    if older_than is not None and not wanted:
+        raise UsageError("--older-than goes with --clean")
+    if wanted:
+        for name in clean(outdir, older_than=_DAY if older_than is None else older_than, now=time.time()):
+            say("tarkit status", f"removed {name}")
+    found = progress_of(outdir, expand(inputs, allow_pipe=False) if inputs else None)
+    with Results() as results:
+        if as_json:
+            results.line(
+                json.dumps({"outdir": display_name(outdir), "exit_code": _exit_code(found), **found.as_dict()})
+            )
+        else:
+            _tell(found, results, None if verbose else _LISTED)
+    return _exit_code(found)
+
+
+def _exit_code(found: Progress) -> int:
+    if found.unfinished:
+        return EXIT_FAILED
+    return EXIT_SET_ASIDE if found.lost_samples else EXIT_OK
+
+
+def _tell(found: Progress, results: Results, most: int | None) -> None:
+    """For people: what is not as it should be by name, then the totals."""
+    reasons = (("stale", found.stale), ("failed", found.failed))
+    _list(results, most, [f"missing {name}" for name in found.missing])
+    for word, names in reasons:
+        _list(results, most, [f"{word} {name}: {why}" for name, why in names.items()])
+    _list(results, most, [f"set aside {name}: {counted(count, 'sample')}" for name, count in found.set_aside.items()])
+    _list(results, most, [f"damaged {name}: the input had damage or dropped fields" for name in found.damaged])
+    parts = [f"done {len(found.done)}", f"missing {len(found.missing)}"]
+    parts += [f"{word} {len(names)}" for word, names in reasons]
+    samples = found.samples
+    added = f" + added {samples['added']}" if samples.get("added") else ""
+    books = f"in {samples.get('in', 0)}{added} = out {samples.get('out', 0)}"
+    books += f" + filtered {samples.get('filtered', 0)} + failed {samples.get('failed', 0)}"
+    results.line(f"shards: {', '.join(parts)}; samples of those done: {books}; {found.bytes} bytes")
+
+
+def _list(results: Results, most: int | None, lines: Iterable[str]) -> None:
+    lines = list(lines)
+    for line in lines[:most]:
+        results.line(line)
+    if most is not None and len(lines) > most:
+        results.line(f"… and {len(lines) - most} more {lines[0].split()[0]}")

@@ -1,0 +1,242 @@
+"""tarproc -O that is killed, terminated, short of disk space, or not alone: the final shards are the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tarproc_support import Bench, contents, gone, numbered, tar_bytes
+
+SHARDS = 20
+SAMPLES = 5
+KILLS = 100
+SLOTS = 2
+INPUTS = "in/s{00..19}.tar"
+
+
+def make_inputs(bench: Bench, samples: int = SAMPLES, size: int = 300) -> None:
+    (bench.path / "in").mkdir()
+    for number in range(SHARDS):
+        content = tar_bytes([(f"s{number:02d}{key}", fields) for key, fields in numbered(samples, size)])
+        (bench.path / "in" / f"s{number:02d}.tar").write_bytes(content)
+
+
+def outputs(folder: Path) -> dict[str, bytes]:
+    """All files but records, which hold no more than is checked elsewhere."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.endswith(".done.json")}
+
+
+def recorded(folder: Path) -> dict[str, tuple[int, int]]:
+    """Shard -> what changes when it is published again, of those that are recorded."""
+    if not folder.exists():
+        return {}
+    names = [
+        name.removesuffix(".done.json") for name in os.listdir(folder) if name[0] != "." and name.endswith(".json")
+    ]
+    return {name: ((status := os.stat(folder / name)).st_ino, status.st_mtime_ns) for name in names}
+
+
+def status(bench: Bench, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    program = shutil.which("tarkit", path=os.path.dirname(sys.executable)) or "tarkit"
+    return subprocess.run([program, "status", *arguments], cwd=bench.path, capture_output=True, check=False, timeout=60)
+
+
+@pytest.mark.slow
+def test_killed_at_100_random_moments(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    make_inputs(bench)
+    # Every third sample fails, so that there are failed samples to publish as well.
+    work = (
+        'echo "$(cat __key__)" >> {log}; sleep 0.02; case $(cat __key__) in *k2) exit 3;; esac; tac -s 1 sample.cls > x'
+    )
+    log = bench.path / "log"
+    command = ["-p", str(SLOTS), "-q", "-c", work.format(log=log), INPUTS]
+    assert bench.run("-O", "undisturbed", *command).returncode == 3
+    expected = outputs(bench.path / "undisturbed")
+    assert len(expected) == 2 * SHARDS
+
+    seed = random.Random(20)
+    out = bench.path / "out"
+    kills = rounds = most_redone = 0
+    while kills < KILLS:
+        before = recorded(out)
+        log.write_bytes(b"")
+        process = bench.start("-O", "out", *command, start_new_session=True)
+        try:
+            code = process.wait(0.2 + seed.random() * 0.6)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            code = process.wait(10)
+            kills += 1
+        assert gone(str(log)), "a child has outlived its process group"
+        after = recorded(out)
+        ran = log.read_text().split()
+        for name, identity in before.items():
+            assert after[name] == identity, "published again although it was done"
+            assert not [key for key in ran if key.startswith(name[:3])], "run again although it was done"
+        lost = [key for key in ran if f"{key[:3]}.tar" not in after]
+        most_redone = max(most_redone, len(lost))
+        assert len(lost) <= SLOTS * SAMPLES, f"more than {SLOTS} shards of work are lost: {lost}"
+        for name, content in outputs(out).items() if out.exists() else ():
+            assert name.startswith(".") or content == expected[name], "what has a final name is final"
+        if code != -signal.SIGKILL:
+            assert code == 3
+            assert outputs(out) == expected
+            rounds += 1
+            if rounds % 2:
+                shutil.rmtree(out)
+            else:
+                for name in list(after)[:: seed.randrange(1, 4)]:
+                    (out / f"{name}.done.json").unlink()
+    assert most_redone > 0 and rounds > 3, "the moments were badly chosen"
+
+    cleaned = status(bench, "out", "--clean")
+    assert cleaned.returncode in (1, 3), cleaned.stderr
+    assert not [name for name in os.listdir(out) if name.startswith(".")]
+    assert bench.run("-O", "out", *command).returncode == 3, "and no scratch folder is left, which run() checks"
+    assert outputs(out) == expected
+    assert status(bench, "out", INPUTS).returncode == 3
+
+
+def test_clean_after_a_kill(tmp_path: Path) -> None:
+    """Temporary files that are left are removed; one that is still written is not."""
+    bench = Bench(tmp_path)
+    make_inputs(bench)
+    arguments = ["-O", "out", "-c", "[ $(cat __key__) = s00k0 ] || sleep 4.75", INPUTS]
+    process = bench.start(*arguments, start_new_session=True)
+    out = bench.path / "out"
+    end = time.monotonic() + 10
+    while not (out.exists() and os.listdir(out)) and time.monotonic() < end:
+        time.sleep(0.01)
+    (temporary,) = os.listdir(out)
+    assert temporary.startswith(".s00.tar.tarkit-")
+    assert b"removed" not in status(bench, "out", "--clean").stderr
+    assert os.listdir(out) == [temporary]
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(10)
+    assert gone("sleep 4.75", 10), "what a command of the dead still does is over"
+    assert b"removed out/" + temporary.encode() in status(bench, "out", "--clean").stderr
+    assert os.listdir(out) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_ended_by_a_signal_and_resumed(tmp_path: Path, number: signal.Signals) -> None:
+    bench = Bench(tmp_path)
+    make_inputs(bench)
+    command = ["-p", str(SLOTS), "-c", "sleep 0.02; tac -s 1 sample.cls > x; mv x sample.cls", INPUTS]
+    process = bench.start("-O", "out", "--report", "report.json", *command)
+    end = time.monotonic() + 20
+    while len(recorded(bench.path / "out")) < 3 and time.monotonic() < end:
+        time.sleep(0.01)
+    process.send_signal(number)
+    assert process.wait(10) == 128 + number
+    done = recorded(bench.path / "out")
+    assert 3 <= len(done) < SHARDS
+    assert bench.leftovers() == []
+    assert not [name for name in os.listdir(bench.path / "out") if name.startswith(".")]
+    report = json.loads((bench.path / "report.json").read_bytes())
+    assert report["exit_code"] == 128 + number and report["shards"]["done"] == len(done)
+    assert bench.run("-O", "out", *command).returncode == 0
+    assert {name: recorded(bench.path / "out")[name] for name in done} == done
+    assert bench.run("-O", "undisturbed", *command).returncode == 0
+    assert outputs(bench.path / "out") == outputs(bench.path / "undisturbed")
+
+
+def test_disk_full(tmp_path: Path) -> None:
+    """No file may be larger than the limit, which one of the shards is."""
+    bench = Bench(tmp_path)
+    make_inputs(bench, samples=1)
+    (bench.path / "in" / "s07.tar").write_bytes(tar_bytes([(f"s07k{n}", {"dat": bytes(900_000)}) for n in range(3)]))
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
+
+    done = bench.run("-O", "out", "-p", "2", "-c", "true", INPUTS, preexec_fn=limit)
+    assert done.returncode == 1
+    assert b"out/s07.tar: failed: out/s07.tar: file too large" in done.stderr
+    assert b"done 19, done before 0, failed 1" in done.stderr
+    assert "s07.tar" not in os.listdir(bench.path / "out")
+    assert not [name for name in os.listdir(bench.path / "out") if name.startswith(".")]
+    done = bench.run("-O", "out", "-p", "2", "-c", "true", INPUTS)
+    assert done.returncode == 0 and b"done 1, done before 19, failed 0" in done.stderr
+
+
+def test_two_runs_at_the_same_time(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    make_inputs(bench)
+    command = ["-p", str(SLOTS), "-c", "sleep 0.01; tac -s 1 sample.cls > x; mv x sample.cls", INPUTS]
+    assert bench.run("-O", "undisturbed", *command).returncode == 0
+    runs = [bench.start("-O", "out", "--report", f"{n}.json", *command) for n in range(2)]
+    assert [process.wait(60) for process in runs] == [0, 0]
+    assert outputs(bench.path / "out") == outputs(bench.path / "undisturbed")
+    reports = [bench.report(f"{n}.json")["shards"] for n in range(2)]
+    assert all(each["done"] + each["done_before"] == SHARDS and each["failed"] == 0 for each in reports)
+    assert SHARDS <= sum(each["done"] for each in reports)
+    assert sum(each["done_before"] for each in reports) > 0, "the loser notices"
+    assert bench.leftovers() == []
+
+
+@pytest.mark.parametrize("kind", ["braces", "glob", "list"])
+def test_the_first_line_for_100000_shards_comes_soon(tmp_path: Path, kind: str) -> None:
+    bench = Bench(tmp_path)
+    spec = "in/{000000..099999}.tar"
+    if kind == "list":
+        (bench.path / "list.txt").write_text("".join(f"in/{n:06d}.tar\n" for n in range(100_000)))
+        spec = "@list.txt"
+    elif kind == "glob":
+        (bench.path / "in").mkdir()
+        for number in range(100_000):
+            os.symlink("nowhere", bench.path / "in" / f"{number:06d}.tar")
+        spec = "in/*.tar"
+    started = time.monotonic()
+    process = bench.start("-O", "out", "-c", "true", spec, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    try:
+        first = process.stderr.readline()
+        seconds = time.monotonic() - started
+        # Walking through all of them takes longer, and is the same for all three.
+        rest = process.stderr.read().decode().splitlines() if kind == "braces" else None
+        if rest is not None:
+            assert process.wait(60) == 66
+    finally:
+        process.kill()
+        process.wait(10)
+        process.stderr.close()
+    assert first == b"tarproc: in/000000.tar: there is no such file; missing shards are counted\n"
+    if rest is not None:
+        assert rest[0] == (
+            "tarproc: 100000 shards are missing, for example in/000000.tar, in/000001.tar, in/000002.tar"
+        )
+        assert len(rest) == 2
+    assert os.listdir(bench.path / "out") == []
+    assert seconds < 5, "2 seconds are promised, on a machine that does nothing else"
+
+
+def test_missing_inputs_of_a_single_output(tmp_path: Path) -> None:
+    """Known before the first sample is read."""
+    bench = Bench(tmp_path)
+    bench.shard(numbered(3), "s0.tar")
+    for output in (["-o", "out.tar"], []):
+        done = bench.run("-c", "touch ../../ran; echo ran", *output, "s{0..9}.tar")
+        assert done.returncode == 66
+        assert done.stderr == b"tarproc: 9 of 10 inputs are missing, for example s1.tar, s2.tar, s3.tar\n"
+        assert done.stdout == b"" and not (bench.path / "out.tar").exists()
+    # So many samples that the others are not needed; a list that can be read only once.
+    assert bench.run("-c", "true", "--count", "3", "s{0..9}.tar").returncode == 0
+    read, write = os.pipe()
+    os.write(write, b"s0.tar\ns0.tar\n")
+    os.close(write)
+    done = bench.run("-c", "true", "--on-repeated-key", "allow", f"@/dev/fd/{read}", pass_fds=(read,))
+    os.close(read)
+    assert done.returncode == 0, done.stderr
+    assert bench.run("-c", "true", "-o", "out.tar", "s0.tar").returncode == 0
+    assert contents(bench.path / "out.tar")["k2.cls"] == b"2"

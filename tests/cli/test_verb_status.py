@@ -1,0 +1,176 @@
+"""tarkit status: what is known of a folder of shards from its records alone."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from s3_client import s3_bucket
+from tarproc_support import numbered, tar_bytes
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> list[Path]:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    paths = [folder / f"s{number}.tar" for number in range(4)]
+    for number, path in enumerate(paths):
+        path.write_bytes(tar_bytes([(f"s{number}{key}", fields) for key, fields in numbered(3)]))
+    return paths
+
+
+@pytest.fixture
+def out(tmp_path: Path, run: Run, shards: list[Path]) -> Path:
+    folder = tmp_path / "out"
+    assert run("tarproc", "-O", folder, "-c", "[ $(cat __key__) != s0k1 ] || rm sample.*", *shards).code == 0
+    return folder
+
+
+def test_complete(run: Run, out: Path, shards: list[Path]) -> None:
+    size = sum(path.stat().st_size for path in out.glob("*.tar"))
+    books = "samples of those done: in 12 = out 11 + filtered 1 + failed 0"
+    line = f"shards: done 4, missing 0, stale 0, failed 0; {books}; {size} bytes\n"
+    for inputs in ([], shards):
+        assert run("tarkit", "status", out, *inputs) == (0, line.encode(), "")
+
+
+def test_it_all(run: Run, out: Path, shards: list[Path]) -> None:
+    shards[0].write_bytes(tar_bytes(numbered(50)))
+    (out / "s1.tar").unlink()
+    os.truncate(out / "s2.tar", 5)
+    (out / "s3.tar.done.json").unlink()
+    assert run("tarkit", "status", out).lines == [
+        "stale s1.tar: the output is gone",
+        "stale s2.tar: the output has another size",
+        "shards: done 1, missing 0, stale 2, failed 0; "
+        "samples of those done: in 3 = out 2 + filtered 1 + failed 0; 10240 bytes",
+    ]
+    result = run("tarkit", "status", out, *shards)
+    assert result.code == 1
+    assert result.lines[:3] == [
+        "missing s3.tar",
+        "stale s0.tar: the input changed",
+        "stale s1.tar: the output is gone",
+    ]
+    shards[0].unlink()
+    assert "stale s0.tar: the input is gone" in run("tarkit", "status", out, *shards).lines
+    assert len(run("tarkit", "status", out, shards[3]).lines) == 2, "of what was asked for"
+
+
+def test_json(run: Run, out: Path, shards: list[Path]) -> None:
+    (out / "s1.tar").unlink()
+    result = run("tarkit", "status", out, *shards, shards[0].with_name("new.tar"), "--json")
+    assert result.code == 1
+    assert json.loads(result.stdout) == {
+        "outdir": str(out),
+        "exit_code": 1,
+        "done": 3,
+        "missing": ["new.tar"],
+        "stale": {"s1.tar": "the output is gone"},
+        "failed": {},
+        "set_aside": {},
+        "damaged": [],
+        "samples": {"in": 9, "added": 0, "out": 8, "filtered": 1, "failed": 0, "ignored": 0},
+        "bytes": 30720,
+    }
+
+
+def test_set_aside_and_damaged(run: Run, tmp_path: Path, shards: list[Path]) -> None:
+    content = bytearray(shards[1].read_bytes())
+    content[1024:1034] = b"\xff" * 10
+    shards[1].write_bytes(content)
+    out = tmp_path / "out"
+    command = ["-c", "case $(cat __key__) in s2k[01]) exit 1;; esac", "--on-damage", "skip"]
+    assert run("tarproc", "-O", out, *command, *shards).code == 3
+    result = run("tarkit", "status", out, *shards)
+    assert result.code == 3
+    assert result.lines[:2] == [
+        "set aside s2.tar: 2 samples",
+        "damaged s1.tar: the input had damage or dropped fields",
+    ]
+    assert "done 4, missing 0" in result.lines[2]
+
+
+def test_failed_damaged_and_old_records(run: Run, tmp_path: Path, out: Path, shards: list[Path]) -> None:
+    (out / "s1.tar.done.json").write_bytes(b"nonsense")
+    found = json.loads((out / "s2.tar.done.json").read_bytes())
+    (out / "s2.tar.done.json").write_text(json.dumps({**found, "format": "tarkit-done-0"}))
+    shards[3].write_bytes(b"no tar at all")
+    assert run("tarproc", "-O", out, "-c", "true", shards[3]).code == 65
+    result = run("tarkit", "status", out)
+    assert result.code == 1
+    assert result.lines[0] == "stale s2.tar: its record is of another version"
+    assert result.lines[1].startswith("failed s1.tar: ") and "no done record" in result.lines[1]
+    assert result.lines[2].startswith(f"failed s3.tar: {shards[3]}")
+
+
+def test_long_lists_are_cut(run: Run, out: Path) -> None:
+    spec = "n/{000000..099999}.tar"
+    result = run("tarkit", "status", out, spec)
+    assert result.code == 1
+    assert len(result.lines) == 22
+    assert result.lines[0] == "missing 000000.tar"
+    assert result.lines[20] == "… and 99980 more missing"
+    assert len(run("tarkit", "status", "-v", out, spec).lines) == 100_001
+    assert len(json.loads(run("tarkit", "status", "--json", out, spec).stdout)["missing"]) == 100_000
+
+
+def test_no_folder(run: Run, tmp_path: Path, shards: list[Path]) -> None:
+    result = run("tarkit", "status", tmp_path / "gone")
+    assert result.code == 66 and result.stdout == b""
+    result = run("tarkit", "status", tmp_path / "gone", *shards)
+    assert result.code == 1 and result.lines[0] == "missing s0.tar"
+    assert run("tarkit", "status", tmp_path / "gone", "--clean").code == 66
+
+
+def test_misuse(run: Run, out: Path) -> None:
+    assert run("tarkit", "status").code == 2
+    assert run("tarkit", "status", "-").code == 2
+    assert run("tarkit", "status", "pipe:ls").code == 2
+    assert run("tarkit", "status", out, "--older-than", "5").code == 2
+    assert run("tarkit", "status", out, "pipe:ls").code == 2
+
+
+def test_clean(run: Run, out: Path) -> None:
+    dead, alive, mine = out / ".s1.tar.tarkit-0123abcd", out / ".s2.tar.tarkit-0123abcd", out / ".hidden"
+    for path in (dead, alive, mine):
+        path.write_bytes(b"part of a shard")
+    (out / ".s3.tar.tarkit-folder").mkdir()
+    with alive.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        result = run("tarkit", "status", out, "--clean")
+    assert result.code == 0
+    assert result.stderr == f"tarkit status: removed {dead}\n"
+    assert not dead.exists() and alive.exists() and mine.exists()
+    assert run("tarkit", "status", out, "--clean").stderr == f"tarkit status: removed {alive}\n"
+    assert run("tarkit", "status", out, "--clean").stderr == ""
+
+
+def test_in_a_bucket(run: Run, s3_endpoint: str, shards: list[Path]) -> None:
+    """Runs, status, and uploads that a killed run left."""
+    with s3_bucket(s3_endpoint) as s3:
+        out = s3.url("out")
+        client = s3.client()
+        stale = client.create_multipart_upload(Bucket=s3.bucket, Key=f"{s3.folder}/out/s1.tar")["UploadId"]
+        client.create_multipart_upload(Bucket=s3.bucket, Key=f"{s3.folder}/other/s1.tar")
+        assert stale
+        result = run("tarkit", "status", out, *shards)
+        assert result.code == 1 and "missing 4" in result.lines[-1]
+        assert "removed" not in run("tarkit", "status", out, "--clean").stderr, "it is young"
+        command = ["-p", "2", "-c", "[ $(cat __key__) != s1k1 ] || [ -e mended ]"]
+        assert run("tarproc", "-O", out, *command, *shards).code == 3
+        assert "done before 4" in run("tarproc", "-O", out, *command, *shards).stderr
+        assert run("tarkit", "status", out, *shards).code == 3
+        assert run("tarproc", "-O", out, "-c", "true", "--retry-failed", out).code == 0
+        result = run("tarkit", "status", out, *shards, "--clean", "--older-than", "0")
+        assert result.code == 0, result
+        assert f"removed {out}/s1.tar (an unfinished upload)" in result.stderr
+        assert s3.uploads() == ["other/s1.tar"]
+        assert sorted(s3.names()) == sorted(f"out/s{n}.tar{end}" for n in range(4) for end in ("", ".done.json"))

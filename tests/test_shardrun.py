@@ -1,0 +1,392 @@
+"""Runs over many shards, from the library: what is published, in what order, and what a crash leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from tarkit import TarWriter
+from tarkit.donerecord import SUFFIX, DoneRecord, fingerprint, read_record
+from tarkit.errors import DataError, MissingInputError, StreamError, TemporaryStreamError, UsageError
+from tarkit.output import Output
+from tarkit.parallel import Batch, Failure, Outcome
+from tarkit.retryrun import RetryRun, outputs_of
+from tarkit.run import Books, Limit, Policy, Sinks
+from tarkit.sample import Sample, Tally
+from tarkit.shardplan import plan_outputs
+from tarkit.shardrun import ShardRun, Totals
+from tarkit.shards import check_local
+from tarkit.tarshard import read_samples
+
+
+class Told:
+    """A reporter that remembers."""
+
+    def __init__(self) -> None:
+        self.skipped: list[str] = []
+        self.done: list[tuple[str, str, str | None]] = []
+        self.missing: list[str] = []
+
+    def printed(self, key: str, output: Output) -> None: ...
+    def failed(self, key: str, failure: Failure, output: Output) -> None: ...
+    def stray(self, key: str, names: list[str]) -> None: ...
+    def advanced(self, books: Books) -> None: ...
+
+    def shard_skipped(self, output_url: str) -> None:
+        self.skipped.append(output_url.rpartition("/")[2])
+
+    def shard_done(self, output_url: str, record: DoneRecord) -> None:
+        self.done.append((output_url.rpartition("/")[2], record.state, record.error))
+
+    def shard_missing(self, url: str) -> None:
+        self.missing.append(url.rpartition("/")[2])
+
+
+class Here:
+    """A pool that runs a function in this thread; None from it is a failure."""
+
+    def __init__(self, function: Callable[[Sample], Sample | None]) -> None:
+        self._function = function
+        self._waiting: list[tuple[int, Batch]] = []
+
+    def has_room(self) -> bool:
+        return len(self._waiting) < 3
+
+    def submit(self, ticket: int, batch: Batch) -> None:
+        self._waiting.append((ticket, batch))
+
+    def collect(self) -> list[tuple[int, Outcome]]:
+        # The last one first, as it happens with several slots.
+        ticket, batch = self._waiting.pop()
+        made = [self._function(dict(sample)) for sample in batch]
+        failure = Failure("exit", "exit code 1", 1) if None in made else None
+        return [(ticket, Outcome([[] if each is None else [each] for each in made], Output(), failure))]
+
+
+def same(sample: Sample) -> Sample:
+    return sample
+
+
+class World:
+    """Three shards of two samples, and runs over them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.out = folder / "out"
+        self.out.mkdir()
+        self.inputs = [str(folder / f"s{number}.tar") for number in range(3)]
+        for path in self.inputs:
+            with TarWriter(path, encoder=False) as writer:
+                for number in range(2):
+                    writer.write({"__key__": f"k{number}", "txt": path[-5:].encode()})
+        self.told = Told()
+
+    def run(
+        self,
+        function: Callable[[Sample], Sample | None] = same,
+        *,
+        out: str | None = None,
+        read: Callable[[str, Tally], Iterator[Sample]] | None = None,
+        policy: Policy | None = None,
+        inputs: list[str] | None = None,
+    ) -> Totals:
+        self.told = Told()
+        run = ShardRun(
+            read or (lambda url, tally: read_samples([url], tally=tally)),
+            Here(function),
+            policy=policy or Policy(),
+            reporter=self.told,
+            window=1 << 20,
+            batch_size=1,
+            writer_options={},
+            work="work",
+            version="1",
+            open_shards=2,
+        )
+        return run.run(plan_outputs(inputs or self.inputs, out or str(self.out)))
+
+    def retry(self, function: Callable[[Sample], Sample | None] = same) -> Totals:
+        self.told = Told()
+        run = RetryRun(
+            Here(function),
+            prepare=lambda samples: samples,
+            policy=Policy(),
+            reporter=self.told,
+            window=1 << 20,
+            batch_size=1,
+            writer_options={},
+            work="again",
+        )
+        return run.run(str(self.out))
+
+    def names(self) -> list[str]:
+        return sorted(path.name for path in self.out.iterdir())
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def fail_k1_of_s1(sample: Sample) -> Sample | None:
+    return None if (sample["__key__"], sample["txt"]) == ("k1", b"1.tar"[-5:]) else sample
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+def test_into_a_store(world: World) -> None:
+    """Outputs and records in fsspec's memory."""
+    out = "memory://tests-of-shardrun"
+    memory = fsspec.filesystem("memory")
+    try:
+        assert world.run(out=out).exit_code() == 0
+        assert world.told.done == [(f"s{number}.tar", "done", None) for number in range(3)]
+        assert [sample["txt"] for sample in read_samples(f"{out}/s1.tar")] == [b"1.tar", b"1.tar"]
+        assert world.run(out=out).skipped == 3
+        memory.pipe_file("/tests-of-shardrun/s1.tar", b"cut")
+        totals = world.run(out=out)
+        assert (totals.done, totals.skipped) == (1, 2)
+    finally:
+        memory.rm("/tests-of-shardrun", recursive=True)
+
+
+def test_another_run_was_faster(world: World, tmp_path: Path) -> None:
+    """Whoever comes second finds a fresh record, and leaves all as it is."""
+    rival = World(tmp_path / "rival") if (tmp_path / "rival").mkdir() is None else world
+    rival.out, rival.inputs = world.out, world.inputs
+    marks: dict[str, tuple[int, int]] = {}
+
+    def slow(sample: Sample) -> Sample:
+        if not marks:
+            assert rival.run().done == 3
+            marks.update({path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in world.out.glob("s*")})
+        return sample
+
+    totals = world.run(slow)
+    assert (totals.done, totals.skipped, totals.failed, totals.exit_code()) == (0, 3, 0, 0)
+    assert totals.books.read == 0
+    assert {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in world.out.iterdir()} == marks
+
+
+def test_an_old_record_is_gone_before_a_new_output_is_there(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes are multiples of 10 KiB, so an old record may fit a new output of another content."""
+    assert world.run(fail_k1_of_s1).exit_code() == 3
+    size = (world.out / "s1.tar").stat().st_size
+    (world.out / "s1.tar").unlink()
+
+    def crash(*_: Any) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DoneRecord, "publish", crash)
+        with pytest.raises(Crash):
+            world.run()
+    assert (world.out / "s1.tar").stat().st_size == size
+    assert not (world.out / ("s1.tar" + SUFFIX)).exists()
+    assert world.run().done == 1
+    assert world.names() == sorted(f"s{n}.tar{end}" for n in range(3) for end in ("", SUFFIX))
+
+
+def test_a_retry_that_crashes_between_output_and_record(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The failed samples must not be put in a second time."""
+    assert world.run(fail_k1_of_s1).exit_code() == 3
+    publish = Sinks.publish
+
+    def publish_and_crash(self: Sinks) -> None:
+        publish(self)
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Sinks, "publish", publish_and_crash)
+        with pytest.raises(Crash):
+            world.retry()
+    totals = world.retry()
+    assert (totals.failed, totals.skipped, totals.exit_code()) == (1, 2, 1)
+    assert "was interrupted; run it anew" in str(world.told.done[0][2])
+    assert world.run().done == 1
+    assert [sample["__key__"] for sample in read_samples(str(world.out / "s1.tar"))] == ["k0", "k1"]
+    assert not (world.out / "s1.tar.failed.tar").exists()
+
+
+def test_an_output_that_can_not_be_published(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fails, with its code and books; the others go on."""
+    publish = Sinks.publish
+
+    def break_one(self: Sinks) -> None:
+        if self.output is not None and self.output.name.endswith("s1.tar"):
+            raise TemporaryStreamError("the store is tired")
+        publish(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Sinks, "publish", break_one)
+        totals = world.run()
+    assert (totals.done, totals.failed, totals.exit_code()) == (2, 1, 75)
+    assert totals.books.out == 4, "what is not published does not count"
+    assert world.told.done[1] == ("s1.tar", "failed", "the store is tired")
+    assert not [name for name in world.names() if name.startswith((".", "s1"))]
+    assert world.run().done == 1
+
+
+def test_an_output_that_can_not_be_written(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = TarWriter.write_all
+
+    def break_one(self: TarWriter, samples: Any) -> int:
+        if self.name.endswith("s1.tar"):
+            raise StreamError("no space left on device", url=self.name)
+        return write(self, samples)
+
+    monkeypatch.setattr(TarWriter, "write_all", break_one)
+    totals = world.run()
+    assert (totals.done, totals.failed, totals.exit_code()) == (2, 1, 1)
+    record = read_record(f"{world.out}/s1.tar{SUFFIX}")
+    assert record is not None and record.state == "failed" and "no space left" in str(record.error)
+
+
+def test_a_folder_that_takes_nothing(world: World) -> None:
+    """Neither the shards nor the records can be written, which is said."""
+    world.out.rmdir()
+    totals = world.run()
+    assert (totals.failed, totals.exit_code()) == (3, 1)
+    assert all("does not exist; and the record can not be written" in str(error) for _, _, error in world.told.done)
+
+
+def test_a_store_that_can_not_be_asked_spoils_no_record(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert world.run().done == 3
+    before = (world.out / ("s1.tar" + SUFFIX)).read_bytes()
+
+    def tired(url: str) -> Any:
+        raise TemporaryStreamError("the store is tired")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tarkit.shardkeeper.identify", tired)
+        totals = world.run()
+    assert (totals.failed, totals.exit_code()) == (3, 75)
+    assert (world.out / ("s1.tar" + SUFFIX)).read_bytes() == before
+    assert world.run().skipped == 3
+
+
+def test_missing_inputs(world: World) -> None:
+    gone = [f"{world.inputs[0]}.{number}" for number in range(50)]
+    totals = world.run(inputs=[gone[0], world.inputs[0], *gone[1:]])
+    assert (totals.done, totals.missing, totals.failed, totals.exit_code()) == (1, 50, 0, 66)
+    assert totals.missing_names == gone[:3] and len(world.told.missing) == 50
+    assert world.names() == ["s0.tar", "s0.tar.done.json"]
+
+
+def test_an_empty_shard(world: World) -> None:
+    with TarWriter(world.inputs[1], encoder=False):
+        pass
+    totals = world.run()
+    assert (totals.done, totals.exit_code()) == (3, 0)
+    assert list(read_samples(str(world.out / "s1.tar"))) == []
+
+
+def test_what_is_wrong_for_all_ends_the_run(world: World) -> None:
+    with pytest.raises(UsageError, match="on_damage"):
+        world.run(read=lambda url, tally: read_samples([url], on_damage="hope"))
+    assert world.names() == []
+
+
+def test_the_limit_counts_over_all_shards(world: World) -> None:
+    policy = Policy(limit=Limit(1))
+    with pytest.raises(Exception, match="2 of 4 samples failed; --max-errors is 1; this shard is not published"):
+        world.run(lambda sample: None if sample["__key__"] == "k1" else sample, policy=policy)
+    assert world.names() == ["s0.tar", "s0.tar.done.json", "s0.tar.failed.tar"]
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"), [((1, 65), 65), ((66, 65), 65), ((65, 75), 75), ((1,), 1), ((66,), 66), ((), 0)]
+)
+def test_exit_codes_of_several_failures(codes: tuple[int, ...], expected: int) -> None:
+    assert Totals(codes=set(codes)).exit_code() == expected
+
+
+def test_exit_code_of_samples_set_aside() -> None:
+    assert Totals(set_aside=True).exit_code() == 3
+    assert Totals(set_aside=True, codes={1}).exit_code() == 1
+
+
+# Names
+
+
+def test_plan_of_outputs(tmp_path: Path) -> None:
+    urls = ["s3://b/x/a.tar", "https://h/b.tgz?token=1", str(tmp_path / "c.tar")]
+    assert list(plan_outputs(urls, "gs://c/out/")) == [
+        (urls[0], "gs://c/out/a.tar"),
+        (urls[1], "gs://c/out/b.tgz"),
+        (urls[2], "gs://c/out/c.tar"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("urls", "message"),
+    [
+        (["a/x.tar", "b/x.tar"], "would both become x.tar"),
+        (["s3://b/x.tar"], "replaced by its own output"),
+        (["a/x.tar", "a/x.tar.failed.tar"], "x.tar.failed.tar is where failed samples of x.tar go"),
+        (["a/x.tar.failed.tar", "a/x.tar"], "x.tar.failed.tar is where failed samples of x.tar go"),
+        (["-"], "no file name"),
+    ],
+)
+def test_plans_that_can_not_be(urls: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        list(plan_outputs(urls, "s3://b/"))
+
+
+def test_local_inputs_are_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "0.tar").touch()
+    (tmp_path / "list").write_text(f"{tmp_path}/0.tar\n# not this\nhttp://host/1.tar\n{tmp_path}/2.tar\n")
+    check_local(["-", "http://host/{0..9}.tar", "s3://bucket/*.tar", "@-", "@http://host/list", "pipe:cat x"])
+    check_local([str(tmp_path / "*.tar"), f"file://{tmp_path}/0.tar"])
+    check_local([str(tmp_path / "1.tar")])  # alone, the reader says it better
+    with pytest.raises(MissingInputError, match=r"^1 of 2 inputs are missing, for example .*/2\.tar$"):
+        check_local([f"@{tmp_path}/list"])
+    with pytest.raises(MissingInputError, match=r"^6 of 7 inputs are missing, for example (.*/[125]\.tar(, )?){3}$"):
+        check_local([f"{tmp_path}/{{0..2}}.tar", f"file://{tmp_path}/5.tar", f"{tmp_path}/{{6..8}}.tar"])
+    (tmp_path / "list").write_text("pipe:cat x\n")
+    with pytest.raises(UsageError):
+        check_local([f"@{tmp_path}/list"])
+    check_local([f"@{tmp_path}/list"], allow_pipe_in_lists=True)
+
+
+# Records
+
+
+def test_record_there_and_back(tmp_path: Path) -> None:
+    output = str(tmp_path / "a.tar")
+    record = DoneRecord("done", {"url": "x", "size": 1, "tag": "t"}, "w", "1", failed=[("k", 3)], dropped_fields=2)
+    record.publish(output)
+    assert read_record(output + SUFFIX) == record
+    assert read_record(output) is None
+
+
+def test_fields_of_a_later_version_are_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / ("a.tar" + SUFFIX)
+    DoneRecord("done", {}, "w", "1").publish(str(tmp_path / "a.tar"))
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), "new": 1}))
+    assert read_record(str(path)) == DoneRecord("done", {}, "w", "1")
+
+
+def test_fingerprint_is_of_values_and_not_of_their_order() -> None:
+    assert fingerprint({"a": 1, "b": None}) == fingerprint({"b": None, "a": 1}) != fingerprint({"a": 1, "b": ""})
+
+
+def test_outputs_of_a_folder(world: World) -> None:
+    with pytest.raises(MissingInputError, match="no done record"):
+        outputs_of(str(world.out))
+    with pytest.raises(MissingInputError):
+        outputs_of(str(world.out / "gone"))
+    world.run()
+    assert outputs_of(f"{world.out}/") == [f"{world.out}/s{number}.tar" for number in range(3)]
+
+
+def test_a_record_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b'{"format": "tarkit-done-1", "state": "done", "input": {}}')
+    with pytest.raises(DataError, match="no done record"):
+        read_record(str(tmp_path / "x"))
