@@ -16,6 +16,7 @@ import time
 from contextlib import suppress
 from typing import NamedTuple
 
+from tarkit import ownfiles
 from tarkit.errors import StreamError, UsageError, printable
 from tarkit.sample import Sample
 
@@ -41,7 +42,7 @@ class Scratch:
                 os.mkdir(self.path, 0o700)
             else:
                 sweep(parent or tempfile.gettempdir())
-                self.path = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
+                self.path = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent)
         except FileExistsError:
             raise UsageError(f"working folder {path!r} exists; it must be a new one, since it is removed") from None
         except OSError as error:
@@ -53,6 +54,7 @@ class Scratch:
         # Locked before it has its name, so that no other run ever sees it unlocked.
         self._lock = os.open(os.path.join(self.path, _UNBORN), _CREATE, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
+        ownfiles.keep_from_children(self._lock)
         os.rename(os.path.join(self.path, _UNBORN), os.path.join(self.path, _LOCK))
 
     def __enter__(self) -> Scratch:
@@ -64,7 +66,7 @@ class Scratch:
             remove(self.path)
             if not os.path.exists(self.path):
                 break
-        os.close(self._lock)
+        ownfiles.close(self._lock)
 
 
 def sweep(parent: str) -> int:
@@ -80,7 +82,8 @@ def sweep(parent: str) -> int:
                 lock = os.open(os.path.join(entry.path, _LOCK), os.O_RDWR)
             except OSError:
                 # No lock file: not ours, or made this very moment, or its run died at once.
-                if time.time() - entry.stat(follow_symlinks=False).st_mtime > _NEWBORN:
+                age = time.time() - entry.stat(follow_symlinks=False).st_mtime
+                if age > _NEWBORN or not _runs(entry.name.removeprefix(PREFIX).partition("-")[0]):
                     with suppress(OSError):
                         os.unlink(os.path.join(entry.path, _UNBORN))
                     with suppress(OSError):
@@ -96,6 +99,17 @@ def sweep(parent: str) -> int:
             finally:
                 os.close(lock)
     return removed
+
+
+def _runs(pid: str) -> bool:
+    """Whether there may be a process of this number."""
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, ValueError, OverflowError):
+        return True
+    return True
 
 
 class FieldNameError(ValueError):

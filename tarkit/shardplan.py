@@ -29,12 +29,14 @@ def plan_outputs(urls: Iterable[str], folder: str) -> Iterator[tuple[str, str]]:
             raise UsageError(
                 f"{display_name(seen[name])} and {display_name(url)} would both become {name}; run them apart"
             )
-        for shard, failed in ((name.removesuffix(FAILED_SUFFIX), name), (name, name + FAILED_SUFFIX)):
-            if shard != failed and (other := seen.get(failed if shard == name else shard)) is not None:
-                raise UsageError(
-                    f"{display_name(other)} and {display_name(url)}: {failed} is where failed samples of {shard} go; "
-                    "run them apart"
-                )
+        is_failed = name.endswith(FAILED_SUFFIX) and name.removesuffix(FAILED_SUFFIX) in seen
+        if is_failed or name + FAILED_SUFFIX in seen:
+            shard = name.removesuffix(FAILED_SUFFIX) if is_failed else name
+            other = seen[shard if is_failed else shard + FAILED_SUFFIX]
+            raise UsageError(
+                f"{display_name(other)} and {display_name(url)}: {shard + FAILED_SUFFIX} is where failed samples of "
+                f"{shard} go; run them apart"
+            )
         output = f"{base}/{name}"
         if url == output or parents.is_folder_of(url):
             raise UsageError(f"{display_name(url)} would be replaced by its own output; name another folder")
@@ -51,10 +53,9 @@ class _Parents:
         self._known: dict[str, bool] = {}
 
     def is_folder_of(self, url: str) -> bool:
-        path = local_path(url)
-        if path is None or self._folder is None:
-            return False
-        parent = os.path.dirname(path)
+        parent = url.rpartition("/")[0]
         if parent not in self._known:
-            self._known[parent] = os.path.realpath(parent) == self._folder
+            path = local_path(url)
+            inside = path is not None and os.path.realpath(os.path.dirname(path)) == self._folder
+            self._known[parent] = inside
         return self._known[parent]

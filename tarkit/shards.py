@@ -18,6 +18,7 @@ from tarkit.hdfs import glob_hdfs, is_hdfs
 from tarkit.sources import local_path
 
 _SCHEME = re.compile(r"(?:[A-Za-z0-9+.\-]+::)*([A-Za-z][A-Za-z0-9+.\-]*)://")
+_LOCAL = ("", "file", "local")
 _ZMQ = re.compile(r"zr?(?:push|pull|pub|sub):")
 _INTEGERS = re.compile(r"\{(-?[0-9]+)\.\.(-?[0-9]+)\}")
 _CONVERSION = re.compile(r"%(?:(%)|(0?[0-9]*d)|)")
@@ -98,11 +99,15 @@ def _expand_one(spec: str, stdin_uses: list[str], allow_pipe: bool) -> Iterator[
     elif not scheme_of(spec) and os.path.exists(spec):
         yield spec
     else:
+        plain = not _GLOB.search(spec)
         for name in _expand_braces(spec):
             # Checked again, since braces could hide a command, a list or standard input.
             if name != spec and (name in ("", "-") or name.startswith(("@", "pipe:")) or _ZMQ.match(name.lower())):
                 raise UsageError(f"{_shown(spec)} expands to {_shown(name)}; braces may only stand for names of shards")
-            yield from _expand_glob(name)
+            if plain:
+                yield name
+            else:
+                yield from _expand_glob(name)
 
 
 def _expand_braces(pattern: str) -> Iterator[str]:
@@ -275,7 +280,7 @@ def check_local(specs: Iterable[str], *, allow_pipe_in_lists: bool = False) -> N
     examples: list[str] = []
     for spec in specs:
         source = spec[1:] if spec.startswith("@") else spec
-        if scheme_of(source) or (spec.startswith("@") and not os.path.isfile(source)):
+        if scheme_of(source) not in _LOCAL or (spec.startswith("@") and not os.path.isfile(source)):
             continue
         for url in expand(spec, allow_pipe_in_lists=allow_pipe_in_lists):
             path = None if url == "-" or url.startswith("pipe:") else local_path(url)

@@ -10,6 +10,7 @@ import stat
 from contextlib import suppress
 from typing import BinaryIO, NoReturn, Protocol
 
+from tarkit import ownfiles
 from tarkit.errors import AlreadyPublishedError, StreamError, UsageError
 from tarkit.pipes import Command
 
@@ -158,6 +159,7 @@ class FileSink:
                 with suppress(OSError):
                     fcntl.flock(fd, fcntl.LOCK_EX)
                 if os.fstat(fd).st_nlink:
+                    ownfiles.keep_from_children(fd)
                     return fd, path
             except BaseException:
                 # A signal's, since the calls themselves hardly fail.
@@ -192,7 +194,7 @@ class FileSink:
             else:
                 os.replace(self._temporary, self._target)
             fd, self._fd = self._fd, -1
-            os.close(fd)
+            ownfiles.close(fd)
             if self._sync:
                 self._sync_folder()
         except AlreadyPublishedError:
@@ -231,7 +233,7 @@ class FileSink:
         if fd >= 0:
             with suppress(OSError):
                 os.unlink(self._temporary)
-            os.close(fd)
+            ownfiles.close(fd)
 
 
 def _write_all(fd: int, data: _Bytes) -> None:

@@ -19,6 +19,7 @@ from tarkit.shards import expand
 from tarkit.streams import open_read
 from tarkit.tarwalk import Archive
 
+
 def read_samples(
     urls: str | os.PathLike[str] | Iterable[str],
     *,

@@ -19,6 +19,7 @@ LAYERS = {
     # what a thing is: no input, no output
     "tarkit.blockframes": 1,
     "tarkit.heap": 1,
+    "tarkit.ownfiles": 1,
     "tarkit.extras": 1,
     "tarkit.output": 1,
     "tarkit.pipes": 1,

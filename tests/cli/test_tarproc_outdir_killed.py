@@ -180,7 +180,7 @@ def test_two_runs_at_the_same_time(tmp_path: Path) -> None:
     assert outputs(bench.path / "out") == outputs(bench.path / "undisturbed")
     reports = [bench.report(f"{n}.json")["shards"] for n in range(2)]
     assert all(each["done"] + each["done_before"] == SHARDS and each["failed"] == 0 for each in reports)
-    assert SHARDS <= sum(each["done"] for each in reports)
+    assert sum(each["done"] for each in reports) >= SHARDS
     assert sum(each["done_before"] for each in reports) > 0, "the loser notices"
     assert bench.leftovers() == []
 
