@@ -152,6 +152,8 @@ def _product(parts: Sequence[str]) -> Iterator[str]:
 
 
 def _one_group(part: str) -> Iterator[str]:
+    if not part.startswith("{") and "\\" not in part:
+        return iter((part,))
     match = _INTEGERS.fullmatch(part)
     if match is None:
         from braceexpand import braceexpand
