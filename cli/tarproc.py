@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, UsageError
+from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, MissingInputError, UsageError
 
 from ._common import reader_options, refuse_terminal_input, run_program, size, verbose_option, version_option
 from ._pipeline import command_of, open_pool, policy_of, samples_of, writer_options
@@ -273,17 +273,19 @@ def _inputs(options: dict[str, Any]) -> list[str]:
 
 def _remove_stale(failed_output: str, progress: Progress) -> None:
     """An earlier run's failed samples beside an output that has none would mislead."""
-    from tarkit.sources import local_path
+    from tarkit.entries import remove
+    from tarkit.sources import display_name, local_path
     from tarkit.streams import open_publish
 
     path = local_path(failed_output)
-    if path is None:
+    if path is not None:
+        # Opening it removes what a run that was killed left of it under a temporary name.
+        open_publish(path, compression=None).discard()
+    try:
+        remove(failed_output)
+    except MissingInputError:
         return
-    # Opening it removes what a run that was killed left of it under a temporary name.
-    open_publish(path, compression=None).discard()
-    if os.path.isfile(path):
-        os.unlink(path)
-        progress.say(f"removed {failed_output} of an earlier run: no sample failed now")
+    progress.say(f"removed {display_name(failed_output)} of an earlier run: no sample failed now")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

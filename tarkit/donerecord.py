@@ -58,6 +58,8 @@ class DoneRecord:
             return "failed"
         if (self.input.get("size"), self.input.get("tag")) != (source.size, source.tag):
             return "the input changed"
+        if source == (None, None):
+            return "its store says nothing of the input by which a change could be seen"
         if self.work != work:
             return "the command changed"
         if self.tarkit != tarkit:

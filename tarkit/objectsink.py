@@ -249,3 +249,7 @@ class ObjectSink:
                 text = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
                 raise TemporaryStreamError(text, url=self._name) from None
             raise_foreign(error, self._url, self._name, None)
+        except BaseException:
+            # A signal's: what is under way must not publish anything later.
+            future.cancel()
+            raise

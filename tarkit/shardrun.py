@@ -125,6 +125,7 @@ class ShardRun:
         self._keeper = ShardKeeper(work, version)
         self._open_shards = max(1, open_shards)
         self._boundaries: deque[_Boundary] = deque()
+        self._entered = 0
         self._spent = Books()
         self._current: tuple[Shard, Account] | None = None
         self._publisher = ThreadPoolExecutor(2, thread_name_prefix="publish")
@@ -137,13 +138,11 @@ class ShardRun:
             TooManyErrorsError: the limit for failed samples was exceeded; shards published before stay.
             UsageError, MissingExtraError: what is wrong for all shards alike.
         """
-        entered = 0
         try:
             for batch, outcome in ordered_map(self._batches(outputs), self._pool, window=self._window):
-                self._catch_up(entered)
                 self._enter(batch, outcome)
-                entered += 1
-            self._catch_up(entered)
+                self._entered += 1
+                self._catch_up()
             self._settle(0)
         except BaseException:
             if self._current is not None:
@@ -162,7 +161,7 @@ class ShardRun:
         for shard in self._to_do(outputs):
             tally = Tally()
             error: TarkitError | None = None
-            self._boundaries.append(_Boundary(count, shard, tally, ends=False))
+            self._mark(_Boundary(count, shard, tally, ends=False))
             try:
                 for batch in in_batches(self._read(shard.url, tally), self._batch_size):
                     yield batch
@@ -171,11 +170,17 @@ class ShardRun:
                 raise
             except TarkitError as problem:
                 error = problem
-            self._boundaries.append(_Boundary(count, shard, tally, ends=True, error=error))
+            self._mark(_Boundary(count, shard, tally, ends=True, error=error))
+
+    def _mark(self, boundary: _Boundary) -> None:
+        self._boundaries.append(boundary)
+        # A shard of which nothing runs any more is published before the next one is begun.
+        self._catch_up()
 
     def _to_do(self, outputs: Iterable[tuple[str, str]]) -> Iterator[Shard]:
         """Shards that are not done, in order; looks at the records of the next ones meanwhile."""
-        with ThreadPoolExecutor(8, thread_name_prefix="records") as executor:
+        executor = ThreadPoolExecutor(8, thread_name_prefix="records")
+        try:
             ahead: deque[tuple[tuple[str, str], Future[tuple[Shard, DoneRecord | None]]]] = deque()
             source = iter(outputs)
             while True:
@@ -198,6 +203,9 @@ class ShardRun:
                         yield shard
                     else:
                         self._skip(output_url, done)
+        finally:
+            # A run that ends early waits for what is being asked, but asks nothing more.
+            executor.shutdown(cancel_futures=True)
 
     def _skip(self, output_url: str, record: DoneRecord) -> None:
         self.totals.skipped += 1
@@ -212,9 +220,9 @@ class ShardRun:
             self.totals.missing_names.append(display_name(url))
         self._reporter.shard_missing(url)
 
-    def _catch_up(self, entered: int) -> None:
+    def _catch_up(self) -> None:
         """Begin and end shards whose place in the row of batches is reached."""
-        while self._boundaries and self._boundaries[0].at <= entered:
+        while self._boundaries and self._boundaries[0].at <= self._entered:
             boundary = self._boundaries.popleft()
             if boundary.ends:
                 self._end(boundary)

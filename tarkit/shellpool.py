@@ -58,6 +58,7 @@ class _Slot:
 
     def __init__(self, shell: str, command: str, scratch: str) -> None:
         self.job: _Job | None = None
+        self.runs = 0
         self.started = 0.0
         self.timed_out = False
         self.kill_at = 0.0
@@ -84,6 +85,7 @@ class _Slot:
     def run(self, job: _Job, now: float) -> None:
         """Hand a prepared job to the shell."""
         self.job, self.started, self.timed_out = job, now, False
+        self.runs += 1
         # If the shell is dead, the end of its answers will tell.
         with suppress(BrokenPipeError):
             os.write(self.to_shell, os.fsencode(job.folder) + b"\n")
@@ -200,6 +202,8 @@ class ShellPool:
             self._selector.unregister(slot.from_shell)
         slot.end()
         self._slots.remove(slot)
+        if slot in self._idle:
+            self._idle.remove(slot)
         self._add_slot()
 
     def has_room(self) -> bool:
@@ -249,6 +253,9 @@ class ShellPool:
 
     def _start_ready(self) -> None:
         while self._ready and self._idle:
+            if self._idle[-1].process.poll() is not None:
+                self._shell_died(self._idle.pop())
+                continue
             self._idle.pop().run(self._ready.popleft(), self._clock())
 
     def collect(self) -> list[tuple[int, Outcome]]:
@@ -279,9 +286,12 @@ class ShellPool:
         slot.process.kill()
         code = slot.process.wait()
         job = slot.job
-        if job is None:
+        if job is None and not slot.runs:
             raise CommandNotRunnableError(f"shell {self._shell} ended with status {code} before it ran a command", 126)
         self._replace(slot)
+        if job is None:
+            # Killed by something from outside, or that an earlier command left behind; no sample is hurt.
+            return []
         how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with status {code}"
         return [(job, code, Failure("shell-died", f"the shell that ran the command {how}"))]
 

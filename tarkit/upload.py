@@ -45,7 +45,10 @@ def open_upload(url: str, name: str, if_absent: bool = False, backoff: Backoff |
 
 
 class SpoolSink:
-    """Bytes that wait in a local temporary file until commit uploads them."""
+    """Bytes that wait in a local temporary file until commit uploads them, under another name first.
+
+    Whether the move to the final name is one step is the filesystem's affair; before it, all bytes are there.
+    """
 
     def __init__(self, fs: Any, path: str, url: str, name: str, if_absent: bool) -> None:
         self._fs = fs
@@ -82,10 +85,18 @@ class SpoolSink:
         except OSError as error:
             raise_write_error(error, self._name, f"temporary file {self._spool.name}")
         self._refuse_if_there()
-        self._foreign(self._fs.put_file, self._spool.name, self._path)
-        size = self._foreign(self._fs.info, self._path).get("size")
-        if size is not None and size != self._size:
-            raise TemporaryStreamError(f"{self._size} bytes were sent, but {size} arrived", url=self._name)
+        folder, slash, base = self._path.rpartition("/")
+        temporary = f"{folder}{slash}.{base}.tarkit-{os.urandom(4).hex()}"
+        try:
+            self._foreign(self._fs.put_file, self._spool.name, temporary)
+            size = self._foreign(self._fs.info, temporary).get("size")
+            if size is not None and size != self._size:
+                raise TemporaryStreamError(f"{self._size} bytes were sent, but {size} arrived", url=self._name)
+            self._foreign(self._fs.mv, temporary, self._path)
+        except BaseException:
+            with suppress(Exception):
+                self._fs.rm_file(temporary)
+            raise
         self._spool.close()
 
     def discard(self) -> None:

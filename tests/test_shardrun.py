@@ -50,12 +50,13 @@ class Told:
 class Here:
     """A pool that runs a function in this thread; None from it is a failure."""
 
-    def __init__(self, function: Callable[[Sample], Sample | None]) -> None:
+    def __init__(self, function: Callable[[Sample], Sample | None], slots: int = 3) -> None:
         self._function = function
+        self._slots = slots
         self._waiting: list[tuple[int, Batch]] = []
 
     def has_room(self) -> bool:
-        return len(self._waiting) < 3
+        return len(self._waiting) < self._slots
 
     def submit(self, ticket: int, batch: Batch) -> None:
         self._waiting.append((ticket, batch))
@@ -93,11 +94,12 @@ class World:
         read: Callable[[str, Tally], Iterator[Sample]] | None = None,
         policy: Policy | None = None,
         inputs: list[str] | None = None,
+        slots: int = 3,
     ) -> Totals:
         self.told = Told()
         run = ShardRun(
             read or (lambda url, tally: read_samples([url], tally=tally)),
-            Here(function),
+            Here(function, slots),
             policy=policy or Policy(),
             reporter=self.told,
             window=1 << 20,
@@ -105,7 +107,7 @@ class World:
             writer_options={},
             work="work",
             version="1",
-            open_shards=2,
+            open_shards=slots,
         )
         return run.run(plan_outputs(inputs or self.inputs, out or str(self.out)))
 
@@ -172,6 +174,18 @@ def test_another_run_was_faster(world: World, tmp_path: Path) -> None:
     assert (totals.done, totals.skipped, totals.failed, totals.exit_code()) == (0, 3, 0, 0)
     assert totals.books.read == 0
     assert {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in world.out.iterdir()} == marks
+
+
+def test_with_one_slot_a_shard_is_published_before_the_next_begins(world: World) -> None:
+    """So that a kill costs one shard of work."""
+    there: list[int] = []
+
+    def look(sample: Sample) -> Sample:
+        there.append(len(list(world.out.glob(f"*{SUFFIX}"))))
+        return sample
+
+    assert world.run(look, slots=1).done == 3
+    assert there == [0, 0, 1, 1, 2, 2]
 
 
 def test_an_old_record_is_gone_before_a_new_output_is_there(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -424,3 +424,14 @@ def test_many_samples_in_one_shell(tmp_path: Path) -> None:
         outcomes = _jobs(pool, [[{"__key__": f"k{number}", "a": b"x"}] for number in range(500)])
     assert [outcome.printed.read() for outcome in outcomes] == [b"k%d" % number for number in range(500)]
     assert os.listdir(scratch) == ["shell.log"]
+
+
+def test_an_idle_shell_that_is_killed_is_replaced(tmp_path: Path) -> None:
+    """By the system for want of memory, or by what an earlier command left behind."""
+    with ShellPool("true", str(tmp_path), slots=1) as pool:
+        for ticket in range(3):
+            pool.submit(ticket, [{"__key__": f"k{ticket}", "x": b"1"}])
+            (done,) = pool.collect()
+            assert done[0] == ticket and done[1].failure is None
+            os.kill(pool._slots[0].process.pid, signal.SIGKILL)
+            pool._slots[0].process.wait()
