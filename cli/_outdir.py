@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import UsageError, printable
-from tarkit.sources import display_name
+from tarkit.transport.sources import display_name
 
 from ._common import exit_code
 from ._pipeline import prepared, samples_of, writer_options
@@ -146,7 +146,7 @@ def shards_to_run(
 ) -> tuple[Totals, Callable[[], object]]:
     """What makes every shard of OUTDIR that is not done yet, with the totals that it fills."""
     from tarkit.shardrun import ShardRun
-    from tarkit.sources import local_path
+    from tarkit.transport.sources import local_path
 
     def read(url: str, tally: Tally) -> Iterator[dict[str, Any]]:
         return samples_of(options, [url], tally, literal=True)

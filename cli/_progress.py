@@ -17,9 +17,9 @@ from ._common import exit_code, say, write_stdout
 if TYPE_CHECKING:
     from tarkit.output import Output
     from tarkit.parallel import Failure
-    from tarkit.publish import PublishStream
     from tarkit.run import Books
     from tarkit.sample import Tally
+    from tarkit.transport.publish import PublishStream
 
 _LINE_EVERY = 30.0  # seconds
 _STRAY_NOTES = 1
@@ -201,7 +201,7 @@ def report_document(
     import json
 
     from tarkit import run
-    from tarkit.sources import display_name
+    from tarkit.transport.sources import display_name
 
     books = books or run.Books()
     code = EXIT_SET_ASIDE if run.lost_anything(books, tally) else EXIT_OK

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tarkit.errors import EXIT_FAILED, EXIT_OK, UsageError
-from tarkit.sources import display_name
+from tarkit.transport.sources import display_name
 
 from ._common import say
 
@@ -41,7 +41,7 @@ def is_local(url: str) -> bool:
     Raises:
         UsageError: it is a stream.
     """
-    from tarkit.sources import local_path
+    from tarkit.transport.sources import local_path
 
     if url == "-" or url.startswith("pipe:"):
         raise UsageError(f"{display_name(url)} is a stream; tarkit cat --raw and shell redirection copy streams")

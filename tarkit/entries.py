@@ -9,11 +9,11 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from tarkit.errors import LocatedError, MissingInputError, StreamError, UsageError
-from tarkit.hdfs import Hdfs, connect, is_hdfs, url_of
-from tarkit.hdfsclient import Status
-from tarkit.httpread import head
-from tarkit.remote import filesystem, raise_foreign
-from tarkit.sources import display_name, local_path, raise_os_error
+from tarkit.transport.hdfs import Hdfs, connect, is_hdfs, url_of
+from tarkit.transport.hdfsclient import Status
+from tarkit.transport.httpread import head
+from tarkit.transport.remote import filesystem, raise_foreign
+from tarkit.transport.sources import display_name, local_path, raise_os_error
 
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "modification_time", "created")
 _SUMS = ("ETag", "etag", "md5Hash", "content_md5", "crc32c")

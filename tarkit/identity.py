@@ -8,11 +8,11 @@ import os
 from typing import NamedTuple
 
 from tarkit.errors import MissingInputError, StreamError, UsageError
-from tarkit.fsspecread import marks_of
-from tarkit.hdfs import connect, is_hdfs
-from tarkit.httpread import head
-from tarkit.remote import filesystem, raise_foreign
-from tarkit.sources import display_name, local_path, raise_os_error
+from tarkit.transport.fsspecread import marks_of
+from tarkit.transport.hdfs import connect, is_hdfs
+from tarkit.transport.httpread import head
+from tarkit.transport.remote import filesystem, raise_foreign
+from tarkit.transport.sources import display_name, local_path, raise_os_error
 
 
 class Identity(NamedTuple):

@@ -22,7 +22,7 @@ from tarkit.errors import (
 )
 from tarkit.gather import read_all
 from tarkit.sample import KeyRule, Sample, skip_reason
-from tarkit.sources import is_url
+from tarkit.transport.sources import is_url
 
 _LINE = re.compile(r"[ \t]*(\S+)[ \t]+(.+)", re.DOTALL)
 

@@ -19,7 +19,6 @@ from tarkit.errors import (
     printable,
     redact,
 )
-from tarkit.publish import PublishStream
 from tarkit.salvage import resynchronise
 from tarkit.sample import (
     DAMAGE_POLICIES,
@@ -36,6 +35,7 @@ from tarkit.shards import expand
 from tarkit.streams import open_read
 from tarkit.tarheader import END_OF_ARCHIVE, RECORD, Header
 from tarkit.tarwalk import Archive
+from tarkit.transport.publish import PublishStream
 
 _GLOBAL = ord("g")
 _HARMLESS_GLOBALS = frozenset(("comment",))

@@ -13,7 +13,7 @@ from tarkit.run import Account, Books, lost_anything
 from tarkit.sample import Tally
 from tarkit.shardplan import FAILED_SUFFIX
 from tarkit.shards import output_name
-from tarkit.sources import display_name
+from tarkit.transport.sources import display_name
 
 
 @dataclass(frozen=True)

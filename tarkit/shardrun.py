@@ -31,7 +31,7 @@ from tarkit.parallel import Batch, Outcome, Pool, in_batches, ordered_map
 from tarkit.run import Account, Books, Policy, Reporter, Sinks, TooManyErrorsError
 from tarkit.sample import Sample, Tally
 from tarkit.shardkeeper import Finished, Shard, ShardKeeper
-from tarkit.sources import display_name
+from tarkit.transport.sources import display_name
 
 _LOOK_AHEAD = 32
 """Done records that are fetched before their turn."""

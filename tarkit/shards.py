@@ -14,8 +14,8 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 from tarkit.errors import MissingInputError, StreamError, UsageError, printable, redact
-from tarkit.hdfs import glob_hdfs, is_hdfs
-from tarkit.sources import local_path
+from tarkit.transport.hdfs import glob_hdfs, is_hdfs
+from tarkit.transport.sources import local_path
 
 _SCHEME = re.compile(r"(?:[A-Za-z0-9+.\-]+::)*([A-Za-z][A-Za-z0-9+.\-]*)://")
 _LOCAL = ("", "file", "local")

@@ -13,9 +13,9 @@ from tarkit.donerecord import SUFFIX, DoneRecord, read_record
 from tarkit.entries import Entry, entries, remove
 from tarkit.errors import EXIT_SET_ASIDE, DataError, MissingInputError, TarkitError
 from tarkit.identity import identify
-from tarkit.s3store import abort_upload, stale_uploads
 from tarkit.shardplan import plan_outputs
-from tarkit.sources import display_name, local_path
+from tarkit.transport.s3store import abort_upload, stale_uploads
+from tarkit.transport.sources import display_name, local_path
 
 _AT_ONCE = 16
 """Records that are read at the same time."""

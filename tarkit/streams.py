@@ -11,17 +11,17 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import BinaryIO
 
-from tarkit.compression import SNIFF_BYTES, DecompressingReader, check_codec, sniff
 from tarkit.errors import UsageError
-from tarkit.fsspecread import open_fsspec
-from tarkit.hdfs import is_hdfs, open_hdfs
-from tarkit.httpread import open_http
-from tarkit.pipes import CommandReader
-from tarkit.publish import PublishStream, open_publish
-from tarkit.readahead import READ_AHEAD, ReadAhead
-from tarkit.resume import ResumingReader
-from tarkit.retry import DEFAULT_RETRY, Retry
-from tarkit.sources import (
+from tarkit.transport.compression import SNIFF_BYTES, DecompressingReader, check_codec, sniff
+from tarkit.transport.fsspecread import open_fsspec
+from tarkit.transport.hdfs import is_hdfs, open_hdfs
+from tarkit.transport.httpread import open_http
+from tarkit.transport.pipes import CommandReader
+from tarkit.transport.publish import PublishStream, open_publish
+from tarkit.transport.readahead import READ_AHEAD, ReadAhead
+from tarkit.transport.resume import ResumingReader
+from tarkit.transport.retry import DEFAULT_RETRY, Retry
+from tarkit.transport.sources import (
     BorrowedReader,
     FileReader,
     RawReader,

@@ -18,11 +18,11 @@ from tarkit.errors import (
     TemporaryStreamError,
     UsageError,
 )
-from tarkit.hdfs import is_hdfs, url_of
-from tarkit.publish import open_publish
-from tarkit.sources import display_name, local_path
 from tarkit.streams import open_read
-from tarkit.webhdfsurl import split_query
+from tarkit.transport.hdfs import is_hdfs, url_of
+from tarkit.transport.publish import open_publish
+from tarkit.transport.sources import display_name, local_path
+from tarkit.transport.webhdfsurl import split_query
 
 _PIECE = 1 << 20
 _TEMPORARY = re.compile(r"\..*\.tarkit-[0-9a-f]{8}")

@@ -18,7 +18,8 @@ import cramjam
 import pytest
 import zstandard
 
-from tarkit.compression import (
+from tarkit.errors import CompressionError, UsageError
+from tarkit.transport.compression import (
     CODECS,
     DecompressingReader,
     compression_for_name,
@@ -26,7 +27,6 @@ from tarkit.compression import (
     sniff,
     write_compression,
 )
-from tarkit.errors import CompressionError, UsageError
 
 PROGRAMS = {
     "gz": [["gzip", "-c"], ["gzip", "-1", "-c"], ["gzip", "-9n", "-c"]],
@@ -219,7 +219,7 @@ def test_an_error_never_turns_into_an_end() -> None:
 BOMB = textwrap.dedent(
     """
     import lzma, resource, sys
-    from tarkit.compression import DecompressingReader, new_compressor
+    from tarkit.transport.compression import DecompressingReader, new_compressor
     codec = sys.argv[1]
     piece = bytes(1 << 20)
     # One stream of 1 GiB; only bzip2, whose blocks know nothing of each other, is quicker made of 16.

@@ -19,10 +19,10 @@ import pytest
 from faults.httpserver import KINDS, Fault, FaultServer, random_fault
 from faults.times import Times, fast
 
-from tarkit.checksums import from_headers
 from tarkit.errors import MissingInputError, StreamError, TarkitError, TemporaryStreamError
-from tarkit.httpread import _opener, head
 from tarkit.streams import Retry, open_read
+from tarkit.transport.checksums import from_headers
+from tarkit.transport.httpread import _opener, head
 
 DATA = random.Random(0).randbytes(300_000)
 CANARY = "c4n4ry-t0k3n-4711"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarkit.parts import MOST_PARTS, Backoff, is_temporary, part_size, parts_in_flight
+from tarkit.transport.parts import MOST_PARTS, Backoff, is_temporary, part_size, parts_in_flight
 
 MIB = 1 << 20
 GIB = 1 << 30

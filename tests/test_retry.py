@@ -18,9 +18,9 @@ from faults.times import Times, fast
 
 from tarkit import read_samples, streams
 from tarkit.errors import StreamError, TemporaryStreamError, UsageError
-from tarkit.readahead import ReadAhead
-from tarkit.retry import DEFAULT_RETRY, Dropped, Patience, Retry
 from tarkit.streams import open_publish, open_read
+from tarkit.transport.readahead import ReadAhead
+from tarkit.transport.retry import DEFAULT_RETRY, Dropped, Patience, Retry
 
 DATA = random.Random(5).randbytes(3 << 20)
 

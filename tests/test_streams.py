@@ -174,7 +174,7 @@ def test_permission_denied(tmp_path: Path) -> None:
         import os, sys
         from tarkit.streams import open_read, open_publish
         from tarkit.errors import StreamError
-        import tarkit.publish
+        import tarkit.transport.publish
         os.chdir(sys.argv[1])
         if os.getuid() == 0:
             os.setuid(65534)

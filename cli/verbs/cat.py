@@ -79,9 +79,9 @@ def command(
     refuse_terminal_input(urls)
     if raw:
         return _raw(urls, output, quiet, allow_pipe)
-    from tarkit.publish import open_publish
     from tarkit.rawtar import concatenate
     from tarkit.sample import Tally, key_rule
+    from tarkit.transport.publish import open_publish
 
     rule = key_rule(policies.pop("key_rule"))
     tally = Tally()
@@ -102,9 +102,9 @@ def command(
 
 def _raw(urls: Sequence[str], output: str, quiet: bool, allow_pipe: bool) -> int:
     """Pass the bytes on."""
-    from tarkit.publish import open_publish
     from tarkit.shards import expand
     from tarkit.streams import open_read
+    from tarkit.transport.publish import open_publish
 
     context = click.get_current_context()
     for name in ("key_rule", "on_repeated_key", "on_damage"):

@@ -32,7 +32,7 @@ def command(specs: tuple[str, ...], long: bool, recursive: bool, as_lines: bool,
     """
     from tarkit.entries import entries
     from tarkit.shards import expand
-    from tarkit.sources import display_name
+    from tarkit.transport.sources import display_name
 
     urls = list(expand(list(specs) or ["."], allow_pipe=False))
     with Results() as results:

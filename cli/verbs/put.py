@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tarkit.errors import UsageError
-from tarkit.sources import display_name
+from tarkit.transport.sources import display_name
 
 from .._common import verbose_option, version_option
 from .._transfer import is_local, run_transfer, transfer_options

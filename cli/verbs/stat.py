@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.sources import display_name
+from tarkit.transport.sources import display_name
 
 from .._common import verbose_option, version_option
 from .._results import Results

@@ -56,7 +56,7 @@ def command(
 
     from tarkit.shards import expand
     from tarkit.shardstatus import clean, progress_of
-    from tarkit.sources import display_name
+    from tarkit.transport.sources import display_name
 
     if outdir == "-" or outdir.startswith("pipe:"):
         raise UsageError(f"{display_name(outdir)} is a stream; name the folder")

@@ -12,8 +12,8 @@ from tarproc_support import contents, numbered, tar_bytes
 
 from tarkit import read_samples
 from tarkit.errors import UsageError
-from tarkit.publish import open_publish
 from tarkit.rawtar import concatenate
+from tarkit.transport.publish import open_publish
 
 Run = Callable[..., Any]
 

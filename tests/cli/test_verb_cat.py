@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from tarkit import read_samples
 from tarkit.errors import DataError, UsageError
-from tarkit.publish import open_publish
 from tarkit.rawtar import _RawShard, concatenate
 from tarkit.sample import Tally, first_dot
+from tarkit.transport.publish import open_publish
 
 Run = Callable[..., Any]
 FOREIGN = Path(__file__).resolve().parent.parent / "data" / "foreign"
@@ -264,7 +264,7 @@ def test_memory_does_not_grow_with_the_input() -> None:
     program = (
         "import re, resource, sys\n"
         "from tarkit.rawtar import concatenate\n"
-        "from tarkit.publish import open_publish\n"
+        "from tarkit.transport.publish import open_publish\n"
         "import isal.igzip_lib\n"
         "with open_publish('/dev/null') as out: print(concatenate(['-'], out).samples)\n"
         # Linux lets a new program inherit ru_maxrss of the one that started it, but not VmHWM.

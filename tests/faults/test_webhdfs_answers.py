@@ -18,9 +18,9 @@ from tarkit.errors import (
     TemporaryStreamError,
     UsageError,
 )
-from tarkit.hdfs import open_hdfs, open_hdfs_sink
-from tarkit.retry import Retry
 from tarkit.shards import expand
+from tarkit.transport.hdfs import open_hdfs, open_hdfs_sink
+from tarkit.transport.retry import Retry
 
 QUICK = Retry(attempts=4, base=0.0, timeout=3.0)
 CANARY = "CANARY-7f3a9c"

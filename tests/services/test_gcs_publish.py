@@ -20,11 +20,11 @@ import pytest
 
 import tarkit
 from tarkit.errors import AlreadyPublishedError, StreamError, TarkitError, TemporaryStreamError
-from tarkit.gcsstore import GcsStore
-from tarkit.objectsink import ObjectSink
-from tarkit.parts import Backoff
-from tarkit.s3store import stale_uploads
 from tarkit.streams import open_publish, open_read
+from tarkit.transport.gcsstore import GcsStore
+from tarkit.transport.objectsink import ObjectSink
+from tarkit.transport.parts import Backoff
+from tarkit.transport.s3store import stale_uploads
 
 # aiohttp warns of large bodies that are bytes, which is how gcsfs itself sends them.
 pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")

@@ -21,11 +21,11 @@ from s3proxy import Fault, S3Proxy, s3_proxy
 
 import tarkit
 from tarkit.errors import AlreadyPublishedError, StreamError, TarkitError, TemporaryStreamError
-from tarkit.parts import Backoff
-from tarkit.publish import PublishStream
-from tarkit.s3store import abort_upload, stale_uploads
 from tarkit.streams import open_publish, open_read
-from tarkit.upload import open_upload
+from tarkit.transport.parts import Backoff
+from tarkit.transport.publish import PublishStream
+from tarkit.transport.s3store import abort_upload, stale_uploads
+from tarkit.transport.upload import open_upload
 
 # aiohttp warns of large bodies that are bytes, which is how s3fs itself sends them.
 pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")

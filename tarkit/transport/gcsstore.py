@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from tarkit.errors import MissingExtraError, StreamError
-from tarkit.objectsink import TOKEN, Body, Found
+from tarkit.transport.objectsink import TOKEN, Body, Found
 
 _ABORT_SECONDS = 5.0
 

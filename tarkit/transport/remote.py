@@ -17,8 +17,8 @@ from tarkit.errors import (
     UsageError,
     printable,
 )
-from tarkit.httpanswer import is_temporary_status
-from tarkit.pipes import without_secrets
+from tarkit.transport.httpanswer import is_temporary_status
+from tarkit.transport.pipes import without_secrets
 
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "hdfs": "hdfs", "viewfs": "hdfs"}
 _TEMPORARY_ERRNO = (

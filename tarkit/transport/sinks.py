@@ -12,7 +12,7 @@ from typing import BinaryIO, NoReturn, Protocol
 
 from tarkit import ownfiles
 from tarkit.errors import AlreadyPublishedError, StreamError, UsageError
-from tarkit.pipes import Command
+from tarkit.transport.pipes import Command
 
 _DESCRIPTOR = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
 _LONGEST_NAME = 255

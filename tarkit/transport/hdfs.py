@@ -18,13 +18,13 @@ from tarkit.errors import (
     TemporaryStreamError,
     UsageError,
 )
-from tarkit.hdfsclient import HdfsClient, Status, Writer
-from tarkit.hdfsnative import NativeClient
-from tarkit.httpbody import NoBody
-from tarkit.resume import Body, ResumingReader
-from tarkit.retry import DEFAULT_RETRY, Dropped, Patience, Retry
-from tarkit.webhdfs import WebHdfsClient
-from tarkit.webhdfsurl import parse_address, split_query
+from tarkit.transport.hdfsclient import HdfsClient, Status, Writer
+from tarkit.transport.hdfsnative import NativeClient
+from tarkit.transport.httpbody import NoBody
+from tarkit.transport.resume import Body, ResumingReader
+from tarkit.transport.retry import DEFAULT_RETRY, Dropped, Patience, Retry
+from tarkit.transport.webhdfs import WebHdfsClient
+from tarkit.transport.webhdfsurl import parse_address, split_query
 
 _SCHEMES = ("hdfs", "viewfs", "webhdfs", "swebhdfs")
 _MAGIC = re.compile(r"[*?\[]")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple, NoReturn, Protocol
 
 from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError, printable
-from tarkit.pipes import without_secrets
-from tarkit.resume import Body
-from tarkit.retry import Dropped
+from tarkit.transport.pipes import without_secrets
+from tarkit.transport.resume import Body
+from tarkit.transport.retry import Dropped
 
 # Java's classes for what passes by itself: a NameNode that starts or waits, blocks whose DataNodes are gone.
 _TEMPORARY = (

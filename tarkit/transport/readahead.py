@@ -110,7 +110,7 @@ class _Pump:
 
 
 class ReadAhead:
-    """A :class:`tarkit.sources.RawReader` that reads another one in a thread.
+    """A :class:`tarkit.transport.sources.RawReader` that reads another one in a thread.
 
     The thread starts with the first read. Errors come where they belong: behind the bytes that
     came before them, and again with every later read.

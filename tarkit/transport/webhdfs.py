@@ -14,14 +14,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tarkit.errors import MissingInputError, StreamError
-from tarkit.hdfsclient import Opener, Status, Writer, raise_java
-from tarkit.httpanswer import is_temporary_status, retry_after, status_text
-from tarkit.httpbody import HttpBody
-from tarkit.pipes import without_secrets
-from tarkit.resume import Body
-from tarkit.retry import Dropped, Retry
-from tarkit.webhdfsurl import Address
-from tarkit.webhdfswrite import ChunkedPut, Redirected
+from tarkit.transport.hdfsclient import Opener, Status, Writer, raise_java
+from tarkit.transport.httpanswer import is_temporary_status, retry_after, status_text
+from tarkit.transport.httpbody import HttpBody
+from tarkit.transport.pipes import without_secrets
+from tarkit.transport.resume import Body
+from tarkit.transport.retry import Dropped, Retry
+from tarkit.transport.webhdfsurl import Address
+from tarkit.transport.webhdfswrite import ChunkedPut, Redirected
 
 if TYPE_CHECKING:
     import http.client

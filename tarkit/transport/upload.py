@@ -8,12 +8,12 @@ from contextlib import suppress
 from typing import Any
 
 from tarkit.errors import AlreadyPublishedError, StreamError, TemporaryStreamError
-from tarkit.gcsstore import GcsStore
-from tarkit.objectsink import ObjectSink, ObjectStore
-from tarkit.parts import Backoff
-from tarkit.remote import filesystem, raise_foreign
-from tarkit.s3store import S3Store
-from tarkit.sinks import Sink, raise_write_error
+from tarkit.transport.gcsstore import GcsStore
+from tarkit.transport.objectsink import ObjectSink, ObjectStore
+from tarkit.transport.parts import Backoff
+from tarkit.transport.remote import filesystem, raise_foreign
+from tarkit.transport.s3store import S3Store
+from tarkit.transport.sinks import Sink, raise_write_error
 
 _S3 = ("s3", "s3a")
 _GCS = ("gs", "gcs")

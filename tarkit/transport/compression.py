@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol, cast
 
-from tarkit.blockframes import (
+from tarkit.errors import UsageError
+from tarkit.transport.blockframes import (
     LZ4_MAGIC,
     ZST_MAGIC,
     CompressedInput,
@@ -20,7 +21,6 @@ from tarkit.blockframes import (
     lz4_frames,
     zst_frames,
 )
-from tarkit.errors import UsageError
 
 CODECS = ("gz", "zst", "bz2", "xz", "lz4")
 SNIFF_BYTES = 10

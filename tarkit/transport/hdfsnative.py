@@ -9,10 +9,10 @@ from typing import Any, NoReturn
 
 from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError, UsageError, printable
 from tarkit.extras import library
-from tarkit.hdfsclient import Opener, Status, Writer, raise_java
-from tarkit.pipes import without_secrets
-from tarkit.resume import Body
-from tarkit.retry import Dropped
+from tarkit.transport.hdfsclient import Opener, Status, Writer, raise_java
+from tarkit.transport.pipes import without_secrets
+from tarkit.transport.resume import Body
+from tarkit.transport.retry import Dropped
 
 _RPC_ERROR = re.compile(r'RPCError\("([\w.$]+)", "(.*)', re.DOTALL)
 # The library tries a NameNode 15 times within three minutes. That is right for a pair of which one takes over;

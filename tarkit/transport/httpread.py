@@ -13,9 +13,9 @@ import urllib.parse
 from email.message import Message
 from typing import TYPE_CHECKING, NoReturn
 
-from tarkit.checksums import Checksum, from_headers
 from tarkit.errors import MissingInputError, StreamError, UsageError, printable
-from tarkit.httpanswer import (
+from tarkit.transport.checksums import Checksum, from_headers
+from tarkit.transport.httpanswer import (
     Identity,
     check_encoding,
     content_length,
@@ -25,10 +25,10 @@ from tarkit.httpanswer import (
     retry_after,
     status_text,
 )
-from tarkit.httpbody import HttpBody, NoBody
-from tarkit.pipes import without_secrets
-from tarkit.resume import Body, ResumingReader
-from tarkit.retry import DEFAULT_RETRY, Dropped, Retry
+from tarkit.transport.httpbody import HttpBody, NoBody
+from tarkit.transport.pipes import without_secrets
+from tarkit.transport.resume import Body, ResumingReader
+from tarkit.transport.retry import DEFAULT_RETRY, Dropped, Retry
 
 if TYPE_CHECKING:
     import http.client

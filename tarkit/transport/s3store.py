@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tarkit.errors import StreamError
-from tarkit.objectsink import TOKEN, Found
-from tarkit.parts import parts_in_flight
-from tarkit.remote import filesystem, raise_foreign
-from tarkit.sources import display_name
+from tarkit.transport.objectsink import TOKEN, Found
+from tarkit.transport.parts import parts_in_flight
+from tarkit.transport.remote import filesystem, raise_foreign
+from tarkit.transport.sources import display_name
 
 _DAY = 86400.0
 

@@ -12,7 +12,7 @@ from email.message import Message
 from http import HTTPStatus
 
 from tarkit.errors import StreamError
-from tarkit.retry import Dropped
+from tarkit.transport.retry import Dropped
 
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)", re.IGNORECASE)
 _VERSIONS = ("x-goog-generation", "x-amz-version-id")

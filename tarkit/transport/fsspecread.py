@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from tarkit.checksums import Checksum, from_info
 from tarkit.errors import StreamError
-from tarkit.pipes import without_secrets
-from tarkit.remote import filesystem, is_temporary, raise_foreign
-from tarkit.resume import Body, ResumingReader
-from tarkit.retry import DEFAULT_RETRY, Dropped, Retry
+from tarkit.transport.checksums import Checksum, from_info
+from tarkit.transport.pipes import without_secrets
+from tarkit.transport.remote import filesystem, is_temporary, raise_foreign
+from tarkit.transport.resume import Body, ResumingReader
+from tarkit.transport.retry import DEFAULT_RETRY, Dropped, Retry
 
 # What the filesystems' info() calls that which is another when the content is another.
 _MARKS = (

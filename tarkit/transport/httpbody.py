@@ -8,8 +8,8 @@ import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tarkit.pipes import without_secrets
-from tarkit.retry import Dropped
+from tarkit.transport.pipes import without_secrets
+from tarkit.transport.retry import Dropped
 
 if TYPE_CHECKING:
     import http.client

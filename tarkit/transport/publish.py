@@ -8,13 +8,13 @@ import weakref
 from types import TracebackType
 from typing import BinaryIO
 
-from tarkit.compression import new_compressor, write_compression
 from tarkit.errors import StreamError, UsageError
-from tarkit.hdfs import is_hdfs, open_hdfs_sink
-from tarkit.pipes import Command
-from tarkit.sinks import BorrowedSink, CommandSink, Sink, open_local, open_stdout
-from tarkit.sources import display_name, local_path
-from tarkit.upload import open_upload
+from tarkit.transport.compression import new_compressor, write_compression
+from tarkit.transport.hdfs import is_hdfs, open_hdfs_sink
+from tarkit.transport.pipes import Command
+from tarkit.transport.sinks import BorrowedSink, CommandSink, Sink, open_local, open_stdout
+from tarkit.transport.sources import display_name, local_path
+from tarkit.transport.upload import open_upload
 
 _BUFFER = 1 << 20
 

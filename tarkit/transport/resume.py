@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from tarkit.errors import StreamError
-from tarkit.retry import Dropped, Patience, Retry
+from tarkit.transport.retry import Dropped, Patience, Retry
 
 
 class Body(Protocol):
@@ -51,7 +51,7 @@ class Origin(Protocol):
 
 
 class ResumingReader:
-    """A :class:`tarkit.sources.RawReader` over an origin, opened at once.
+    """A :class:`tarkit.transport.sources.RawReader` over an origin, opened at once.
 
     An error is raised again by every later read: it never turns into an end.
 

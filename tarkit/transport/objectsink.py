@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from tarkit.errors import AlreadyPublishedError, StreamError, TarkitError, TemporaryStreamError
-from tarkit.parts import MOST_PARTS, Backoff, is_temporary, part_size
-from tarkit.pipes import without_secrets
-from tarkit.remote import raise_foreign
+from tarkit.transport.parts import MOST_PARTS, Backoff, is_temporary, part_size
+from tarkit.transport.pipes import without_secrets
+from tarkit.transport.remote import raise_foreign
 
 T = TypeVar("T")
 _DISCARD_SECONDS = 60.0

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from tarkit.errors import LocatedError
-from tarkit.retry import Dropped
+from tarkit.transport.retry import Dropped
 
 if TYPE_CHECKING:
     import http.client
