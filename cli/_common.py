@@ -166,6 +166,17 @@ def version_option(function: F) -> F:
     return click.version_option(package_name="tarkit", message="%(prog)s %(version)s")(function)
 
 
+def key_rule_option(function: F) -> F:
+    """``--key-rule``: how member names become keys and fields."""
+    return click.option(
+        "--key-rule",
+        default="first-dot",
+        metavar="RULE",
+        help="How a name splits into key and field: first-dot, last-dot, or a regular expression "
+        "with two groups.  [default: first-dot]",
+    )(function)
+
+
 def allow_pipe_option(function: F) -> F:
     """``--allow-pipe``: commands are taken from lists too."""
     return click.option(
@@ -176,13 +187,6 @@ def allow_pipe_option(function: F) -> F:
 def reader_options(function: F) -> F:
     """How shards are read: the key rule, what to do about what should not be, commands in lists."""
     options = (
-        click.option(
-            "--key-rule",
-            default="first-dot",
-            metavar="RULE",
-            help="How a name splits into key and field: first-dot, last-dot, or a regular expression "
-            "with two groups.  [default: first-dot]",
-        ),
         click.option(
             "--on-duplicate-field",
             type=click.Choice(["error", "first", "last"]),
@@ -208,7 +212,7 @@ def reader_options(function: F) -> F:
     function = allow_pipe_option(function)
     for option in reversed(options):
         function = option(function)
-    return function
+    return key_rule_option(function)
 
 
 def size(text: str | int) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, UsageError, printable
 
 from ._common import exit_code, say, write_stdout
+from ._results import met
 
 if TYPE_CHECKING:
     from tarkit.output import Output
@@ -150,17 +151,7 @@ def books_line(books: Books, tally: Tally, set_aside: str | None) -> str:
         parts.append(f"exit codes ignored: {books.ignored}")
     if set_aside is not None:
         parts.append(f"failed samples are in {set_aside}")
-    if tally.skipped:
-        kinds = ", ".join(f"{reason} {count}" for reason, count in sorted(tally.skipped.items()))
-        parts.append(f"skipped members: {kinds}")
-    if tally.replaced:
-        parts.append(f"duplicate fields dropped: {tally.replaced}")
-    if tally.damage:
-        url, start, end, reason = tally.damage[0]
-        parts.append(
-            f"damage: {len(tally.damage)} stretches, {tally.lost_bytes} bytes lost, "
-            f"the first in {printable(url)} at {start} to {end} ({reason})"
-        )
+    parts += met(tally)
     if books.stray_files:
         parts.append(f"files that belong to no sample: {books.stray_files}")
     return "; ".join(parts)

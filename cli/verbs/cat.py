@@ -9,7 +9,7 @@ import click
 
 from tarkit.errors import EXIT_OK, StreamError, UsageError
 
-from .._common import allow_pipe_option, refuse_terminal_input, say, verbose_option, version_option
+from .._common import allow_pipe_option, key_rule_option, refuse_terminal_input, say, verbose_option, version_option
 from .._results import counted, exit_code_of, met
 
 _EPILOG = """\b
@@ -24,13 +24,7 @@ _PIECE = 1 << 20
 @click.command("cat", epilog=_EPILOG)
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1)
 @click.option("-o", "--output", default="-", metavar="OUT", help="Shard to write.  [default: standard output]")
-@click.option(
-    "--key-rule",
-    default="first-dot",
-    metavar="RULE",
-    help="How a name splits into key and field: first-dot, last-dot, or a regular expression "
-    "with two groups.  [default: first-dot]",
-)
+@key_rule_option
 @click.option(
     "--on-repeated-key",
     type=click.Choice(["error", "allow"]),

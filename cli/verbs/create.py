@@ -10,7 +10,7 @@ import click
 
 from tarkit.errors import DataError, MissingInputError, UsageError
 
-from .._common import refuse_terminal_input, say, verbose_option, version_option
+from .._common import key_rule_option, refuse_terminal_input, say, verbose_option, version_option
 from .._results import counted
 
 if TYPE_CHECKING:
@@ -32,13 +32,7 @@ Examples:
 @click.option("--allow-pipe", is_flag=True, help="Let the plan run commands: sources such as pipe:CMD.")
 @click.option("-C", "--directory", default=".", metavar="FOLDER", help="Where relative paths begin.")
 @click.option("--skip-others", is_flag=True, help="Leave out files that are no part of a sample, and count them.")
-@click.option(
-    "--key-rule",
-    default="first-dot",
-    metavar="RULE",
-    help="How a name splits into key and field: first-dot, last-dot, or a regular expression "
-    "with two groups.  [default: first-dot]",
-)
+@key_rule_option
 @click.option("--mtime", type=click.IntRange(0), metavar="SECONDS", help="Time stamp of members.  [default: 0]")
 @click.option("-q", "--quiet", is_flag=True, help="No summary.")
 @verbose_option
