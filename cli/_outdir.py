@@ -15,8 +15,9 @@ from ._pipeline import prepared, samples_of, writer_options
 from ._progress import Progress
 
 if TYPE_CHECKING:
+    from tarkit.account import Policy
+    from tarkit.books import Books
     from tarkit.donerecord import DoneRecord
-    from tarkit.run import Books, Policy
     from tarkit.sample import Tally
     from tarkit.shardrun import Totals
 

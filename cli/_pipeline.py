@@ -34,7 +34,8 @@ def command_of(options: dict[str, Any]) -> str | None:
 
 def policy_of(options: dict[str, Any]) -> Any:
     """What to do with failures."""
-    from tarkit.run import Limit, Policy
+    from tarkit.account import Policy
+    from tarkit.books import Limit
     from tarkit.sample import skip_reason
 
     field = options["add_log"]

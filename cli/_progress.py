@@ -16,9 +16,9 @@ from ._common import exit_code, say, write_stdout
 from ._results import met
 
 if TYPE_CHECKING:
+    from tarkit.books import Books
     from tarkit.output import Output
     from tarkit.parallel import Failure
-    from tarkit.run import Books
     from tarkit.sample import Tally
     from tarkit.transport.publish import PublishStream
 
@@ -191,11 +191,11 @@ def report_document(
     """The books as a JSON document."""
     import json
 
-    from tarkit import run
+    from tarkit.books import Books, lost_anything
     from tarkit.transport.sources import display_name
 
-    books = books or run.Books()
-    code = EXIT_SET_ASIDE if run.lost_anything(books, tally) else EXIT_OK
+    books = books or Books()
+    code = EXIT_SET_ASIDE if lost_anything(books, tally) else EXIT_OK
     document = {
         "inputs": [display_name(each) for each in inputs],
         "output": None if output is None else display_name(output),

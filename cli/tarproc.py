@@ -109,7 +109,7 @@ def _one_output(options: dict[str, Any], inputs: Sequence[str], command: str | N
     started = time.monotonic()
     output = options["output"]
     failed_output = _failed_target(options)
-    from tarkit.run import lost_anything
+    from tarkit.books import lost_anything
     from tarkit.sample import Tally
 
     tally = Tally()
@@ -207,7 +207,8 @@ def _process(
     progress: Progress,
 ) -> Any:
     """The run itself; its books."""
-    from tarkit.run import Sinks, run
+    from tarkit.account import Sinks
+    from tarkit.run import run
     from tarkit.scratch import Scratch
     from tarkit.shards import check_local
 

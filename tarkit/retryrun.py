@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from tarkit.account import Account, Policy, Sinks, TooManyErrorsError
+from tarkit.books import Books
 from tarkit.donerecord import SUFFIX, DoneRecord, read_record
 from tarkit.entries import entries, remove
 from tarkit.errors import (
@@ -23,7 +25,7 @@ from tarkit.errors import (
     UsageError,
 )
 from tarkit.parallel import Pool, in_batches, ordered_map
-from tarkit.run import Account, Books, Policy, Sinks, TooManyErrorsError, without_reports
+from tarkit.run import without_reports
 from tarkit.sample import Sample, first_dot
 from tarkit.shardplan import FAILED_SUFFIX
 from tarkit.shardrun import ShardReporter, Totals

@@ -5,11 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
+from tarkit.account import Account
+from tarkit.books import Books, lost_anything
 from tarkit.donerecord import SUFFIX, DoneRecord, read_record
 from tarkit.entries import remove
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, MissingInputError, TarkitError
 from tarkit.identity import Identity, identify
-from tarkit.run import Account, Books, lost_anything
 from tarkit.sample import Tally
 from tarkit.shardplan import FAILED_SUFFIX
 from tarkit.shards import output_name

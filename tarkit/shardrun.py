@@ -13,6 +13,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from tarkit.account import Account, Policy, Reporter, Sinks, TooManyErrorsError
+from tarkit.books import Books
 from tarkit.donerecord import DoneRecord
 from tarkit.errors import (
     EXIT_FAILED,
@@ -28,7 +30,6 @@ from tarkit.errors import (
 )
 from tarkit.identity import Identity
 from tarkit.parallel import Batch, Outcome, Pool, in_batches, ordered_map
-from tarkit.run import Account, Books, Policy, Reporter, Sinks, TooManyErrorsError
 from tarkit.sample import Sample, Tally
 from tarkit.shardkeeper import Finished, Shard, ShardKeeper
 from tarkit.transport.sources import display_name

@@ -11,8 +11,9 @@ import glob
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
+from tarkit.braces import expand_braces
 from tarkit.errors import MissingInputError, StreamError, UsageError, printable, redact
 from tarkit.transport.hdfs import glob_hdfs, is_hdfs
 from tarkit.transport.sources import local_path
@@ -20,7 +21,6 @@ from tarkit.transport.sources import local_path
 _SCHEME = re.compile(r"(?:[A-Za-z0-9+.\-]+::)*([A-Za-z][A-Za-z0-9+.\-]*)://")
 _LOCAL = ("", "file", "local")
 _ZMQ = re.compile(r"zr?(?:push|pull|pub|sub):")
-_INTEGERS = re.compile(r"\{(-?[0-9]+)\.\.(-?[0-9]+)\}")
 _CONVERSION = re.compile(r"%(?:(%)|(0?[0-9]*d)|)")
 _IPV6_HOST = re.compile(r"(?<=[/@])\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*\](?=[:/]|\Z)")
 _GLOB = re.compile(r"[*?\[]")
@@ -100,7 +100,7 @@ def _expand_one(spec: str, stdin_uses: list[str], allow_pipe: bool) -> Iterator[
         yield spec
     else:
         plain = not _GLOB.search(spec)
-        for name in _expand_braces(spec):
+        for name in expand_braces(spec):
             # Checked again, since braces could hide a command, a list or standard input.
             if name != spec and (name in ("", "-") or name.startswith(("@", "pipe:")) or _ZMQ.match(name.lower())):
                 raise UsageError(f"{_shown(spec)} expands to {_shown(name)}; braces may only stand for names of shards")
@@ -108,63 +108,6 @@ def _expand_one(spec: str, stdin_uses: list[str], allow_pipe: bool) -> Iterator[
                 yield name
             else:
                 yield from _expand_glob(name)
-
-
-def _expand_braces(pattern: str) -> Iterator[str]:
-    if "{" not in pattern and "}" not in pattern:
-        return iter((pattern,))
-    return _product(_segments(pattern))
-
-
-def _segments(pattern: str) -> list[str]:
-    """The pattern cut at its outer braces, so that each part is a literal or one group."""
-    parts, start, depth, position = [], 0, 0, 0
-    while position < len(pattern):
-        character = pattern[position]
-        if character == "\\":
-            position += 1
-        elif character == "{":
-            if depth == 0:
-                parts.append(pattern[start:position])
-                start = position
-            depth += 1
-        elif character == "}":
-            depth -= 1
-            if depth == 0:
-                parts.append(pattern[start : position + 1])
-                start = position + 1
-            elif depth < 0:
-                break
-        position += 1
-    if depth != 0:
-        raise UsageError(f"{_shown(pattern)}: the braces are not balanced; write \\{{ and \\}} for plain braces")
-    parts.append(pattern[start:])
-    return [part for part in parts if part]
-
-
-def _product(parts: Sequence[str]) -> Iterator[str]:
-    if not parts:
-        yield ""
-        return
-    for first in _one_group(parts[0]):
-        for rest in _product(parts[1:]):
-            yield first + rest
-
-
-def _one_group(part: str) -> Iterator[str]:
-    if not part.startswith("{") and "\\" not in part:
-        return iter((part,))
-    match = _INTEGERS.fullmatch(part)
-    if match is None:
-        from braceexpand import braceexpand
-
-        return iter(braceexpand(part))
-    # The library holds a whole range in memory before its first item; {000000..999999} must begin at once.
-    first, last = int(match[1]), int(match[2])
-    padded = any(re.match(r"-?0[0-9]", end) for end in match.groups())
-    width = max(len(match[1]), len(match[2])) if padded else 0
-    numbers = range(first, last + 1) if first <= last else range(first, last - 1, -1)
-    return (f"{number:0{width}d}" for number in numbers)
 
 
 def _expand_glob(name: str) -> Iterator[str]:

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import tarkit
+from tarkit.account import ERROR_FIELD, Sinks
 from tarkit.errors import EncodeError, RepeatedKeyError
-from tarkit.run import ERROR_FIELD, Sinks, without_reports
+from tarkit.run import without_reports
 from tarkit.tarshard import read_samples
 
 

@@ -26,6 +26,7 @@ LAYERS = {
     "tarkit.transport.pipes": 1,
     "tarkit.transport.retry": 1,
     "tarkit.sample": 1,
+    "tarkit.books": 2,
     "tarkit.tarheader": 1,
     # one step over bytes, members or samples
     "tarkit.transport.checksums": 2,
@@ -66,6 +67,7 @@ LAYERS = {
     "tarkit.streams": 9,
     "tarkit.entries": 9,
     "tarkit.transfer": 10,
+    "tarkit.braces": 9,
     "tarkit.shards": 10,
     # shards
     "tarkit.demodata": 2,
@@ -81,7 +83,8 @@ LAYERS = {
     "tarkit.writer": 12,
     # whole runs
     "tarkit.dataset": 13,
-    "tarkit.run": 13,
+    "tarkit.account": 13,
+    "tarkit.run": 14,
     "tarkit.shardkeeper": 14,
     "tarkit.shardrun": 15,
     "tarkit.retryrun": 16,

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from tarkit.account import ERROR_FIELD, Policy, Sinks, TooManyErrorsError
+from tarkit.books import Books, Limit
 from tarkit.errors import StreamError, UsageError
 from tarkit.output import Output
 from tarkit.parallel import Batch, Failure, Outcome
-from tarkit.run import ERROR_FIELD, Books, Limit, Policy, Sinks, TooManyErrorsError, run
+from tarkit.run import run
 from tarkit.sample import Sample
 
 

@@ -11,12 +11,13 @@ import fsspec
 import pytest
 
 from tarkit import TarWriter
+from tarkit.account import Policy, Sinks
+from tarkit.books import Books, Limit
 from tarkit.donerecord import SUFFIX, DoneRecord, fingerprint, read_record
 from tarkit.errors import DataError, MissingInputError, StreamError, TemporaryStreamError, UsageError
 from tarkit.output import Output
 from tarkit.parallel import Batch, Failure, Outcome
 from tarkit.retryrun import RetryRun, outputs_of
-from tarkit.run import Books, Limit, Policy, Sinks
 from tarkit.sample import Sample, Tally
 from tarkit.shardplan import plan_outputs
 from tarkit.shardrun import ShardRun, Totals
