@@ -195,10 +195,12 @@ def group_by_keys(
                     continue
             sample[field_name] = content
             continue
-        if key is not None:
-            if _settle(tally, beside_damage):
-                yield sample
+        if beside_damage and key is not None:
+            _settle(tally, beside_damage)
             beside_damage = False
+        elif key is not None:
+            tally.samples += 1
+            yield sample
         key = name_key
         if key in seen and not (beside_damage and key == torn):
             if on_repeated_key == "error":

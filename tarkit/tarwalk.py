@@ -19,8 +19,9 @@ READ_SIZE = 512 * 1024
 """Bytes asked for at a time: fits the second-level cache, and is far above a photo."""
 
 _MAX_EXTENDED = 16 * 1024 * 1024
+_MAX_REMEMBERED = 100_000
 _MAX_PIECE = 64 * 1024 * 1024
-_QUICK = struct.Struct("100s24x11sc12x8s356x")
+_QUICK = struct.Struct("100s24x12s12x8s356x")
 _LONG_NAME, _LONG_LINK, _PAX, _PAX_SOLARIS, _PAX_GLOBAL, _SPARSE = b"LKxXgS"
 EXTENDED_TYPES = frozenset(b"LKxXg")
 MAGIC = b"ustar"
@@ -44,6 +45,7 @@ class Archive:
         self.ended = False
         self.after_mark = False  # only zero blocks since the last member
         self.sums: dict[bytes, int] = {}  # checksum field -> tarheader.expected_adler() of it
+        self.sizes: dict[bytes, int] = {}  # size field -> the number that it plainly is
         self.plain_tail = b""  # bytes 156… of the last plain regular file's header
         self.extending = False  # inside an extended header, which belongs to the member after it
         self.drop_next = False  # the next member has lost its extended header
@@ -51,7 +53,7 @@ class Archive:
     def members(self) -> Iterator[Member]:
         """The loop that all speed depends on. A header that equals the last one but for name,
         size and checksum is taken apart here; every other goes through next_member()."""
-        unpack, sums = _QUICK.unpack, self.sums
+        unpack, sums, sizes = _QUICK.unpack, self.sums, self.sizes
         buffer, position, limit, base = self.buffer, self.position, len(self.buffer), self.base
         plain_tail = self.plain_tail
         while True:
@@ -63,15 +65,17 @@ class Archive:
                 body = position + BLOCK
             if body <= limit and buffer.startswith(plain_tail, position + 156) and plain_tail:
                 header = buffer[position:body]
-                name_field, digits, digits_end, checksum = unpack(header)
+                name_field, size_field, checksum = unpack(header)
                 raw_name = name_field.partition(b"\0")[0]
-                quick = sums.get(checksum) == adler32(header) & 0xFFFF and digits_end == b"\0" and digits.isdigit()
-                try:
-                    size = int(digits, 8) if quick else 0
-                except ValueError:
-                    quick = False  # a digit 8 or 9
+                size = sizes.get(size_field, -1)
+                if size < 0:
+                    size = self.remember_size(size_field)
                 # Without content it may be a folder, and that is looked at below.
-                quick = quick and raw_name != b"" and (size > 0 or not raw_name.endswith(b"/"))
+                quick = (
+                    sums.get(checksum) == adler32(header) & 0xFFFF
+                    and (size > 0 or (size == 0 and not raw_name.endswith(b"/")))
+                    and raw_name != b""
+                )
             else:
                 quick = False
             if quick:
@@ -201,6 +205,18 @@ class Archive:
             self.position += size + (-size & 511)
             records, first_offset = {}, -1
 
+    def remember_size(self, field: bytes) -> int:
+        """The number in a size field of eleven octal digits and a NUL; -1 if it has another form."""
+        try:
+            size = int(field[:11], 8) if field[:11].isdigit() and field[11] == 0 else -1
+        except ValueError:
+            return -1  # a digit 8 or 9
+        if len(self.sizes) > _MAX_REMEMBERED:
+            self.sizes.clear()
+        if size >= 0:
+            self.sizes[field] = size
+        return size
+
     def remember_plain(self, header_bytes: bytes, header: Header) -> None:
         """Let members() take such headers apart by itself from now on."""
         has_prefix = header_bytes[257:263] == tarheader.POSIX_MAGIC and header_bytes[345]
@@ -239,7 +255,7 @@ class Archive:
         try:
             expected = tarheader.expected_adler(checksum)
             if adler32(header_bytes) & 0xFFFF == expected:
-                if len(self.sums) > 100_000:
+                if len(self.sums) > _MAX_REMEMBERED:
                     self.sums.clear()
                 self.sums[checksum] = expected
             elif not tarheader.signed_checksum_matches(header_bytes):
