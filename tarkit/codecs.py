@@ -25,12 +25,11 @@ from typing import Any
 from tarkit.errors import DecodeError, EncodeError, TarkitError, UsageError, printable
 from tarkit.extras import library
 from tarkit.images import IMAGE_FORMATS, IMAGE_SPECS, decode_image, encode_image
-from tarkit.sample import Sample
+from tarkit.sample import RESERVED_NAME, Sample
 
 Encoder = bool | None | Callable[[Sample], Sample] | Mapping[str, Callable[[Any], Any]]
 """What ``make_encoder`` takes."""
 
-_METADATA = re.compile(r"__.*__\Z", re.DOTALL)
 _DECIMAL = re.compile(rb"\s*[+-]?[0-9]+\s*")
 
 
@@ -106,7 +105,7 @@ def decode_sample(
     key, url = sample.get("__key__"), sample.get("__url__")
     return {
         name: decode_field(name, value, image=image, key=key, url=url)
-        if isinstance(value, bytes) and not _METADATA.match(name) and (only is None or name in only)
+        if isinstance(value, bytes) and not RESERVED_NAME.match(name) and (only is None or name in only)
         else value
         for name, value in sample.items()
     }
@@ -146,7 +145,7 @@ def _call_encoder(encoder: Callable[[Sample], Sample], sample: Mapping[str, Any]
 def _encode_all(encoders: Mapping[str, Callable[[Any], Any]], sample: Mapping[str, Any]) -> Sample:
     key = sample.get("__key__")
     return {
-        name: value if _METADATA.match(name) else _encode_with(encoders, name, value, key)
+        name: value if RESERVED_NAME.match(name) else _encode_with(encoders, name, value, key)
         for name, value in sample.items()
     }
 

@@ -25,7 +25,8 @@ Member = tuple[str, bytes, int]
 end of an archive: what follows belongs to another sample."""
 
 _METADATA = re.compile(r"__[^/]*__(/|\Z)")
-_RESERVED = re.compile(r"__.*__\Z", re.DOTALL)
+RESERVED_NAME = re.compile(r"__.*__\Z", re.DOTALL)
+"""Names such as ``__key__`` and ``__url__``: tarkit's own bookkeeping, never the field of a file."""
 
 
 def first_dot(name: str) -> tuple[str, str] | None:
@@ -91,7 +92,7 @@ def skip_reason(name: str, rule: KeyRule = first_dot) -> str | None:
     split = rule(name)
     if split is None:
         return "hidden" if base.startswith(".") else "no-extension"
-    if _RESERVED.match(split[1]):
+    if RESERVED_NAME.match(split[1]):
         return "reserved-field"
     return None
 

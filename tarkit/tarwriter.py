@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -19,11 +18,10 @@ from zlib import adler32
 from tarkit import tarheader
 from tarkit.codecs import Encoder, make_encoder
 from tarkit.errors import EncodeError, StreamError, UsageError
-from tarkit.sample import REPEATED_KEY_POLICIES, KeyRule, first_dot, key_rule, skip_reason
+from tarkit.sample import REPEATED_KEY_POLICIES, RESERVED_NAME, KeyRule, first_dot, key_rule, skip_reason
 from tarkit.streams import open_publish
 from tarkit.tarheader import BLOCK, RECORD
 
-_METADATA = re.compile(r"__.*__\Z", re.DOTALL)
 _PADDING = [bytes(-size % BLOCK) for size in range(BLOCK)]
 _FLUSH_AT = 1024 * 1024
 _DIRECT_FROM = 256 * 1024
@@ -213,7 +211,7 @@ class TarWriter:
         """Which of the names are fields, in order, each with the end of its member name."""
         plan: _Plan = []
         for field in sorted(name for name in names if name != "__key__"):
-            metadata = _METADATA.match(field) is not None
+            metadata = RESERVED_NAME.match(field) is not None
             if metadata and not self.keep_meta:
                 continue
             if "/" in field or "\0" in field or (not metadata and skip_reason(f"k.{field}") is not None):
@@ -229,7 +227,7 @@ class TarWriter:
         """Refuse a key that would not come back when the shard is read."""
         for field, _ in plan:
             name = f"{key}.{field}"
-            if _METADATA.match(field):
+            if RESERVED_NAME.match(field):
                 continue
             if "\0" in key or self._rule(name) != (key, field) or skip_reason(name, self._rule) is not None:
                 back = None if "\0" in key else self._rule(name)
@@ -254,7 +252,7 @@ class TarWriter:
     def _as_bytes(self, value: object, field: str, key: str) -> bytes:
         if isinstance(value, (bytes, bytearray, memoryview)):
             return bytes(value)
-        if isinstance(value, str) and _METADATA.match(field):
+        if isinstance(value, str) and RESERVED_NAME.match(field):
             return value.encode("utf-8")
         raise EncodeError(
             f"field {field!r} is {type(value).__name__}, not bytes",
