@@ -90,12 +90,17 @@ LAYERS = {
     "tarkit.retryrun": 16,
     "tarkit.shardstatus": 16,
     "tarkit": 17,
+    # work over shards as Kubernetes Jobs
+    "tarkit.k8s": 20,
+    "tarkit.k8s.indexset": 20,
+    "tarkit.k8s.yamltext": 20,
+    "tarkit.k8s.expansion": 20,
 }
 
 # (from, to) -> why this arrow may go to the same layer. An upward arrow is never allowed.
 SIDEWAYS: dict[tuple[str, str], str] = {}
 
-CLI_LAYER = 20
+CLI_LAYER = 40
 FORBIDDEN_NAMES = ("utils", "common", "helpers", "base", "manager")
 
 

@@ -1,0 +1,1 @@
+"""Work over shards as Kubernetes Jobs: manifests, what is wrong with them, and what became of them."""

@@ -1,0 +1,40 @@
+"""Sets of completion indexes in Kubernetes' notation: ``0-2,4,6,7``.
+
+Source of the notation: the fields ``completedIndexes`` and ``failedIndexes`` of batch/v1 JobStatus.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from tarkit.errors import UsageError, printable
+
+_PART = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
+
+
+def parse_indexes(text: str) -> Iterator[int]:
+    """The indexes of ``0-2,4``, in the order in which they are written; none of an empty text.
+
+    Raises:
+        UsageError: it is no such text, or a range runs backwards.
+    """
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        match = _PART.fullmatch(part)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            raise UsageError(f"{printable(part)!r} is no index or range of indexes; write for example 3,7-9")
+        yield from range(int(match[1]), int(match[2] or match[1]) + 1)
+
+
+def format_indexes(indexes: Iterable[int]) -> str:
+    """``0-2,4`` from 4, 0, 1, 2: sorted, each once; two neighbours are written ``6,7`` as Kubernetes does."""
+    parts: list[str] = []
+    start = end = None
+    for index in [*sorted(set(indexes)), None]:
+        if start is not None and end is not None and (index is None or index != end + 1):
+            parts.append(str(start) if start == end else f"{start}{'-' if end > start + 1 else ','}{end}")
+            start = None
+        if start is None:
+            start = index
+        end = index
+    return ",".join(parts)
