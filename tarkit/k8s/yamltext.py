@@ -47,8 +47,9 @@ def _mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
 _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
 # Dates are texts in JSON, which is what a server reads.
 _Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda loader, node: loader.construct_scalar(node))
-# A plain "=" means something in YAML 1.1 that nobody has ever used; PyYAML refuses it.
+# Plain "=" and "<<" as values, which PyYAML refuses; kubectl writes them so.
 _Loader.add_constructor("tag:yaml.org,2002:value", lambda loader, node: loader.construct_scalar(node))
+_Loader.add_constructor("tag:yaml.org,2002:merge", lambda loader, node: loader.construct_scalar(node))
 
 
 def load_yaml(text: str, where: str) -> list[Any]:
