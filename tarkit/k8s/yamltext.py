@@ -16,9 +16,9 @@ import yaml
 
 from tarkit.errors import UsageError, printable
 
-_PLAIN = re.compile(r"[A-Za-z/_][A-Za-z0-9_/.@+=-]*(?:[: ][A-Za-z0-9_/.@+=-]+)*")
+_PLAIN = re.compile(r"[A-Za-z/_][A-Za-z0-9_/.@+=-]*(?:[: ][A-Za-z0-9_/.@+=-]+)*|--?[A-Za-z][A-Za-z-]*|[0-9]+[KMGT]i?")
 # Numbers in some YAML, truth values in another.
-_RESERVED = re.compile(r"(?i)y|n|yes|no|on|off|true|false|null|nan|inf|_[0-9_]*|[a-z/_]*:[0-9_:.]*")
+_RESERVED = re.compile(r"(?i)-?inf|y|n|yes|no|on|off|true|false|null|nan|inf|_[0-9_]*|[a-z/_]*:[0-9_:.]*")
 # What a block can not hold exactly, or what is a line's end in some versions of YAML only.
 _UNFIT = re.compile(
     "[^\\n\\x20-\\x7e\\xa0-\\u2027\\u202a-\\ud7ff\\ue000-\\ufefe\\uff00-\\ufffd\\U00010000-\\U0010ffff]"

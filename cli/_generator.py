@@ -1,0 +1,101 @@
+"""The commands of kubetpl that print manifests: one for each generator, and for each template of the user's."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from tarkit.errors import EXIT_OK, EXIT_USAGE, UsageError
+
+from ._common import say, verbose_option, version_option
+from ._kubesettings import asked, setting_options, shown, switch_options
+
+_WORDS = {"indexed": "[-- TARPROC OPTIONS]", "configmap": "[NAME] FILE..."}
+
+
+def generator_command(generator: str) -> click.Command:
+    """The command of a generator, or of a template that is called so."""
+    from tarkit.k8s.configuration import GENERATORS
+
+    if generator in GENERATORS:
+        from tarkit.k8s.generate import generator_module
+
+        module = generator_module(generator)
+        about, epilog = module.ABOUT, f"\b\nExample:\n  {module.EXAMPLE}"
+    else:
+        about, epilog = f"Fill the template {generator}.", ""
+
+    @click.command(
+        generator,
+        help=f"{about}\n\nWhat is not set stays as the template has it. Only YAML goes to standard output.",
+        epilog=epilog,
+    )
+    @click.argument("words", metavar=_WORDS.get(generator, ""), nargs=-1, type=click.UNPROCESSED)
+    @setting_options(generator if generator in GENERATORS else None)
+    @switch_options
+    @click.option("--kube-version", metavar="X.Y", default="1.33", show_default=True, help="Of the cluster.")
+    @click.option("--no-lint", is_flag=True, help="Print the manifest even if a server would refuse it.")
+    @click.option("--print-config", "--print_config", is_flag=True, help="Print what is set, and by what, instead.")
+    @click.option(
+        "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="Format."
+    )
+    @verbose_option
+    @version_option
+    def command(
+        words: tuple[str, ...], kube_version: str, no_lint: bool, print_config: bool, output: str, verbose: bool,
+        **options: Any,
+    ) -> int:  # fmt: skip
+        if words and generator not in _WORDS:
+            raise UsageError(f"{words[0]}: kubetpl {generator} takes options only")
+        request = asked(generator, options, list(words))
+        if print_config:
+            _write(shown(request.configuration))
+            return EXIT_OK
+        documents = request.documents()
+        from_outside = bool(options["template"] or options["assignments"] or generator not in GENERATORS)
+        if not no_lint and not _accepted(documents, kube_version, from_outside):
+            return EXIT_USAGE
+        from tarkit.k8s.yamltext import dump_documents, dump_json
+
+        _write(dump_documents(documents) if output == "yaml" else dump_json(documents))
+        return EXIT_OK
+
+    return command
+
+
+def _accepted(documents: list[dict[str, Any]], kube_version: str, with_schema: bool) -> bool:
+    """Whether a server would take the manifests; what it would say goes to stderr.
+
+    with_schema: fields may be there that tarkit has not put there.
+    """
+    from tarkit.k8s.lint import lint
+
+    findings = lint(documents, kube_version)
+    if with_schema:
+        findings += _schema_findings(documents, kube_version)
+    for finding in findings:
+        say("kubetpl", f"{finding.severity}: {finding}")
+    wrong = sum(finding.severity == "error" for finding in findings)
+    if wrong:
+        say("kubetpl", f"nothing was printed, since a server would refuse it ({wrong} errors); --no-lint prints it")
+    return not wrong
+
+
+def _schema_findings(documents: list[dict[str, Any]], kube_version: str) -> list[Any]:
+    from tarkit.errors import MissingExtraError
+    from tarkit.k8s.schema import check_schema
+
+    try:
+        return [finding for document in documents for finding in check_schema(document, kube_version)]
+    except MissingExtraError as error:
+        say("kubetpl", f"fields' names and types are not checked: {error}")
+        return []
+
+
+def _write(text: str) -> None:
+    from ._common import write_stdout
+
+    sys.stdout.flush()
+    write_stdout(text.encode("utf-8"))

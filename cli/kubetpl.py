@@ -1,0 +1,96 @@
+"""``kubetpl``: work over shards as Kubernetes Jobs."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+
+import click
+
+from ._common import run_program, version_option
+from ._kubesettings import setting_options, switch_options, template_folders
+
+NAME = "kubetpl"
+VERBS = ("cancel", "lint", "local", "logs", "plan", "retry", "scale", "status", "templates", "wait")
+GENERATORS = ("job", "pod", "jobs", "indexed", "service", "configmap")
+
+
+class _Commands(click.Group):
+    """Generators, verbs, and templates of the user's, each loaded only when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*GENERATORS, *VERBS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in VERBS:
+            command: click.Command = importlib.import_module(f".kubeverbs.{cmd_name}", __package__).command
+            return command
+        if cmd_name in GENERATORS or cmd_name in _templates(ctx):
+            from ._generator import generator_command
+
+            return generator_command(cmd_name)
+        return None
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Options before the command's name, as the original had them, are taken for that command's."""
+        if not args or args[0] in ("-h", "--help", "--version"):
+            return super().parse_args(ctx, args)
+        command = _spoken()
+        parser = command.make_parser(click.Context(command))
+        parser.allow_interspersed_args = False
+        rest = parser.parse_args(list(args))[1]
+        leading = args[: len(args) - len(rest)]
+        ctx.meta["kubetpl.path"] = _path_in(args)
+        return super().parse_args(ctx, [*rest[:1], *leading, *rest[1:]])
+
+
+def _path_in(args: Sequence[str]) -> str | None:
+    """The value of ``--path``, which tells what commands there are."""
+    for at, word in enumerate(args):
+        if word == "--path" and at + 1 < len(args):
+            return args[at + 1]
+        if word.startswith("--path="):
+            return word.partition("=")[2]
+    return None
+
+
+def _templates(ctx: click.Context) -> set[str]:
+    from tarkit.k8s.templates import available
+
+    return {name for name, _ in available(template_folders(ctx.meta.get("kubetpl.path")))}
+
+
+def _spoken() -> click.Command:
+    """A command with all options of all generators, which tells where options end and the command's name is."""
+
+    @click.command(NAME)
+    @setting_options(None)
+    @switch_options
+    @click.option("--kube-version")
+    @click.option("--no-lint", is_flag=True)
+    @click.option("--print-config", "--print_config", is_flag=True)
+    @click.option("-o", "--output")
+    @click.option("-v", "--verbose", is_flag=True)
+    def command(**options: object) -> None:
+        pass
+
+    return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@version_option
+def kubetpl() -> None:
+    """Run commands over tar shards as Kubernetes Jobs: print manifests, and tell what became of the shards.
+
+    job, pod, jobs, indexed, service and configmap print YAML for kubectl; local runs the same
+    manifest on this machine.
+    """
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run_program(kubetpl, NAME, argv)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,227 @@
+"""Settings from where people write them: flags, environment, configuration files; and which of them set what.
+
+From high to low: the command line; ``KUBETPL_*``; files given by ``--config``, later ones first; the
+files of the current folder; the user's own file. Inside a file: the profile asked for, the
+generator's section, the top. Lists and pairs of all of them are put together.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import Field, dataclass, field
+from typing import Any
+
+from tarkit.errors import UsageError, printable
+from tarkit.k8s.settings import FLAG, LIST, PAIRS, WHOLE, Settings, from_values, table
+from tarkit.k8s.yamltext import load_yaml
+
+FOLDER_FILES = ("kubetpl.yaml", "kubetpl.yml", ".kubetpl.yaml", ".kubetpl.yml")
+"""Read from the current folder if they are there; a later one wins over an earlier one."""
+
+GENERATORS = ("job", "pod", "jobs", "indexed", "service", "configmap")
+ENV_PREFIX = "KUBETPL_"
+_PRICES = ("cpu_hour", "gib_hour", "spot_factor")
+_SECTIONS = ("profiles", "price", *GENERATORS)
+_BY_NAME = {each.name: each for each in table()}
+
+
+@dataclass
+class Layer:
+    """What one source says: settings by name, not yet converted."""
+
+    origin: str
+    values: dict[str, Any]
+
+
+@dataclass
+class Configuration:
+    """The settings, where each came from (of pairs and lists: each entry's), and the prices."""
+
+    settings: Settings
+    origins: dict[str, dict[str, str]]
+    price: dict[str, float] = field(default_factory=dict)
+
+
+def read_file(
+    text: str, where: str, generator: str, profile: str | None
+) -> tuple[list[Layer], dict[str, float], set[str]]:
+    """The layers of a configuration file, lowest first; its prices; the names of its profiles.
+
+    Raises:
+        UsageError: it is no YAML mapping, or has a key that is not known.
+    """
+    documents = load_yaml(text, where)
+    top = documents[0] if documents else None
+    if len(documents) > 1 or not isinstance(top, (dict, type(None))):
+        raise UsageError(f"{printable(where)}: a configuration is one mapping, such as image: ubuntu:24.04")
+    top = top or {}
+    profiles = _mapping(top.get("profiles"), f"{where}: profiles")
+    prices = {
+        name: _number(value, f"{where}: price.{name}", _PRICES, name)
+        for name, value in _mapping(top.get("price"), f"{where}: price").items()
+    }
+    layers = [Layer(where, _known({k: v for k, v in top.items() if k not in _SECTIONS}, where, _SECTIONS))]
+    for section in GENERATORS:
+        # All sections are looked at, so that a mistake is found before it is needed.
+        values = _known(_mapping(top.get(section), f"{where}: {section}"), f"{where}: {section}")
+        if section == generator:
+            layers.append(Layer(f"{where}, {section}", values))
+    for name, content in profiles.items():
+        values = _known(_mapping(content, f"{where}: profiles.{name}"), f"{where}: profiles.{name}")
+        if name == profile:
+            layers.append(Layer(f"{where}, profile {name}", values))
+    return layers, prices, set(profiles)
+
+
+def read_environment(environ: Mapping[str, str]) -> Layer:
+    """What ``KUBETPL_*`` says. Lists and pairs are JSON or separated by commas.
+
+    Raises:
+        UsageError: a variable of this prefix is no setting.
+    """
+    values: dict[str, Any] = {}
+    for variable in sorted(environ):
+        # What Kubernetes itself sets for a service called kubetpl is no setting.
+        if not variable.startswith(ENV_PREFIX) or re.match(r"KUBETPL_(SERVICE_|PORT_)", variable):
+            continue
+        name = variable.removeprefix(ENV_PREFIX).lower()
+        (known,) = _known({name: None}, "the environment", shown=variable)
+        values[known] = _listed(environ[variable], variable) if _kind(known) in (LIST, PAIRS) else environ[variable]
+    return Layer("environment", values)
+
+
+def _listed(text: str, variable: str) -> Any:
+    if text.lstrip()[:1] in ("[", "{"):
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise UsageError(f"{variable}: this is no JSON: {error}") from None
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def merge(
+    layers: Sequence[Layer], reset: Sequence[str] = (), compat_lists: bool = False
+) -> tuple[Settings, dict[str, dict[str, str]]]:
+    """Settings from layers, lowest first, the last being the command line; and where each value came from.
+
+    reset: settings of which only the command line counts. compat_lists: as the original had it, a list on the
+    command line replaces that of the files.
+
+    Raises:
+        UsageError: a value is not of its setting's kind.
+    """
+    values: dict[str, Any] = {}
+    origins: dict[str, dict[str, str]] = {}
+    ignored = set(_known(dict.fromkeys(reset), "--reset"))
+    for layer in layers:
+        is_last = layer is layers[-1]
+        for name, raw in layer.values.items():
+            if raw is None or (name in ignored and not is_last):
+                continue
+            kind = _kind(name)
+            value = convert(name, raw, layer.origin)
+            if kind in (LIST, PAIRS) and is_last and compat_lists and value:
+                values.pop(name, None)
+                origins.pop(name, None)
+            if kind == PAIRS:
+                values.setdefault(name, {}).update(value)
+                origins.setdefault(name, {}).update(dict.fromkeys(value, layer.origin))
+            elif kind == LIST:
+                known = values.setdefault(name, [])
+                new = [each for each in value if each not in known]
+                known.extend(new)
+                origins.setdefault(name, {}).update(dict.fromkeys(new, layer.origin))
+            else:
+                values[name] = value
+                origins[name] = {"": layer.origin}
+    return from_values(values), origins
+
+
+def convert(name: str, raw: Any, origin: str) -> Any:
+    """The value of a setting from what a file or a flag gave.
+
+    Raises:
+        UsageError: it is not of the setting's kind.
+    """
+    kind, choices = _kind(name), _BY_NAME[name].metadata["choices"]
+    if kind == PAIRS:
+        return _pairs(name, raw, origin)
+    if kind == LIST:
+        return [_text(each, name, origin) for each in (raw if isinstance(raw, list) else [raw])]
+    if kind == FLAG:
+        if isinstance(raw, str) and raw.lower() in ("true", "1", "yes", "false", "0", "no"):
+            return raw.lower() in ("true", "1", "yes")
+        if not isinstance(raw, bool):
+            raise UsageError(f"{origin}: {_shown(name)} is true or false; got {printable(str(raw))!r}")
+        return raw
+    text = _text(raw, name, origin)
+    if kind == WHOLE:
+        if not re.fullmatch(r"-?[0-9]{1,18}", text):
+            raise UsageError(f"{origin}: {_shown(name)} is a whole number; got {printable(text)!r}")
+        return int(text)
+    if choices and text not in choices:
+        raise UsageError(f"{origin}: {_shown(name)} is one of {', '.join(choices)}; got {printable(text)!r}")
+    return text
+
+
+def _pairs(name: str, raw: Any, origin: str) -> dict[str, str]:
+    if isinstance(raw, dict):
+        return {str(key): _text(value, name, origin) for key, value in raw.items()}
+    found = {}
+    for each in raw if isinstance(raw, (list, tuple)) else [raw]:
+        if isinstance(each, dict):
+            found.update(_pairs(name, each, origin))
+            continue
+        key, mark, value = _text(each, name, origin).partition("=")
+        if not mark or not key:
+            raise UsageError(f"{origin}: {_shown(name)} is NAME=VALUE; got {printable(str(each))!r}")
+        found[key] = value
+    return found
+
+
+def _text(value: Any, name: str, origin: str) -> str:
+    if isinstance(value, bool):
+        # What YAML takes for a truth value was a word to whoever wrote it, but which of many is not known.
+        raise UsageError(f"{origin}: {_shown(name)}: write the value in quotes; YAML reads it as {str(value).lower()}")
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise UsageError(f"{origin}: {_shown(name)} is a text; got a {type(value).__name__}")
+
+
+def _known(values: Mapping[str, Any], where: str, also: Sequence[str] = (), shown: str | None = None) -> dict[str, Any]:
+    """The values under the settings' own names; ``config-map`` and ``config_map`` are the same."""
+    found = {}
+    for key, value in values.items():
+        name = str(key).replace("-", "_")
+        if name not in _BY_NAME:
+            near = difflib.get_close_matches(name, [*_BY_NAME, *also], 1, 0.5)
+            hint = f"; did you mean {near[0]}?" if near else "; kubetpl job --help lists what there is"
+            raise UsageError(f"{printable(where)}: there is no setting {printable(shown or str(key))!r}{hint}")
+        found[name] = value
+    return found
+
+
+def _mapping(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, (dict, type(None))):
+        raise UsageError(f"{printable(where)} holds settings by name; got {printable(str(value))!r}")
+    return value or {}
+
+
+def _number(value: Any, where: str, known: Sequence[str], name: str) -> float:
+    if name not in known:
+        raise UsageError(f"{printable(where)}: there is no such price; there are {', '.join(known)}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+        raise UsageError(f"{printable(where)} is a number that is not negative; got {printable(str(value))!r}")
+    return float(value)
+
+
+def _kind(name: str) -> str:
+    return str(_BY_NAME[name].metadata["kind"])
+
+
+def _shown(name: str) -> str:
+    setting: Field[Any] = _BY_NAME[name]
+    return f"{name.replace('_', '-')} ({setting.metadata['flags'][-1]})"

@@ -1,0 +1,33 @@
+"""Spans of time as people write them: ``90s``, ``10m``, ``12h``, ``7d``."""
+
+from __future__ import annotations
+
+import re
+
+from tarkit.errors import UsageError, printable
+
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+def seconds(text: str, flag: str) -> float:
+    """Seconds of a text such as ``90``, ``1.5h`` or ``7d``. flag: what to change, for the message.
+
+    Raises:
+        UsageError: it is no such text.
+    """
+    match = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([smhdw]?)", text.strip())
+    if match is None:
+        raise UsageError(f"{flag} {printable(text)}: write a time such as 90s, 10m, 12h or 7d")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def whole_seconds(text: str, flag: str) -> int:
+    """As ``seconds``, at least one, rounded up: Kubernetes counts no fractions.
+
+    Raises:
+        UsageError: it is no such text, or no time at all.
+    """
+    found = seconds(text, flag)
+    if found <= 0:
+        raise UsageError(f"{flag} {printable(text)}: the time must be longer than nothing")
+    return int(-(-found // 1))

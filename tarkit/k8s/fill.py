@@ -1,0 +1,108 @@
+"""Settings into the fields of whole manifests."""
+
+from __future__ import annotations
+
+import copy
+
+from tarkit.errors import UsageError
+from tarkit.k8s.durations import whole_seconds
+from tarkit.k8s.names import safe_label
+from tarkit.k8s.placement import fill_placement, fill_security
+from tarkit.k8s.podfields import fill_container, fill_script, main_container, part
+from tarkit.k8s.settings import Settings
+from tarkit.k8s.yamltext import Document
+
+RUN_LABEL = "tarkit.dev/run"
+_QUEUE = "kueue.x-k8s.io/queue-name"
+# Where the pod's template is, by kind.
+_POD_PATHS = {
+    "Pod": (),
+    "Job": ("spec", "template"),
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+    "Deployment": ("spec", "template"),
+    "ReplicaSet": ("spec", "template"),
+    "DaemonSet": ("spec", "template"),
+    "StatefulSet": ("spec", "template"),
+}
+
+
+def pod_of(document: Document) -> Document | None:
+    """The part of a manifest that has the pod's ``metadata`` and ``spec``; None if there is none."""
+    path = _POD_PATHS.get(document["kind"])
+    return None if path is None else part(document, *path)
+
+
+def filled(document: Document, settings: Settings) -> Document:
+    """A copy of the manifest with everything that the settings say about objects of any kind."""
+    document = copy.deepcopy(document)
+    pod = pod_of(document)
+    metadatas = [part(document, "metadata")]
+    if pod is not None and pod is not document:
+        metadatas.append(part(pod, "metadata"))
+    if settings.name is not None:
+        metadatas[0]["name"] = settings.name
+    if settings.namespace is not None:
+        metadatas[0]["namespace"] = settings.namespace
+    _fill_labels(metadatas, settings)
+    if pod is not None:
+        spec = part(pod, "spec")
+        fill_container(spec, settings)
+        fill_placement(spec, settings)
+        fill_security(spec, settings)
+        if settings.restartpolicy is not None:
+            spec["restartPolicy"] = settings.restartpolicy
+    if document["kind"] == "Job":
+        _fill_job(document, settings)
+    return document
+
+
+def with_script(document: Document, settings: Settings) -> Document:
+    """A filled copy of the manifest whose container runs the command as a shell script."""
+    document = filled(document, settings)
+    pod = pod_of(document)
+    if pod is not None:
+        fill_script(main_container(part(pod, "spec")), settings)
+    return document
+
+
+def app_of(settings: Settings) -> str | None:
+    """The label ``app``: as asked for, made a valid label, else the name."""
+    text = settings.app if settings.app is not None else settings.name
+    return None if text is None else safe_label(text)
+
+
+def _fill_labels(metadatas: list[Document], settings: Settings) -> None:
+    app = app_of(settings)
+    for metadata in metadatas:
+        labels = part(metadata, "labels")
+        if app is not None:
+            labels["app"] = app
+            labels["app.kubernetes.io/name"] = app
+        labels.update(settings.label)
+
+
+def _fill_job(job: Document, settings: Settings) -> None:
+    spec = part(job, "spec")
+    pod = part(spec, "template", "spec")
+    if settings.retries is not None:
+        per_index = "backoffLimitPerIndex" in spec
+        spec["backoffLimitPerIndex" if per_index else "backoffLimit"] = settings.retries
+    if settings.deadline is not None:
+        spec["activeDeadlineSeconds"] = whole_seconds(settings.deadline, "--deadline")
+    if settings.ttl is not None:
+        spec["ttlSecondsAfterFinished"] = whole_seconds(settings.ttl, "--ttl")
+    if settings.queue is not None:
+        # Not "suspend": Kueue's webhook does that.
+        part(job, "metadata", "labels")[_QUEUE] = settings.queue
+    if settings.restartpolicy == "Always":
+        raise UsageError("--restartpolicy Always: a Job's pods end; take Never or OnFailure")
+    if settings.restartpolicy == "OnFailure":
+        if spec.get("completionMode") == "Indexed":
+            raise UsageError("--restartpolicy OnFailure: retries by slice, and rules by exit code, need Never")
+        # The API allows neither with containers that are started again in place.
+        spec.pop("podFailurePolicy", None)
+        spec.pop("podReplacementPolicy", None)
+    for constraint in pod.get("topologySpreadConstraints") or []:
+        labels = part(constraint, "labelSelector", "matchLabels")
+        if "app.kubernetes.io/name" in labels:
+            labels["app.kubernetes.io/name"] = part(spec, "template", "metadata", "labels")["app.kubernetes.io/name"]

@@ -1,0 +1,82 @@
+"""A ConfigMap with small files."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import os.path
+import re
+
+from tarkit.errors import MissingInputError, StreamError, UsageError, printable
+from tarkit.k8s.fill import filled
+from tarkit.k8s.request import Request
+from tarkit.k8s.yamltext import Document
+
+ABOUT = "A ConfigMap with the content of files: NAME FILE… or NAME KEY=FILE…"
+EXAMPLE = "kubetpl configmap files mapper.py labels.txt | kubectl apply -f -"
+
+_MOST = 256 * 1024
+"""Bytes: what client-side ``kubectl apply`` keeps of a manifest in one annotation of it, whole."""
+
+
+def documents(request: Request) -> list[Document]:
+    """The template with the files in it: as text if they are UTF-8, else in base64.
+
+    Raises:
+        UsageError: no name, no file, two files of one name, a name that can be no key, too much for one ConfigMap.
+        MissingInputError, StreamError: a file can not be read.
+    """
+    settings, files = request.settings, list(request.words)
+    if settings.name is None:
+        if not files:
+            raise UsageError("name the ConfigMap, and the files that go in: kubetpl configmap NAME FILE…")
+        settings = dataclasses.replace(settings, name=files.pop(0))
+    if not files:
+        raise UsageError(f"name the files that go into the ConfigMap {printable(str(settings.name))}")
+    text: dict[str, str] = {}
+    binary: dict[str, str] = {}
+    for word in files:
+        key, path = _key_and_path(word)
+        if key in text or key in binary:
+            raise UsageError(f"two files would both be called {key}; write KEY=FILE for one of them")
+        content = _content(path)
+        try:
+            text[key] = content.decode("utf-8")
+        except UnicodeDecodeError:
+            binary[key] = base64.b64encode(content).decode("ascii")
+        if "\0" in text.get(key, ""):
+            binary[key] = base64.b64encode(text.pop(key).encode("utf-8")).decode("ascii")
+    size = sum(len(each.encode()) for each in (*text.values(), *binary.values()))
+    if size > _MOST:
+        raise UsageError(
+            f"the files are {size} bytes; client-side kubectl apply takes {_MOST} in all: put large ones in a bucket"
+        )
+    return [_with_data(filled(template, settings), text, binary) for template in request.template]
+
+
+def _with_data(document: Document, text: dict[str, str], binary: dict[str, str]) -> Document:
+    document.pop("data", None)
+    if text:
+        document["data"] = text
+    if binary:
+        document["binaryData"] = binary
+    return document
+
+
+def _key_and_path(word: str) -> tuple[str, str]:
+    key, mark, path = word.partition("=")
+    if not mark:
+        key, path = os.path.basename(word), word
+    if not re.fullmatch(r"[-._a-zA-Z0-9]{1,253}", key) or key in (".", ".."):
+        raise UsageError(f"{printable(word)}: a key of a ConfigMap has letters, digits, - _ and . only; write KEY=FILE")
+    return key, path
+
+
+def _content(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(2 * _MOST)
+    except FileNotFoundError:
+        raise MissingInputError("there is no such file", url=path) from None
+    except OSError as error:
+        raise StreamError(f"the file can not be read: {error.strerror}", url=path) from error

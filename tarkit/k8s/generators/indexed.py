@@ -1,0 +1,185 @@
+"""One Job over many shards, a pod for each slice of them."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from tarkit.errors import UsageError, printable
+from tarkit.k8s.durations import seconds
+from tarkit.k8s.fill import RUN_LABEL, filled, pod_of
+from tarkit.k8s.names import safe_label
+from tarkit.k8s.podfields import escape_in, fill_script, listed, main_container, mount, part, put_named, replace_params
+from tarkit.k8s.request import Request
+from tarkit.k8s.settings import Settings
+from tarkit.k8s.shardlist import list_config_map
+from tarkit.k8s.sliceplan import ShardPlan, plan_shards
+from tarkit.k8s.yamltext import Document
+
+ABOUT = "One Job over many shards: tarproc over each slice of them in a pod of its own."
+EXAMPLE = (
+    "kubetpl indexed -n grey -I IMAGE -c 'convert sample.jpg -colorspace Gray sample.jpg' \\\n"
+    "      --shards 's3://bucket/raw-{000000..001281}.tar' -O s3://bucket/grey | kubectl apply -f -"
+)
+PARALLELISM = 128
+"""Pods at once, if nothing is said."""
+
+LIST_FOLDER = "/etc/tarkit"
+"""Where a list of shards is mounted."""
+
+_MAX_FAILED = "5%"
+_MOST_FAILED = 10_000
+"""Of maxFailedIndexes where there are more than 100,000 completions; a rule of the API."""
+
+
+def documents(request: Request) -> list[Document]:
+    """The Job; before it the ConfigMap with the list of its shards, if they need one.
+
+    Raises:
+        UsageError: no shards, no command, no output, no image; a number that can not be. As ``plan_shards``.
+    """
+    settings = request.settings
+    _check(request)
+    plan = plan_of(settings, request.here)
+    found: list[Document] = []
+    for template in request.template:
+        job = filled(template, settings)
+        found.append(job)
+        if job["kind"] == "Job":
+            found[-1:] = _sliced(job, plan, request)
+    if all(each["kind"] != "Job" for each in found):
+        raise UsageError("--template: there is no Job in it, so nothing has indexes")
+    return found
+
+
+def plan_of(settings: Settings, here: bool = False) -> ShardPlan:
+    """How the shards are cut into slices.
+
+    Raises:
+        UsageError: no shards; a number that can not be. As ``plan_shards``.
+    """
+    if not settings.shards:
+        raise UsageError("name the input shards: --shards 's3://bucket/raw-{000000..001281}.tar', or --shards @LIST")
+    if settings.parallelism is not None and settings.parallelism < 1:
+        raise UsageError(f"--parallelism {settings.parallelism}: at least one pod must run")
+    shard_seconds = None if settings.shard_seconds is None else seconds(settings.shard_seconds, "--shard-seconds")
+    target = settings.slice_target or ("5m" if settings.spot else "10m")
+    return plan_shards(
+        settings.shards,
+        slices=settings.slices,
+        parallelism=settings.parallelism or PARALLELISM,
+        shard_seconds=shard_seconds,
+        slice_target=seconds(target, "--slice-target"),
+        list_url=settings.list_url,
+        allow_local=here,
+    )
+
+
+def _check(request: Request) -> None:
+    settings = request.settings
+    if settings.command is None and (settings.raw or not request.words):
+        raise UsageError("name the command: --command CMD" + ("" if settings.raw else ", or after -- tarproc's options"))
+    if settings.raw and request.words:
+        raise UsageError(f"--raw runs the command itself, so {printable(request.words[0])} has nowhere to go")
+    if not settings.raw and settings.outdir is None:
+        raise UsageError("name where the output shards go: --outdir s3://bucket/folder")
+    if not settings.raw and settings.shell_flags is not None:
+        raise UsageError("--shell-flags goes with --raw; otherwise tarproc runs the command, sample by sample")
+    if settings.image is None and not settings.raw and not request.here and _is_own(request.template):
+        raise UsageError("name an image in which tarproc is installed: --image; pip install tarkit puts it there")
+
+
+def _is_own(template: list[Document]) -> bool:
+    """Whether the image is that of the template that comes with tarkit, which has no tarproc."""
+    return any(
+        each.get("image") == "ubuntu:24.04"
+        for document in template
+        if document["kind"] == "Job"
+        for each in document["spec"]["template"]["spec"]["containers"]
+    )
+
+
+def _sliced(job: Document, plan: ShardPlan, request: Request) -> list[Document]:
+    settings = request.settings
+    spec = part(job, "spec")
+    spec["completionMode"] = "Indexed"
+    spec["completions"] = plan.slices
+    spec["parallelism"] = min(settings.parallelism or PARALLELISM, plan.slices)
+    spec["maxFailedIndexes"] = _max_failed(settings.max_failed or _MAX_FAILED, plan.slices)
+    pod = part(pod_of(job) or {}, "spec")
+    container = main_container(pod)
+    found = [job]
+    specs = plan.specs
+    if plan.entries is not None:
+        metadata = part(job, "metadata")
+        config_map = list_config_map(str(metadata.get("name")), plan.entries, metadata.get("namespace"), {
+            "app.kubernetes.io/managed-by": "kubetpl", RUN_LABEL: _run_of(job),
+        })  # fmt: skip
+        mount(pod, container, "shards", {"configMap": {"name": config_map["metadata"]["name"]}}, LIST_FOLDER)
+        found.insert(0, config_map)
+    _annotate(job, plan, settings, found)
+    _fill_env(container, plan, job, settings)
+    if settings.raw:
+        fill_script(container, settings)
+    else:
+        _fill_tarproc(container, specs, plan.slices, request)
+    return found
+
+
+def _run_of(job: Document) -> str:
+    return safe_label(str(part(job, "metadata").get("name")))
+
+
+def _annotate(job: Document, plan: ShardPlan, settings: Settings, found: list[Document]) -> None:
+    """What tells later, without the command line, which shards index i was about."""
+    metadata = part(job, "metadata")
+    for each in (metadata, part(pod_of(job) or {}, "metadata")):
+        part(each, "labels")[RUN_LABEL] = _run_of(job)
+    annotations = part(metadata, "annotations")
+    annotations["tarkit.dev/shards"] = str(plan.shards)
+    annotations["tarkit.dev/slices"] = str(plan.slices)
+    annotations["tarkit.dev/inputs"] = json.dumps(plan.specs, ensure_ascii=False)
+    annotations["tarkit.dev/plan-sha256"] = plan.sha256
+    if settings.outdir is not None:
+        annotations["tarkit.dev/outdir"] = settings.outdir
+    if len(found) > 1:
+        annotations["tarkit.dev/list"] = found[0]["metadata"]["name"]
+    if settings.min_parallelism is not None:
+        annotations["kueue.x-k8s.io/job-min-parallelism"] = str(settings.min_parallelism)
+
+
+def _fill_env(container: Document, plan: ShardPlan, job: Document, settings: Settings) -> None:
+    env = listed(container, "env")
+    put_named(env, {"name": "TARKIT_SLICES", "value": str(plan.slices)})
+    put_named(env, {"name": "TARKIT_RUN", "value": str(part(job, "metadata").get("name"))})
+    if settings.outdir is not None:
+        put_named(env, {"name": "TARKIT_OUT", "value": escape_in(container, settings.outdir)})
+    if "cpu" not in container.get("resources", {}).get("requests", {}):
+        # Asked for what is not there, a kubelet would say 0.
+        env[:] = [each for each in env if each.get("name") != "TARKIT_CPUS"]
+
+
+def _fill_tarproc(container: Document, specs: list[str], slices: int, request: Request) -> None:
+    settings = request.settings
+    options = ["--slice", str(slices), "-O", settings.outdir or ""]
+    if settings.command is not None:
+        options += ["-c", replace_params(settings.command, settings.param)]
+    if settings.shell is not None:
+        options += ["--shell", settings.shell]
+    options += request.words
+    arguments = [escape_in(container, each) for each in options]
+    has_cpus = any(each.get("name") == "TARKIT_CPUS" for each in container["env"])
+    if has_cpus and not any(re.match(r"-p|--parallel\b", word) for word in request.words):
+        # Expanded by the kubelet: what the container was promised, not what the node has.
+        arguments[4:4] = ["-p", "$(TARKIT_CPUS)"]
+    container["command"] = ["tarproc"]
+    container["args"] = [*arguments, "--", *(escape_in(container, each) for each in specs)]
+
+
+def _max_failed(text: str, slices: int) -> int:
+    match = re.fullmatch(r"([0-9]{1,9})(?:\.[0-9]+)?(%?)", text)
+    if match is None or (match[2] and float(text[:-1]) > 100) or ("." in text and not match[2]):
+        raise UsageError(f"--max-failed {printable(text)}: write a number of slices, or a share such as 5%")
+    # At least one: a share of few slices is not to mean none.
+    number = max(1, int(slices * float(text[:-1]) / 100)) if match[2] else int(match[1])
+    return min(number, slices, _MOST_FAILED if slices > 100_000 else 100_000)

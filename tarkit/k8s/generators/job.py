@@ -1,0 +1,15 @@
+"""A Job that runs a command."""
+
+from __future__ import annotations
+
+from tarkit.k8s.fill import with_script
+from tarkit.k8s.request import Request
+from tarkit.k8s.yamltext import Document
+
+ABOUT = "A Job that runs a shell command in one pod."
+EXAMPLE = "kubetpl job -n job0000 -c 'curl -sf URL | tarproc -c \"ls -l\"' | kubectl apply -f -"
+
+
+def documents(request: Request) -> list[Document]:
+    """The template's documents, filled."""
+    return [with_script(each, request.settings) for each in request.template]

@@ -1,0 +1,57 @@
+"""Many Jobs in one stream, one for each thing of a row."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tarkit.errors import UsageError, printable
+from tarkit.k8s.fill import RUN_LABEL, with_script
+from tarkit.k8s.names import safe_label
+from tarkit.k8s.request import Request
+from tarkit.k8s.settings import Settings
+from tarkit.k8s.yamltext import Document
+from tarkit.shards import expand
+
+ABOUT = "A Job for each of a row of things, in one stream; {i} stands for the thing, {n} for its number."
+EXAMPLE = "kubetpl jobs -n 'job{i}' -c 'tarproc … raw-{i}.tar' --over '{0000..0147}' | kubectl apply -f -"
+_NAME = "mytask-{n}"
+
+
+def documents(request: Request) -> list[Document]:
+    """For each thing that ``--over`` names, the template's documents, filled; all with the same label of the run.
+
+    Raises:
+        UsageError: no ``--over``, or the Jobs would have the same name.
+        MissingInputError: ``--over`` names a list that does not exist.
+    """
+    settings = request.settings
+    if settings.over is None:
+        raise UsageError("name what the Jobs are for: --over '{0000..0147}', or --over @LIST")
+    pattern = settings.name if settings.name is not None else _NAME
+    items = list(expand(settings.over, allow_pipe=False))
+    run = safe_label(pattern.replace("{i}", "").replace("{n}", "").strip("-."))
+    found: list[Document] = []
+    names: dict[str, str] = {}
+    for number, item in enumerate(items):
+        own = _settings_of(settings, pattern, item, f"{number:0{len(str(len(items) - 1))}d}", run)
+        if own.name in names:
+            raise UsageError(
+                f"--name {printable(pattern)}: {printable(names[own.name])} and {printable(item)} would both be "
+                f"called {own.name}; write {{i}} or {{n}} where the names are to differ"
+            )
+        names[str(own.name)] = item
+        found += [with_script(each, own) for each in request.template]
+    return found
+
+
+def _settings_of(settings: Settings, pattern: str, item: str, number: str, run: str) -> Settings:
+    # The command is filled by --param's own rule: in one pass, and no other brace is touched.
+    param = {**settings.param, "i": item, "n": number}
+    return dataclasses.replace(
+        settings,
+        name=pattern.replace("{i}", item).replace("{n}", number),
+        param=param,
+        env={name: value.replace("{i}", item).replace("{n}", number) for name, value in settings.env.items()},
+        app=settings.app if settings.app is not None else run,
+        label={RUN_LABEL: run, **settings.label},
+    )

@@ -1,0 +1,226 @@
+"""What settings say about a pod and its container: image, command, environment, resources, files."""
+
+from __future__ import annotations
+
+import os.path
+import re
+from typing import Any
+
+from tarkit.errors import UsageError, printable
+from tarkit.k8s.expansion import escape
+from tarkit.k8s.quantity import canonical, parse_quantity
+from tarkit.k8s.settings import Settings
+from tarkit.k8s.yamltext import Document
+
+SCRATCH = "scratch"
+_GPU = "nvidia.com/gpu"
+_KEY_FILE = "google_application_credentials.json"
+_GIB = 1 << 30
+_IDENTIFIER = re.compile(r"\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
+
+
+def main_container(spec: Document) -> Document:
+    """The container that the settings are about: the one called main, or the first.
+
+    Raises:
+        UsageError: the pod has no container.
+    """
+    containers = spec.get("containers") or []
+    for each in containers:
+        if each.get("name") == "main":
+            return dict_of(each)
+    if not containers:
+        raise UsageError("the template's pod has no container; --template needs at least one")
+    return dict_of(containers[0])
+
+
+def dict_of(value: Any) -> Document:
+    """The same value, which is to be a mapping.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not isinstance(value, dict):
+        raise UsageError(f"the template has {printable(str(value))!r} where a mapping belongs")
+    return value
+
+
+def part(mapping: Document, *names: str) -> Document:
+    """The mapping inside a mapping, made if it is missing."""
+    for name in names:
+        mapping = dict_of(mapping.setdefault(name, {}))
+    return mapping
+
+
+def listed(mapping: Document, name: str) -> list[Any]:
+    """The list inside a mapping, made if it is missing."""
+    found = mapping.setdefault(name, [])
+    if not isinstance(found, list):
+        raise UsageError(f"the template has {printable(str(found))!r} where the list {name} belongs")
+    return found
+
+
+def put_named(items: list[Any], entry: Document) -> None:
+    """Put an entry into a list of named ones, in place of the one of the same name."""
+    for number, each in enumerate(items):
+        if each.get("name") == entry["name"]:
+            items[number] = entry
+            return
+    items.append(entry)
+
+
+def fill_container(spec: Document, settings: Settings) -> None:
+    """Everything but the command: image, environment, resources, ports, files."""
+    container = main_container(spec)
+    if settings.image is not None:
+        container["image"] = settings.image
+    for name, value in settings.env.items():
+        put_named(listed(container, "env"), {"name": name, "value": value})
+    for port in settings.port:
+        number = port_number(port)
+        ports = listed(container, "ports")
+        if all(each.get("containerPort") != number for each in ports):
+            ports.append({"containerPort": number})
+    _fill_files(spec, container, settings)
+    _fill_resources(container, settings)
+    if settings.scratch is not None:
+        _fill_scratch(spec, container, settings.scratch)
+
+
+def port_number(text: str) -> int:
+    """A port from 1 to 65535.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not re.fullmatch("[0-9]{1,5}", text) or not 1 <= int(text) <= 65535:
+        raise UsageError(f"--port {printable(text)}: a port is a number from 1 to 65535")
+    return int(text)
+
+
+def fill_script(container: Document, settings: Settings) -> None:
+    """The container runs the command as a shell script, and gets exactly its bytes."""
+    shell, flags, given = settings.shell, settings.shell_flags, container.get("command")
+    of_template = isinstance(given, list) and given and given[-1] == "-c"
+    if shell is not None or flags is not None or (settings.command is not None and not of_template):
+        shell = shell or "/bin/bash"
+        container["command"] = [shell, *(_flags_of(shell) if flags is None else flags.split()), "-c"]
+    if settings.command is not None:
+        container["args"] = [escape_in(container, replace_params(settings.command, settings.param))]
+
+
+def _flags_of(shell: str) -> list[str]:
+    """What makes a shell stop at the first failure, as far as it is known to have that."""
+    name = os.path.basename(shell)
+    if name in ("bash", "zsh", "ksh", "mksh"):
+        return ["-euo", "pipefail"]
+    return ["-eu"] if name in ("sh", "dash", "ash") else []
+
+
+def escape_in(container: Document, text: str) -> str:
+    """A text so written that the container gets exactly it, whatever it has for variables."""
+    names = {str(each.get("name")) for each in container.get("env") or []} | {"JOB_COMPLETION_INDEX"}
+    if container.get("envFrom"):
+        # Nobody knows here which there will be.
+        names |= set(_IDENTIFIER.findall(text))
+    return escape(text, names)
+
+
+def replace_params(command: str, params: dict[str, str]) -> str:
+    """The command with ``{K}`` of declared names replaced; in one pass, so that values are not looked at."""
+    if not params:
+        return command
+    declared = re.compile("|".join(rf"\{{{re.escape(name)}\}}" for name in sorted(params, key=len, reverse=True)))
+    return declared.sub(lambda match: params[match[0][1:-1]], command)
+
+
+def _fill_files(spec: Document, container: Document, settings: Settings) -> None:
+    if settings.config_map is not None:
+        mount(spec, container, settings.config_map, {"configMap": {"name": settings.config_map}}, _files_path(settings))
+    secrets = [_name_and_path(each) for each in settings.secret]
+    for name, path in secrets:
+        mount(spec, container, f"secret-{name}", {"secret": {"secretName": name}}, path)
+    if settings.gac not in (None, "none"):
+        put_named(
+            listed(container, "env"),
+            {"name": "GOOGLE_APPLICATION_CREDENTIALS", "value": _credentials(settings.gac or "", secrets)},
+        )
+
+
+def _files_path(settings: Settings) -> str:
+    return settings.config_map_path or "/files"
+
+
+def _name_and_path(text: str) -> tuple[str, str]:
+    name, _, path = text.partition(":")
+    if not name or (path and not path.startswith("/")):
+        raise UsageError(f"--secret {printable(text)}: write NAME or NAME:/PATH")
+    return name, path or f"/secrets/{name}"
+
+
+def _credentials(gac: str, secrets: list[tuple[str, str]]) -> str:
+    if gac != "default":
+        return gac
+    if not secrets:
+        raise UsageError(
+            "--gac default takes the key from a Secret, never from a ConfigMap, which everybody can read: kubectl "
+            f"create secret generic gac --from-file={_KEY_FILE}=KEYFILE, then add --secret gac; "
+            "or use --service-account"
+        )
+    return f"{secrets[0][1].rstrip('/')}/{_KEY_FILE}"
+
+
+def mount(spec: Document, container: Document, name: str, source: Document, path: str) -> None:
+    """A volume, mounted read only."""
+    put_named(listed(spec, "volumes"), {"name": name, **source})
+    mounts = listed(container, "volumeMounts")
+    mounts[:] = [each for each in mounts if each.get("name") != name]
+    mounts.append({"name": name, "mountPath": path, "readOnly": True})
+
+
+def _fill_resources(container: Document, settings: Settings) -> None:
+    requests, limits = part(container, "resources", "requests"), part(container, "resources", "limits")
+    if settings.cpu is not None:
+        limits.pop("cpu", None)
+        if _quantity(settings.cpu, "--cpu").startswith("-") or parse_quantity(settings.cpu) == 0:
+            requests.pop("cpu", None)
+        else:
+            requests["cpu"] = _quantity(settings.cpu, "--cpu")
+    if settings.memory is not None:
+        requests["memory"] = limits["memory"] = _quantity(settings.memory, "--memory")
+    if settings.gpu is not None:
+        resource = settings.gpu_resource or _GPU
+        for each in (requests, limits):
+            each.pop(resource, None)
+            if settings.gpu > 0:
+                each[resource] = str(settings.gpu)
+    for name in ("requests", "limits"):
+        if not container["resources"][name]:
+            del container["resources"][name]
+
+
+def _quantity(text: str, flag: str) -> str:
+    try:
+        return canonical(text)
+    except UsageError as error:
+        raise UsageError(f"{flag}: {error}") from None
+
+
+def _fill_scratch(spec: Document, container: Document, text: str) -> None:
+    """``10Gi`` on disk, or ``memory:2Gi``, whose pages count as memory of the container."""
+    in_memory = text.startswith("memory:")
+    size = _quantity(text.removeprefix("memory:"), "--scratch")
+    volume: Document = {"name": SCRATCH, "emptyDir": {"sizeLimit": size}}
+    requests, limits = part(container, "resources", "requests"), part(container, "resources", "limits")
+    if in_memory:
+        volume["emptyDir"] = {"medium": "Memory", "sizeLimit": size}
+        for each in (requests, limits):
+            if "memory" in each:
+                each["memory"] = canonical(str(parse_quantity(each["memory"]) + parse_quantity(size)))
+    else:
+        requests["ephemeral-storage"] = size
+        # The log, and what the container writes elsewhere.
+        limits["ephemeral-storage"] = canonical(str(parse_quantity(size) + 2 * _GIB))
+    put_named(listed(spec, "volumes"), volume)
+    if all(each.get("name") != SCRATCH for each in listed(container, "volumeMounts")):
+        listed(container, "volumeMounts").append({"name": SCRATCH, "mountPath": "/scratch"})

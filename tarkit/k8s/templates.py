@@ -1,0 +1,71 @@
+"""Where manifests begin: the complete documents that come with tarkit, and those that people keep themselves."""
+
+from __future__ import annotations
+
+import importlib.resources
+import os
+from collections.abc import Iterator
+
+from tarkit.errors import MissingInputError, StreamError, UsageError, printable
+from tarkit.k8s.yamltext import Document, load_documents
+
+FOLDERS = ("kubetpl-templates", ".kubetpl", "/usr/local/lib/kubetpl", "/usr/lib/kubetpl")
+"""Where a template is looked for by name, before those that come with tarkit."""
+
+_PACKAGE = "tarkit.k8s_templates"
+
+
+def load_template(name: str, folders: list[str]) -> list[Document]:
+    """The documents of template ``name``: ``name.yaml`` in the first folder that has it, or tarkit's own.
+
+    Raises:
+        MissingInputError: there is none. UsageError: it is no YAML with manifests.
+    """
+    for found, path in available(folders):
+        if found == name:
+            return read_template(path)
+    raise MissingInputError(
+        f"there is no template {printable(name)}", hint="kubetpl templates lists those that there are and where"
+    )
+
+
+def read_template(path: str) -> list[Document]:
+    """The documents of a template file.
+
+    Raises:
+        MissingInputError: there is no such file. StreamError: it can not be read.
+        UsageError: it is no YAML with manifests; also if it is a text template of old.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except FileNotFoundError:
+        raise MissingInputError("there is no such template", url=path) from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{printable(path)}: a template is UTF-8 text: {error.reason} at byte {error.start}") from None
+    except OSError as error:
+        raise StreamError(f"the template can not be read: {error.strerror}", url=path) from error
+    try:
+        return load_documents(text, path)
+    except UsageError as error:
+        if "{{" not in text and "{%" not in text:
+            raise
+        raise UsageError(
+            f"{error}; it looks like a template of text: a template is a complete manifest here, whose fields "
+            "are filled; write plain values where {{ }} stands"
+        ) from None
+
+
+def available(folders: list[str]) -> Iterator[tuple[str, str]]:
+    """Names of templates with their paths; the first of each name is the one that is taken."""
+    own = str(importlib.resources.files(_PACKAGE))
+    for folder in [*folders, own]:
+        try:
+            names = sorted(os.listdir(folder))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise StreamError(f"the folder of templates can not be read: {error.strerror}", url=folder) from error
+        for name in names:
+            if name.endswith(".yaml"):
+                yield name.removesuffix(".yaml"), os.path.join(folder, name)
