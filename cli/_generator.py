@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.errors import EXIT_OK, EXIT_USAGE, UsageError
+from tarkit.errors import EXIT_OK, EXIT_USAGE, UsageError, printable
 
 from ._common import say, verbose_option, version_option
 from ._kubesettings import asked, setting_options, shown, switch_options
+
+if TYPE_CHECKING:
+    from ._kubesettings import Asked
 
 _WORDS = {"indexed": "[-- TARPROC OPTIONS]", "configmap": "[NAME] FILE..."}
 
@@ -65,6 +69,22 @@ def generator_command(generator: str) -> click.Command:
     return command
 
 
+def asked_for(words: Sequence[str]) -> Asked:
+    """What the rest of a command line asks for: a generator's name and its arguments, as ``kubetpl`` itself takes them.
+
+    Raises:
+        UsageError: no generator is named. As ``asked``.
+    """
+    from tarkit.k8s.configuration import GENERATORS
+
+    if not words or words[0] not in GENERATORS:
+        got = f"; got {printable(words[0])!r}" if words else ""
+        raise UsageError(f"name what is to be made, and its options: one of {', '.join(GENERATORS)}{got}")
+    with generator_command(words[0]).make_context(words[0], list(words[1:])) as context:
+        options = dict(context.params)
+    return asked(words[0], options, list(options.pop("words")))
+
+
 def _accepted(documents: list[dict[str, Any]], kube_version: str, with_schema: bool) -> bool:
     """Whether a server would take the manifests; what it would say goes to stderr.
 
@@ -84,8 +104,9 @@ def _accepted(documents: list[dict[str, Any]], kube_version: str, with_schema: b
 
 
 def _schema_findings(documents: list[dict[str, Any]], kube_version: str) -> list[Any]:
-    from tarkit.errors import MissingExtraError
     from tarkit.k8s.schema import check_schema
+
+    from tarkit.errors import MissingExtraError
 
     try:
         return [finding for document in documents for finding in check_schema(document, kube_version)]

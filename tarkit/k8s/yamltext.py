@@ -7,12 +7,11 @@ else; texts of several lines are literal blocks, so that a command can be read.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-
-import yaml
 
 from tarkit.errors import UsageError, printable
 
@@ -27,29 +26,31 @@ _TRAILING = re.compile(r"[ ]+(?:\n|\Z)")
 Document = dict[str, Any]
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Refuses keys that come twice: all but the last would be lost."""
+@functools.cache
+def _loader() -> Any:
+    """PyYAML's safe loader, made stricter where something would be lost, and laxer where a text is a text."""
+    import yaml
 
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+        pass
 
-def _mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
-    loader.flatten_mapping(node)
-    found: dict[Any, Any] = {}
-    for key_node, value_node in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if not isinstance(key, str):
-            raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is no text", key_node.start_mark)
-        if key in found:
-            raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} comes twice", key_node.start_mark)
-        found[key] = loader.construct_object(value_node, deep=True)
-    return found
+    def mapping(loader: Any, node: Any) -> dict[str, Any]:
+        loader.flatten_mapping(node)
+        found: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = loader.construct_object(key_node, deep=True)
+            wrong = "is no text" if not isinstance(key, str) else "comes twice" if key in found else None
+            if wrong:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} {wrong}", key_node.start_mark)
+            found[key] = loader.construct_object(value_node, deep=True)
+        return found
 
-
-_Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
-# Dates are texts in JSON, which is what a server reads.
-_Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda loader, node: loader.construct_scalar(node))
-# Plain "=" and "<<" as values, which PyYAML refuses; kubectl writes them so.
-_Loader.add_constructor("tag:yaml.org,2002:value", lambda loader, node: loader.construct_scalar(node))
-_Loader.add_constructor("tag:yaml.org,2002:merge", lambda loader, node: loader.construct_scalar(node))
+    Loader.add_constructor("tag:yaml.org,2002:map", mapping)
+    # Dates are texts in JSON, which is what a server reads. Plain "=" and "<<" as values, which PyYAML refuses,
+    # are written so by kubectl.
+    for name in ("timestamp", "value", "merge"):
+        Loader.add_constructor(f"tag:yaml.org,2002:{name}", lambda loader, node: loader.construct_scalar(node))
+    return Loader
 
 
 def load_yaml(text: str, where: str) -> list[Any]:
@@ -58,15 +59,17 @@ def load_yaml(text: str, where: str) -> list[Any]:
     Raises:
         UsageError: it is no YAML; a key comes twice or is no text. With line and column.
     """
+    import yaml
+
     try:
-        return list(yaml.load_all(text, Loader=_Loader))  # noqa: S506 (a safe loader)
+        return list(yaml.load_all(text, Loader=_loader()))
     except yaml.YAMLError as error:
         raise UsageError(f"{printable(where)}: {_why(error)}") from error
     except (RecursionError, ValueError) as error:
         raise UsageError(f"{printable(where)}: this is no YAML: {printable(str(error))}") from error
 
 
-def _why(error: yaml.YAMLError) -> str:
+def _why(error: Exception) -> str:
     mark = getattr(error, "problem_mark", None)
     place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
