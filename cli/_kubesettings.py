@@ -13,6 +13,8 @@ import click
 from tarkit.errors import StreamError, UsageError
 from tarkit.k8s.settings import FLAG, LIST, PAIRS, applies, table
 
+from ._common import say
+
 if TYPE_CHECKING:
     from tarkit.k8s.configuration import Configuration
     from tarkit.k8s.yamltext import Document
@@ -36,6 +38,8 @@ class Asked:
 
         request = Request(self.configuration.settings, self._template(), self.words, here)
         found = generate(self.generator, request, self.switches["assignments"])
+        for note in request.notes:
+            say("kubetpl", note)
         if self.switches["unique"]:
             for each in found:
                 each["metadata"]["name"] += f"-{os.urandom(3).hex()}"

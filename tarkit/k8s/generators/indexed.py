@@ -12,7 +12,7 @@ from tarkit.k8s.names import safe_label
 from tarkit.k8s.podfields import escape_in, fill_script, listed, main_container, mount, part, put_named, replace_params
 from tarkit.k8s.request import Request
 from tarkit.k8s.settings import Settings
-from tarkit.k8s.shardlist import list_config_map
+from tarkit.k8s.shardlist import MOUNT_PATH, list_config_map
 from tarkit.k8s.sliceplan import ShardPlan, plan_shards
 from tarkit.k8s.yamltext import Document
 
@@ -23,9 +23,6 @@ EXAMPLE = (
 )
 PARALLELISM = 128
 """Pods at once, if nothing is said."""
-
-LIST_FOLDER = "/etc/tarkit"
-"""Where a list of shards is mounted."""
 
 _MAX_FAILED = "5%"
 _MOST_FAILED = 10_000
@@ -41,6 +38,7 @@ def documents(request: Request) -> list[Document]:
     settings = request.settings
     _check(request)
     plan = plan_of(settings, request.here)
+    request.notes += plan.notes
     found: list[Document] = []
     for template in request.template:
         job = filled(template, settings)
@@ -71,6 +69,7 @@ def plan_of(settings: Settings, here: bool = False) -> ShardPlan:
         shard_seconds=shard_seconds,
         slice_target=seconds(target, "--slice-target"),
         list_url=settings.list_url,
+        outdir=settings.outdir,
         allow_local=here,
     )
 
@@ -78,7 +77,9 @@ def plan_of(settings: Settings, here: bool = False) -> ShardPlan:
 def _check(request: Request) -> None:
     settings = request.settings
     if settings.command is None and (settings.raw or not request.words):
-        raise UsageError("name the command: --command CMD" + ("" if settings.raw else ", or after -- tarproc's options"))
+        raise UsageError(
+            "name the command: --command CMD" + ("" if settings.raw else ", or after -- tarproc's options")
+        )
     if settings.raw and request.words:
         raise UsageError(f"--raw runs the command itself, so {printable(request.words[0])} has nowhere to go")
     if not settings.raw and settings.outdir is None:
@@ -115,7 +116,7 @@ def _sliced(job: Document, plan: ShardPlan, request: Request) -> list[Document]:
         config_map = list_config_map(str(metadata.get("name")), plan.entries, metadata.get("namespace"), {
             "app.kubernetes.io/managed-by": "kubetpl", RUN_LABEL: _run_of(job),
         })  # fmt: skip
-        mount(pod, container, "shards", {"configMap": {"name": config_map["metadata"]["name"]}}, LIST_FOLDER)
+        mount(pod, container, "shards", {"configMap": {"name": config_map["metadata"]["name"]}}, MOUNT_PATH)
         found.insert(0, config_map)
     _annotate(job, plan, settings, found)
     _fill_env(container, plan, job, settings)
