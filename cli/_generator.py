@@ -94,7 +94,8 @@ def _accepted(documents: list[dict[str, Any]], kube_version: str, with_schema: b
 
     findings = lint(documents, kube_version)
     if with_schema:
-        findings += _schema_findings(documents, kube_version)
+        known = {finding.where for finding in findings if finding.severity == "error"}
+        findings += [each for each in _schema_findings(documents, kube_version) if each.where not in known]
     for finding in findings:
         say("kubetpl", f"{finding.severity}: {finding}")
     wrong = sum(finding.severity == "error" for finding in findings)

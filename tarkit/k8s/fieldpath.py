@@ -8,7 +8,7 @@ from typing import Any
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.yamltext import Document, load_yaml
 
-_STEP = re.compile(r'\.?(?:([^.\[\]"]+)|"([^"]+)")|\[([^\]]+)\]')
+_STEP = re.compile(r'\.?(?:([^.\[\]"]+)|"([^"]+)")|\[([^\]]*)\]')
 
 
 def set_field(document: Document, assignment: str) -> None:

@@ -1,0 +1,131 @@
+"""Rules on what all objects have: kind and apiVersion, names, labels, annotations; and on how large they are."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterator
+
+from tarkit.errors import printable
+from tarkit.k8s.lintnodes import Finding, Node
+from tarkit.k8s.names import dns_label, dns_subdomain, label_key, label_value, service_name
+
+# The kinds of Kubernetes itself that people put beside a Job, and where they are today.
+_API_VERSIONS = {
+    **dict.fromkeys(("Job", "CronJob"), "batch/v1"),
+    **dict.fromkeys(("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"), "apps/v1"),
+    **dict.fromkeys(
+        ("Pod", "Service", "ConfigMap", "Secret", "ServiceAccount", "Namespace", "PersistentVolumeClaim",
+         "PersistentVolume", "LimitRange", "ResourceQuota", "Endpoints", "Event", "List", "Node", "PodTemplate",
+         "ReplicationController"),
+        "v1",
+    ),
+    **dict.fromkeys(("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"), "rbac.authorization.k8s.io/v1"),
+    **dict.fromkeys(("NetworkPolicy", "Ingress", "IngressClass"), "networking.k8s.io/v1"),
+    "PodDisruptionBudget": "policy/v1",
+    "PriorityClass": "scheduling.k8s.io/v1",
+    "StorageClass": "storage.k8s.io/v1",
+    "HorizontalPodAutoscaler": "autoscaling/v2",
+    "Lease": "coordination.k8s.io/v1",
+}  # fmt: skip
+_OLD_GROUPS = re.compile(r"(apps|batch|extensions|policy|autoscaling|[a-z.]+\.k8s\.io)/v[0-9]+((alpha|beta)[0-9]+)?")
+_ANNOTATIONS = 262_144
+_OBJECT = 1_572_864
+_REQUEST = 3_145_728
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def kind(root: Node) -> Iterator[Finding]:
+    """kind and apiVersion are there and belong together."""
+    name, api = root.text("kind"), root.text("apiVersion")
+    if not name:
+        yield root.at("kind").error("is missing; write what it is, such as kind: Job")
+        return
+    right = _API_VERSIONS.get(name)
+    if not api:
+        yield root.at("apiVersion").error(f"is missing; write apiVersion: {right or 'GROUP/VERSION'}")
+    elif right is not None:
+        # Others may have kinds of the same name in groups of their own.
+        if api != right and (_OLD_GROUPS.fullmatch(api) or "." not in api):
+            yield root.at("apiVersion").error(f"{printable(api)} has no {name}; write {right}")
+    elif "." not in api:
+        near = difflib.get_close_matches(name.lower(), [known.lower() for known in _API_VERSIONS], 1, 0.7)
+        known = next((known for known in _API_VERSIONS if near and known.lower() == near[0]), None)
+        if known is not None:
+            yield root.at("kind").error(f"there is no kind {printable(name)!r}; did you mean {known}?")
+
+
+def name(root: Node) -> Iterator[Finding]:
+    """It has a name, of which a URL can be made."""
+    meta = root.at("metadata")
+    text, node = meta.text("name"), root.at("metadata", "name")
+    if not text:
+        if meta.has("generateName"):
+            yield root.at("metadata", "generateName").warning(
+                "kubectl apply refuses it; use kubectl create -f, or write metadata.name", "--name"
+            )
+        elif not meta.has("name") or text == meta.value["name"]:
+            yield node.error("is missing; write one")
+    else:
+        if root.manifest.kind == "Service":
+            wrong = service_name(text, root.manifest.version_text)
+        elif root.manifest.kind == "Namespace":
+            wrong = dns_label(text)
+        elif "rbac.authorization.k8s.io" in root.text("apiVersion"):
+            wrong = "may not have / or % in it" if re.search("[/%]", text) else None
+        else:
+            wrong = dns_subdomain(text)
+        # What is too long for a Job is a rule of Jobs.
+        if wrong and not (root.manifest.kind in ("Job", "CronJob") and len(text) > 253):
+            yield node.error(wrong)
+    if (namespace := meta.text("namespace")) and (wrong := dns_label(namespace)):
+        yield root.at("metadata", "namespace").error(wrong)
+
+
+def labels(meta: Node) -> Iterator[Finding]:
+    """Names and values of labels; names of annotations. Of ``metadata``, or that of a template."""
+    for key, node in meta.at("labels").fields():
+        if wrong := label_key(key):
+            yield node.error(f"this is no name of a label: {wrong}")
+        if isinstance(node.value, str) and (wrong := label_value(node.value)):
+            yield node.error(f"this is no value of a label: {wrong}")
+    for key, node in meta.at("annotations").fields():
+        # Servers compare them in lower case.
+        if wrong := label_key(key.lower()):
+            yield node.error(f"this is no name of an annotation: {wrong}", None)
+
+
+def size(root: Node) -> Iterator[Finding]:
+    """What a server, its store, and kubectl apply can hold."""
+    # No character becomes more than six bytes. This takes a fraction of the time of JSON.
+    if len(repr(root.value)) * 6 < _ANNOTATIONS:
+        return
+    text = json.dumps(root.value, separators=(",", ":"), ensure_ascii=False, default=str)
+    annotations = root.at("metadata", "annotations").fields()
+    own = sum(len(key.encode()) + len(_utf8(str(node.value))) for key, node in annotations)
+    if own > _ANNOTATIONS:
+        yield root.at("metadata", "annotations").error(
+            f"the annotations have {own} bytes; at most {_ANNOTATIONS} can be", None
+        )
+        return
+    total = len(_utf8(text))
+    if total > _REQUEST:
+        yield root.error(f"has {total} bytes, and a server takes {_REQUEST}; keep large things in a bucket")
+        return
+    if total > _OBJECT:
+        yield root.error(
+            f"has {total} bytes, and a cluster keeps {_OBJECT} of an object; keep large things in a bucket"
+        )
+        return
+    # Go's JSON writes these three in six characters. Two fields are added, and a line's end.
+    applied = total + 5 * sum(text.count(each) for each in "<>&") + len(',"annotations":{},"namespace":"default"') + 1
+    if own + len(_LAST_APPLIED) + applied > _ANNOTATIONS:
+        yield root.warning(
+            f"kubectl apply keeps a copy in an annotation, and {applied} bytes are too many for one ({_ANNOTATIONS}); "
+            "use kubectl apply --server-side, or kubectl create"
+        )
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

@@ -1,0 +1,111 @@
+"""Rules on volumes and where they are mounted. Every rule takes a pod's ``spec``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tarkit.k8s.lintnodes import Finding, Node, repeated
+from tarkit.k8s.lintpods import containers
+from tarkit.k8s.lintresources import amount
+from tarkit.k8s.names import config_key, dns_label, dns_subdomain
+
+_CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
+
+
+def volumes(spec: Node) -> Iterator[Finding]:
+    """Each has its own name, and one source."""
+    listed = spec.at("volumes").items()
+    for volume in listed:
+        if (name := volume.text("name")) and (wrong := dns_label(name)):
+            yield volume.at("name").error(wrong)
+        kinds = [key for key, node in volume.fields() if key != "name" and node.value is not None]
+        if not kinds:
+            yield volume.error("says not what it is; write for example emptyDir: {}")
+        elif len(kinds) > 1:
+            yield volume.error(f"is {' and '.join(sorted(kinds))} at a time; make two volumes of it")
+        yield from _source(volume)
+    for name, node in repeated([(volume.text("name"), volume.at("name")) for volume in listed]):
+        yield node.error(f"{name!r} is there twice; give each volume its own name")
+
+
+def _source(volume: Node) -> Iterator[Finding]:
+    for kind, key in (("configMap", "name"), ("secret", "secretName")):
+        source = volume.at(kind)
+        if not isinstance(source.value, dict):
+            continue
+        if not source.text(key) and not source.has(key):
+            yield source.at(key).error("is missing; write it")
+        elif (name := source.text(key)) and (wrong := dns_subdomain(name)):
+            yield source.at(key).error(wrong)
+        for item in source.at("items").items():
+            if (text := item.text("key")) and (wrong := config_key(text)):
+                yield item.at("key").error(wrong)
+            path = item.text("path")
+            if path.startswith("/") or ".." in path.split("/"):
+                yield item.at("path").error(
+                    f"{path!r} must be below the volume; write it without / first and without .."
+                )
+    medium = volume.at("emptyDir").text("medium")
+    if medium and medium != "Memory" and not medium.startswith("HugePages"):
+        yield volume.at("emptyDir", "medium").error(f"{medium!r} is no medium; write Memory, or leave it out for disk")
+
+
+def mounts(spec: Node) -> Iterator[Finding]:
+    """What is mounted is a volume of the pod, and at a place of its own."""
+    names = {volume.text("name") for volume in spec.at("volumes").items()}
+    # Claims of a StatefulSet's template are volumes of its pods.
+    names |= {claim.at("metadata").text("name") for claim in spec.root().at("spec", "volumeClaimTemplates").items()}
+    for container in containers(spec):
+        listed = container.at("volumeMounts").items()
+        for mount in listed:
+            name, path = mount.text("name"), mount.text("mountPath")
+            if name and name not in names:
+                there = ", ".join(sorted(names - {""})) or "none"
+                yield mount.at("name").error(f"there is no volume {name!r} in the pod; there is: {there}", None)
+            if mount.value.get("mountPath") == "":
+                yield mount.at("mountPath").error("is empty; write a path from the root on")
+            elif path and not path.startswith("/"):
+                yield mount.at("mountPath").warning(f"{path!r} is not from the root on; write /{path}")
+            below = mount.text("subPath")
+            if below.startswith("/") or ".." in below.split("/"):
+                yield mount.at("subPath").error(
+                    f"{below!r} must be below the volume; write it without / first and without .."
+                )
+        for path, node in repeated([(mount.text("mountPath"), mount.at("mountPath")) for mount in listed]):
+            yield node.error(f"{path} is a mount already; mount one volume there")
+
+
+def memory_disks(spec: Node) -> Iterator[Finding]:
+    """Files in memory count as memory of the container that writes them."""
+    for volume in spec.at("volumes").items():
+        disk = volume.at("emptyDir")
+        if disk.text("medium") != "Memory":
+            continue
+        size = amount(disk.at("sizeLimit"))
+        for container in containers(spec):
+            limit = container.at("resources", "limits", "memory")
+            allowed = amount(limit)
+            uses = any(mount.text("name") == volume.text("name") for mount in container.at("volumeMounts").items())
+            if size is not None and allowed is not None and uses and size >= allowed:
+                yield disk.at("sizeLimit").warning(
+                    f"{disk.value['sizeLimit']} of files in memory count against the container's limit of "
+                    f"{limit.value}, and it is killed before they are full; write less, or a higher limit",
+                    "--scratch or --memory",
+                )
+
+
+def credentials(spec: Node) -> Iterator[Finding]:
+    """A key file is mounted of a Secret, since everybody in the namespace may read ConfigMaps."""
+    public = {volume.text("name") for volume in spec.at("volumes").items() if volume.has("configMap")}
+    for container in containers(spec):
+        folders = [m.text("mountPath") for m in container.at("volumeMounts").items() if m.text("name") in public]
+        for variable in container.at("env").items():
+            path = variable.text("value")
+            if variable.text("name") == _CREDENTIALS and any(
+                folder and path.startswith(f"{folder.rstrip('/')}/") for folder in folders
+            ):
+                yield variable.warning(
+                    "the key file is in a ConfigMap, which everybody in the namespace may read; put it in a Secret "
+                    "(kubectl create secret generic NAME --from-file=FILE), or do without by --service-account",
+                    "--config-map to --secret",
+                )

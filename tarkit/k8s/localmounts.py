@@ -1,0 +1,165 @@
+"""A pod's volumes as folders of this machine, and its paths as they are called here.
+
+Nothing is mounted: words and values that are a mount path, or lie in one, are rewritten. A script is
+left alone, whatever it names: changed text would be another command, with other done records.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tarkit.errors import UsageError, printable
+from tarkit.k8s.localenv import PodView, field_value, resource_value
+from tarkit.k8s.localsources import Sources
+
+_OPTION = re.compile(r"(@|--?[A-Za-z][\w-]*=@?)(/.*)", re.DOTALL)
+_WHITE = re.compile(r"\s")
+_SOURCE_KINDS = {"configMap": ("ConfigMap", "name"), "secret": ("Secret", "secretName")}
+
+
+class MountMap:
+    """Mount paths of one container -> folders here. Longest first, as mounts lie in one another."""
+
+    def __init__(self, mounts: Mapping[str, str]) -> None:
+        self._mounts = sorted(((path.rstrip("/") or "/", real) for path, real in mounts.items()), reverse=True)
+        self._mounts.sort(key=lambda entry: -len(entry[0]))
+
+    def __bool__(self) -> bool:
+        return bool(self._mounts)
+
+    def word(self, text: str) -> str:
+        """A word of a command, or a value of a variable: ``/scratch/x``, ``@/scratch/x``, ``--opt=/scratch/x``."""
+        if is_script(text):
+            return text
+        match = _OPTION.fullmatch(text)
+        return match[1] + self.path(match[2]) if match else self.path(text)
+
+    def path(self, text: str) -> str:
+        """The same file, as it is called here."""
+        for mount, real in self._mounts:
+            if text == mount or text.startswith(mount + "/"):
+                return real + text[len(mount) :]
+        return text
+
+    def named_in(self, script: str) -> Iterator[str]:
+        """Mount paths that a script names."""
+        for mount, _ in self._mounts:
+            if is_script(script) and re.search(rf"(?<![\w./-]){re.escape(mount)}(?![\w-])", script):
+                yield mount
+
+
+def is_script(text: str) -> bool:
+    """Whether it is more than one word, and hence not a path."""
+    return bool(_WHITE.search(text))
+
+
+def prepare(pod: PodView, own: str, shared: str, sources: Sources) -> dict[str, str]:
+    """Make the folders of all volumes of a pod; their paths by volume.
+
+    own: the pod's folder, for what it writes. shared: the run's, for what all its pods only read.
+
+    Raises:
+        UsageError: a ConfigMap or Secret is not among the documents, or there is no such volume here.
+    """
+    return {
+        str(volume.get("name")): _folder_of(pod, volume, own, shared, sources)
+        for volume in pod.spec.get("volumes") or ()
+    }
+
+
+def mount_map(container: Mapping[str, Any], volumes: Mapping[str, str], where: str) -> MountMap:
+    """Where the mounts of a container are.
+
+    Raises:
+        UsageError: it mounts a volume that the pod has not.
+    """
+    mounts: dict[str, str] = {}
+    for mount in container.get("volumeMounts") or ():
+        name = str(mount.get("name"))
+        if name not in volumes:
+            raise UsageError(f"{where} mounts the volume {printable(name)}, which the pod has not")
+        real = volumes[name]
+        below = mount.get("subPath")
+        if below:
+            real = os.path.join(real, str(below))
+            if not os.path.exists(real):
+                os.makedirs(real)
+        mounts[str(mount.get("mountPath"))] = real
+    return MountMap(mounts)
+
+
+def _folder_of(pod: PodView, volume: Mapping[str, Any], own: str, shared: str, sources: Sources) -> str:
+    name = str(volume.get("name"))
+    where = f"{printable(pod.name)}: volume {printable(name)} "
+    if name in sources.folders:
+        return sources.folders[name]
+    if "hostPath" in volume:
+        return str(volume["hostPath"].get("path"))
+    if "emptyDir" in volume or "ephemeral" in volume:
+        folder = os.path.join(own, "volumes", name)
+        os.makedirs(folder, 0o700, exist_ok=True)
+        return folder
+    projected = volume["projected"].get("sources") or () if "projected" in volume else [volume]
+    personal = any("downwardAPI" in source for source in projected)
+    folder = os.path.join(own if personal else shared, "volumes", name)
+    files: dict[str, bytes] = {}
+    for source in projected:
+        files.update(_files_of(pod, source, where, sources))
+    modes = [int(each["defaultMode"]) for each in volume.values() if isinstance(each, dict) and "defaultMode" in each]
+    # Everything is its owner's here; of the mode only matters whether it can be executed.
+    _write(folder, files, 0o600 | 0o100 & (modes[0] if modes else 0))
+    return folder
+
+
+def _files_of(pod: PodView, source: Mapping[str, Any], where: str, sources: Sources) -> dict[str, bytes]:
+    for key, (kind, name_field) in _SOURCE_KINDS.items():
+        if key in source:
+            reference = source[key] or {}
+            name = str(reference.get(name_field) or reference.get("name"))
+            content = sources.content(kind, name, where, optional=bool(reference.get("optional"))) or {}
+            return _items(content, reference.get("items") or (), f"{where}of {kind} {name}")
+    if "downwardAPI" in source:
+        return dict(_downward(pod, source["downwardAPI"].get("items") or (), where))
+    if "serviceAccountToken" in source:
+        # There is no API server here for which a token could be good.
+        return {}
+    kind = next((key for key in source if key != "name"), "none")
+    raise UsageError(f"{where}is a {printable(kind)}, which is not here; give its folder with --volume NAME=FOLDER")
+
+
+def _items(content: Mapping[str, bytes], items: Sequence[Mapping[str, Any]], where: str) -> dict[str, bytes]:
+    if not items:
+        return dict(content)
+    missing = next((item for item in items if item.get("key") not in content), None)
+    if missing is not None:
+        raise UsageError(f"{where}: there is no key {printable(str(missing.get('key')))}")
+    return {str(item.get("path")): content[str(item.get("key"))] for item in items}
+
+
+def _downward(pod: PodView, items: Sequence[Mapping[str, Any]], where: str) -> Iterator[tuple[str, bytes]]:
+    containers = {each.get("name"): each for each in pod.spec.get("containers") or ()}
+    for item in items:
+        if "fieldRef" in item:
+            text = field_value(pod, str(item["fieldRef"].get("fieldPath")), where)
+        else:
+            reference = item.get("resourceFieldRef") or {}
+            text = resource_value(pod, containers.get(reference.get("containerName"), {}), reference, where)
+        yield str(item.get("path")), text.encode("utf-8")
+
+
+def _write(folder: str, files: Mapping[str, bytes], mode: int) -> None:
+    """Files that all pods of a run may read at once: the same content each time, so written once."""
+    os.makedirs(folder, 0o700, exist_ok=True)
+    for path, content in files.items():
+        full = os.path.normpath(os.path.join(folder, path))
+        if not full.startswith(folder + os.sep):
+            raise UsageError(f"{printable(path)}: a file of a volume must be inside of it")
+        if os.path.exists(full):
+            continue
+        os.makedirs(os.path.dirname(full), 0o700, exist_ok=True)
+        fd = os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with open(fd, "wb") as stream:
+            stream.write(content)

@@ -1,0 +1,222 @@
+"""The folder in which a run on this machine keeps what it must remember, and its lock.
+
+``journal`` is JSON lines, each synced to the disk before anything builds on it; a line cut short by a
+crash is as if it had not been written. ``logs/`` stays; ``pods/`` and ``volumes/`` are gone after the run.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tarkit import scratch
+from tarkit.errors import DataError, StreamError, UsageError, printable
+
+_FORMAT = "kubetpl-local-1"
+_LOCK, _JOURNAL, _LOGS, _PODS, _VOLUMES = "lock", "journal", "logs", "pods", "volumes"
+_OURS = frozenset((_LOCK, _JOURNAL, _LOGS, _PODS, _VOLUMES))
+_PATIENCE = 7.0
+"""Seconds to wait for the lock: a killed run's watchdog has it until the last of its pods ended."""
+
+
+class State:
+    """An open state folder. A context manager; within it no other run has the folder.
+
+    Args:
+        folder: is made if it is not there. digest: of the work; another work's folder is refused.
+        fresh: forget what is there, and begin anew.
+
+    Raises:
+        UsageError: another run is using it; it is of other work; or it is no such folder.
+        DataError: the journal is damaged. StreamError: the folder can not be used.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        digest: str,
+        *,
+        fresh: bool = False,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.folder = os.path.abspath(folder)
+        self._clock = clock
+        try:
+            os.makedirs(self.folder, 0o700, exist_ok=True)
+            strange = sorted(set(os.listdir(self.folder)) - _OURS)
+            if strange:
+                raise UsageError(
+                    f"{printable(folder)} holds {printable(strange[0])}, so it is no state folder of kubetpl local; "
+                    "give another one with --state"
+                )
+            self.lock = os.open(os.path.join(self.folder, _LOCK), os.O_RDWR | os.O_CREAT, 0o600)
+            self._take_lock(folder, sleep)
+            try:
+                self._open(folder, digest, fresh)
+            except BaseException:
+                os.close(self.lock)
+                raise
+        except OSError as error:
+            if isinstance(error, StreamError):
+                raise
+            raise StreamError(
+                f"the state folder can not be used: {error.strerror}", url=folder, hint="give another one with --state"
+            ) from None
+
+    def _take_lock(self, folder: str, sleep: Callable[[float], None]) -> None:
+        waited = 0.0
+        while True:
+            try:
+                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if waited >= _PATIENCE or self._owner_lives():
+                    os.close(self.lock)
+                    raise UsageError(
+                        f"another kubetpl local is running with {printable(folder)}; wait for it, "
+                        "or give this one another folder with --state"
+                    ) from None
+            sleep(0.1)
+            waited += 0.1
+
+    def _owner_lives(self) -> bool:
+        """Whether the run that locked it is there; if not, its watchdog is about to finish."""
+        text = os.pread(self.lock, 32, 0).decode("ascii", "replace").strip()
+        try:
+            os.kill(int(text), 0)
+        except ProcessLookupError:
+            return False
+        except (ValueError, PermissionError):
+            return True
+        return True
+
+    def _open(self, folder: str, digest: str, fresh: bool) -> None:
+        os.ftruncate(self.lock, 0)
+        os.pwrite(self.lock, f"{os.getpid()}\n".encode("ascii"), 0)
+        self.attempts: Counter[tuple[str, int]] = Counter()
+        self.completed: dict[str, set[int]] = {}
+        path = os.path.join(self.folder, _JOURNAL)
+        if fresh:
+            self._remove(_JOURNAL, _LOGS)
+        self._remove(_PODS, _VOLUMES)
+        good = 0
+        known = None
+        if os.path.exists(path):
+            for entry, end in _entries(path):
+                known = entry.get("work", known)
+                self._remember(entry)
+                good = end
+        # Until something was run, it belongs to nobody: a manifest that could not be run will be mended.
+        if known not in (None, digest) and self.attempts:
+            raise UsageError(
+                f"{printable(folder)} belongs to another manifest, or to this one before it was changed; "
+                "give another folder with --state, or forget that run with --fresh"
+            )
+        self._journal = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        # What a crash cut short must not run into the next line.
+        os.ftruncate(self._journal, good)
+        os.lseek(self._journal, good, os.SEEK_SET)
+        self.resumed = bool(self.completed)
+        self._write({"format": _FORMAT, "work": digest})
+        _sync_folder(self.folder)
+
+    def _remember(self, entry: dict[str, Any]) -> None:
+        job, index = str(entry.get("job")), entry.get("index")
+        if not isinstance(index, int):
+            return
+        if entry.get("event") == "start":
+            self.attempts[job, index] = max(self.attempts[job, index], int(entry.get("attempt", 0)))
+        elif entry.get("event") == "end" and entry.get("exit_code") == 0:
+            self.completed.setdefault(job, set()).add(index)
+
+    def started(self, job: str, index: int) -> int:
+        """Write down that an index is being run; which attempt it is, counted over all runs from 1."""
+        self.attempts[job, index] += 1
+        self._write({"event": "start", "job": job, "index": index, "attempt": self.attempts[job, index]})
+        return self.attempts[job, index]
+
+    def ended(self, job: str, index: int, exit_code: int, reason: str, action: str) -> None:
+        """Write down how it ended."""
+        self._write(
+            {
+                "event": "end",
+                "job": job,
+                "index": index,
+                "attempt": self.attempts[job, index],
+                "exit_code": exit_code,
+                "reason": reason,
+                "action": action,
+            }
+        )
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        line = json.dumps({**entry, "time": round(self._clock(), 3)}).encode("ascii") + b"\n"
+        view = memoryview(line)
+        while view:
+            view = view[os.write(self._journal, view) :]
+        os.fsync(self._journal)
+
+    def path(self, *parts: str) -> str:
+        """A path in the folder; the folders above it are made."""
+        found = os.path.join(self.folder, *parts)
+        os.makedirs(os.path.dirname(found), 0o700, exist_ok=True)
+        return found
+
+    @property
+    def logs(self) -> str:
+        """The folder of the logs."""
+        return os.path.join(self.folder, _LOGS)
+
+    def pod_folder(self, name: str) -> str:
+        """A new, empty folder for a pod."""
+        path = self.path(_PODS, name)
+        scratch.remove(path)
+        os.mkdir(path, 0o700)
+        return path
+
+    def _remove(self, *names: str) -> None:
+        for name in names:
+            path = os.path.join(self.folder, name)
+            if os.path.isdir(path):
+                scratch.remove(path)
+            elif os.path.exists(path):
+                os.unlink(path)
+
+    def __enter__(self) -> State:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._remove(_PODS, _VOLUMES)
+        os.close(self._journal)
+        os.close(self.lock)
+
+
+def _entries(path: str) -> Iterator[tuple[dict[str, Any], int]]:
+    """The whole lines of a journal, each with the offset after it."""
+    end = 0
+    with open(path, "rb") as stream:
+        for line in stream:
+            start, end = end, end + len(line)
+            try:
+                entry = json.loads(line)
+                whole = isinstance(entry, dict) and line.endswith(b"\n")
+            except ValueError:
+                whole = False
+            if whole:
+                yield entry, end
+            elif stream.read(1):
+                raise DataError("the journal is damaged", url=path, offset=start, hint="begin anew with --fresh")
+
+
+def _sync_folder(folder: str) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,138 @@
+"""The processes of pods: how much memory they take, and that none outlives its runner.
+
+Memory and descendants are read from /proc, which is Linux only; elsewhere a pod is its process group.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterable
+from contextlib import suppress
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+_SCRIPT = """
+trap '' HUP INT TERM
+set --
+while read -r sign group; do
+  if [ "$sign" = + ]; then set -- "$@" "$group"; continue; fi
+  n=$#
+  while [ "$n" -gt 0 ]; do [ "$1" = "$group" ] || set -- "$@" "$1"; shift; n=$((n - 1)); done
+done
+for group; do kill -s TERM -- "-$group"; done
+n=50
+while [ "$n" -gt 0 ]; do
+  alive=
+  for group; do kill -s 0 -- "-$group" && alive=1; done
+  [ "$alive" ] || exit 0
+  sleep 0.1
+  n=$((n - 1))
+done
+for group; do kill -s KILL -- "-$group"; done
+"""
+
+
+class Watchdog:
+    """A shell that ends the pods when their runner dies without a chance to: kill -9, out of memory.
+
+    It reads process groups from a pipe, and acts when the pipe ends: TERM, after at most five
+    seconds KILL. It has the lock of the state folder open until then, so no other run begins before.
+    """
+
+    def __init__(self, lock: int) -> None:
+        self._shell = subprocess.Popen(
+            ["/bin/sh", "-c", _SCRIPT],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+            pass_fds=(lock,),
+        )
+
+    def began(self, group: int) -> None:
+        """A process group to end."""
+        self._tell(f"+ {group}\n")
+
+    def ended(self, group: int) -> None:
+        """It is gone; its number may be somebody else's soon."""
+        self._tell(f"- {group}\n")
+
+    def close(self) -> None:
+        """Nothing is left to watch."""
+        if self._shell.stdin is not None:
+            with suppress(BrokenPipeError):
+                self._shell.stdin.close()
+        self._shell.wait()
+
+    def _tell(self, line: str) -> None:
+        # Somebody killed it: then the pods are only as safe as any process is.
+        with suppress(BrokenPipeError):
+            if self._shell.stdin is not None:
+                self._shell.stdin.write(line.encode("ascii"))
+                self._shell.stdin.flush()
+
+
+def can_measure() -> bool:
+    """Whether the memory of processes can be read here."""
+    return os.path.exists("/proc/self/statm")
+
+
+class Processes:
+    """All processes of the machine at one moment."""
+
+    def __init__(self) -> None:
+        self._parents: dict[int, int] = {}
+        self._sessions: dict[int, int] = {}
+        names = os.listdir("/proc") if can_measure() else []
+        for name in filter(str.isdigit, names):
+            with suppress(OSError), open(f"/proc/{name}/stat", "rb") as stream:
+                # After the name, which may hold blanks and brackets: state, parent, group, session.
+                fields = stream.read().rpartition(b")")[2].split()
+                self._parents[int(name)] = int(fields[1])
+                self._sessions[int(name)] = int(fields[3])
+
+    def of(self, leader: int) -> set[int]:
+        """Processes of a leader's session, and all their descendants wherever they are."""
+        found = {pid for pid, session in self._sessions.items() if session == leader}
+        size = -1
+        while size != len(found):
+            size = len(found)
+            found.update(pid for pid, parent in self._parents.items() if parent in found)
+        return found
+
+
+def memory_of(pids: Iterable[int], limit: int) -> int:
+    """Bytes that processes take together. Exact only where their resident sizes add up to more than ``limit``.
+
+    Resident sizes count shared pages once for each process; only proportional ones may be added, and
+    those take the kernel longer.
+    """
+    pids = list(pids)
+    resident = sum(_resident(pid) for pid in pids)
+    return resident if resident <= limit else sum(_proportional(pid) for pid in pids)
+
+
+def _resident(pid: int) -> int:
+    with suppress(OSError, IndexError), open(f"/proc/{pid}/statm", "rb") as stream:
+        return int(stream.read().split()[1]) * _PAGE
+    return 0
+
+
+def _proportional(pid: int) -> int:
+    with suppress(OSError), open(f"/proc/{pid}/smaps_rollup", "rb") as stream:
+        for line in stream:
+            if line.startswith(b"Pss:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def send(group: int, pids: Iterable[int], number: signal.Signals) -> None:
+    """A signal to a process group, and to processes that left it."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)

@@ -1,0 +1,304 @@
+"""What becomes of a Job when one of its pods ends: the Job controller's rules, without a cluster.
+
+Nothing here runs anything or looks at a clock: a runner tells what happened and when, and asks what
+is to be started. Source of the rules, reasons and messages: Kubernetes' pkg/controller/job
+(``job_controller.go``, ``pod_failure_policy.go``, ``indexed_job_utils.go``, ``backoff_utils.go``) of 1.33
+and later, and the fields of batch/v1 JobSpec.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple
+
+from tarkit.errors import UsageError, printable
+
+DEFAULT_BACKOFF_LIMIT = 6
+
+
+class Action(Enum):
+    """What the end of a pod means. RESTART: its containers are started again in the same pod."""
+
+    SUCCEEDED = "Succeeded"
+    COUNT = "Count"
+    IGNORE = "Ignore"
+    FAIL_INDEX = "FailIndex"
+    FAIL_JOB = "FailJob"
+    RESTART = "Restart"
+
+
+class Condition(NamedTuple):
+    """How a Job ended. type: Complete or Failed; reason and message as Kubernetes words them."""
+
+    type: str
+    reason: str
+    message: str
+
+
+class PodEnd(NamedTuple):
+    """A pod that ended. exit_codes: by container, init containers last. conditions: types of those that are True."""
+
+    pod: str
+    exit_codes: Mapping[str, int]
+    conditions: Collection[str] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """Of the first container that failed, or 0."""
+        return next((code for code in self.exit_codes.values() if code), 0)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the pod's phase is Failed."""
+        return self.exit_code != 0
+
+
+@dataclass(frozen=True)
+class JobRules:
+    """The fields of a JobSpec that decide. completions None: any pod that succeeds ends the work (a work queue).
+
+    parallelism: pods at once. per_index: backoffLimitPerIndex. deadline: seconds. rules: podFailurePolicy's.
+    restarts: containers are restarted in their pods (restartPolicy OnFailure). endless: restarts never use up a limit.
+    """
+
+    name: str
+    completions: int | None = 1
+    parallelism: int = 1
+    indexed: bool = False
+    backoff_limit: int | None = DEFAULT_BACKOFF_LIMIT
+    per_index: int | None = None
+    max_failed_indexes: int | None = None
+    deadline: int | None = None
+    restarts: bool = False
+    rules: tuple[Mapping[str, Any], ...] = ()
+    namespace: str = "default"
+
+    @classmethod
+    def of(cls, name: str, spec: Mapping[str, Any], namespace: str = "default") -> JobRules:
+        """The rules of a Job's spec, with the API's defaults.
+
+        Raises:
+            UsageError: a field is no whole number, or fields do not go together.
+        """
+        indexed = spec.get("completionMode", "NonIndexed") == "Indexed"
+        completions = _whole(name, spec, "completions")
+        parallelism = _whole(name, spec, "parallelism")
+        per_index = _whole(name, spec, "backoffLimitPerIndex")
+        if indexed and completions is None:
+            raise UsageError(f"Job {printable(name)}: completionMode Indexed needs spec.completions (--slices)")
+        if per_index is not None and not indexed:
+            raise UsageError(f"Job {printable(name)}: backoffLimitPerIndex needs completionMode: Indexed")
+        if completions is None and parallelism is None:
+            completions = 1
+        limit = _whole(name, spec, "backoffLimit")
+        pod = _mapping(_mapping(spec.get("template")).get("spec"))
+        return cls(
+            name,
+            completions,
+            1 if parallelism is None else parallelism,
+            indexed,
+            limit if limit is not None or per_index is not None else DEFAULT_BACKOFF_LIMIT,
+            per_index,
+            _whole(name, spec, "maxFailedIndexes"),
+            _whole(name, spec, "activeDeadlineSeconds"),
+            pod.get("restartPolicy") == "OnFailure",
+            tuple(_mapping(rule) for rule in _mapping(spec.get("podFailurePolicy")).get("rules") or ()),
+            namespace,
+        )
+
+    def judge(self, end: PodEnd) -> tuple[Action, str]:
+        """What the first rule that matches says of a failed pod; with the message where it fails the Job."""
+        for number, rule in enumerate(self.rules):
+            what = self._matched(rule, end)
+            if what is None:
+                continue
+            action = Action(rule.get("action", "Count"))
+            # Without limits per index there is no index to fail: the API refuses such a Job.
+            if action is Action.FAIL_INDEX and self.per_index is None:
+                continue
+            return action, f"{what} matching {action.value} rule at index {number}"
+        return Action.COUNT, ""
+
+    def _matched(self, rule: Mapping[str, Any], end: PodEnd) -> str | None:
+        codes = _mapping(rule.get("onExitCodes"))
+        if codes:
+            values = codes.get("values") or ()
+            for container, code in end.exit_codes.items():
+                wanted = codes.get("containerName") in (None, container)
+                if wanted and code and (code in values) == (codes.get("operator") == "In"):
+                    return f"Container {container} for pod {self.namespace}/{end.pod} failed with exit code {code}"
+            return None
+        for condition in rule.get("onPodConditions") or ():
+            if condition.get("type") in end.conditions and condition.get("status", "True") == "True":
+                return f"Pod {self.namespace}/{end.pod} has condition {condition.get('type')}"
+        return None
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _whole(name: str, spec: Mapping[str, Any], key: str) -> int | None:
+    value = spec.get(key)
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+        return value
+    raise UsageError(f"Job {printable(name)}: spec.{key} is {printable(repr(value))}; it must be a whole number")
+
+
+@dataclass
+class JobLedger:
+    """One run of a Job: which indexes are to be started, run, are done or failed, and how it ended.
+
+    Jobs that are not Indexed have numbered places in the stead of indexes, so that all is one.
+
+    Args:
+        rules: what decides.
+        base_delay, longest_delay: seconds before the first retry, and at most; it doubles in between.
+        only: the indexes to run; None means all.
+        done_before: indexes that are complete, from an earlier run.
+    """
+
+    rules: JobRules
+    base_delay: float = 10.0
+    longest_delay: float = 600.0
+    only: Collection[int] | None = None
+    done_before: Collection[int] = ()
+    done: set[int] = field(default_factory=set)
+    failed: set[int] = field(default_factory=set)
+    running: set[int] = field(default_factory=set)
+    failures: int = 0
+    last_exit: dict[int, int] = field(default_factory=dict)
+    outcome: Condition | None = None
+
+    def __post_init__(self) -> None:
+        places = range(self.rules.parallelism if self.rules.completions is None else self.rules.completions)
+        chosen = sorted(places if self.only is None else set(self.only))
+        if self.only is not None and (not self.rules.indexed or not chosen or chosen[-1] not in places):
+            why = f"has indexes 0-{len(places) - 1}" if self.rules.indexed else "is not Indexed, so it has no indexes"
+            raise UsageError(f"Job {printable(self.rules.name)} {why}; correct --index")
+        self.wanted = len(chosen)
+        self.done.update(set(self.done_before).intersection(chosen))
+        self._fresh = deque(index for index in chosen if index not in self.done)
+        self._delayed: list[tuple[float, int]] = []
+        self._counts: dict[int, int] = {}
+        self._restarts: dict[int, int] = {}
+        self._in_a_row = 0
+        self._held_until = float("-inf")
+        self._began: float | None = None
+        self._conclude()
+
+    @property
+    def waiting(self) -> int:
+        """How many indexes are neither done, failed, nor running."""
+        return self.wanted - len(self.done) - len(self.failed) - len(self.running)
+
+    def take(self, now: float) -> int | None:
+        """The lowest index that is to be started now, if there is room; from here on it runs."""
+        if self._began is None:
+            self._began = now
+        self.check(now)
+        queue_is_done = self.rules.completions is None and self.done
+        full = len(self.running) >= self.rules.parallelism
+        if self.outcome is not None or full or queue_is_done or now < self._held_until:
+            return None
+        ripe = min((index for due, index in self._delayed if due <= now), default=None)
+        if ripe is not None and (not self._fresh or ripe < self._fresh[0]):
+            self._delayed = [entry for entry in self._delayed if entry[1] != ripe]
+            heapq.heapify(self._delayed)
+            index = ripe
+        elif self._fresh:
+            index = self._fresh.popleft()
+        else:
+            return None
+        self.running.add(index)
+        return index
+
+    def check(self, now: float) -> Condition | None:
+        """How the Job ended, if it did; also looks whether its time is up."""
+        deadline = self.rules.deadline
+        if self.outcome is None and deadline is not None and self._began is not None and now - self._began >= deadline:
+            self._fail("DeadlineExceeded", "Job was active longer than specified deadline")
+        return self.outcome
+
+    def finish(self, index: int, end: PodEnd, now: float) -> Action:
+        """A pod ended by itself. RESTART: it is to be started again in its place, after ``restart_delay``."""
+        if not end.failed:
+            self.running.discard(index)
+            self.done.add(index)
+            self.last_exit.pop(index, None)
+            self._in_a_row = 0
+            self._conclude()
+            return Action.SUCCEEDED
+        self.last_exit[index] = end.exit_code
+        if self.rules.restarts:
+            return self._restarted(index)
+        self.running.discard(index)
+        action, message = self.rules.judge(end)
+        if action is Action.IGNORE:
+            heapq.heappush(self._delayed, (now, index))
+            return action
+        self.failures += 1
+        if action is Action.FAIL_JOB:
+            self._fail("PodFailurePolicy", message)
+        self._count(index, action, now)
+        self._conclude()
+        return action
+
+    def stop(self, index: int) -> None:
+        """A pod was ended because its Job ended, or the run: it is neither done nor failed."""
+        if index in self.running:
+            self.running.discard(index)
+            self.failures += self.outcome is not None
+
+    def restart_delay(self, index: int) -> float:
+        """Seconds before containers of this pod are started again."""
+        return self._delay(self._restarts.get(index, 1))
+
+    def _restarted(self, index: int) -> Action:
+        self._restarts[index] = self._restarts.get(index, 0) + 1
+        limit = self.rules.backoff_limit
+        restarts = sum(self._restarts[each] for each in self.running if each in self._restarts)
+        if limit is not None and restarts >= max(limit, 1):
+            self.running.discard(index)
+            self.failures += 1
+            self._fail("BackoffLimitExceeded", "Job has reached the specified backoff limit")
+            return Action.COUNT
+        return Action.RESTART
+
+    def _count(self, index: int, action: Action, now: float) -> None:
+        """A failure counts: for its index where limits are per index, for the Job where not."""
+        self._counts[index] = self._counts.get(index, 0) + 1
+        if self.rules.per_index is not None:
+            if action is Action.FAIL_INDEX or self._counts[index] > self.rules.per_index:
+                self.failed.add(index)
+                return
+            due = now + self._delay(self._counts[index])
+        else:
+            self._in_a_row += 1
+            due = self._held_until = now + self._delay(self._in_a_row)
+        heapq.heappush(self._delayed, (due, index))
+
+    def _delay(self, failures: int) -> float:
+        return float(min(self.base_delay * 2 ** min(failures - 1, 60), self.longest_delay))
+
+    def _conclude(self) -> None:
+        """Whether the Job is over, in the order in which the controller asks."""
+        rules = self.rules
+        over = len(self.failed) + len(self.done) >= self.wanted
+        if self.outcome is not None:
+            return
+        if rules.backoff_limit is not None and self.failures > rules.backoff_limit:
+            self._fail("BackoffLimitExceeded", "Job has reached the specified backoff limit")
+        elif rules.max_failed_indexes is not None and len(self.failed) > rules.max_failed_indexes:
+            self._fail("MaxFailedIndexesExceeded", "Job has exceeded the specified maximal number of failed indexes")
+        elif self.failed and over:
+            self._fail("FailedIndexes", "Job has failed indexes")
+        elif over or (rules.completions is None and self.done and not self.running):
+            self.outcome = Condition("Complete", "CompletionsReached", "Reached expected number of succeeded pods")
+
+    def _fail(self, reason: str, message: str) -> None:
+        self.outcome = Condition("Failed", reason, message)

@@ -1,0 +1,133 @@
+"""Amounts of a resource as Kubernetes writes them: ``500m`` CPUs, ``4Gi`` of memory.
+
+The grammar and the canonical form are those of the type Quantity of k8s.io/apimachinery
+(pkg/api/resource/quantity.go; the comment on the type, ParseQuantity, CanonicalizeBytes).
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, localcontext
+from functools import lru_cache
+
+from tarkit.errors import UsageError, printable
+
+_FORM = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(?:([numkMGTPE]?|[KMGTPE]i)|[eE]([+-]?[0-9]{1,4}))")
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_DECIMAL_SUFFIX = {power: suffix for suffix, power in _DECIMAL.items()}
+_BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
+_LIKELY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))\s*([A-Za-z]{0,9})")
+_WORDS = {"kilobyte": "k", "megabyte": "M", "gigabyte": "G", "terabyte": "T", "byte": "", "core": "", "cpu": ""}
+_MEANING = {
+    "k": "10^3 bytes", "M": "10^6 bytes", "G": "10^9 bytes", "T": "10^12 bytes", "P": "10^15 bytes", "E": "10^18 bytes",
+    "Ki": "2^10 bytes", "Mi": "2^20 bytes", "Gi": "2^30 bytes", "Ti": "2^40 bytes", "Pi": "2^50 bytes",
+    "Ei": "2^60 bytes",
+}  # fmt: skip
+_NANO = 10**9
+_LARGEST = 2**63 - 1
+_LONGEST = 60
+
+
+def parse_quantity(text: str | int | float) -> Decimal:
+    """The number that a quantity stands for, exactly as a server takes it.
+
+    That is: blanks around it are ignored, and what is finer than 10^-9 is rounded away from zero.
+
+    Raises:
+        UsageError: it is no quantity; or larger than 2^63 - 1, which servers cut or write down wrongly; or a suffix
+            alone, which they take for 0.
+    """
+    return _number(_read(text)[0])
+
+
+@lru_cache(maxsize=256)
+def _number(nanos: int) -> Decimal:
+    with localcontext() as context:
+        context.prec = 40
+        return Decimal(nanos).scaleb(-9).normalize() + 0 if nanos else Decimal(0)
+
+
+def canonical(value: str | int | float) -> str:
+    """The text as which a server keeps a quantity: no fraction, the largest suffix that loses nothing.
+
+    The kind of suffix stays as it was: ``4096Mi`` is ``4Gi``, ``4000M`` is ``4G``, ``4000e3`` is ``4e6``;
+    without one it is decimal. Binary ones turn decimal below 1024 and if it is no whole number
+    (``0.1Ki`` is ``102400m``). A few texts that are not in this form, as ``1.500`` and ``+1``, a server keeps as
+    they are; here they are rewritten too, and a server leaves the result alone.
+
+    Raises:
+        UsageError: as of :func:`parse_quantity`.
+    """
+    nanos, kind = _read(value)
+    if nanos == 0:
+        return "0"
+    if kind == "binary" and abs(nanos) >= 1024 * _NANO and nanos % _NANO == 0:
+        number, power = nanos // _NANO, 0
+        while number % 1024 == 0 and power < len(_BINARY):
+            number, power = number // 1024, power + 1
+        return f"{number}{['', *_BINARY][power]}"
+    number, power = nanos, -9
+    while number % 1000 == 0 and (power < 18 or kind == "exponent"):
+        number, power = number // 1000, power + 3
+    if kind == "exponent":
+        return f"{number}e{power}" if power else str(number)
+    return f"{number}{_DECIMAL_SUFFIX[power]}"
+
+
+def is_milli(text: str | int | float) -> bool:
+    """Whether a quantity is written in thousandths or less, which makes sense for CPUs only."""
+    return str(text).strip()[-1:] in ("m", "u", "n")
+
+
+def _read(value: str | int | float) -> tuple[int, str]:
+    """In units of 10^-9; and how it is written: decimal, binary, exponent."""
+    if not isinstance(value, (str, int, float)) or isinstance(value, bool):
+        raise UsageError(f"{printable(str(value))} is no quantity: {_advice(value)}")
+    return _read_text(str(value))
+
+
+@lru_cache(maxsize=256)
+def _read_text(value: str) -> tuple[int, str]:
+    text = value.strip()
+    match = _FORM.fullmatch(text) if len(text) <= _LONGEST else None
+    if match is None:
+        raise UsageError(f"{printable(value)} is no quantity: {_advice(value)}")
+    sign, digits, suffix, exponent = match.groups()
+    whole, _, fraction = digits.partition(".")
+    mantissa = int(f"{whole}{fraction}" or "0")
+    kind, power, factor = "decimal", -len(fraction) + 9, 1
+    if exponent is not None:
+        kind, power = "exponent", power + int(exponent)
+    elif suffix in _BINARY:
+        kind, factor = "binary", 1024 ** _BINARY[suffix]
+    else:
+        power += _DECIMAL[suffix]
+    # Powers of thousands of digits take time, and tell no more than these.
+    power = max(-200, min(power, 200))
+    nanos = mantissa * factor * 10**power if power >= 0 else -(-mantissa * factor // 10**-power)
+    if nanos > _LARGEST * _NANO:
+        raise UsageError(f"{text} is too much: a quantity is at most 2^63 - 1, about 9E or 7Ei")
+    return (-nanos if sign == "-" else nanos), kind
+
+
+def _advice(value: object) -> str:
+    """What somebody may have meant."""
+    match = _LIKELY.fullmatch(str(value).strip()) if isinstance(value, str) else None
+    if match is None or len(match[0]) > _LONGEST:
+        return "write a number with a suffix or without, such as 2, 500m, 4G or 4Gi"
+    number, unit = match.groups()
+    # 4GB, 4 gib, 4GByte, 4g: the letters that matter.
+    unit = unit.lower().removesuffix("s")
+    short = _WORDS.get(unit)
+    if short is None:
+        short = re.sub(r"^([kmgtpe])(i?)(b|byte)?$", r"\1\2", unit)
+    short = short.replace("i", "")
+    if short == "" or unit in ("b", "byte"):
+        return f"write {number}"
+    if len(short) != 1 or short not in "kmgtpe":
+        short = short.upper() if len(short) == 1 and short.upper() in "MGTPE" else ""
+    if not short:
+        return f"there is no unit {printable(unit)!r}; write for example {number}, 500m, 4G or 4Gi"
+    decimal = "k" if short == "k" else short.upper()
+    binary = f"{short.upper()}i"
+    return f"write {number}{decimal} ({_MEANING[decimal]}) or {number}{binary} ({_MEANING[binary]})"

@@ -1,0 +1,157 @@
+"""How Jobs end: what was measured on a real controller, asked of any cluster."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from kubecluster import Cluster
+from kubejobs import POLICY, condition, indexed, job
+
+pytestmark = pytest.mark.cluster
+
+
+def over(cluster: Cluster, name: str) -> dict[str, Any]:
+    """The Job once it is complete or has failed; the real controller retries after 10 s, 20 s."""
+
+    def question() -> Any:
+        thing = cluster.json("job", name)
+        return thing if condition(thing, "Complete") or condition(thing, "Failed") else None
+
+    found: dict[str, Any] = cluster.wait_for(question, 20 if cluster.is_standin else 180, f"the end of {name}")
+    return found
+
+
+def test_exit_65_fails_its_index_at_once_and_the_others_go_on(cluster: Cluster) -> None:
+    command = 'case $JOB_COMPLETION_INDEX in 3) exit 65;; 5) exit 1;; esac; echo "$JOB_COMPLETION_INDEX"'
+    spec = indexed("slices", command, 8, backoffLimitPerIndex=1, maxFailedIndexes=4, podFailurePolicy=POLICY)
+    cluster.apply(spec)
+    status = over(cluster, "slices")["status"]
+    assert status["completedIndexes"] == "0-2,4,6,7"
+    assert status["failedIndexes"] == "3,5"
+    assert (status["succeeded"], status["failed"]) == (6, 3)
+    failed = next(one for one in status["conditions"] if one["type"] == "Failed")
+    assert (failed["reason"], failed["message"]) == ("FailedIndexes", "Job has failed indexes")
+    pods = cluster.json("pods", "-l", "job-name=slices")["items"]
+    tries: dict[str, list[str]] = {}
+    for pod in pods:
+        meta = pod["metadata"]
+        index = meta["labels"]["batch.kubernetes.io/job-completion-index"]
+        assert meta["annotations"]["batch.kubernetes.io/job-completion-index"] == index
+        assert meta["name"].startswith(f"slices-{index}-")
+        assert pod["spec"]["hostname"] == f"slices-{index}"
+        tries.setdefault(index, []).append(meta["annotations"]["batch.kubernetes.io/job-index-failure-count"])
+    assert {index: sorted(counts) for index, counts in tries.items()} == {
+        **{str(index): ["0"] for index in (0, 1, 2, 3, 4, 6, 7)},
+        "5": ["0", "1"],
+    }
+
+
+def test_too_many_failed_indexes_end_the_job(cluster: Cluster) -> None:
+    cluster.apply(
+        indexed(
+            "toomany", "exit 65", 20, parallelism=2, backoffLimitPerIndex=0, maxFailedIndexes=2, podFailurePolicy=POLICY
+        )
+    )
+    thing = over(cluster, "toomany")
+    failed = condition(thing, "Failed")
+    assert failed is not None
+    assert failed["reason"] == "MaxFailedIndexesExceeded"
+    assert failed["message"] == "Job has exceeded the specified maximal number of failed indexes"
+    assert "active" not in thing["status"]
+    assert len(cluster.json("pods")["items"]) < 10
+
+
+def test_exit_64_fails_the_whole_job_and_names_the_rule(cluster: Cluster) -> None:
+    command = 'if [ "$JOB_COMPLETION_INDEX" = 1 ]; then exit 64; fi; sleep 600'
+    pod = {"terminationGracePeriodSeconds": 1}
+    cluster.apply(indexed("usage", command, 4, backoffLimitPerIndex=3, podFailurePolicy=POLICY, pod=pod))
+    failed = condition(over(cluster, "usage"), "Failed")
+    assert failed is not None and failed["reason"] == "PodFailurePolicy"
+    assert failed["message"].startswith(f"Container main for pod {cluster.namespace}/usage-1-")
+    assert failed["message"].endswith("failed with exit code 64 matching FailJob rule at index 1")
+    cluster.wait_for(
+        lambda: all(pod["status"]["phase"] == "Failed" for pod in cluster.json("pods")["items"]), what="all pods ended"
+    )
+
+
+def test_a_plain_job_retries_up_to_its_limit(cluster: Cluster) -> None:
+    cluster.apply(job("retried", "exit 1", backoffLimit=2))
+    status = over(cluster, "retried")["status"]
+    assert status["failed"] == 3
+    assert status["conditions"][-1]["reason"] == "BackoffLimitExceeded"
+    events = cluster.kubectl("describe", "job", "retried", check=True).stdout
+    assert "Job has reached the specified backoff limit" in events
+
+
+def test_an_eviction_is_ignored_and_the_index_runs_again(cluster: Cluster) -> None:
+    pod = {"terminationGracePeriodSeconds": 5}
+    command = 'trap "exit 143" TERM; sleep 2 & wait $!'
+    cluster.apply(indexed("evicted", command, 1, backoffLimitPerIndex=0, podFailurePolicy=POLICY, pod=pod))
+
+    def running() -> Any:
+        pods = [one for one in cluster.json("pods")["items"] if one["status"]["phase"] == "Running"]
+        return pods[0]["metadata"]["name"] if pods else None
+
+    first = cluster.wait_for(running, 60, "a running pod")
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": first, "namespace": cluster.namespace},
+    }
+    path = f"/api/v1/namespaces/{cluster.namespace}/pods/{first}/eviction"
+    cluster.kubectl("create", "--raw", path, "-f", "-", input=json.dumps(eviction), check=True)
+    status = over(cluster, "evicted")["status"]
+    assert status["succeeded"] == 1
+    assert status.get("failed", 0) == 0
+    names = [one["metadata"]["name"] for one in cluster.json("pods")["items"]]
+    assert len(names) == 1 and names[0] != first
+
+
+def test_a_deadline_ends_a_job(cluster: Cluster) -> None:
+    pod = {"terminationGracePeriodSeconds": 0}
+    cluster.apply(job("late", "sleep 600", activeDeadlineSeconds=1, pod=pod))
+    failed = condition(over(cluster, "late"), "Failed")
+    assert failed is not None
+    assert (failed["reason"], failed["message"]) == (
+        "DeadlineExceeded",
+        "Job was active longer than specified deadline",
+    )
+
+
+def test_a_finished_job_goes_after_its_ttl_with_its_pods(cluster: Cluster) -> None:
+    cluster.apply(job("brief", "true", ttlSecondsAfterFinished=0))
+    cluster.wait_for(lambda: cluster.kubectl("get", "job", "brief").returncode == 1, 60, "the Job to go")
+    cluster.wait_for(lambda: cluster.json("pods")["items"] == [], 30, "the pods to go")
+
+
+def test_parallelism_can_be_lowered_while_a_job_runs(cluster: Cluster) -> None:
+    pod = {"terminationGracePeriodSeconds": 0}
+    cluster.apply(indexed("throttled", "sleep 600", 6, parallelism=4, pod=pod))
+
+    def active() -> int:
+        count: int = cluster.json("job", "throttled")["status"].get("active", 0)
+        return count
+
+    cluster.wait_for(lambda: active() == 4, 60, "four pods")
+    cluster.kubectl("patch", "job", "throttled", "--type=merge", "-p", '{"spec":{"parallelism":1}}', check=True)
+    cluster.wait_for(lambda: active() == 1, 60, "one pod")
+    assert cluster.json("job", "throttled")["status"].get("failed", 0) == 0
+    left = [one for one in cluster.json("pods")["items"] if "deletionTimestamp" not in one["metadata"]]
+    assert [one["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] for one in left] == ["0"]
+
+
+def test_memory_of_a_suspended_job_can_be_raised_and_of_a_running_one_not(cluster: Cluster) -> None:
+    resources = {"requests": {"memory": "64Mi"}, "limits": {"memory": "64Mi"}}
+    more = {"requests": {"memory": "128Mi"}, "limits": {"memory": "128Mi"}}
+    container = {"resources": resources}
+    cluster.apply(indexed("grown", "true", 1, suspend=True, container=container))
+    patch = {"spec": {"template": {"spec": {"containers": [{"name": "main", "resources": more}]}}}}
+    cluster.kubectl("patch", "job", "grown", "-p", json.dumps(patch), check=True)
+    cluster.kubectl("patch", "job", "grown", "-p", '{"spec":{"suspend":false}}', check=True)
+    assert condition(over(cluster, "grown"), "Complete")
+    assert cluster.json("pods")["items"][0]["spec"]["containers"][0]["resources"]["limits"] == {"memory": "128Mi"}
+    patch["spec"]["template"]["spec"]["containers"][0]["resources"] = resources
+    refused = cluster.kubectl("patch", "job", "grown", "-p", json.dumps(patch))
+    assert "field is immutable" in refused.stderr

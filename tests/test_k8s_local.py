@@ -1,0 +1,404 @@
+"""Manifests run on this machine, with real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tarkit.errors import CommandNotRunnableError, DataError, StreamError, UsageError
+from tarkit.k8s.localenv import Machine, host_env
+from tarkit.k8s.localjob import JobRun, PodFailure, Result
+from tarkit.k8s.localrun import Settings, run_documents
+from tarkit.k8s.localwatch import can_measure
+
+CODES = {
+    "rules": [
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
+        {
+            "action": "FailJob",
+            "onExitCodes": {"containerName": "main", "operator": "In", "values": [2, 64, 78, 126, 127]},
+        },
+        {"action": "FailIndex", "onExitCodes": {"containerName": "main", "operator": "In", "values": [3, 65, 66]}},
+    ]
+}
+
+
+class Told:
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.failures: list[PodFailure] = []
+        self.most_at_once = 0
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def pod_failed(self, failure: PodFailure) -> None:
+        self.failures.append(failure)
+
+    def progress(self, jobs: Sequence[JobRun]) -> None:
+        self.most_at_once = max(self.most_at_once, sum(len(job.ledger.running) for job in jobs))
+
+
+def container(script: str, **more: Any) -> dict[str, Any]:
+    return {"name": "main", "command": ["/bin/sh", "-c", script], **more}
+
+
+def job(
+    script: str, *, pod: dict[str, Any] | None = None, main: dict[str, Any] | None = None, **spec: Any
+) -> dict[str, Any]:
+    indexed = {"completionMode": "Indexed", "completions": 4, "parallelism": 4, "backoffLimitPerIndex": 2}
+    template = {"restartPolicy": "Never", "containers": [container(script, **(main or {}))], **(pod or {})}
+    spec = {**indexed, "podFailurePolicy": CODES, **spec, "template": {"spec": template}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
+
+
+def plain(script: str, *, pod: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    template = {"restartPolicy": "Never", "containers": [container(script)], **(pod or {})}
+    return {"kind": "Job", "metadata": {"name": "j"}, "spec": {**spec, "template": {"spec": template}}}
+
+
+def run(documents: list[dict[str, Any]], state: Path, **more: Any) -> tuple[Result, Told]:
+    told = Told()
+    stop = more.pop("stop", lambda: 0)
+    values = {"retry_delay": 0.02, "parallelism": 4, "host": {"PATH": os.environ["PATH"]}, **more}
+    result = run_documents(documents, str(state), Settings(**values), told, stop=stop)
+    return result, told
+
+
+def status(result: Result, at: int = 0) -> dict[str, Any]:
+    return result.jobs[at].status()
+
+
+def reason(result: Result) -> str:
+    outcome = result.jobs[0].ledger.outcome
+    return "" if outcome is None else outcome.reason
+
+
+def logged(result: Result, name: str) -> str:
+    return (Path(result.logs) / name).read_text()
+
+
+def living(group: int) -> list[str]:
+    """The processes of a group that are more than a zombie."""
+    ps = subprocess.run(["ps", "-eo", "pgid=,stat=,args="], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 2) for line in ps.splitlines()]
+    return [row[2] for row in rows if int(row[0]) == group and not row[1].startswith("Z")]
+
+
+def test_a_hundred_indexes_with_a_poison_a_killed_and_a_flaky_one(tmp_path: Path) -> None:
+    script = f"""
+    echo "at $JOB_COMPLETION_INDEX"
+    case $JOB_COMPLETION_INDEX in
+      17) echo poison; exit 65 ;;
+      40) kill -KILL $(sh -c 'echo $PPID') ;;
+      41) [ -e {tmp_path}/flaky ] || {{ touch {tmp_path}/flaky; exit 1; }} ;;
+    esac
+    """
+    result, told = run([job(script, completions=100, parallelism=50)], tmp_path / "s")
+    found = status(result)
+    assert found["completedIndexes"] == "0-16,18-39,41-99"
+    assert found["failedIndexes"] == "17,40"
+    assert (found["succeeded"], found["failed"], found["active"]) == (98, 5, 0)
+    assert [each["type"] for each in found["conditions"]] == ["FailureTarget", "Failed"]
+    assert found["conditions"][1]["reason"] == "FailedIndexes"
+    assert found["conditions"][1]["message"] == "Job has failed indexes"
+    ends = sorted((each.index, each.attempt, each.exit_code, each.action) for each in told.failures)
+    assert ends == [
+        (17, 1, 65, "FailIndex"),
+        (40, 1, 137, "Count"),
+        (40, 2, 137, "Count"),
+        (40, 3, 137, "Count"),
+        (41, 1, 1, "Count"),
+    ]
+    assert next(each for each in told.failures if each.index == 17).message == "at 17\npoison"
+    assert result.exit_code == 1
+    assert 1 < told.most_at_once <= 4
+    assert logged(result, "99-1.log") == "at 99\n"
+    assert len(os.listdir(result.logs)) == 103
+    assert not os.path.exists(tmp_path / "s" / "pods")
+
+
+def test_fail_job_ends_all_at_once(tmp_path: Path) -> None:
+    script = "[ $JOB_COMPLETION_INDEX != 3 ] || { sleep 0.3; exit 2; }; [ $JOB_COMPLETION_INDEX = 0 ] || sleep 60"
+    begun = time.monotonic()
+    result, told = run([job(script, completions=50)], tmp_path / "s")
+    assert time.monotonic() - begun < 10
+    ledger = result.jobs[0].ledger
+    assert reason(result) == "PodFailurePolicy" and ledger.outcome is not None
+    assert (
+        ledger.outcome.message
+        == "Container main for pod default/j-3-1 failed with exit code 2 matching FailJob rule at index 1"
+    )
+    assert (ledger.done, ledger.failed) == ({0}, set())
+    assert [each.index for each in told.failures] == [3]
+
+
+def test_too_many_failed_indexes(tmp_path: Path) -> None:
+    result, _ = run([job("exit 66", completions=50, maxFailedIndexes=3)], tmp_path / "s", parallelism=2)
+    assert reason(result) == "MaxFailedIndexesExceeded"
+    assert len(result.jobs[0].ledger.failed) == 4 and result.exit_code == 1
+
+
+@pytest.mark.parametrize(("codes", "expected"), [("exit 3", 3), ("exit $((3 - JOB_COMPLETION_INDEX))", 1), ("true", 0)])
+def test_exit_code_three_only_where_samples_were_set_aside(tmp_path: Path, codes: str, expected: int) -> None:
+    result, _ = run([job(codes, completions=3, backoffLimitPerIndex=0, podFailurePolicy={})], tmp_path / "s")
+    assert result.exit_code == expected
+
+
+def test_the_deadline_ends_pods_with_term_and_then_kill(tmp_path: Path) -> None:
+    script = f"trap 'echo term >> {tmp_path}/$JOB_COMPLETION_INDEX' TERM; while :; do sleep 0.05; done"
+    spec: dict[str, Any] = {"activeDeadlineSeconds": 1, "completions": 2}
+    begun = time.monotonic()
+    result, _ = run([job(script, pod={"terminationGracePeriodSeconds": 1}, **spec)], tmp_path / "s")
+    assert 2 <= time.monotonic() - begun < 8
+    assert reason(result) == "DeadlineExceeded"
+    assert (tmp_path / "0").read_text() == "term\n" == (tmp_path / "1").read_text()
+
+
+def test_jobs_that_are_not_indexed(tmp_path: Path) -> None:
+    script = f"mkdir {tmp_path}/$HOSTNAME && [ $(ls {tmp_path} | grep -c ^j-) -gt 2 ]"
+    result, told = run([plain(script, completions=3, backoffLimit=4)], tmp_path / "s", parallelism=1)
+    assert reason(result) == "CompletionsReached" and result.exit_code == 0
+    assert (status(result)["succeeded"], status(result)["failed"]) == (3, 2)
+    assert "completedIndexes" not in status(result) and len(told.failures) == 2
+    assert sorted(each for each in os.listdir(tmp_path) if each != "s") == ["j-0-1", "j-0-2", "j-0-3", "j-1-1", "j-2-1"]
+    result, _ = run([plain("exit 1", backoffLimit=1)], tmp_path / "t")
+    assert reason(result) == "BackoffLimitExceeded" and status(result)["failed"] == 2
+
+
+def test_containers_are_restarted_in_their_pod(tmp_path: Path) -> None:
+    volume = {"volumes": [{"name": "v", "emptyDir": {}}], "restartPolicy": "OnFailure"}
+    main = container("echo x >> $V/x; [ $(wc -l < $V/x) -ge 3 ]")
+    main |= {"env": [{"name": "V", "value": "/v"}], "volumeMounts": [{"name": "v", "mountPath": "/v"}]}
+    result, told = run([plain("", pod={**volume, "containers": [main]})], tmp_path / "s")
+    assert result.exit_code == 0
+    assert [(each.attempt, each.action) for each in told.failures] == [(1, "Restart"), (1, "Restart")]
+
+
+def test_init_containers_and_sidecars(tmp_path: Path) -> None:
+    def each(name: str, script: str, **more: Any) -> dict[str, Any]:
+        return {"name": name, "command": ["/bin/sh", "-c", f"{script}"], **more}
+
+    inits = [
+        each("a", f"echo a >> {tmp_path}/order"),
+        each(
+            "side",
+            f"trap 'echo bye >> {tmp_path}/order; exit' TERM; while :; do sleep 0.02; done",
+            restartPolicy="Always",
+        ),
+        each("b", f"echo b >> {tmp_path}/order"),
+    ]
+    mains = [each("main", f"sleep 0.3; echo main >> {tmp_path}/order; echo said"), each("two", "true")]
+    result, _ = run([plain("", pod={"initContainers": inits, "containers": mains})], tmp_path / "s")
+    assert result.exit_code == 0
+    assert (tmp_path / "order").read_text().split() == ["a", "b", "main", "bye"]
+    assert logged(result, "0-1-main.log") == "said\n"
+    inits[0]["command"] = ["/bin/sh", "-c", "exit 9"]
+    result, told = run([plain("", backoffLimit=0, pod={"initContainers": inits, "containers": mains})], tmp_path / "t")
+    assert [each.exit_code for each in told.failures] == [9] and result.exit_code == 1
+    assert not os.path.exists(tmp_path / "t" / "logs" / "0-1-main.log")
+
+
+@pytest.mark.skipif(not can_measure(), reason="NO /proc HERE, THE MEMORY LIMIT IS NOT TESTED")
+def test_more_memory_than_the_limit(tmp_path: Path) -> None:
+    script = f"{sys.executable} -c 'import time; x = bytearray(200 << 20); time.sleep(30)'"
+    limit = {"resources": {"limits": {"memory": "100Mi"}}}
+    result, told = run([job(script, main=limit, completions=1, backoffLimitPerIndex=1)], tmp_path / "s")
+    assert [(each.exit_code, each.reason, each.action) for each in told.failures] == [(137, "OOMKilled", "Count")] * 2
+    assert status(result)["failedIndexes"] == "0"
+    limit = {"resources": {"limits": {"memory": "1Gi"}}}
+    result, told = run([job(script.replace("30", "0.5"), main=limit, completions=1)], tmp_path / "t")
+    assert result.exit_code == 0
+
+
+def test_where_memory_can_not_be_measured_that_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarkit.k8s.localrun.can_measure", lambda: False)
+    result, told = run([job("true", main={"resources": {"limits": {"memory": "1"}}})], tmp_path / "s")
+    assert result.exit_code == 0
+    assert told.notes.count("this system has no /proc, so memory is not limited") == 1
+
+
+def test_several_jobs_share_the_slots(tmp_path: Path) -> None:
+    documents = []
+    for number in range(6):
+        documents.append(plain(f"echo {number}; [ {number} != 4 ]", backoffLimit=0))
+        documents[-1]["metadata"] = {"name": f"job{number}"}
+    result, told = run(documents, tmp_path / "s", parallelism=2)
+    assert [each.ledger.outcome and each.ledger.outcome.type for each in result.jobs] == [
+        "Complete", "Complete", "Complete", "Complete", "Failed", "Complete",
+    ]  # fmt: skip
+    assert told.most_at_once == 2 and result.exit_code == 1
+    assert logged(result, "job5/0-1.log") == "5\n"
+
+
+def test_a_pod(tmp_path: Path) -> None:
+    pod = {
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": {"restartPolicy": "Never", "containers": [container("hostname; echo $HOSTNAME")]},
+    }
+    result, _ = run([pod], tmp_path / "s")
+    assert result.exit_code == 0 and logged(result, "0-1.log").splitlines()[-1] == "p"
+
+
+def test_only_some_indexes_and_parallelism_from_the_manifest(tmp_path: Path) -> None:
+    result, told = run(
+        [job("true", completions=500, parallelism=128)],
+        tmp_path / "s",
+        indexes={3, 7, 8},
+        parallelism=None,
+        machine=Machine(cpus=2),
+    )
+    assert status(result)["completedIndexes"] == "3,7,8" and result.exit_code == 0
+    assert told.most_at_once <= 2
+    assert any("2 pods at once" in note and "128" in note for note in told.notes)
+
+
+def test_a_rerun_runs_what_is_not_done(tmp_path: Path) -> None:
+    script = f"echo $JOB_COMPLETION_INDEX >> {tmp_path}/ran; [ -e {tmp_path}/mended ] || [ $JOB_COMPLETION_INDEX != 2 ]"
+    document = job(script, completions=5, backoffLimitPerIndex=1)
+    result, _ = run([document], tmp_path / "s")
+    assert (result.exit_code, status(result)["failedIndexes"]) == (1, "2")
+    (tmp_path / "mended").touch()
+    document["spec"]["parallelism"] = 2
+    result, told = run([document], tmp_path / "s")
+    assert (result.exit_code, status(result)["completedIndexes"]) == (0, "0-4")
+    assert sorted((tmp_path / "ran").read_text().split()) == ["0", "1", "2", "2", "2", "3", "4"]
+    assert any("4 of 5 were done before" in note for note in told.notes)
+    assert (Path(result.logs) / "2-3.log").exists()
+    result, _ = run([document], tmp_path / "s")
+    assert result.exit_code == 0 and len((tmp_path / "ran").read_text().split()) == 7
+    result, _ = run([document], tmp_path / "s", fresh=True)
+    assert result.exit_code == 0 and len((tmp_path / "ran").read_text().split()) == 12
+    with pytest.raises(UsageError, match="belongs to another manifest"):
+        run([job("other", completions=5)], tmp_path / "s")
+
+
+def test_a_journal_cut_short_and_a_damaged_one(tmp_path: Path) -> None:
+    document = job("true", completions=3)
+    run([document], tmp_path / "s")
+    journal = tmp_path / "s" / "journal"
+    whole = journal.read_bytes()
+    lines = [json.loads(line) for line in whole.splitlines()]
+    assert [each["event"] for each in lines[1:]].count("end") == 3
+    # The last end is torn: that index is run again, and its record is whole.
+    journal.write_bytes(whole[:-9])
+    result, _ = run([document], tmp_path / "s")
+    assert result.exit_code == 0 and len([json.loads(line) for line in journal.read_bytes().splitlines()]) > len(lines)
+    assert len(os.listdir(result.logs)) == 4
+    journal.write_bytes(whole[:5] + b"\n" + whole)
+    with pytest.raises(DataError, match="the journal is damaged; begin anew with --fresh"):
+        run([document], tmp_path / "s")
+
+
+def test_folders_that_can_not_hold_the_state(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").touch()
+    with pytest.raises(UsageError, match=r"holds thesis\.txt, so it is no state folder"):
+        run([job("true")], tmp_path / "mine", fresh=True)
+    (tmp_path / "file").touch()
+    with pytest.raises(StreamError, match="the state folder can not be used"):
+        run([job("true")], tmp_path / "file")
+
+
+def test_stopping_asks_first_and_is_no_failure(tmp_path: Path) -> None:
+    trap = f"trap 'echo $JOB_COMPLETION_INDEX >> {tmp_path}/term; exit 1' TERM"
+    script = f"{trap}; touch {tmp_path}/up; while :; do sleep 0.02; done"
+    document = job(script, completions=9)
+    result, told = run([document], tmp_path / "s", stop=lambda: int((tmp_path / "up").exists()))
+    assert result.interrupted and not told.failures and reason(result) == ""
+    assert sorted(set((tmp_path / "term").read_text().split())) == ["0", "1", "2", "3"]
+
+
+def test_stopping_twice_waits_no_longer(tmp_path: Path) -> None:
+    script = f"trap '' TERM; touch {tmp_path}/up; while :; do sleep 0.02; done"
+    asked = 0
+
+    def stop() -> int:
+        nonlocal asked
+        asked += (tmp_path / "up").exists()
+        return min(asked, 2)
+
+    begun = time.monotonic()
+    result, _ = run([job(script)], tmp_path / "s", stop=stop)
+    assert result.interrupted and time.monotonic() - begun < 10
+
+
+def test_an_exception_leaves_no_process(tmp_path: Path) -> None:
+    def stop() -> int:
+        if (tmp_path / "up").exists():
+            raise KeyboardInterrupt
+        return 0
+
+    # A kubelet makes one dollar of two.
+    script = f"echo $$$$ > {tmp_path}/pid; touch {tmp_path}/up; sleep 60 & wait"
+    with pytest.raises(KeyboardInterrupt):
+        run([job(script, completions=1)], tmp_path / "s", stop=stop)
+    assert living(int((tmp_path / "pid").read_text())) == []
+
+
+def test_what_a_pod_leaves_running_ends_with_it(tmp_path: Path) -> None:
+    result, _ = run([job(f"sleep 60 & echo $$$$ > {tmp_path}/group", completions=1)], tmp_path / "s")
+    assert result.exit_code == 0
+    assert living(int((tmp_path / "group").read_text())) == []
+
+
+@pytest.mark.parametrize(
+    ("documents", "error", "says"),
+    [
+        ([{"kind": "Service"}], UsageError, "neither a Job nor a Pod"),
+        ([{"kind": "Deployment"}], UsageError, "a Deployment does not run on this machine"),
+        ([job("true"), job("true")], UsageError, "two documents have the name j"),
+        ([{"kind": "Job", "metadata": {"name": "j"}, "spec": {}}], UsageError, "has no containers"),
+        ([{"kind": "Job", "metadata": {"name": "../j"}, "spec": {}}], UsageError, "no name of a Kubernetes object"),
+        ([job("", main={"command": []})], UsageError, "has no command"),
+        (
+            [job("", main={"command": ["nosuchprogram"]})],
+            CommandNotRunnableError,
+            "nosuchprogram is not on this machine",
+        ),
+        ([job("", main={"volumeMounts": [{"name": "v"}]})], UsageError, "mounts the volume v, which the pod has not"),
+    ],
+)
+def test_manifests_that_can_not_be_run(
+    tmp_path: Path, documents: list[dict[str, Any]], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        run(documents, tmp_path / "s")
+
+
+def test_options_that_do_not_fit(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="parallelism is 0, so a cluster would run nothing"):
+        run([job("true", parallelism=0)], tmp_path / "s", parallelism=None)
+    other = job("true")
+    other["metadata"] = {"name": "k"}
+    with pytest.raises(UsageError, match="--index is for one Job"):
+        run([job("true"), other], tmp_path / "s", indexes={1})
+    # Nothing was run, so the folder is still anybody's.
+    assert run([job("true")], tmp_path / "s")[0].exit_code == 0
+
+
+def test_what_of_this_machine_pods_see(tmp_path: Path) -> None:
+    (tmp_path / ".aws").mkdir()
+    (tmp_path / ".aws" / "credentials").touch()
+    environ = {
+        "PATH": "/bin", "HOME": str(tmp_path), "LANG": "C.UTF-8", "LC_ALL": "C", "AWS_PROFILE": "p", "https_proxy": "x",
+        "EDITOR": "vi", "PYTHONPATH": "/p", "MY_TOKEN": "t",
+    }  # fmt: skip
+    seen = {name: environ[name] for name in ("PATH", "HOME", "LANG", "LC_ALL", "AWS_PROFILE", "https_proxy")}
+    seen["AWS_SHARED_CREDENTIALS_FILE"] = str(tmp_path / ".aws" / "credentials")
+    assert host_env(environ) == seen
+    assert host_env(environ, everything=True) == {**environ, **seen}
+    assert host_env({"AWS_SHARED_CREDENTIALS_FILE": "/mine", "HOME": str(tmp_path)}) == {
+        "AWS_SHARED_CREDENTIALS_FILE": "/mine", "HOME": str(tmp_path),
+    }  # fmt: skip

@@ -1,0 +1,204 @@
+"""Quantities as the official client reads them, and as kubectl writes them, which is the server's code; and names."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tarkit.errors import UsageError
+from tarkit.k8s import names
+from tarkit.k8s.quantity import canonical, is_milli, parse_quantity
+
+SUFFIXES = [
+    "",
+    "n",
+    "u",
+    "m",
+    "k",
+    "M",
+    "G",
+    "T",
+    "P",
+    "E",
+    "Ki",
+    "Mi",
+    "Gi",
+    "Ti",
+    "Pi",
+    "Ei",
+    "e0",
+    "e3",
+    "E+2",
+    "e-4",
+]
+NUMBERS = st.one_of(
+    st.integers(0, 10**12).map(str),
+    st.decimals(0, 10**6, places=3, allow_nan=False).map(str),
+    st.sampled_from(["0", "0.5", "1.0", "1.500", ".5", "1.", "007", "1024", "1023", "1536", "4096", "1000", "0.1"]),
+)
+QUANTITIES = st.tuples(st.sampled_from(["", "", "", "+", "-"]), NUMBERS, st.sampled_from(SUFFIXES)).map("".join)
+
+
+def valid(text: str) -> bool:
+    try:
+        parse_quantity(text)
+    except UsageError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (1.0, "1"), (1, "1"), (0.5, "500m"), ("1000m", "1"), ("4096Mi", "4Gi"), ("4G", "4G"), ("0.1", "100m"), (0, "0"),
+        ("4000M", "4G"), ("1.5Gi", "1536Mi"), ("1Ki", "1Ki"), ("0.1Ki", "102400m"), ("1e3", "1e3"),
+        ("1E3", "1e3"), ("1E+10", "10e9"), ("1E", "1E"), ("0.9n", "1n"), ("-0.9n", "-1n"), ("1.500", "1500m"),
+        ("+1", "1"), (" 4G ", "4G"), ("0Gi", "0"), ("-0", "0"), ("-1.1Ki", "-1126400m"), ("1000Ki", "1000Ki"),
+        ("4000e3", "4e6"), ("7Ei", "7Ei"), ("9E", "9E"),
+    ],
+)  # fmt: skip
+def test_canonical(text: str | float, expected: str) -> None:
+    assert canonical(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("4GB", "4GB is no quantity: write 4G (10^9 bytes) or 4Gi (2^30 bytes)"),
+        ("4 GB", "4 GB is no quantity: write 4G (10^9 bytes) or 4Gi (2^30 bytes)"),
+        ("4g", "4g is no quantity: write 4G (10^9 bytes) or 4Gi (2^30 bytes)"),
+        ("4GiB", "4GiB is no quantity: write 4G (10^9 bytes) or 4Gi (2^30 bytes)"),
+        ("4K", "4K is no quantity: write 4k (10^3 bytes) or 4Ki (2^10 bytes)"),
+        ("512 megabytes", "512 megabytes is no quantity: write 512M (10^6 bytes) or 512Mi (2^20 bytes)"),
+        ("2 cores", "2 cores is no quantity: write 2"),
+        ("100 bytes", "100 bytes is no quantity: write 100"),
+        ("4 apples", "4 apples is no quantity: there is no unit 'apple'; write for example 4, 500m, 4G or 4Gi"),
+        ("a\nb", "a\\nb is no quantity: write a number with a suffix or without, such as 2, 500m, 4G or 4Gi"),
+        ("", " is no quantity: write a number with a suffix or without, such as 2, 500m, 4G or 4Gi"),
+        (float("nan"), "nan is no quantity: write a number with a suffix or without, such as 2, 500m, 4G or 4Gi"),
+        (True, "True is no quantity: write a number with a suffix or without, such as 2, 500m, 4G or 4Gi"),
+        ("1" * 70, f"{'1' * 70} is no quantity: write a number with a suffix or without, such as 2, 500m, 4G or 4Gi"),
+        ("8Ei", "8Ei is too much: a quantity is at most 2^63 - 1, about 9E or 7Ei"),
+        ("1e9999", "1e9999 is too much: a quantity is at most 2^63 - 1, about 9E or 7Ei"),
+    ],
+)
+def test_what_is_no_quantity(text: str | float, sentence: str) -> None:
+    for function in (parse_quantity, canonical):
+        with pytest.raises(UsageError) as raised:
+            function(text)
+        assert str(raised.value) == sentence
+
+
+@given(QUANTITIES.filter(valid))
+def test_the_canonical_form_says_the_same_and_stays(text: str) -> None:
+    once = canonical(text)
+    assert parse_quantity(once) == parse_quantity(text)
+    assert canonical(once) == once
+    assert "." not in once and not once.startswith("+")
+
+
+@settings(deadline=None)
+@given(QUANTITIES.filter(valid))
+def test_the_official_client_reads_the_same_number(text: str) -> None:
+    try:
+        from kubernetes.utils.quantity import parse_quantity as theirs
+    except ImportError:
+        pytest.skip("NO OFFICIAL CLIENT TO COMPARE WITH: pip install kubernetes")
+    number: Decimal = theirs(text)  # type: ignore[no-untyped-call,unused-ignore]
+    # What is finer is rounded by servers, not by the client.
+    if number == number.quantize(Decimal("1e-9")):
+        assert parse_quantity(text) == number
+
+
+def quota(kubectl: str, texts: list[str]) -> subprocess.CompletedProcess[bytes]:
+    """kubectl's generator of quotas reads and writes quantities by the very code of the server."""
+    hard = ",".join(f"r{number}={text}" for number, text in enumerate(texts))
+    command = [kubectl, "create", "quota", "q", "--dry-run=client", "-o", "json", f"--hard={hard}"]
+    return subprocess.run(command, capture_output=True, check=False)
+
+
+def kept(kubectl: str, texts: list[str]) -> list[str]:
+    done = quota(kubectl, texts)
+    assert done.returncode == 0, done.stderr
+    hard = json.loads(done.stdout)["spec"]["hard"]
+    return [hard[f"r{number}"] for number in range(len(texts))]
+
+
+@settings(max_examples=20, deadline=None)
+@given(texts=st.lists(QUANTITIES.filter(valid), min_size=30, max_size=60))
+def test_kubectl_writes_the_same(kubectl_program: str, texts: list[str]) -> None:
+    for text, theirs in zip(texts, kept(kubectl_program, texts), strict=True):
+        # Some texts are kept as they were, such as 1.500 and +1. What they say is not changed by us.
+        ours = canonical(text)
+        assert ours == theirs or (theirs == text and parse_quantity(ours) == parse_quantity(text))
+
+
+def test_kubectl_leaves_the_canonical_form_alone(kubectl_program: str) -> None:
+    texts = [canonical(text) for text in ("1.500", "+1", "01", "1.G", "1E3", "12Mi", "1025Ki", "8Mi", "1e3")]
+    assert kept(kubectl_program, texts) == texts
+
+
+@pytest.mark.parametrize("text", ["4 Gx", "1.2.3", "--1", "1Kii", "1ee3", "0x10", "4GB", "4g", "1e1.5"])
+def test_kubectl_refuses_what_we_refuse(kubectl_program: str, text: str) -> None:
+    assert quota(kubectl_program, [text]).returncode != 0
+    assert not valid(text)
+
+
+def test_what_servers_take_for_something_else_is_refused(kubectl_program: str) -> None:
+    assert kept(kubectl_program, ["Gi", "8Ei"]) == ["0", "9223372036854775807"]
+    assert not valid("Gi") and not valid("8Ei")
+
+
+@pytest.mark.parametrize(
+    ("check", "right", "wrong"),
+    [
+        (names.dns_label, ["a", "a-1", "0a", "a" * 63], ["", "A", "-a", "a-", "a.b", "a_b", "a" * 64, "a\n", "ä"]),
+        (names.service_name, ["a", "a-1"], ["0a", "a-", "a.b", "A"]),
+        (names.dns_subdomain, ["a", "a.b", "0.1"], ["", "a..b", ".a", "a.", "A.b", "a" * 254, "a.-b"]),
+        (names.label_key, ["a", "A_b.c", "example.com/a"], ["", "a b", "/a", "a/", "E.com/a", "a/b/c", "-a", "a" * 64]),
+        (names.label_value, ["", "A_b.c", "1"], ["a b", "-a", "a@b", "a" * 64, "a/b"]),
+        (names.env_name, ["A", "a b", "1"], ["", "A=B", "ä", "a\n"]),
+        (names.config_key, ["a", ".a", "A_b.c"], ["", ".", "..", "..a", "a/b", "a b", "a" * 254]),
+        (names.port_name, ["http", "a-1", "8080x"], ["", "80", "a" * 16, "A", "-a", "a--b", "a-"]),
+    ],
+)
+def test_names(check: object, right: list[str], wrong: list[str]) -> None:
+    assert callable(check)
+    assert [text for text in right if check(text) is not None] == []
+    assert [text for text in wrong if check(text) is None] == []
+    assert all(str(check(text)).isprintable() for text in wrong)
+
+
+@given(st.text(max_size=100))
+def test_safe_labels_are_labels(text: str) -> None:
+    label = names.safe_label(text)
+    assert names.dns_label(label) is None and names.label_value(label) is None
+    assert names.safe_label(text) == label == names.safe_label(label)
+    if names.dns_label(text) is None:
+        assert label == text
+
+
+def test_safe_labels_of_different_texts_differ() -> None:
+    assert names.safe_label("tom@host/a b") != names.safe_label("tom@host/a.b")
+    assert names.safe_label("MyJob") == "myjob"
+    assert names.safe_label("x" * 80) != names.safe_label("x" * 81)
+
+
+def test_the_budget_of_indexed_names() -> None:
+    assert [names.index_name_budget(number) for number in (0, 1, 10, 11, 1282, 100_000)] == [61, 61, 61, 60, 58, 57]
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("1.33", (1, 33)), ("v1.36.2", (1, 36)), ("1.33+", (1, 33)), ("x", (0, 0))]
+)
+def test_versions(text: str, number: tuple[int, int]) -> None:
+    assert names.version(text) == number
+
+
+def test_thousandths() -> None:
+    assert [text for text in ("400m", "1n", " 5u ", "4M", "4Mi", "1", 0.5) if is_milli(text)] == ["400m", "1n", " 5u "]
