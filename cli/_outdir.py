@@ -95,12 +95,13 @@ def expected_outputs(
     All names are looked at before the first shard is begun, and whatever the slice: a long run must not
     end with the last name being that of another shard, and two slices must not make the same output.
     """
-    from tarkit.inputslice import plan_slice
     from tarkit.shardplan import plan_outputs
     from tarkit.shards import expand, parse_slice
 
     if piece is None:
         return iter(list(plan_outputs(expand(inputs, allow_pipe_in_lists=allow_pipe), outdir)))
+    from tarkit.inputslice import plan_slice
+
     index, count = parse_slice(_with_index(piece))
     return iter(plan_slice(inputs, outdir, index, count, allow_pipe_in_lists=allow_pipe))
 

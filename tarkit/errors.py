@@ -213,3 +213,23 @@ class CommandNotRunnableError(TarkitError):
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+class ClusterError(TarkitError):
+    """A Kubernetes API server refused what was asked of it. status: of its answer, 0 if it is not known."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class NoSuchObjectError(ClusterError):
+    """There is no such object in the cluster, or no more."""
+
+    exit_code = EXIT_MISSING
+
+
+class ClusterUnreachableError(ClusterError):
+    """A cluster does not answer, or is too busy to."""
+
+    exit_code = EXIT_TEMPORARY

@@ -12,18 +12,22 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
-from tarkit.braces import expand_braces
-from tarkit.errors import MissingInputError, StreamError, UsageError, printable, redact
+from tarkit.braces import Choice, Product, Range, expand_braces, parse
+from tarkit.errors import LocatedError, MissingInputError, StreamError, UsageError, printable, redact
 from tarkit.transport.hdfs import glob_hdfs, is_hdfs
 from tarkit.transport.sources import local_path
 
 _SCHEME = re.compile(r"(?:[A-Za-z0-9+.\-]+::)*([A-Za-z][A-Za-z0-9+.\-]*)://")
 _LOCAL = ("", "file", "local")
 _ZMQ = re.compile(r"zr?(?:push|pull|pub|sub):")
+# What only the beginning of a name tells: with the schemes of ZMQ all that braces may not stand for.
+_WORDS = ("@", "pipe:", *(f"{start}{kind}:" for start in ("z", "zr") for kind in ("push", "pull", "pub", "sub")))
 _CONVERSION = re.compile(r"%(?:(%)|(0?[0-9]*d)|)")
 _IPV6_HOST = re.compile(r"(?<=[/@])\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*\](?=[:/]|\Z)")
 _GLOB = re.compile(r"[*?\[]")
+_FEW = 1000
 
 
 def scheme_of(url: str) -> str:
@@ -110,6 +114,44 @@ def _expand_one(spec: str, stdin_uses: list[str], allow_pipe: bool) -> Iterator[
                 yield from _expand_glob(name)
 
 
+def fixed_names(spec: str) -> Product | None:
+    """The names that a spec stands for, each to be had by its number, if nothing need be listed or read for them.
+
+    None: it is ``-``, a command, a list or a glob; or one of its names may be what braces may not stand for.
+
+    Raises:
+        UsageError: unbalanced braces.
+    """
+    if not spec or spec == "-" or spec.startswith(("@", "pipe:")) or _ZMQ.match(spec.lower()) or _GLOB.search(spec):
+        return None
+    if not scheme_of(spec) and os.path.exists(spec):
+        return Product((Choice((spec,)),))
+    found = parse(spec)
+    return None if _may_hide(found) else found
+
+
+def _may_hide(names: Product) -> bool:
+    """Whether a name may be a command, a list, standard input or nothing."""
+    if names.count <= _FEW:
+        return any(
+            name in ("", "-") or name.startswith(("@", "pipe:")) or _ZMQ.match(name.lower()) for name in _all(names)
+        )
+    taken = 0
+    while Product(names.parts[: taken + 1]).count <= _FEW:
+        taken += 1
+    # A number that follows is the middle of no such word; any other text might be.
+    cut = not isinstance(names.parts[taken], Range)
+    return any(
+        head.startswith(word) or (cut and (word.startswith(head) or head == "-"))
+        for head in map(str.lower, _all(Product(names.parts[:taken])))
+        for word in _WORDS
+    )
+
+
+def _all(names: Product) -> Iterator[str]:
+    return names.items(0, names.count)
+
+
 def _expand_glob(name: str) -> Iterator[str]:
     scheme = scheme_of(name)
     if scheme in ("http", "https"):
@@ -181,17 +223,17 @@ def _read_list(source: str, stdin_uses: list[str]) -> Iterator[str]:
 
 
 def _lines_of(source: str) -> Iterator[bytes]:
-    if scheme_of(source):
-        from tarkit.streams import open_read
+    from tarkit.streams import open_read
 
-        with open_read(source) as stream:
+    try:
+        # A path that is none is never taken for something else, whatever it looks like.
+        with open_read(source if scheme_of(source) else Path(source)) as stream:
             content = b"".join(iter(lambda: stream.read(1 << 20), b""))
         return iter(content.splitlines())
-    try:
-        with open(source, "rb") as file:
-            return iter(file.read().splitlines())
-    except FileNotFoundError:
+    except MissingInputError:
         raise MissingInputError("this list of shards does not exist", url=source) from None
+    except LocatedError:
+        raise
     except OSError as error:
         raise StreamError(f"this list of shards can not be read: {error.strerror}", url=source) from error
 

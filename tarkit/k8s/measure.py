@@ -1,0 +1,107 @@
+"""How long the work on a few shards takes on this machine, with the very command that pods will run."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tarkit.errors import TarkitError, UsageError, printable, redact
+from tarkit.identity import identify
+from tarkit.k8s.expansion import expand
+
+_LAST_LINES = 3
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Of some measured values: the median, the least and the greatest."""
+
+    median: float
+    least: float
+    greatest: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Of at least one value."""
+        return cls(statistics.median(values), min(values), max(values))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Of shards that were run. per_shard: seconds. per_byte: seconds; None if a size is not known."""
+
+    shards: int
+    per_shard: Spread
+    per_byte: Spread | None
+
+
+def measure(
+    container: Mapping[str, Any],
+    shards: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    tarproc: Sequence[str] = (sys.executable, "-m", "tarkit.cli.tarproc"),
+    clock: Callable[[], float] = time.monotonic,
+) -> Measured:
+    """Run tarproc over one shard after the other, as the container would, into a temporary folder that is removed.
+
+    Args:
+        container: of the manifest, with ``args`` for tarproc. shards: at least one.
+        env: environment of the processes; the container's ``$(NAME)`` are taken from it.
+
+    Raises:
+        UsageError: the container does not run tarproc; no shards.
+        TarkitError: a shard failed; with its last lines.
+        MissingInputError, StreamError, TemporaryStreamError: a shard can not be asked for its size.
+    """
+    if list(container.get("command", ())) != ["tarproc"]:
+        raise UsageError("--measure runs tarproc over shards; with --raw there is none: say --shard-seconds")
+    if not shards:
+        raise UsageError("--measure: there are no shards to measure")
+    args = [expand(each, env) for each in container.get("args", ())]
+    took, sizes = [], []
+    for shard in shards:
+        sizes.append(identify(shard).size)
+        with tempfile.TemporaryDirectory(prefix="tarkit-measure-") as folder:
+            begun = clock()
+            done = subprocess.run(
+                [*tarproc, *arguments_for(args, shard, folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=dict(env),
+                check=False,
+            )
+            took.append(clock() - begun)
+        if done.returncode:
+            raise TarkitError(_why(shard, done.returncode, done.stdout))
+    known = [size for size in sizes if size]
+    rates = [seconds / size for seconds, size in zip(took, known, strict=True)] if len(known) == len(sizes) else None
+    return Measured(len(shards), Spread.of(took), None if rates is None else Spread.of(rates))
+
+
+def arguments_for(args: Sequence[str], shard: str, folder: str) -> list[str]:
+    """The arguments of a pod's tarproc for one shard alone: all of them but slice, output folder and inputs."""
+    found: list[str] = []
+    given = iter(args)
+    for word in given:
+        if word == "--":
+            break
+        if word in ("--slice", "-O", "--outdir", "--report"):
+            next(given, None)
+        elif not re.match(r"--(?:slice|outdir|report)=", word):
+            found.append(word)
+    return [*found, "-O", folder, "--", shard]
+
+
+def _why(shard: str, code: int, output: bytes) -> str:
+    lines = [line.strip() for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
+    said = " / ".join(printable(line) for line in lines[-_LAST_LINES:]) or "it said nothing"
+    return f"--measure: {printable(redact(shard))}: tarproc ended with exit code {code}: {said}"

@@ -1,0 +1,78 @@
+"""The list of shards as a ConfigMap beside its Job, for a few ten thousand shards at most."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tarkit.errors import UsageError, printable, redact
+
+MOUNT_PATH = "/etc/tarkit"
+"""Where the Job mounts the ConfigMap."""
+
+FILE_NAME = "shards.gz"
+
+LIST_SPEC = f"@{MOUNT_PATH}/{FILE_NAME}"
+"""The shard spec that a pod gives to tarproc."""
+
+MOST_BYTES = 200 * 1024
+"""As JSON. ``kubectl apply`` keeps a copy of a manifest in an annotation, which takes 256 KiB with all the others."""
+
+
+def list_text(specs: Iterable[str]) -> bytes:
+    """The content of the list, one spec a line, before compression.
+
+    Raises:
+        UsageError: a spec that a line of a list can not hold.
+    """
+    lines = []
+    for spec in specs:
+        if (
+            not spec
+            or spec != spec.strip()
+            or set(spec) & set("\n\r")
+            or spec.startswith(("#", "@", "pipe:", "\ufeff"))
+        ):
+            raise UsageError(f"{printable(redact(spec))!r} can not stand in a list of shards; give it another name")
+        lines.append(spec.encode("utf-8", "surrogateescape") + b"\n")
+    return b"".join(lines)
+
+
+def list_config_map(
+    name: str, specs: Iterable[str], namespace: str | None, labels: Mapping[str, str]
+) -> dict[str, Any]:
+    """An immutable ConfigMap with the list, named after the run and the list's content.
+
+    The same specs give the same manifest: the compressed list has no time and no name in it.
+
+    Raises:
+        UsageError: it is too big for ``kubectl apply``; or as ``list_text``.
+    """
+    text = list_text(specs)
+    # 31: a gzip header, with time 0, and trailer.
+    compressor = zlib.compressobj(9, zlib.DEFLATED, 31)
+    packed = compressor.compress(text) + compressor.flush()
+    metadata: dict[str, Any] = {"name": f"{name}-shards-{hashlib.sha256(text).hexdigest()[:8]}"}
+    if namespace is not None:
+        metadata["namespace"] = namespace
+    if labels:
+        metadata["labels"] = dict(labels)
+    made = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata,
+        "immutable": True,
+        "binaryData": {FILE_NAME: base64.b64encode(packed).decode("ascii")},
+    }
+    count = text.count(b"\n")
+    size = len(json.dumps(made, separators=(",", ":")))
+    if size > MOST_BYTES:
+        raise UsageError(
+            f"the list of {count} shards takes {size} bytes of a ConfigMap, and kubectl apply takes "
+            f"{MOST_BYTES}; put it into a bucket with --list-url s3://BUCKET/FOLDER/, or name the shards by a pattern"
+        )
+    return made

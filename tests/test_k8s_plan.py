@@ -1,0 +1,264 @@
+"""What a plan says of time and money: by hand, by measuring, and as people read it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from pathlib import Path
+
+import pytest
+
+import tarkit
+from tarkit.errors import MissingInputError, TarkitError, UsageError
+from tarkit.k8s.estimate import Bytes, Price, bytes_of, estimate, sizes_of, spread
+from tarkit.k8s.measure import Measured, Spread, arguments_for, measure
+from tarkit.k8s.planlines import byte_size, duration, plan_lines
+from tarkit.k8s.sliceplan import plan_shards
+
+# Estimates
+
+
+@pytest.mark.parametrize(
+    ("n", "total", "w", "p", "rate", "expected"),
+    [
+        # 10 slices of 90 s in 5 waves of 2: 5 x (90 + 10) s. Held: 10 x 100 s.
+        (10, None, 10, 2, {"seconds_per_shard": 90.0}, (5, 90.0, 500.0, 1000 / 3600)),
+        # 1000 shards of 2 s in 100 slices of 20 s, all at once: 20 + 10 s; 10 pods a second need 10 s.
+        (1000, None, 100, 100, {"seconds_per_shard": 2.0}, (1, 20.0, 30.0, 3000 / 3600)),
+        # 10,000 slices of nothing, 1000 at once: 10 x 10 s; but the controllers take 1000 s.
+        (10_000, None, 10_000, 1000, {"seconds_per_shard": 0.0}, (10, 0.0, 1000.0, 100_000 / 3600)),
+        # 3 GB at 40 s/GB in 4 slices of 30 s, 3 at once: 2 x 40 s. Bytes win over shards.
+        (8, 3 * 10**9, 4, 3, {"seconds_per_byte": 40e-9, "seconds_per_shard": 1.0}, (2, 30.0, 80.0, 160 / 3600)),
+        # Bytes are not known: by shards, 8 of 1 s.
+        (8, None, 4, 3, {"seconds_per_byte": 40e-9, "seconds_per_shard": 1.0}, (2, 2.0, 24.0, 48 / 3600)),
+        # 11 waves: 1282 / 128 rounded up.
+        (1282, None, 1282, 128, {}, (11, None, None, None)),
+        (8, None, 4, 3, {"seconds_per_byte": 40e-9}, (2, None, None, None)),
+        (8, 10**9, 4, 3, {}, (2, None, None, None)),
+    ],
+)
+def test_by_hand(n: int, total: int | None, w: int, p: int, rate: dict[str, float], expected: tuple[object]) -> None:
+    made = estimate(n, total, w, p, cpus=2.0, memory_gib=4.0, **rate)  # type: ignore[arg-type]
+    waves, slice_seconds, seconds, hours = expected  # type: ignore[misc]
+    assert made.waves == waves
+    found = (made.slice_seconds, made.seconds, made.cpu_hours, made.gib_hours)
+    if hours is None:
+        assert found == (None, None, None, None)
+    else:
+        assert found == pytest.approx((slice_seconds, seconds, 2 * hours, 4 * hours))
+    assert made.cost is None
+
+
+def test_money_by_hand() -> None:
+    # 10 pods for 360 s are one hour of 2 CPUs and 4 GiB: 2 x 0.03 + 4 x 0.01.
+    for spot, expected in ((False, 0.10), (True, 0.04)):
+        made = estimate(
+            10, None, 10, 10, seconds_per_shard=350.0, cpus=2.0, memory_gib=4.0, price=Price(0.03, 0.01, 0.4), spot=spot
+        )
+        assert made.cost == pytest.approx(expected)
+
+
+def test_numbers_that_can_not_be() -> None:
+    for numbers in ((-1, None, 1, 1), (1, None, 0, 1), (1, None, 1, 0)):
+        with pytest.raises(UsageError):
+            estimate(*numbers)
+
+
+def test_prices() -> None:
+    assert Price.of(None) is None and Price.of({}) is None
+    assert Price.of({"cpu_hour": 1, "gib_hour": 0.5}) == Price(1.0, 0.5, 1.0)
+    for config, words in (
+        ({"gib_hour": 1}, "no cpu_hour"),
+        ({"cpu_hour": "cheap"}, "must be a number"),
+        ({"cpu_hour": True}, "must be a number"),
+        ({"cpu_hour": -1}, "must be a number"),
+        ({"cpu_hour": float("nan")}, "must be a number"),
+        ({"cpu_hour": 1, "gpu_hour": 1}, "gpu_hour is not known"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            Price.of(config)
+
+
+def test_spread() -> None:
+    assert spread(1282, 3) == [213, 641, 1068]
+    assert spread(2, 3) == [0, 1] and spread(0, 3) == [] and spread(7, 7) == list(range(7))
+
+
+def test_sizes(tmp_path: Path) -> None:
+    urls = []
+    for number in range(30):
+        path = tmp_path / f"{number}.tar"
+        path.write_bytes(bytes(number))
+        urls.append(str(path))
+    assert sizes_of(urls) == list(range(30))
+    assert (
+        bytes_of(urls) == Bytes(435) and bytes_of(urls[10:13], of=300) == Bytes(3300, 3) and bytes_of([]) == Bytes(None)
+    )
+    with pytest.raises(MissingInputError):
+        bytes_of([*urls, f"{tmp_path}/none"])
+
+
+def test_sizes_that_a_store_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarkit.k8s.estimate.sizes_of", lambda urls: [5, None])
+    assert bytes_of(["x", "y"]) == bytes_of(["x", "y"], of=9) == Bytes(None)
+
+
+# Measuring
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> list[str]:
+    paths = []
+    for number in range(3):
+        path = f"{tmp_path}/s{number}.tar"
+        with tarkit.TarWriter(path, encoder=False) as writer:
+            writer.write({"__key__": f"k{number}", "cls": bytes(1000)})
+        paths.append(path)
+    return paths
+
+
+def container(*args: str) -> dict[str, object]:
+    return {"command": ["tarproc"], "args": ["--slice", "9", "-O", "s3://b/o", *args, "--", "s3://b/{0..9}.tar"]}
+
+
+def test_the_command_of_the_manifest_is_measured(
+    shards: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", f"{tmp_path}/temporary")
+    clock = iter([0.0, 2.0, 10.0, 13.0, 20.0, 25.0])
+    # $(ASKED) is for the kubelet, $ASKED for the shell.
+    command = f"echo $(cat __key__) $ASKED $(ASKED) >> {tmp_path}/ran"
+    env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "ASKED": "yes"}
+    made = measure(container("-c", command), shards, env, clock=lambda: next(clock))
+    assert made.shards == 3 and made.per_shard == Spread(3.0, 2.0, 5.0)
+    size = Path(shards[0]).stat().st_size
+    assert made.per_byte == Spread(3.0 / size, 2.0 / size, 5.0 / size)
+    assert (tmp_path / "ran").read_text().splitlines() == [f"k{number} yes yes" for number in range(3)]
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_a_shard_that_fails(shards: list[str]) -> None:
+    env = {"PATH": "/usr/bin:/bin"}
+    with pytest.raises(TarkitError, match=r"s0\.tar: tarproc ended with exit code 1: .*all 1 samples failed") as caught:
+        measure(container("-c", "exit 7"), shards, env)
+    assert caught.value.exit_code == 1 and "\n" not in str(caught.value)
+    with pytest.raises(TarkitError, match="exit code 127: .*no-such-command"):
+        measure(container("-c", "no-such-command"), shards, env)
+    silent = (sys.executable, "-c", "raise SystemExit(9)")
+    with pytest.raises(TarkitError, match="exit code 9: it said nothing"):
+        measure(container(), shards, env, tarproc=silent)
+
+
+def test_what_can_not_be_measured(shards: list[str]) -> None:
+    with pytest.raises(UsageError, match="with --raw there is none"):
+        measure({"command": ["/bin/bash", "-c"], "args": ["true"]}, shards, {})
+    with pytest.raises(UsageError, match="no shards"):
+        measure(container(), [], {})
+    with pytest.raises(MissingInputError):
+        measure(container(), ["/nowhere/x.tar"], {})
+
+
+def test_arguments_for_one_shard() -> None:
+    args = ["--slice", "4", "-O", "s3://o", "-p", "2", "-c", "cat --slice", "--report=x", "--outdir=y", "--", "a", "b"]
+    assert arguments_for(args, "s.tar", "d") == ["-p", "2", "-c", "cat --slice", "-O", "d", "--", "s.tar"]
+
+
+# Lines
+
+
+def test_sizes_and_times_as_people_write_them() -> None:
+    for number, text in (
+        (0, "0 bytes"), (999, "999 bytes"), (1000, "1.00 kB"), (999_600, "1.00 MB"), (1_180_000_000_000, "1.18 TB"),
+        (99_950_000, "100 MB"), (12_345_678, "12.3 MB"), (2 * 10**18, "2000 PB"),
+    ):  # fmt: skip
+        assert byte_size(number) == text
+    for seconds, text in (
+        (0.4, "0 s"), (99, "99 s"), (120, "2 min"), (3599, "1 h 00"), (7500, "2 h 05"), (172_800, "2 d 0 h"),
+        (356_400, "4 d 3 h"),
+    ):  # fmt: skip
+        assert duration(seconds) == text
+
+
+def test_lines() -> None:
+    plan = plan_shards(["s3://u:secret@b/x-{000000..001281}.tar"], parallelism=128)
+    bare = estimate(1282, None, 1282, 128)
+    assert plan_lines(plan, 128, bare) == [
+        "1,282 shards, bytes not known (--sizes all or sample asks) → 1,282 slices, 128 at a time, 11 waves",
+        "time and cost are not known: --measure 3 runs 3 shards here, or say --shard-seconds",
+        "shards by pattern: s3://b/x-{000000..001281}.tar",
+    ]
+    plan.total_bytes, plan.sampled = 1_180_000_000_000, 20
+    plan.notes.append("take care")
+    measured = Measured(3, Spread(38.0, 35.0, 44.0), Spread(41e-9, 41e-9, 41e-9))
+    made = estimate(
+        1282, plan.total_bytes, 1282, 128, seconds_per_byte=41e-9, cpus=2, memory_gib=4, price=Price(0.05), spot=True
+    )
+    # 48,380 s of work and 12,820 s of starting are 17 h for each CPU; 11 waves of 47.74 s.
+    assert plan_lines(plan, 128, made, measured=measured, spot=True, priced=True) == [
+        "1,282 shards, 1.18 TB (sampled 20) → 1,282 slices, 128 at a time, 11 waves",
+        "measured 41 s/GB, 38 (35 to 44) s a shard on 3 shards (--measure 3, on this machine)",
+        "→ ~9 min; ~34 CPU-h, ~68 GiB-h; $1.70 at your prices, on spot nodes",
+        "  of it in a pod ~38 s, and 10 s to start; if 10 pods a second can be started, none waits for a node, and "
+        "nothing is done twice",
+        "shards by pattern: s3://b/x-{000000..001281}.tar",
+        "note: take care",
+    ]
+    told = plan_lines(plan, 128, estimate(1, None, 1, 1, seconds_per_shard=5.0), shard_seconds=5.0)
+    assert told[1] == "5 s a shard, as --shard-seconds says"
+    assert "~15 s; ~0.0042 CPU-h; no price is configured" in told[2]
+
+
+# The command
+
+
+def kubetpl(capfd: pytest.CaptureFixture[str], *argv: str) -> tuple[int, list[str], str]:
+    (entry,) = importlib.metadata.entry_points(group="console_scripts", name="kubetpl")
+    main = entry.load()
+    capfd.readouterr()
+    code = main([str(argument) for argument in argv])
+    out, err = capfd.readouterr()
+    return code, out.splitlines(), err
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder without anybody's configuration."""
+    folder = tmp_path_factory.mktemp("alone")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
+    return folder
+
+
+def test_the_command_measures(shards: list[str], alone: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (alone / "kubetpl.yaml").write_text("price: {cpu_hour: 36, gib_hour: 0}\n")
+    spec = f"{Path(shards[0]).parent}/s{{0..2}}.tar"
+    code, lines, err = kubetpl(
+        capfd, "plan", "--shards", spec, "-O", "s3://b/o", "-c", "true", "-C", "1500m", "-j", "2", "--measure", "2"
+    )
+    assert (code, err) == (0, "")
+    total = byte_size(3 * Path(shards[0]).stat().st_size)
+    assert lines[0] == f"3 shards, {total} → 3 slices, 2 at a time, 2 waves"
+    assert "s/GB" in lines[1] and "on 2 shards (--measure 2" in lines[1]
+    assert " CPU-h" in lines[2] and "at your prices" in lines[2]
+    assert list(alone.iterdir()) == [alone / "kubetpl.yaml"]
+    code, lines, err = kubetpl(capfd, "plan", "--shards", spec, "-O", "s3://b/o", "-c", "exit 1", "--measure", "2")
+    assert (code, lines, err.count("\n")) == (1, [], 1) and "exit code 1" in err
+
+
+def test_the_command_without_measuring(alone: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, lines, err = kubetpl(
+        capfd, "plan", "--shards", "s3://b/{000000..999999}.tar", "--shard-seconds", "6s", "--slice-target", "1h"
+    )
+    # 6,000,000 s in slices of an hour.
+    assert (code, err) == (0, "") and "→ 1,667 slices, 128 at a time, 14 waves" in lines[0]
+    assert "no price is configured" in lines[2]
+    for arguments, words in (
+        ((), "--shards"),
+        (("--shards", "x.tar"), "a pod can not see"),
+        (("--shards", "s3://b/{0..9}.tar", "--measure", "2"), "--command"),
+        (("--shards", "s3://b/{0..9}.tar", "--measure", "2", "--raw", "-c", "true"), "--raw"),
+        (("--shards", "s3://b/{0..9}.tar", "-j", "0"), "--parallelism"),
+    ):
+        code, lines, err = kubetpl(capfd, "plan", *arguments)
+        assert (code, lines, err.count("\n")) == (2, [], 1) and words in err

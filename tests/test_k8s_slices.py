@@ -1,0 +1,293 @@
+"""How shards become slices of a Job: numbers, forms, and what is refused."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarkit.errors import MissingInputError, UsageError
+from tarkit.inputslice import slice_inputs
+from tarkit.k8s.shardlist import LIST_SPEC, MOST_BYTES, list_config_map
+from tarkit.k8s.sliceplan import ShardPlan, plan_shards, slice_count
+from tarkit.shardlist import even_counts, open_list, write_list
+from tarkit.shards import expand, take_slice
+
+OUT = "gs://out/d"
+
+
+def plan(*specs: str, **more: Any) -> ShardPlan:
+    return plan_shards(specs, **{"parallelism": 8, "outdir": OUT, **more})
+
+
+# Numbers
+
+
+@given(st.integers(0, 10**7), st.integers(1, 10**5), st.data())
+def test_slices_share_out_everything(n: int, w: int, data: st.DataObject) -> None:
+    assert take_slice(n, 0, w).start == 0 and take_slice(n, w - 1, w).stop == n
+    for index in data.draw(st.lists(st.integers(0, w - 1), max_size=20)):
+        this = take_slice(n, index, w)
+        assert len(this) in (n // w, -(-n // w))
+        if index + 1 < w:
+            assert take_slice(n, index + 1, w).start == this.stop
+
+
+def test_all_slices_of_ten_million() -> None:
+    counts = even_counts(10**7, 10**5 - 7)
+    assert sum(counts) == 10**7 and max(counts) - min(counts) == 1
+
+
+@pytest.mark.parametrize(
+    ("n", "p", "work", "slices", "expected"),
+    [
+        (148, 128, None, None, 148),
+        (1282, 128, None, None, 1282),
+        (100_000, 128, None, None, 10_000),
+        (10_000_000, 128, None, None, 10_000),
+        (100_000, 128, 6_000.0, None, 512),  # ten slices of 600 s, but four a pod
+        (100_000, 8, 600_001.0, None, 1_001),
+        (100_000, 8, 1e9, None, 10_000),
+        (5, 128, 1e9, None, 5),
+        (100_000, 8, None, 70_000, 70_000),
+        (100_000, 8, 1e9, 100_000, 100_000),
+        (10, 8, None, 500, 10),
+    ],
+)
+def test_how_many_slices(n: int, p: int, work: float | None, slices: int | None, expected: int) -> None:
+    assert slice_count(n, p, work, slices=slices) == expected
+
+
+def test_numbers_that_can_not_be() -> None:
+    for arguments, more in (
+        ((0, 1, None), {}), ((1, 0, None), {}), ((1, 1, None), {"slices": 0}), ((1, 1, None), {"slices": 100_001}),
+        ((1, 1, -1.0), {}), ((1, 1, 1.0, 0.0), {}), ((1, 1, float("nan")), {}),
+    ):  # fmt: skip
+        with pytest.raises(UsageError):
+            slice_count(*arguments, **more)  # type: ignore[arg-type]
+
+
+# Patterns
+
+
+def test_a_pattern_stays_one() -> None:
+    made = plan("s3://b/x-{000000..001281}.tar")
+    assert (made.specs, made.shards, made.slices, made.source) == (
+        ["s3://b/x-{000000..001281}.tar"], 1282, 1282, "pattern",
+    )  # fmt: skip
+    assert made.entries is None and made.total_bytes is None and made.notes == []
+    assert made.sample(3) == [f"s3://b/x-{number:06d}.tar" for number in (213, 641, 1068)]
+    assert plan("s3://b/x-{0..9}.tar", "s3://c/y.tar").sample(99)[-2:] == ["s3://b/x-9.tar", "s3://c/y.tar"]
+
+
+def test_a_million_by_pattern_at_once() -> None:
+    plan("s3://b/warm-{0..9}.tar")
+    begun = time.perf_counter()
+    made = plan("s3://b/x-{000000..999999}.tar", shard_seconds=30.0)
+    assert time.perf_counter() - begun < 0.2
+    assert (made.shards, made.slices) == (1_000_000, 10_000)
+
+
+def test_the_digest_is_of_what_decides() -> None:
+    same = {plan("s3://b/x-{0..99}.tar", **more).sha256 for more in ({}, {"parallelism": 9}, {"outdir": "s3://o"})}
+    other = {plan(spec, **more).sha256 for spec, more in (
+        ("s3://b/x-{0..98}.tar", {}), ("s3://b/y-{0..99}.tar", {}), ("s3://b/x-{0..99}.tar", {"slices": 9})
+    )}  # fmt: skip
+    assert len(same) == 1 and len(other) == 3 and not same & other
+
+
+def test_outputs_that_would_be_the_same() -> None:
+    with pytest.raises(UsageError, match="would both become x-0.tar"):
+        plan("s3://{b,c}/x-{0..9}.tar")
+    with pytest.raises(UsageError, match="would both become"):
+        plan("s3://{b,c}/x-{00000..59999}.tar")
+    assert plan("s3://{b,c}/x-{0..9}.tar", outdir=None).shards == 20
+
+
+def test_a_pattern_of_which_pods_look_at_all_names() -> None:
+    (note,) = plan("s3://b/{0..59}{a,aa}{000..999}").notes
+    assert "each pod looks at all 120,000 names" in note and "--list-url" in note
+
+
+# What a pod can not read
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("-", "no standard input"),
+        ("@-", "no standard input"),
+        ("pipe:cat x", "a command"),
+        ("x-{0..9}.tar", "a pod can not see"),
+        ("./x.tar", "a pod can not see"),
+        ("s3://b/{1..2", "not balanced"),
+    ],
+)
+def test_refused(spec: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        plan(spec)
+    with pytest.raises(UsageError, match=words):
+        plan("s3://b/y.tar", spec)
+    with pytest.raises(UsageError, match="no shards are named"):
+        plan()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "in").mkdir()
+    for number in range(5):
+        (tmp_path / "in" / f"s{number}.tar").write_bytes(bytes(100 * (number + 1)))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_relative_names_where_they_have_a_meaning(folder: Path) -> None:
+    (folder / "list").write_text("in/s0.tar\nin/s1.tar\n")
+    for spec, n in (("in/s{0..4}.tar", 5), ("in/*.tar", 5), ("@list", 2)):
+        with pytest.raises(UsageError, match="a pod can not see"):
+            plan(spec)
+        assert plan(spec, allow_local=True).shards == n
+    assert plan(f"{folder}/in/*.tar").shards == 5
+
+
+# A ConfigMap
+
+
+def test_globs_become_a_config_map(folder: Path) -> None:
+    (folder / "list").write_text("s3://b/y.tar\n")
+    made = plan(f"{folder}/in/*.tar", "s3://b/x-{0..9}.tar", "@list", slices=4)
+    assert (made.specs, made.source, made.shards, made.slices) == ([LIST_SPEC], "config map", 16, 4)
+    assert made.entries == [*(f"{folder}/in/s{n}.tar" for n in range(5)), "s3://b/x-{0..9}.tar", "s3://b/y.tar"]
+    config_map = list_config_map("run", made.entries, "etl", {"app": "x"})
+    assert config_map["metadata"]["namespace"] == "etl" and config_map["immutable"] is True
+    # What a pod reads is what was planned.
+    mounted = folder / "shards.gz"
+    mounted.write_bytes(base64.b64decode(config_map["binaryData"]["shards.gz"]))
+    everything = [name for index in range(4) for name in slice_inputs([f"@{mounted}"], index, 4)]
+    assert everything == list(expand(made.entries)) == made.sample(16)
+    assert plan(f"{folder}/in/s*.tar").sha256 == plan(f"{folder}/in/*.tar").sha256, "it is of what they name"
+    (folder / "in" / "s9.tar").write_bytes(b"")
+    assert plan(f"{folder}/in/*.tar").sha256 != plan(f"{folder}/in/s[0-4].tar").sha256
+
+
+def test_bytes_that_a_listing_gives(folder: Path) -> None:
+    made = plan(f"{folder}/in/*.tar")
+    assert (made.total_bytes, made.sampled) == (1500, 0)
+    assert plan(f"{folder}/in/s{{0..4}}.tar").total_bytes is None
+    assert plan(f"{folder}/in/s{{0..4}}.tar", sizes="all").total_bytes == 1500
+    gone = plan(f"{folder}/in/s{{0..9}}.tar", sizes="all")
+    assert gone.total_bytes is None and "s5.tar: there is no such file" in gone.notes[0]
+
+
+def test_bytes_of_a_sample(folder: Path) -> None:
+    for number in range(100):
+        (folder / "in" / f"x{number:02d}.tar").write_bytes(bytes(number))
+    made = plan(f"{folder}/in/x{{00..99}}.tar", sizes="sample")
+    # Every fifth shard: 2, 7, … 97.
+    assert (made.total_bytes, made.sampled) == (sum(range(2, 100, 5)) * 5, 20)
+
+
+def test_config_maps_are_the_same_for_the_same_list() -> None:
+    first, second = (list_config_map("run", ["a", "b"], None, {}) for _ in range(2))
+    assert first == second
+    assert gzip.decompress(base64.b64decode(first["binaryData"]["shards.gz"])) == b"a\nb\n"
+    assert list_config_map("run", ["a", "c"], None, {})["metadata"]["name"] != first["metadata"]["name"]
+    assert first["metadata"] == {"name": "run-shards-" + first["metadata"]["name"][-8:]}
+
+
+def test_config_maps_have_an_end() -> None:
+    names = [f"s3://b/{uuid.uuid4()}.tar" for _ in range(20_000)]
+    low, high = 1, len(names)
+    while low < high:
+        middle = (low + high + 1) // 2
+        try:
+            list_config_map("run", names[:middle], None, {})
+            low = middle
+        except UsageError as error:
+            assert "--list-url" in str(error) and f"list of {middle} shards" in str(error)
+            high = middle - 1
+    assert 0.99 * MOST_BYTES < len(json.dumps(list_config_map("run", names[:low], None, {}))) < 1.01 * MOST_BYTES
+    for spec in ("@l", "#x", "a\nb", " a", "", "pipe:x"):
+        with pytest.raises(UsageError, match="can not stand in a list"):
+            list_config_map("run", [spec], None, {})
+
+
+# Buckets
+
+
+@pytest.fixture
+def bucket() -> str:
+    """With five shards of different sizes."""
+    name = f"bucket-{uuid.uuid4().hex}"
+    for number in range(5):
+        fsspec.filesystem("memory").pipe(f"/{name}/raw/s{number}.tar", bytes(100 * (number + 1)))
+    return f"memory://{name}"
+
+
+def test_a_list_in_a_bucket_by_bytes(bucket: str) -> None:
+    made = plan(f"{bucket}/raw/*.tar", list_url=f"{bucket}/lists/", slices=3)
+    assert (made.source, made.shards, made.slices, made.total_bytes, made.entries) == ("bucket list", 5, 3, 1500, None)
+    (spec,) = made.specs
+    found = open_list(spec[1:])
+    assert found is not None and (found.n, found.w, found.checked) == (5, 3, True)
+    sizes = [[int(name[-5]) + 1 for name in slice_inputs([spec], index, 3)] for index in range(3)]
+    assert sizes == [[5], [1, 4], [2, 3]]
+    assert plan(spec).sample(5) != [] and (plan(spec).slices, plan(spec).shards) == (3, 5)
+    with pytest.raises(UsageError, match="planned in 3 slices; leave --slices out"):
+        plan(spec, slices=4)
+    again = plan(f"{bucket}/raw/*.tar", list_url=f"{bucket}/lists/", slices=3)
+    assert (again.specs, again.sha256) == (made.specs, made.sha256)
+    other = plan(f"{bucket}/raw/*.tar", list_url=f"{bucket}/lists/", slices=2)
+    assert other.specs != made.specs, "a run that goes on keeps its list"
+
+
+def test_a_pattern_in_a_bucket_list(bucket: str) -> None:
+    made = plan("s3://b/x-{0..99}.tar", list_url=f"{bucket}/here.list", slices=7)
+    assert made.specs == [f"@{bucket}/here.list"]
+    names = [name for index in range(7) for name in slice_inputs(made.specs, index, 7)]
+    assert names == [f"s3://b/x-{number}.tar" for number in range(100)]
+
+
+def test_a_plan_alone_writes_nothing(bucket: str) -> None:
+    made = plan(f"{bucket}/raw/*.tar", list_url=f"{bucket}/lists/", publish=False)
+    assert made.specs == plan(f"{bucket}/raw/*.tar", list_url=f"{bucket}/lists/").specs
+    unwritten = plan(f"{bucket}/raw/*.tar", list_url=f"{bucket}/none/", publish=False)
+    with pytest.raises(MissingInputError):
+        list(expand(unwritten.specs))
+    with pytest.raises(UsageError, match="--list-url"):
+        plan(f"{bucket}/raw/*.tar", list_url="here.list")
+    for publish in (True, False):
+        with pytest.raises(UsageError, match="would both become"):
+            plan(f"{bucket}/raw/*.tar", "s3://x/s0.tar", list_url=f"{bucket}/no/", publish=publish)
+
+
+def test_a_list_that_others_wrote(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = fsspec.filesystem("memory")
+    memory.pipe(f"{bucket.removeprefix('memory:/')}/theirs", b"# all\nraw/s{0..4}.tar\n")
+    made = plan(f"@{bucket}/theirs")
+    assert (made.specs, made.source, made.shards, made.slices) == ([f"@{bucket}/theirs"], "bucket list", 5, 5)
+    assert "must stay as it is" in made.notes[0]
+    assert made.sample(5) == [f"{bucket}/raw/s{number}.tar" for number in range(5)]
+    monkeypatch.setattr("tarkit.k8s.sliceplan._MOST_READ_BY_ALL", 4)
+    with pytest.raises(UsageError, match="more than 4 shards.*--list-url"):
+        plan(f"@{bucket}/theirs")
+    assert plan(f"@{bucket}/theirs", list_url=f"{bucket}/l").specs == [f"@{bucket}/l"]
+    # With others beside it, it is looked up now.
+    assert plan(f"@{bucket}/theirs", "s3://b/x.tar").source == "config map"
+
+
+@pytest.mark.parametrize("most", [200_000, 5])
+def test_samples_of_a_planned_list_come_from_all_of_it(most: int, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarkit.k8s.sliceplan._MOST_READ_BY_ALL", most)
+    names = [f"s3://b/{number:03d}.tar" for number in range(100)]
+    write_list(f"{bucket}/l", names, [50, 0, 50], outdir=OUT)
+    assert plan(f"@{bucket}/l").sample(4) == [names[number] for number in (12, 37, 62, 87)]

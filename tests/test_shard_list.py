@@ -1,0 +1,335 @@
+"""Lists with planned slices: what a reader of one slice gets, asks for, and refuses."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from httpserver import Fault, FaultServer
+from hypothesis import given
+from hypothesis import strategies as st
+from s3_client import s3_bucket
+
+import tarkit
+from tarkit.errors import DataError, MissingInputError, StreamError, TemporaryStreamError, UsageError
+from tarkit.inputslice import plan_slice, slice_inputs
+from tarkit.shardlist import SUFFIX, check_name, even_counts, open_list, slice_of, slices_by_bytes, write_list
+from tarkit.shards import expand
+from tarkit.streams import open_publish, open_read
+from tarkit.transport.ranges import read_range
+from tarkit.transport.retry import Retry
+
+if TYPE_CHECKING:
+    from hdfs import Hdfs
+
+OUT = "gs://out/d"
+QUICK = Retry(attempts=3, base=0.0, cap=0.0, sleep=lambda seconds: None)
+
+
+def names_of(n: int) -> list[str]:
+    """Of different lengths, so that slices have different numbers of bytes."""
+    return [f"s3://b/raw/{number:x}{'y' * (number % 7)}.tar" for number in range(n)]
+
+
+@pytest.fixture(params=["path", "file", "memory", "s3", "hdfs", "webhdfs"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Where a list is kept."""
+    if request.param == "s3":
+        with s3_bucket(request.getfixturevalue("s3_endpoint")) as bucket:
+            yield bucket.url("shards.list")
+        return
+    if request.param in ("hdfs", "webhdfs"):
+        cluster: Hdfs = request.getfixturevalue("hdfs")
+        yield f"{getattr(cluster, request.param)}/t-{uuid.uuid4().hex}/shards.list"
+        return
+    yield {
+        "path": f"{tmp_path}/shards.list",
+        "file": f"file://{tmp_path}/shards.list",
+        "memory": f"memory://lists-{uuid.uuid4().hex}/shards.list",
+    }[request.param]
+
+
+def test_slices_of_a_list(url: str) -> None:
+    names = names_of(100)
+    made = write_list(url, iter(names), even_counts(100, 7), outdir=OUT)
+    assert (made.n, made.w, made.checked) == (100, 7, True)
+    found = open_list(url)
+    assert found is not None
+    assert (found.n, found.w, found.size, found.sha256) == (100, 7, sum(map(len, names)) + 100, made.sha256)
+    assert [name for index in range(7) for name in slice_of(url, index)] == names
+    spec = f"@{url}"
+    assert list(expand(spec)) == names, "to everybody else it is a list like others"
+    for w in (7, 5):
+        assert [name for index in range(w) for name in slice_inputs([spec], index, w)] == names
+        pairs = [pair for index in range(w) for pair in plan_slice([spec], OUT, index, w)]
+        assert pairs == [(name, f"{OUT}/{name.rpartition('/')[2]}") for name in names]
+    for index in (-1, 7):
+        with pytest.raises(UsageError, match="slices 0 to 6"):
+            slice_of(url, index)
+
+
+def test_a_list_that_was_changed(url: str) -> None:
+    names = names_of(40)
+    write_list(url, names, even_counts(40, 4), outdir=OUT)
+    offsets = _get(f"{url}{SUFFIX}")
+    # The same length, and another shard in slice 2; then another length.
+    other = list(names)
+    other[25] = other[25].replace("raw", "old")
+    write_list(url, other, even_counts(40, 4), outdir=OUT)
+    _put(f"{url}{SUFFIX}", offsets)
+    assert slice_inputs([f"@{url}"], 1, 4) == names[10:20]
+    with pytest.raises(DataError, match="slice 2 is not what it was; the list was changed"):
+        slice_inputs([f"@{url}"], 2, 4)
+    write_list(url, [*names, "s3://b/raw/more.tar"], even_counts(41, 4), outdir=OUT)
+    _put(f"{url}{SUFFIX}", offsets)
+    for index in range(4):
+        with pytest.raises(DataError, match="plan anew"):
+            slice_inputs([f"@{url}"], index, 4)
+
+
+def _get(url: str) -> bytes:
+    with open_read(url, compression=None) as stream:
+        return b"".join(iter(lambda: stream.read(1 << 20), b""))
+
+
+def _put(url: str, content: bytes) -> None:
+    with open_publish(url, compression=None) as stream:
+        stream.write(content)
+
+
+def test_unequal_and_empty_slices(tmp_path: Path) -> None:
+    url = f"{tmp_path}/l"
+    names = names_of(6)
+    write_list(url, names, [4, 0, 2], outdir=OUT)
+    assert [slice_inputs([f"@{url}"], index, 3) for index in range(3)] == [names[:4], [], names[4:]]
+
+
+def test_other_inputs_beside_the_list(tmp_path: Path) -> None:
+    url = f"{tmp_path}/l"
+    write_list(url, names_of(6), [4, 0, 2], outdir=OUT)
+    assert slice_inputs([f"@{url}", "s3://b/x.tar"], 2, 3) == [*names_of(6)[4:], "s3://b/x.tar"]
+
+
+def test_a_list_whose_outputs_were_not_looked_at(tmp_path: Path) -> None:
+    url = f"{tmp_path}/l"
+    write_list(url, ["/a/x.tar", "/b/y.tar", "/b/x.tar"], [1, 1, 1], outdir=None)
+    assert slice_of(url, 1) == ["/b/y.tar"]
+    with pytest.raises(UsageError, match="would both become x.tar"):
+        plan_slice([f"@{url}"], OUT, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("names", "counts", "words"),
+    [
+        (["/a/x.tar", "/b/x.tar"], [1, 1], "would both become x.tar"),
+        (["/a/x.tar"], [1, 1], "slice 1 .* should have 1 shards; 0 are left"),
+        (["/a/x.tar", "/a/y.tar"], [1], "more shards than the 1"),
+        (["/a/{x,y}.tar"], [1], "can not stand in a list"),
+    ],
+)
+def test_lists_that_are_not_written(names: list[str], counts: list[int], words: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=words):
+        write_list(f"{tmp_path}/l", names, counts, outdir=OUT)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["l.gz", "l.zst"])
+def test_lists_are_not_compressed(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="can not be compressed"):
+        write_list(f"{tmp_path}/{name}", ["/x.tar"], [1], outdir=OUT)
+    with pytest.raises(UsageError, match="without a query"):
+        write_list("s3://b/l?x=1", ["/x.tar"], [1], outdir=OUT)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a*.tar", "a[1].tar", "a{b}.tar", " a.tar", "a.tar ", "a\nb.tar", "a\rb", "#a", "@a", "-", "pipe:a",
+     "zpush://h", "", "\ufeffa", "s3://b/x?versionId=1", "http://h/{a}", "http://h/*.tar"],
+)  # fmt: skip
+def test_names_that_a_line_can_not_hold(name: str) -> None:
+    with pytest.raises(UsageError, match="can not stand in a list"):
+        check_name(name, "")
+
+
+@pytest.mark.parametrize(
+    "name", ["a.tar", "/a b.tar", "s3://b/ü.tar", "http://h/a?x=1&y=*", "caf\udce9.tar", "a\\b.tar"]
+)
+def test_names_that_a_line_holds(name: str, tmp_path: Path) -> None:
+    assert check_name(name, "") == name
+    url = f"{tmp_path}/l"
+    write_list(url, [name], [1], outdir=OUT)
+    assert list(expand(f"@{url}")) == slice_of(url, 0) == [name]
+
+
+def test_names_are_not_relative_to_a_list_elsewhere() -> None:
+    with pytest.raises(UsageError, match="relative to the folder of the list"):
+        check_name("a.tar", "s3://b/lists/l")
+    assert check_name("/a.tar", "s3://b/lists/l") == "/a.tar"
+
+
+def test_what_only_looks_like_offsets(tmp_path: Path) -> None:
+    url = tmp_path / "l"
+    url.write_text("/a.tar\n/b.tar\n")
+    offsets = tmp_path / f"l{SUFFIX}"
+    for content in (b"", b"something else\n"):
+        offsets.write_bytes(content)
+        assert open_list(str(url)) is None
+        assert slice_inputs([f"@{url}"], 1, 2) == ["/b.tar"]
+    with pytest.raises(UsageError, match="no planned slices"):
+        slice_of(str(url), 0)
+    offsets.unlink()
+    offsets.mkdir()
+    assert slice_inputs([f"@{url}"], 1, 2) == ["/b.tar"]
+
+
+def test_damaged_offsets(tmp_path: Path) -> None:
+    url = f"{tmp_path}/l"
+    write_list(url, names_of(8), [4, 4], outdir=OUT)
+    whole = Path(f"{url}{SUFFIX}").read_bytes()
+    for end in range(8, len(whole)):
+        Path(f"{url}{SUFFIX}").write_bytes(whole[:end])
+        with pytest.raises(DataError, match="is cut|is damaged"):
+            slice_inputs([f"@{url}"], 0, 2)
+    swapped = bytearray(whole)
+    struct.pack_into("<q", swapped, 72 + 8, 1 << 40)
+    Path(f"{url}{SUFFIX}").write_bytes(swapped)
+    with pytest.raises(DataError, match="not in order"):
+        slice_inputs([f"@{url}"], 0, 2)
+
+
+def test_tarproc_takes_its_slice(tmp_path: Path) -> None:
+    names = []
+    for number in range(5):
+        names.append(f"{tmp_path}/s{number}.tar")
+        with tarkit.TarWriter(names[-1], encoder=False) as writer:
+            writer.write({"__key__": f"k{number}", "x": b"1"})
+    write_list(f"{tmp_path}/l", names, [1, 3, 1], outdir=f"{tmp_path}/out")
+    program = [sys.executable, "-m", "tarkit.cli.tarproc", "-q", "-c", "true", "-O", f"{tmp_path}/out"]
+
+    def made_by(piece: str, **env: str) -> list[str]:
+        command = [*program, "--slice", piece, f"@{tmp_path}/l"]
+        subprocess.run(command, env={**os.environ, **env}, check=True, stdin=subprocess.DEVNULL)
+        found = sorted((tmp_path / "out").glob("*.tar"))
+        shutil.rmtree(tmp_path / "out")
+        return [path.name for path in found]
+
+    assert made_by("0/3") == ["s0.tar"]
+    assert made_by("3", JOB_COMPLETION_INDEX="1") == ["s1.tar", "s2.tar", "s3.tar"]
+    assert made_by("2/3") == ["s4.tar"]
+    # Planned for another number of slices, the list is shared out evenly.
+    assert [made_by(f"{index}/2") for index in range(2)] == [["s0.tar", "s1.tar"], ["s2.tar", "s3.tar", "s4.tar"]]
+
+
+# Over http
+
+
+@pytest.fixture
+def server() -> Iterator[FaultServer]:
+    with FaultServer() as running:
+        yield running
+
+
+@pytest.fixture
+def served(server: FaultServer, tmp_path: Path) -> Callable[..., str]:
+    """``served(*faults, **how)``: the URL of a list of 4000 names in 10 slices, whose list is served so."""
+    path = f"{tmp_path}/l"
+    write_list(path, names_of(4000), even_counts(4000, 10), outdir=OUT)
+
+    def serve(*faults: Fault, **how: object) -> str:
+        server.put(f"l{SUFFIX}", Path(f"{path}{SUFFIX}").read_bytes())
+        return server.put("l", Path(path).read_bytes(), *faults, **how)
+
+    return serve
+
+
+def test_a_pod_asks_for_its_part_only(server: FaultServer, served: Callable[..., str]) -> None:
+    url = served()
+    assert slice_inputs([f"@{url}"], 5, 10) == names_of(4000)[2000:2400]
+    asked = server.asked("l")
+    start = sum(len(name) + 1 for name in names_of(4000)[:2000])
+    assert [headers.get("Range") for headers in asked] == [None, f"bytes={start}-"]
+
+
+@pytest.mark.parametrize("kind", ["cut", "reset", "status", "drop", "no-range", "part", "drip"])
+def test_a_bad_connection(kind: str, served: Callable[..., str]) -> None:
+    url = served(Fault(), Fault(kind, 40_000, 503))
+    found = open_list(url)
+    assert found is not None
+    start, stop = found.borders[5], found.borders[6]
+    data = read_range(url, start, stop, size=found.size, retry=QUICK)
+    assert data.decode().split() == names_of(4000)[2000:2400]
+
+
+def test_a_server_that_never_answers_well(served: Callable[..., str]) -> None:
+    url = served(always=Fault("status", 0, 503))
+    with pytest.raises(TemporaryStreamError, match="3 attempts"):
+        read_range(url, 5, 9, size=99, retry=QUICK)
+
+
+def test_a_server_that_gives_no_marks(served: Callable[..., str]) -> None:
+    url = served(etag="")
+    assert slice_inputs([f"@{url}"], 5, 10) == names_of(4000)[2000:2400]
+
+
+def test_a_server_that_forbids_what_is_not_there(server: FaultServer) -> None:
+    url = server.put("alone", b"/a.tar\n/b.tar\n")
+    server.put(f"alone{SUFFIX}", b"", always=Fault("status", 0, 403))
+    assert slice_inputs([f"@{url}"], 1, 2) == ["/b.tar"]
+
+
+def test_a_list_behind_a_query_has_no_neighbours(server: FaultServer) -> None:
+    url = server.put("l", b"/a.tar\n/b.tar\n")
+    assert open_list(f"{url}?token=x") is None
+    assert server.requests == []
+
+
+def test_ranges_of_what_is_not_there(tmp_path: Path) -> None:
+    for url in (f"{tmp_path}/none", f"memory://none-{uuid.uuid4().hex}/x"):
+        with pytest.raises(MissingInputError):
+            read_range(url, 0, 1, size=1)
+    with pytest.raises(StreamError):
+        read_range(str(tmp_path), 0, 1, size=1)
+
+
+# By bytes
+
+
+@given(st.lists(st.integers(0, 10**12), max_size=60), st.integers(1, 12))
+def test_slices_by_bytes(sizes: list[int], w: int) -> None:
+    slices = slices_by_bytes(sizes, w)
+    assert len(slices) == w
+    assert sorted(number for part in slices for number in part) == list(range(len(sizes)))
+    totals = [sum(sizes[number] for number in part) for part in slices]
+    assert totals == sorted(totals, reverse=True)
+    # Graham's bound for longest processing time first, against the least that is possible.
+    least = max(max(sizes, default=0), -(-sum(sizes) // w))
+    assert totals[0] <= least * 4 / 3 or totals[0] <= sum(sizes) / w + max(sizes, default=0)
+    assert slices_by_bytes(sizes, w) == slices
+
+
+def test_slices_by_bytes_by_hand() -> None:
+    # 7 | 5, then 3 to the 5, then 2 to the 7.
+    assert slices_by_bytes([3, 7, 2, 5], 2) == [[1, 2], [0, 3]]
+    assert slices_by_bytes([10, 1, 1, 1, 1], 2) == [[0], [1, 2, 3, 4]]
+    assert slices_by_bytes([5, 5, 9], 3) == [[2], [0], [1]]
+    for sizes, w in (([1], 0), ([-1], 2)):
+        with pytest.raises(UsageError):
+            slices_by_bytes(sizes, w)
+
+
+def test_large_lists_are_quick(tmp_path: Path) -> None:
+    n = 100_000
+    names = [f"s3://bucket/folder/{number:08d}.tar" for number in range(n)]
+    random.Random(1).shuffle(names)
+    write_list(f"{tmp_path}/l", names, even_counts(n, 1000), outdir=OUT)
+    assert os.path.getsize(f"{tmp_path}/l{SUFFIX}") == 72 + 8 * 1001 + 4 * 1000
+    assert slice_inputs([f"@{tmp_path}/l"], 999, 1000) == names[-100:]
