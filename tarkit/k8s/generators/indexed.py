@@ -69,7 +69,7 @@ def plan_of(settings: Settings, here: bool = False) -> ShardPlan:
         shard_seconds=shard_seconds,
         slice_target=seconds(target, "--slice-target"),
         list_url=settings.list_url,
-        outdir=settings.outdir,
+        outdir=None if settings.raw else settings.outdir,
         allow_local=here,
     )
 
@@ -96,7 +96,7 @@ def _is_own(template: list[Document]) -> bool:
         each.get("image") == "ubuntu:24.04"
         for document in template
         if document["kind"] == "Job"
-        for each in document["spec"]["template"]["spec"]["containers"]
+        for each in listed(part(pod_of(document) or {}, "spec"), "containers")
     )
 
 
@@ -146,6 +146,11 @@ def _annotate(job: Document, plan: ShardPlan, settings: Settings, found: list[Do
     if len(found) > 1:
         annotations["tarkit.dev/list"] = found[0]["metadata"]["name"]
     if settings.min_parallelism is not None:
+        if not 1 <= settings.min_parallelism < job["spec"]["parallelism"]:
+            raise UsageError(
+                f"--min-parallelism {settings.min_parallelism}: Kueue takes 1 or more, and less than the "
+                f"{job['spec']['parallelism']} pods that run at once"
+            )
         annotations["kueue.x-k8s.io/job-min-parallelism"] = str(settings.min_parallelism)
 
 
