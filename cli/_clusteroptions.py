@@ -1,0 +1,99 @@
+"""Which cluster, and which done records: the options that status, wait, logs, retry, scale and cancel share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tarkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from tarkit.k8s.cluster import Cluster
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+UNANSWERED = "-O OUT or -f MANIFEST answers from the done records alone"
+
+
+def cluster_options(function: F) -> F:
+    """``--kubeconfig``, ``--context`` and ``--namespace``, as those of kubectl."""
+    for option in (
+        click.option("--kubeconfig", metavar="FILE", help="[default: KUBECONFIG, or ~/.kube/config, or a pod's own]"),
+        click.option("--context", metavar="NAME", help="Of the kubeconfig.  [default: the current one]"),
+        click.option("-N", "--namespace", metavar="NAME", help="[default: the context's]"),
+    ):
+        function = option(function)
+    return function
+
+
+def record_options(function: F) -> F:
+    """Where the done records are, if the Job can not say so."""
+    for option in (
+        click.option("--check-inputs", is_flag=True, help="Ask every input whether it changed since it was done."),
+        click.option("--shards", "specs", multiple=True, metavar="SPEC", help="The inputs; else the Job's own."),
+        click.option("-O", "--outdir", metavar="OUT", help="The output folder as seen from here; else the Job's own."),
+    ):
+        function = option(function)
+    return function
+
+
+def manifest_option(function: F) -> F:
+    """``-f``: what was applied, for when the cluster has it no more."""
+    return click.option(
+        "-f", "--file", "manifest", metavar="MANIFEST", help="Of the Job, if the cluster has it no more."
+    )(function)
+
+
+def open_cluster(options: dict[str, Any]) -> Cluster:
+    """The cluster that the options name.
+
+    Raises:
+        UsageError: none is configured. MissingExtraError: the client is not installed.
+    """
+    import time
+
+    from tarkit.k8s.cluster import Cluster
+    from tarkit.k8s.clusterconfig import load_access
+
+    files = options["kubeconfig"] or os.environ.get("KUBECONFIG")
+    return Cluster(load_access(files, options["context"], options["namespace"]), time.sleep)
+
+
+def read_manifest(path: str | None) -> list[dict[str, Any]]:
+    """The documents of ``-f``; none without it.
+
+    Raises:
+        UsageError: the file can not be read, or is no manifest.
+    """
+    from tarkit.k8s.yamltext import load_documents
+
+    if path is None:
+        return []
+    try:
+        if path == "-":
+            import sys
+
+            return load_documents(sys.stdin.buffer.read().decode("utf-8"), "standard input")
+        with open(path, encoding="utf-8") as file:
+            return load_documents(file.read(), path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"-f {path} can not be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def job_in(documents: Sequence[dict[str, Any]], name: str) -> dict[str, Any] | None:
+    """The Job of a name in a manifest; None if there is no manifest.
+
+    Raises:
+        UsageError: there is one, without this Job.
+    """
+    jobs = [each for each in documents if each["kind"] == "Job"]
+    for job in jobs:
+        if (job.get("metadata") or {}).get("name") == name:
+            return job
+    if documents:
+        there = ", ".join(str((job.get("metadata") or {}).get("name")) for job in jobs[:5]) or "none"
+        raise UsageError(f"-f: the manifest has no Job {name}; its Jobs: {there}")
+    return None

@@ -1,0 +1,215 @@
+"""``kubetpl logs``: of the pods that matter, and what is known of shards whose pods are gone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tarkit.errors import (
+    EXIT_OK,
+    ClusterError,
+    ClusterUnreachableError,
+    MissingInputError,
+    NoSuchObjectError,
+    TarkitError,
+    UsageError,
+)
+
+from .._clusteroptions import cluster_options, open_cluster, record_options
+from .._common import say, verbose_option, version_option
+from .._results import Results, counted
+
+if TYPE_CHECKING:
+    from tarkit.k8s.cluster import Cluster
+    from tarkit.k8s.runplan import RunRecords
+
+_PROGRAM = "kubetpl logs"
+_MOST_PODS = 100
+_EPILOG = """\b
+Examples:
+  kubetpl logs grey --failed --tail 20
+  kubetpl logs grey --index 3,7-9 --grep 'Error|Traceback'
+  kubetpl logs grey --shard raw-000123.tar
+  kubetpl logs grey --index 3 --follow
+
+\b
+Exit codes: 0 something was shown; 66 no such Job, index or shard, or nothing to show; 75 the
+cluster can not be reached.
+"""
+
+
+@click.command("logs", epilog=_EPILOG)
+@click.argument("name")
+@click.option("--failed", is_flag=True, help="Of indexes whose last pod failed; the default once the Job has failed.")
+@click.option("--index", "indexes", metavar="SET", help="Of these indexes: 3,7-9.")
+@click.option("--shard", metavar="NAME|URL", help="Of the index that has this shard.")
+@click.option("--tail", type=click.IntRange(0), metavar="N", help="The last N lines of each.")
+@click.option("--grep", "pattern", metavar="REGEX", help="Only lines in which this is found.")
+@click.option("--follow", is_flag=True, help="Go on until the pod has ended; for one index.")
+@click.option("--container", metavar="NAME", help="[default: the pod's first]")
+@record_options
+@cluster_options
+@verbose_option
+@version_option
+def command(
+    name: str, failed: bool, indexes: str | None, shard: str | None, tail: int | None, pattern: str | None,
+    follow: bool, container: str | None, **options: Any,
+) -> int:  # fmt: skip
+    """Show what the pods of Job NAME wrote: of each index the last pod's log, its lines behind [INDEX].
+
+    Where the pods are gone, the done records say what became of the shards.
+    """
+    from tarkit.k8s.indexset import parse_indexes
+    from tarkit.k8s.joblogs import chosen_pods
+    from tarkit.k8s.jobstatus import pods_of
+    from tarkit.k8s.jobview import state_of
+
+    if indexes is not None and shard is not None:
+        raise UsageError("--index and --shard both say which index; give one")
+    wanted = None if indexes is None else set(parse_indexes(indexes))
+    matches = _matcher(pattern)
+    cluster = open_cluster(options)
+    job = _job(cluster, name)
+    if shard is not None:
+        wanted = {_index_of(cluster, job, shard, options)}
+    if wanted is None and not failed and not follow and state_of(job)[0] == "failed":
+        failed = True
+    pods = chosen_pods(pods_of(cluster, job, succeeded=not failed), indexes=wanted, failed=failed)
+    if wanted is None and not failed and len(pods) > _MOST_PODS:
+        raise UsageError(f"{name} has {len(pods)} pods; say which: --failed, --index SET or --shard NAME")
+    if follow and len(pods) != 1:
+        raise UsageError(f"--follow goes with one index; this is {counted(len(pods), 'pod')}: --index N")
+    lost: set[int] = set()
+    with Results() as results:
+        shown = _show(cluster, pods, results, matches, lost, tail=tail, follow=follow, container=container)
+        missing = lost | _without_pods(job, pods, wanted, failed)
+        if missing:
+            shown += _tell_records(cluster, job, missing, results, options)
+    if not pods and not shown:
+        raise MissingInputError(_nothing(name, failed, wanted))
+    return EXIT_OK
+
+
+def _matcher(pattern: str | None) -> re.Pattern[bytes] | None:
+    try:
+        return None if pattern is None else re.compile(pattern.encode())
+    except re.error as error:
+        raise UsageError(f"--grep: this is no regular expression: {error}") from None
+
+
+def _job(cluster: Cluster, name: str) -> dict[str, Any]:
+    from tarkit.k8s.jobstatus import find_jobs
+
+    jobs = find_jobs(cluster, name)
+    if len(jobs) > 1:
+        some = ", ".join(str(job["metadata"]["name"]) for job in jobs[:3])
+        raise UsageError(f"{name} is a run of {len(jobs)} Jobs; name one: {some}, …")
+    return jobs[0]
+
+
+def _index_of(cluster: Cluster, job: dict[str, Any], shard: str, options: dict[str, Any]) -> int:
+    from tarkit.k8s.jobstatus import plan_source
+    from tarkit.k8s.runplan import shard_map
+
+    plan, specs = plan_source(cluster, job)
+    folder = options["outdir"] or plan.outdir
+    specs = options["specs"] or specs
+    if folder is None or not specs:
+        raise UsageError("the Job does not say which shards it has (--raw?); --index names an index")
+    return shard_map(plan, specs, folder).index_of(shard)
+
+
+def _show(
+    cluster: Cluster, pods: list[Any], results: Results, matches: re.Pattern[bytes] | None, lost: set[int], *,
+    tail: int | None, follow: bool, container: str | None,
+) -> int:  # fmt: skip
+    """The number of lines. lost: gets the indexes whose pod went away meanwhile."""
+    from tarkit.k8s.joblogs import has_log, label_of
+    from tarkit.k8s.jobview import index_of
+
+    shown = 0
+    for pod in pods:
+        prefix = f"[{label_of(pod)}] " if len(pods) > 1 else ""
+        if not has_log(pod) and not follow:
+            say(_PROGRAM, f"{label_of(pod)}: its container has not started; kubetpl status says why")
+            continue
+        try:
+            for line in cluster.log(str(pod["metadata"]["name"]), container=container, tail=tail, follow=follow):
+                if matches is None or matches.search(line):
+                    results.line(prefix + line.decode("utf-8", "replace").rstrip("\r"))
+                    shown += 1
+                    if follow:
+                        results.flush()
+        except ClusterUnreachableError:
+            raise
+        except NoSuchObjectError:
+            index = index_of(pod)
+            lost.update(() if index is None else (index,))
+        except ClusterError as error:
+            if error.status == 403:
+                raise
+            say(_PROGRAM, f"{label_of(pod)}: {error}")
+    return shown
+
+
+def _without_pods(job: Any, pods: Iterable[Any], wanted: Collection[int] | None, failed: bool) -> set[int]:
+    """Indexes that were asked for, or have failed, and have no pod any more."""
+    from tarkit.k8s.indexset import parse_indexes
+    from tarkit.k8s.jobview import index_of
+
+    if wanted is None and not failed:
+        return set()
+    asked = (
+        set(wanted)
+        if wanted is not None
+        else set(parse_indexes(str((job.get("status") or {}).get("failedIndexes") or "")))
+    )
+    return asked - {index_of(pod) for pod in pods}
+
+
+def _tell_records(cluster: Cluster, job: Any, missing: set[int], results: Results, options: dict[str, Any]) -> int:
+    from tarkit.k8s.indexset import format_indexes
+    from tarkit.k8s.jobstatus import read_run
+
+    what = "index" if len(missing) == 1 else "indexes"
+    say(_PROGRAM, f"the pods of {what} {format_indexes(missing)} are gone, and their logs with them")
+    try:
+        records = read_run(cluster, job, (), options["outdir"], options["specs"], options["check_inputs"])
+    except ClusterUnreachableError:
+        raise
+    except TarkitError as error:
+        say(_PROGRAM, f"no done records: {error}")
+        return 0
+    if records is None or records.shards is None:
+        say(_PROGRAM, "the Job does not say where its done records are; -O OUT and --shards SPEC name them")
+        return 0
+    shown = 0
+    for line in _record_lines(records, missing):
+        results.line(line)
+        shown += 1
+    return shown
+
+
+def _record_lines(records: RunRecords, indexes: set[int]) -> Iterator[str]:
+    found = records.found
+    done = set(found.done)
+    for index in sorted(indexes):
+        for shard in records.shards.of_index(index) if records.shards is not None else ():
+            if shard in found.failed:
+                yield f"[{index}] {shard}: failed: {found.failed[shard]}"
+            elif shard in done:
+                aside = f", {counted(found.set_aside[shard], 'sample')} set aside" if shard in found.set_aside else ""
+                yield f"[{index}] {shard}: done{aside}"
+            else:
+                yield f"[{index}] {shard}: {found.stale.get(shard, 'not begun, or cut short')}"
+
+
+def _nothing(name: str, failed: bool, wanted: Collection[int] | None) -> str:
+    from tarkit.k8s.indexset import format_indexes
+
+    if wanted is not None:
+        return f"{name} has no pod of index {format_indexes(wanted)}"
+    return f"{name} has no failed pods" if failed else f"{name} has no pods"

@@ -1,0 +1,227 @@
+"""``kubetpl retry``: the manifest of a Job that does what another one left undone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tarkit.errors import (
+    EXIT_OK,
+    ClusterError,
+    ClusterUnreachableError,
+    MissingExtraError,
+    NoSuchObjectError,
+    UsageError,
+)
+
+from .._clusteroptions import cluster_options, job_in, manifest_option, open_cluster, read_manifest, record_options
+from .._common import say, verbose_option, version_option, write_stdout
+from .._results import Results, counted
+
+if TYPE_CHECKING:
+    from tarkit.k8s.cluster import Cluster
+    from tarkit.k8s.retry import Changes
+    from tarkit.k8s.runplan import RunRecords
+
+_PROGRAM = "kubetpl retry"
+_SETTLING_SECONDS = 60
+_EPILOG = """\b
+Examples:
+  kubetpl retry grey --memory 8Gi | kubectl apply -f -
+  kubetpl retry grey --failed --on-demand --apply
+  kubetpl retry grey -f grey.yaml | kubectl apply -f -     # the cluster is another one
+
+\b
+Exit codes: 0 printed, created, or nothing is left; 2 the Job still runs, or can not be retried so;
+66 no such Job; 75 the cluster can not be reached, and there is no -f MANIFEST.
+"""
+
+
+@click.command("retry", epilog=_EPILOG)
+@click.argument("name")
+@click.option("--failed", is_flag=True, help="Only shards that failed.  [default: all that are not done]")
+@click.option("--missing", is_flag=True, help="Only shards that were not begun, or cut short.")
+@click.option("-n", "--name", "new_name", metavar="NAME", help="Of the new Job.  [default: NAME-r2, -r3, …]")
+@click.option("-M", "--memory", metavar="QUANTITY", help="Memory of each pod, such as 8Gi.")
+@click.option("-C", "--cpu", metavar="QUANTITY", help="CPUs of each pod.")
+@click.option("-I", "--image", metavar="IMAGE", help="Image of each pod.")
+@click.option("--on-demand", is_flag=True, help="Not on spot nodes.")
+@click.option("-j", "--parallelism", type=click.IntRange(1), metavar="P", help="Pods at once.")
+@click.option("--slices", type=click.IntRange(1, 100_000), metavar="W", help="Pods in all; one a shard is the most.")
+@click.option("--list-url", metavar="URL", help="Write the list of shards there, not into a ConfigMap.")
+@click.option("--apply", "create", is_flag=True, help="Create it in the cluster, rather than print it.")
+@manifest_option
+@record_options
+@cluster_options
+@verbose_option
+@version_option
+def command(name: str, create: bool, **options: Any) -> int:
+    """Print the manifest of a Job for the shards that Job NAME has left undone; pipe it to kubectl.
+
+    What is done is read from the done records. Of a Job that does not run tarproc (--raw) nobody knows
+    what is left: it is printed whole, under the new name.
+    """
+    from tarkit.k8s.retry import Changes, is_per_shard, retry_documents
+
+    documents = read_manifest(options["manifest"])
+    cluster, job, taken = _source(name, documents, options, create)
+    changes = Changes(
+        options["new_name"], options["memory"], options["cpu"], options["image"], options["on_demand"],
+        options["parallelism"], options["slices"], options["list_url"],
+    )  # fmt: skip
+    urls = None
+    if is_per_shard(job):
+        urls = _left(cluster, job, documents, options)
+        if not urls:
+            return EXIT_OK
+        changes = _with_list(changes, job, urls)
+    elif options["failed"] or options["missing"] or options["slices"] or options["list_url"]:
+        raise UsageError(f"Job {name} does not run tarproc over slices (--raw?), so it can be retried as a whole only")
+    else:
+        say(_PROGRAM, f"Job {name} does not run tarproc over slices, so which shards are left is not known: all of it")
+    made = retry_documents(job, urls, changes, taken)
+    _deliver(cluster if create else None, made)
+    return EXIT_OK
+
+
+def _source(
+    name: str, documents: list[dict[str, Any]], options: dict[str, Any], create: bool
+) -> tuple[Cluster | None, dict[str, Any], set[str]]:
+    """The cluster if it answers, the Job from it or from -f, and the names that are taken."""
+    given = job_in(documents, name)
+    try:
+        cluster = open_cluster(options)
+        known = {str(job["metadata"]["name"]): job for job in cluster.list("jobs")}
+        job = _settled(cluster, known.get(name))
+        if job is None and given is None:
+            from tarkit.k8s.jobstatus import find_jobs
+
+            jobs = find_jobs(cluster, name)
+            raise UsageError(
+                f"{name} is a run of {counted(len(jobs), 'Job')}; name one: {jobs[0]['metadata']['name']}, …"
+            )
+    except NoSuchObjectError as error:
+        raise NoSuchObjectError(f"{error}; -f MANIFEST is what it was made from", 404) from None
+    except (ClusterUnreachableError, UsageError, MissingExtraError) as error:
+        if given is None or create:
+            raise
+        say(_PROGRAM, f"{error}; taken from the manifest, and whether it still runs is not known")
+        return None, given, set()
+    _refuse_running(name, job, known)
+    return cluster, job or given or {}, set(known)
+
+
+def _settled(cluster: Cluster, job: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The Job; if it has just ended, once its last pods are gone."""
+    from tarkit.k8s.jobview import state_of
+
+    for _ in range(_SETTLING_SECONDS):
+        if job is None or state_of(job)[0] not in ("complete", "failed") or not _has_pods(job):
+            break
+        time.sleep(1)
+        job = cluster.get("jobs", str(job["metadata"]["name"]))
+    return job
+
+
+def _has_pods(job: dict[str, Any]) -> bool:
+    status = job.get("status") or {}
+    return bool(status.get("active") or status.get("terminating"))
+
+
+def _refuse_running(name: str, job: dict[str, Any] | None, known: dict[str, dict[str, Any]]) -> None:
+    """Two Jobs on the same shards would undo each other's work."""
+    from tarkit.k8s.jobview import RETRY_OF, RUN, state_of
+
+    if job is not None and _is_at_work(job):
+        raise UsageError(
+            f"Job {name} still runs; wait for it (kubetpl wait {name}) or stop it (kubetpl cancel {name}), then retry"
+        )
+    if job is not None and state_of(job)[0] == "suspended":
+        say(_PROGRAM, f"Job {name} is suspended: do not let it go on beside the retry; kubetpl cancel {name} --delete")
+    run = name if job is None else (job["metadata"].get("labels") or {}).get(RUN, name)
+    for other, each in known.items():
+        metadata = each["metadata"]
+        same = (metadata.get("labels") or {}).get(RUN) == run and RETRY_OF in (metadata.get("annotations") or {})
+        if other != name and same and _is_at_work(each):
+            raise UsageError(f"{other}, a retry of the same run, still runs; kubetpl wait {other}, then retry that")
+
+
+def _is_at_work(job: dict[str, Any]) -> bool:
+    from tarkit.k8s.jobview import state_of
+
+    return _has_pods(job) or state_of(job)[0] == "waiting"
+
+
+def _left(
+    cluster: Cluster | None, job: dict[str, Any], documents: Sequence[dict[str, Any]], options: dict[str, Any]
+) -> list[str]:
+    """URLs of the shards that the retry makes, in their order. None left: said."""
+    from tarkit.k8s.jobstatus import read_run
+
+    records = read_run(cluster, job, documents, options["outdir"], options["specs"], options["check_inputs"])
+    if records is None:
+        raise UsageError("the Job does not say where its done records are; name the folder: -O OUT")
+    if records.shards is None:
+        raise UsageError("the Job does not say what its inputs were; name them: --shards SPEC")
+    wanted = _wanted(records, failed=options["failed"], missing=options["missing"])
+    urls = [url for url, each in zip(records.shards.urls, records.shards.names, strict=True) if each in wanted]
+    done, total = len(records.found.done), len(records.shards.names)
+    if urls:
+        say(_PROGRAM, f"{done} of {counted(total, 'shard')} done; {counted(len(urls), 'shard')} to retry")
+    else:
+        which = "failed" if options["failed"] else "missing" if options["missing"] else "left"
+        aside = sum(records.found.set_aside.values())
+        more = f"; {counted(aside, 'sample')} set aside: tarproc --retry-failed" if aside else ""
+        say(_PROGRAM, f"nothing to retry: {done} of {counted(total, 'shard')} done, none {which}{more}")
+    return urls
+
+
+def _wanted(records: RunRecords, *, failed: bool, missing: bool) -> set[str]:
+    found = records.found
+    if failed == missing:
+        return records.unfinished_names()
+    return set(found.failed) if failed else {*found.missing, *found.stale}
+
+
+def _with_list(changes: Changes, job: dict[str, Any], urls: Sequence[str]) -> Changes:
+    """The list written where --list-url says."""
+    import hashlib
+    from dataclasses import replace
+
+    from tarkit.k8s.jobview import plan_of
+    from tarkit.k8s.retry import slices_of
+    from tarkit.shardlist import even_counts, write_list
+
+    url = changes.list_url
+    if url is None:
+        return changes
+    counts = even_counts(len(urls), slices_of(job, len(urls), changes))
+    if url.endswith("/"):
+        content = "\n".join([*urls, *map(str, counts)]).encode("utf-8", "surrogateescape")
+        url = f"{url}shards-{hashlib.sha256(content).hexdigest()[:12]}.list"
+    write_list(url, urls, counts, outdir=plan_of(job).outdir)
+    return replace(changes, list_url=url)
+
+
+def _deliver(cluster: Cluster | None, documents: list[dict[str, Any]]) -> None:
+    """Print the manifest; or create it, the Job last."""
+    if cluster is None:
+        from tarkit.k8s.yamltext import dump_documents
+
+        write_stdout(dump_documents(documents).encode("utf-8"))
+        return
+    with Results() as results:
+        for document in documents:
+            kind = f"{document['kind'].lower()}s"
+            name = document["metadata"]["name"]
+            try:
+                cluster.create(kind, document)
+            except ClusterError as error:
+                if error.status != 409 or kind != "configmaps":
+                    raise
+                # The name has the content's checksum in it: it is the very list.
+                say(_PROGRAM, f"ConfigMap {name} is there already")
+            results.line(f"{document['kind']} {name} is created")

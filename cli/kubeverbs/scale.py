@@ -1,0 +1,64 @@
+"""``kubetpl scale``: more pods at once, or fewer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tarkit.errors import EXIT_OK, UsageError
+
+from .._clusteroptions import cluster_options, open_cluster
+from .._common import verbose_option, version_option
+from .._results import Results
+
+_MOST = 100_000
+_MOST_OF_MANY = 10_000
+"""Where there are more than 100,000 completions with a limit for each index. Both are rules of the API."""
+
+
+@click.command("scale")
+@click.argument("name")
+@click.option("-j", "--parallelism", type=click.IntRange(0), required=True, metavar="P", help="Pods at once; 0 pauses.")
+@cluster_options
+@verbose_option
+@version_option
+def command(name: str, parallelism: int, **options: Any) -> int:
+    """Let P pods of Job NAME run at once. Those that run beyond P are stopped, and done again later.
+
+    \b
+    Exit codes: 0 set; 2 the Job has ended, or P can not be; 66 no such Job; 75 the cluster can not be reached.
+    """
+    from tarkit.k8s.jobview import state_of
+
+    cluster = open_cluster(options)
+    job = cluster.get("jobs", name)
+    state = state_of(job)[0]
+    if state in ("complete", "failed"):
+        raise UsageError(
+            f"Job {name} has ended ({state}), nothing of it runs any more; kubetpl retry does what is left"
+        )
+    spec = job.get("spec") or {}
+    _check(parallelism, spec)
+    before = spec.get("parallelism")
+    cluster.patch("jobs", name, {"spec": {"parallelism": parallelism}})
+    with Results() as results:
+        if parallelism == 0:
+            results.line(f"{name} is paused (parallelism {before} → 0); kubetpl scale {name} -j {before} goes on")
+        else:
+            results.line(f"{name}: parallelism {before} → {parallelism}")
+        if state == "suspended":
+            results.line(f"{name} is suspended all the same; kubetpl status {name} says why")
+    return EXIT_OK
+
+
+def _check(parallelism: int, spec: dict[str, Any]) -> None:
+    total = spec.get("completions")
+    if total is not None and parallelism > total:
+        raise UsageError(
+            f"-j {parallelism}: there are {total} completions, so more than {total} pods never run at once"
+        )
+    many = total is not None and total > _MOST and spec.get("backoffLimitPerIndex") is not None
+    most = _MOST_OF_MANY if many else _MOST
+    if spec.get("completionMode") == "Indexed" and parallelism > most:
+        raise UsageError(f"-j {parallelism}: an Indexed Job of this size takes {most} at most")

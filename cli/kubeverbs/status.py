@@ -1,0 +1,210 @@
+"""``kubetpl status``: how far a run is, what failed, and why nothing runs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tarkit.errors import (
+    EXIT_OK,
+    ClusterUnreachableError,
+    MissingExtraError,
+    NoSuchObjectError,
+    TarkitError,
+    UsageError,
+)
+
+from .._clusteroptions import (
+    UNANSWERED,
+    cluster_options,
+    job_in,
+    manifest_option,
+    open_cluster,
+    read_manifest,
+    record_options,
+)
+from .._common import verbose_option, version_option
+from .._results import Results
+
+if TYPE_CHECKING:
+    from tarkit.k8s.jobstatus import JobStatus
+
+_WATCH_SECONDS = 5.0
+_EPILOG = """\b
+Examples:
+  kubetpl status grey
+  kubetpl status grey --watch
+  kubetpl status grey -f grey.yaml          # the cluster is gone
+  kubetpl status grey -O s3://bucket/grey --shards 's3://bucket/raw-{000000..001281}.tar'
+
+\b
+Exit codes: 0 complete, or not ended yet; 1 failed, or ended with shards left to do; 3 complete, but
+samples were set aside; 66 no such Job; 75 the cluster can not be reached, and no records were named.
+"""
+
+
+@click.command("status", epilog=_EPILOG)
+@click.argument("name", required=False)
+@click.option("-l", "--selector", metavar="LABELS", help="All Jobs with these labels, instead of NAME.")
+@click.option("--json", "as_json", is_flag=True, help="Everything, as one JSON document.")
+@click.option(
+    "--watch", "watch", is_flag=False, flag_value=str(_WATCH_SECONDS), metavar="[SECONDS]",
+    help="Again and again, until it has ended.  [default: every 5]",
+)  # fmt: skip
+@click.option("--no-records", is_flag=True, help="Do not read the done records; there may be millions.")
+@manifest_option
+@record_options
+@cluster_options
+@verbose_option
+@version_option
+def command(
+    name: str | None, selector: str | None, as_json: bool, watch: str | None, no_records: bool, **options: Any
+) -> int:
+    """Tell how far Job NAME is: indexes, shards, speed, why pods failed, and why nothing runs.
+
+    NAME may be a run of kubetpl jobs, too. What is done is read from the done records; so the answer
+    does not need the pods, the Job or the cluster, if -f MANIFEST or -O OUT says where they are.
+    """
+    if name is None and selector is None and watch is not None and not watch[:1].isdigit():
+        # An option with an optional value takes what follows it.
+        name, watch = watch, str(_WATCH_SECONDS)
+    if (name is None) == (selector is None):
+        raise UsageError("name a Job or a run, or say -l SELECTOR; one of both")
+    documents = read_manifest(options["manifest"])
+    pause = _pause(watch)
+
+    def ask() -> list[JobStatus]:
+        return _ask(name, selector, documents, options, no_records)
+
+    if pause is None:
+        return _show(ask(), as_json, options["verbose"])
+    return _watch(ask, pause, as_json, options["verbose"])
+
+
+def _pause(watch: str | None) -> float | None:
+    if watch is None:
+        return None
+    try:
+        pause = float(watch)
+    except ValueError:
+        pause = 0.0
+    if not 0.1 <= pause <= 86400:
+        raise UsageError(f"--watch {watch}: write seconds, 0.1 at least")
+    return pause
+
+
+def _ask(
+    name: str | None, selector: str | None, documents: list[dict[str, Any]], options: dict[str, Any], no_records: bool
+) -> list[JobStatus]:
+    from tarkit.k8s.jobstatus import find_jobs, look, read_run
+
+    try:
+        cluster = open_cluster(options)
+        if name is not None:
+            jobs = find_jobs(cluster, name)
+        else:
+            jobs = sorted(cluster.list("jobs", labels=selector or ""), key=lambda job: str(job["metadata"]["name"]))
+            if not jobs:
+                raise NoSuchObjectError(f"no Job in namespace {cluster.namespace} has the labels {selector}", 404)
+    except (ClusterUnreachableError, NoSuchObjectError, MissingExtraError, UsageError) as error:
+        if name is None or not (documents or options["outdir"]):
+            hint = f"; {UNANSWERED}" if name is not None and isinstance(error, ClusterUnreachableError) else ""
+            raise ClusterUnreachableError(f"{error}{hint}") if hint else error from None
+        return [_from_records(name, documents, options, error)]
+    if len(jobs) > 1 and (options["outdir"] or options["specs"]):
+        raise UsageError("-O and --shards are about one Job; this names several")
+
+    def read(job: Any) -> Any:
+        return None if no_records else read_run(
+            cluster, job, documents, options["outdir"], options["specs"], options["check_inputs"]
+        )  # fmt: skip
+
+    return [look(cluster, job, now=time.time(), read_records=read) for job in jobs]
+
+
+def _from_records(name: str, documents: list[dict[str, Any]], options: dict[str, Any], why: TarkitError) -> JobStatus:
+    from tarkit.k8s.jobstatus import JobStatus, read_run
+
+    job = job_in(documents, name) or {"metadata": {"name": name}}
+    records = read_run(None, job, documents, options["outdir"], options["specs"], options["check_inputs"])
+    if records is None:
+        raise UsageError(
+            f"the manifest of {name} does not say where its records are (--raw?), and {why}; name it: -O OUT"
+        )
+    found = JobStatus(name, records=records, notes=[str(why)])
+    if records.shards is None:
+        found.notes.append("which shards there should be is not known; --shards names them")
+    return found
+
+
+def _show(found: list[JobStatus], as_json: bool, verbose: bool) -> int:
+    from .._jobtext import status_lines
+
+    with Results() as results:
+        if as_json:
+            documents = [each.as_dict() for each in found]
+            results.line(json.dumps(documents[0] if len(documents) == 1 else {"jobs": documents}))
+        elif len(found) > 1:
+            _table(found, results)
+        else:
+            for line in status_lines(found[0], None) if verbose else status_lines(found[0]):
+                results.line(line)
+    return _worst([each.exit_code for each in found])
+
+
+def _table(found: list[JobStatus], results: Results) -> None:
+    """A line a Job, what is wrong below it, and a sum."""
+    from .._jobtext import short_line, status_lines
+
+    states: dict[str, int] = {}
+    for each in found:
+        if each.view is None:
+            continue
+        states[each.view.state] = states.get(each.view.state, 0) + 1
+        results.line(short_line(each.view))
+        if each.exit_code or each.failures or each.reasons:
+            for line in status_lines(each):
+                if line.startswith(("failures:", "not running:", "failed shard", "note:")):
+                    results.line(f"  {line}")
+    results.line(f"{len(found)} Jobs: " + ", ".join(f"{count} {state}" for state, count in sorted(states.items())))
+
+
+def _worst(codes: list[int]) -> int:
+    """1 before 3 before 0."""
+    return min((code for code in codes if code), default=EXIT_OK)
+
+
+def _watch(ask: Callable[[], list[JobStatus]], pause: float, as_json: bool, verbose: bool) -> int:
+    import os
+
+    first = True
+    while True:
+        try:
+            found = ask()
+        except ClusterUnreachableError as error:
+            if first:
+                raise
+            _say_lost(error)
+            time.sleep(pause)
+            continue
+        if not first and not as_json:
+            with Results() as results:
+                results.line("")
+                results.line(time.strftime("%H:%M:%S"))
+        first = False
+        if os.isatty(1) and not as_json:
+            click.clear()
+        code = _show(found, as_json, verbose)
+        if all(each.view is None or each.view.finished for each in found):
+            return code
+        time.sleep(pause)
+
+
+def _say_lost(error: TarkitError) -> None:
+    from .._common import say
+
+    say("kubetpl status", str(error))

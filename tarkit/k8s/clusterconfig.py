@@ -1,0 +1,97 @@
+"""Which cluster to talk to: from kubeconfig files, or from inside a pod.
+
+Source of the rules: kubectl's. Files are separated as in PATH, the first that sets something wins; the
+current context counts unless another one is named; without any file, a pod's own service account.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+from tarkit.errors import UsageError, printable
+from tarkit.extras import library
+
+DEFAULT_FILE = "~/.kube/config"
+_IN_POD = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+_NEEDED_FOR = "talking to a Kubernetes cluster"
+# What the client raises on files that are no kubeconfig, beside its own exception.
+_MALFORMED = (TypeError, AttributeError, KeyError, ValueError, OSError)
+
+
+class Access(NamedTuple):
+    """client: a kubernetes ApiClient. namespace: the one that counts. context, user: their names, for messages."""
+
+    client: Any
+    namespace: str
+    context: str
+    user: str
+
+
+def load_access(kubeconfig: str | None, context: str | None, namespace: str | None) -> Access:
+    """How to reach a cluster; nothing is sent yet.
+
+    Args:
+        kubeconfig: files, separated by os.pathsep; None is the user's own. context: None is the current one.
+        namespace: None is the context's.
+
+    Raises:
+        UsageError: there is no configuration, none that can be used, or no such context.
+        MissingExtraError: the client is not installed.
+    """
+    files = kubeconfig or DEFAULT_FILE
+    there = [path for path in files.split(os.pathsep) if path and os.path.exists(os.path.expanduser(path))]
+    if there:
+        return _from_files(os.pathsep.join(there), context, namespace)
+    if context is None and not kubeconfig and os.path.exists(_IN_POD):
+        return _from_pod(namespace)
+    raise UsageError(
+        f"no cluster is configured: {printable(files)} does not exist, and this is no pod; "
+        "name a kubeconfig with --kubeconfig or KUBECONFIG"
+    )
+
+
+def _from_files(files: str, context: str | None, namespace: str | None) -> Access:
+    module = library("kubernetes.config.kube_config", _NEEDED_FOR, "k8s")
+    client = library("kubernetes.client", _NEEDED_FOR, "k8s")
+    yaml = library("yaml", _NEEDED_FOR, "k8s")
+    try:
+        merged = module.KubeConfigMerger(files).config
+        names = [each.value["name"] for each in merged["contexts"]]
+        current = merged.safe_get("current-context") or None
+        wanted = context or current
+        if wanted not in names:
+            raise UsageError(_no_context(wanted, names, files))
+        loader = module.KubeConfigLoader(config_dict=merged, active_context=wanted, config_base_path=None)
+        configuration = client.Configuration()
+        loader.load_and_set(configuration)
+        chosen = loader.current_context["context"]
+    except module.ConfigException as error:
+        raise UsageError(f"kubeconfig {printable(files)}: {printable(str(error))}") from error
+    except UsageError:
+        raise
+    except (*_MALFORMED, yaml.YAMLError) as error:
+        why = " ".join(str(error).split())
+        raise UsageError(f"kubeconfig {printable(files)} can not be used: {printable(why)}") from error
+    space = namespace or chosen.get("namespace") or "default"
+    return Access(client.ApiClient(configuration), space, str(wanted), str(chosen.get("user") or ""))
+
+
+def _no_context(wanted: str | None, names: list[str], files: str) -> str:
+    known = ", ".join(printable(name) for name in names) or "none"
+    if wanted is None:
+        return f"kubeconfig {printable(files)} has no current context; name one with --context: {known}"
+    return f"--context {printable(wanted)}: kubeconfig {printable(files)} has no such context; it has {known}"
+
+
+def _from_pod(namespace: str | None) -> Access:
+    config = library("kubernetes.config", _NEEDED_FOR, "k8s")
+    client = library("kubernetes.client", _NEEDED_FOR, "k8s")
+    configuration = client.Configuration()
+    try:
+        config.load_incluster_config(client_configuration=configuration)
+        with open(_IN_POD, encoding="utf-8") as file:
+            own = file.read().strip()
+    except (config.ConfigException, OSError) as error:
+        raise UsageError(f"this pod's service account can not be used: {printable(str(error))}") from error
+    return Access(client.ApiClient(configuration), namespace or own or "default", "in-cluster", own)

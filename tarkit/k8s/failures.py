@@ -1,0 +1,181 @@
+"""Why pods failed: alike failures together, with what to change.
+
+Source of the codes: docs/exit-codes.md for those of tarproc; 128+n for signals; OOMKilled, StartError and
+DisruptionTarget from https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/ and .../disruptions/.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tarkit.errors import printable, signal_name
+from tarkit.k8s.indexset import format_indexes
+from tarkit.k8s.jobview import condition_of, index_of
+
+Object = Mapping[str, Any]
+NamesOf = Callable[[int], Sequence[str]]
+
+_VARIABLE = (
+    (re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://[^\s'\",;)]+"), "URL"),
+    (re.compile(r"(?<![\w/])/?[\w.\-]*(?:/[\w.\-]+)+"), "PATH"),
+    (re.compile(r"\b0x[0-9a-fA-F]+\b"), "HEX"),
+    (re.compile(r"[\w.\-]*\d[\w.\-]*"), "N"),
+)
+_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGTP]i?|k)?")
+_COMMAND = "nobody will do better: fix the command or the image, then retry"
+_ADVICE = {
+    1: "see kubetpl logs --failed; retry once the cause is mended",
+    2: _COMMAND,
+    3: "finished, but samples were set aside: see OUT/*.failed.tar; tarproc --retry-failed runs just those",
+    64: _COMMAND,
+    65: "input data is corrupt: the same again ends the same; replace the shard, or pass --on-damage skip",
+    66: "input is missing: correct --shards, or put the shard there, then retry",
+    75: "temporary: kubetpl retry",
+    78: _COMMAND,
+    126: "the command is not executable: fix it or -I --image, then retry",
+    127: "the command does not exist in this image: fix it or -I --image, then retry",
+}
+
+
+@dataclass
+class Failure:
+    """Failed pods that failed alike.
+
+    kind: OOMKilled, disrupted, evicted, deadline, start, signal or exit. code: the container's exit code.
+    message: the last line of the first one's log or status. shards: of the slices of these indexes, where it
+    matters and is known.
+    """
+
+    kind: str
+    code: int | None
+    reason: str
+    message: str
+    advice: str
+    count: int = 0
+    indexes: list[int] = field(default_factory=list)
+    pods: list[str] = field(default_factory=list)
+    shards: list[str] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """``OOMKilled``, ``exit 65``, ``SIGKILL``, ``disrupted (PreemptionByScheduler)``."""
+        if self.kind == "exit":
+            return f"exit {self.code}"
+        if self.kind == "signal" and self.code is not None:
+            return signal_name(self.code - 128)
+        return f"{self.kind} ({self.reason})" if self.reason else self.kind
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for a report."""
+        return {**asdict(self), "title": self.title, "indexes": format_indexes(self.indexes)}
+
+
+def group_failures(pods: Iterable[Object], names_of: NamesOf | None = None) -> list[Failure]:
+    """Failed pods by what they failed of, the most frequent first.
+
+    names_of: the shards that have failed, or may have, of an index; they are listed where data was at fault.
+    """
+    groups: dict[tuple[Any, ...], Failure] = {}
+    for pod in pods:
+        found = failure_of(pod)
+        if found is None:
+            continue
+        alike = "" if found.kind in ("OOMKilled", "disrupted") else normalised(found.message)
+        group = groups.setdefault((found.kind, found.code, found.reason, alike), found)
+        group.count += 1
+        group.pods.append(str((pod.get("metadata") or {}).get("name")))
+        index = index_of(pod)
+        if index is not None and index not in group.indexes:
+            group.indexes.append(index)
+            if names_of is not None and group.kind == "exit" and group.code in (65, 66):
+                group.shards.extend(name for name in names_of(index) if name not in group.shards)
+    for group in groups.values():
+        group.indexes.sort()
+    return sorted(groups.values(), key=lambda each: (each.kind == "disrupted", -each.count, each.title))
+
+
+def failure_of(pod: Object) -> Failure | None:
+    """Of what one pod failed; None if it did not."""
+    status = pod.get("status") or {}
+    if status.get("phase") != "Failed":
+        return None
+    disruption = condition_of(pod, "DisruptionTarget")
+    if disruption is not None and disruption.get("status") == "True":
+        reason = str(disruption.get("reason") or "")
+        return Failure("disrupted", None, reason, "", "taken away, not counted: another pod does its index")
+    container = _terminated(status)
+    if container is None or status.get("reason") in ("Evicted", "DeadlineExceeded"):
+        return _by_pod(status)
+    code, reason = int(container.get("exitCode") or 0), str(container.get("reason") or "")
+    message = last_line(str(container.get("message") or status.get("message") or ""))
+    if reason == "OOMKilled":
+        return Failure("OOMKilled", code, "", message, _more_memory(pod))
+    if reason in ("StartError", "ContainerCannotRun"):
+        return Failure("start", code, reason, message, "the container could not start: fix the command or -I --image")
+    if code > 128 and code != 255:
+        return Failure("signal", code, "", message, _of_signal(code - 128, pod))
+    return Failure("exit", code, "", message, _ADVICE.get(code, _ADVICE[1]))
+
+
+def normalised(message: str) -> str:
+    """A message without what differs from pod to pod: names, numbers, addresses."""
+    for pattern, word in _VARIABLE:
+        message = pattern.sub(word, message)
+    return message
+
+
+def last_line(text: str) -> str:
+    """The last line with something on it, as it may be shown."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return printable(lines[-1]) if lines else ""
+
+
+def doubled(quantity: str) -> str | None:
+    """Twice a quantity of memory, in its own unit; None if it is none."""
+    match = _QUANTITY.fullmatch(quantity)
+    return None if match is None else f"{float(match[1]) * 2:g}{match[2] or ''}"
+
+
+def main_container(pod: Object) -> Object:
+    """The container whose fate is the pod's: ``main``, or the first."""
+    containers = (pod.get("spec") or {}).get("containers") or [{}]
+    return next((dict(each) for each in containers if each.get("name") == "main"), dict(containers[0]))
+
+
+def _terminated(status: Object) -> Object | None:
+    """How the container ended that failed; init containers come first, as they did."""
+    for each in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
+        ended = (each.get("state") or {}).get("terminated") or (each.get("lastState") or {}).get("terminated")
+        if ended and (ended.get("exitCode") or ended.get("reason") == "OOMKilled"):
+            return dict(ended)
+    return None
+
+
+def _by_pod(status: Object) -> Failure:
+    """A pod that failed as a whole."""
+    reason, message = str(status.get("reason") or ""), last_line(str(status.get("message") or ""))
+    if reason == "DeadlineExceeded":
+        return Failure("deadline", None, reason, message, "it ran out of its time: --deadline")
+    if reason == "Evicted":
+        memory = "memory" in message and "ephemeral" not in message
+        flag = "-M --memory" if memory else "--scratch"
+        return Failure("evicted", None, "", message, f"it used more than it asked for: {flag}")
+    return Failure("lost", None, reason, message, "its node may be gone: kubetpl retry")
+
+
+def _more_memory(pod: Object) -> str:
+    resources = main_container(pod).get("resources") or {}
+    limit = str((resources.get("limits") or {}).get("memory") or "")
+    more = doubled(limit)
+    return f"retry --memory {more}" if more else "it has no limit of its own: its node was full; set -M --memory"
+
+
+def _of_signal(number: int, pod: Object) -> str:
+    if number == 15:
+        return "terminated from outside: free if its node was taken away; kubetpl retry"
+    if number == 9:
+        return f"killed without a word, most likely out of memory after all ({_more_memory(pod)}), or its node died"
+    return "the command crashed; see kubetpl logs --failed"

@@ -1,0 +1,238 @@
+"""The Job that does what another one left undone.
+
+Made from the other Job as the cluster has it, or as its manifest had: what the server had added is taken off,
+the inputs are the shards that are not done, and it gets a name of its own.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tarkit.errors import UsageError, printable
+from tarkit.k8s.expansion import escape, expand
+from tarkit.k8s.jobview import CANCELLED, INPUTS, LIST, PLAN, RETRY_OF, RUN, SHARDS, SLICES, plan_of
+from tarkit.k8s.names import index_name_budget, safe_label
+from tarkit.k8s.placement import without_spot
+from tarkit.k8s.podfields import listed, main_container, mount, part, put_named
+from tarkit.k8s.quantity import canonical, is_milli
+from tarkit.k8s.shardlist import LIST_SPEC, MOUNT_PATH, list_config_map
+from tarkit.shards import scheme_of
+
+Object = dict[str, Any]
+
+_NUMBER = re.compile(r"-r([0-9]{1,4})\Z")
+_SERVERS = re.compile(r"(batch\.kubernetes\.io/)?(controller-uid|job-name)|batch\.kubernetes\.io/job-completion-index")
+_SERVERS_NOTES = ("kubectl.kubernetes.io/last-applied-configuration", "batch.kubernetes.io/job-tracking", CANCELLED)
+_KUEUE_NOTES = re.compile(r"kueue\.x-k8s\.io/(?!job-min-parallelism|elastic-job)")
+_GLOB = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a retry does otherwise; None is as before. cpu, memory: quantities. list_url: where the list of
+    shards was put in a bucket, instead of a ConfigMap."""
+
+    name: str | None = None
+    memory: str | None = None
+    cpu: str | None = None
+    image: str | None = None
+    on_demand: bool = False
+    parallelism: int | None = None
+    slices: int | None = None
+    list_url: str | None = None
+
+
+def is_per_shard(job: Mapping[str, Any]) -> bool:
+    """Whether a Job runs tarproc over slices, so that its done records say what is left. --raw ones do not."""
+    try:
+        container = main_container(job["spec"]["template"]["spec"])
+        specs = plan_of(job).inputs
+    except (KeyError, UsageError):
+        return False
+    command = container.get("command") or [""]
+    return (
+        specs is not None and str(command[0]).rpartition("/")[2] == "tarproc" and "--" in (container.get("args") or [])
+    )
+
+
+def next_name(name: str, taken: Collection[str], completions: int) -> str:
+    """``NAME-r2``, or the next number that no Job has.
+
+    Raises:
+        UsageError: it would be too long.
+    """
+    match = _NUMBER.search(name)
+    base, number = (name[: match.start()], int(match[1]) + 1) if match else (name, 2)
+    while f"{base}-r{number}" in taken:
+        number += 1
+    found = f"{base}-r{number}"
+    longest = index_name_budget(completions)
+    if len(found) > longest:
+        raise UsageError(
+            f"{found} is longer than the {longest} characters that a Job's name may have here; give one: -n"
+        )
+    return found
+
+
+def slices_of(job: Mapping[str, Any], shards: int, changes: Changes) -> int:
+    """Into how many slices so many shards are cut: as many as before, if there are so many shards."""
+    return min(shards, changes.slices or int((job.get("spec") or {}).get("completions") or 1))
+
+
+def retry_documents(
+    job: Mapping[str, Any], specs: Sequence[str] | None, changes: Changes, taken: Collection[str]
+) -> list[Object]:
+    """The manifest of a retry: the Job, before it the ConfigMap with its list.
+
+    Args:
+        job: the one before, as the API or a manifest has it. specs: URLs of shards that are not done; None is the
+            whole Job again. taken: names of Jobs that there are.
+
+    Raises:
+        UsageError: the Job is none of tarproc's though shards are named; a quantity that is none; a name that is
+            too long, or can not stand in a list.
+    """
+    if specs is not None and not is_per_shard(job):
+        raise UsageError(f"Job {_name(job)} does not run tarproc over slices, so which shards are left can not be told")
+    fresh = clean(job)
+    old = _name(job)
+    spec = part(fresh, "spec")
+    slices = int(spec.get("completions") or 1)
+    if specs is not None:
+        slices = spec["completions"] = slices_of(job, len(specs), changes)
+    name = changes.name or next_name(old, taken, slices)
+    metadata = part(fresh, "metadata")
+    metadata["name"] = name
+    run = str(part(metadata, "labels").get(RUN) or safe_label(old))
+    metadata["labels"][RUN] = run
+    part(metadata, "annotations")[RETRY_OF] = old
+    pod = part(spec, "template", "spec")
+    container = main_container(pod)
+    _resize(container, pod, changes)
+    if changes.parallelism is not None or "parallelism" in spec:
+        wanted = changes.parallelism or int(spec.get("parallelism") or 0) or 1
+        spec["parallelism"] = wanted if specs is None else min(wanted, slices)
+    found = [fresh]
+    if specs is not None:
+        if "maxFailedIndexes" in spec:
+            spec["maxFailedIndexes"] = min(int(spec["maxFailedIndexes"]), slices)
+        config_map = _give(fresh, pod, container, specs, slices, changes)
+        found[:0] = [] if config_map is None else [config_map]
+    return found
+
+
+def clean(job: Mapping[str, Any]) -> Object:
+    """The manifest behind a Job of the API: without what the server and the controllers had put there."""
+    metadata, spec = job.get("metadata") or {}, copy.deepcopy(dict(job.get("spec") or {}))
+    kept: Object = {key: metadata[key] for key in ("name", "namespace") if metadata.get(key)}
+    for key in ("labels", "annotations"):
+        left = _own(metadata.get(key))
+        if left:
+            kept[key] = left
+    for key in ("selector", "manualSelector", "suspend"):
+        spec.pop(key, None)
+    template = spec.get("template") or {}
+    template_metadata = template.get("metadata") or {}
+    template["metadata"] = {
+        key: left for key in ("labels", "annotations") if (left := _own(template_metadata.get(key)))
+    }
+    if not template["metadata"]:
+        del template["metadata"]
+    spec["template"] = template
+    # What the server writes beside a limit for each index: no limit.
+    if spec.get("backoffLimit") == 2147483647:
+        del spec["backoffLimit"]
+    return {"apiVersion": job.get("apiVersion") or "batch/v1", "kind": "Job", "metadata": kept, "spec": spec}
+
+
+def _own(entries: Mapping[str, Any] | None) -> Object:
+    return {
+        key: value for key, value in (entries or {}).items()
+        if not _SERVERS.fullmatch(key) and key not in _SERVERS_NOTES
+        and (not _KUEUE_NOTES.match(key) or key in ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"))
+    }  # fmt: skip
+
+
+def _name(job: Mapping[str, Any]) -> str:
+    return str((job.get("metadata") or {}).get("name"))
+
+
+def _resize(container: Object, pod: Object, changes: Changes) -> None:
+    resources = part(container, "resources")
+    if changes.memory is not None:
+        if is_milli(changes.memory):
+            raise UsageError(f"--memory {changes.memory}: m is a thousandth of a byte; write for example 8Gi")
+        memory = canonical(changes.memory)
+        part(resources, "requests")["memory"] = memory
+        part(resources, "limits")["memory"] = memory
+    if changes.cpu is not None:
+        part(resources, "requests")["cpu"] = canonical(changes.cpu)
+        if "cpu" in part(resources, "limits"):
+            resources["limits"]["cpu"] = canonical(changes.cpu)
+    if resources.get("limits") == {}:
+        del resources["limits"]
+    if changes.image is not None:
+        container["image"] = changes.image
+    if changes.on_demand:
+        without_spot(pod)
+
+
+def _give(
+    job: Object, pod: Object, container: Object, specs: Sequence[str], slices: int, changes: Changes
+) -> Object | None:
+    """Give the Job other inputs; the ConfigMap that holds them, if it is one that does."""
+    metadata = part(job, "metadata")
+    notes = part(metadata, "annotations")
+    old_list = notes.pop(LIST, None)
+    notes.pop(PLAN, None)
+    pod["volumes"] = [
+        each for each in listed(pod, "volumes")
+        if not old_list or (each.get("configMap") or {}).get("name") != old_list
+    ]  # fmt: skip
+    names = {each.get("name") for each in pod["volumes"]}
+    container["volumeMounts"] = [each for each in listed(container, "volumeMounts") if each.get("name") in names]
+    config_map = None
+    given = [LIST_SPEC if changes.list_url is None else f"@{changes.list_url}"]
+    if changes.list_url is None:
+        labels = {"app.kubernetes.io/managed-by": "kubetpl", RUN: metadata["labels"][RUN]}
+        literal = [_literal(each) for each in specs]
+        config_map = list_config_map(metadata["name"], literal, metadata.get("namespace"), labels)
+        notes[LIST] = config_map["metadata"]["name"]
+        mount(pod, container, "shards", {"configMap": {"name": notes[LIST]}}, MOUNT_PATH)
+    notes.update({SHARDS: str(len(specs)), SLICES: str(slices), INPUTS: json.dumps(given, ensure_ascii=False)})
+    _rewrite(container, slices, given, _name(job))
+    return config_map
+
+
+def _rewrite(container: Object, slices: int, given: Sequence[str], name: str) -> None:
+    """Other numbers and inputs in tarproc's arguments."""
+    env = listed(container, "env")
+    known = {str(each.get("name")) for each in env}
+    args = [str(each) for each in container["args"]]
+    # The last one: whatever comes before it are options and their values.
+    end = len(args) - 1 - args[::-1].index("--")
+    options = args[:end]
+    at = next((i for i, word in enumerate(options) if word == "--slice" and i + 1 < end), None)
+    if at is None or not expand(options[at + 1], {}).isdigit():
+        raise UsageError(f"Job {name}: there is no --slice W among tarproc's arguments; retry it by hand")
+    options[at + 1] = str(slices)
+    container["args"] = [*options, "--", *(escape(each, known) for each in given)]
+    if "TARKIT_SLICES" in known:
+        put_named(env, {"name": "TARKIT_SLICES", "value": str(slices)})
+
+
+def _literal(url: str) -> str:
+    """A spec that stands for this very shard.
+
+    Raises:
+        UsageError: there is none.
+    """
+    pattern = url.partition("?")[0] if scheme_of(url) in ("http", "https") else url
+    if _GLOB.search(pattern):
+        raise UsageError(f"{printable(url)!r} would be taken for a pattern in a list of shards; give it another name")
+    return re.sub(r"([{}])", r"\\\1", url) if "{" in url or "}" in url else url

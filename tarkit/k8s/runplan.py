@@ -1,0 +1,168 @@
+"""From the index of a Job to the names of its shards, and what the done records say of them."""
+
+from __future__ import annotations
+
+import base64
+import os
+import zlib
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from tarkit.errors import MissingInputError, UsageError, printable
+from tarkit.k8s.jobview import Plan
+from tarkit.k8s.shardlist import FILE_NAME, LIST_SPEC
+from tarkit.shardlist import open_list
+from tarkit.shardplan import plan_outputs
+from tarkit.shards import expand, take_slice
+from tarkit.shardstatus import Progress, progress_of
+from tarkit.transport.sources import local_path
+
+_LONGEST_LIST = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class ShardMap:
+    """The shards of a run in their order, under the names of their outputs.
+
+    urls: as tarproc gets them. names: of the outputs, in the same order. starts: the first shard of each of
+    W slices, and behind them the number of shards; empty if it is not known which index has which shard.
+    """
+
+    urls: Sequence[str]
+    names: Sequence[str]
+    starts: Sequence[int]
+
+    def of_index(self, index: int) -> Sequence[str]:
+        """Names of the shards in the slice of an index."""
+        if not 0 <= index < len(self.starts) - 1:
+            return ()
+        return self.names[self.starts[index] : self.starts[index + 1]]
+
+    def index_of(self, shard: str) -> int:
+        """The index whose slice a shard is in, by its name or URL.
+
+        Raises:
+            MissingInputError: the run has no such shard.
+        """
+        at = next((i for i, each in enumerate(self.names) if shard in (each, self.urls[i])), None)
+        if at is None:
+            raise MissingInputError("this run has no such shard", url=shard)
+        if not self.starts:
+            raise MissingInputError("which index has it can not be told; the inputs are not the Job's", url=shard)
+        return bisect_right(self.starts, at) - 1
+
+
+@dataclass
+class RunRecords:
+    """What the done records of a run's own shards say.
+
+    found: of these shards alone. shards: all of the run, None if its inputs are not known.
+    """
+
+    outdir: str
+    found: Progress
+    shards: ShardMap | None
+
+    @property
+    def total(self) -> int | None:
+        """How many shards the run has."""
+        return None if self.shards is None else len(self.shards.names)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every shard is done; False if it is not known how many there are."""
+        return self.shards is not None and not self.found.unfinished
+
+    def unfinished_names(self) -> set[str]:
+        """Shards that a retry would make."""
+        return {*self.found.missing, *self.found.stale, *self.found.failed}
+
+
+def listed_specs(config_map: Mapping[str, Any]) -> list[str]:
+    """The shard specs in a ConfigMap that kubetpl made.
+
+    Raises:
+        UsageError: there is no such list in it.
+    """
+    name = (config_map.get("metadata") or {}).get("name")
+    try:
+        packed = base64.b64decode((config_map.get("binaryData") or {})[FILE_NAME], validate=True)
+        text = zlib.decompressobj(47).decompress(packed, _LONGEST_LIST)
+    except (KeyError, ValueError, TypeError, zlib.error):
+        raise UsageError(f"ConfigMap {printable(str(name))} holds no list of shards ({FILE_NAME})") from None
+    return [line for line in text.decode("utf-8", "surrogateescape").split("\n") if line]
+
+
+def shard_map(plan: Plan, specs: Sequence[str], outdir: str) -> ShardMap:
+    """The shards that specs stand for, in order. What globs and lists at URLs name is looked up now.
+
+    Raises:
+        As ``expand`` and ``plan_outputs``.
+    """
+    if LIST_SPEC in specs:
+        raise UsageError(
+            f"the run's inputs are in the ConfigMap {plan.list_name}, which is not at hand; name them with --shards"
+        )
+    pairs = list(plan_outputs(expand(specs, allow_pipe=False), outdir))
+    urls = [url for url, _ in pairs]
+    return ShardMap(urls, [output.rpartition("/")[2] for _, output in pairs], _starts(plan, specs, urls))
+
+
+def _starts(plan: Plan, specs: Sequence[str], urls: Sequence[str]) -> Sequence[int]:
+    slices = plan.slices or 0
+    if not slices or (plan.shards is not None and plan.shards != len(urls)):
+        # Other shards than the Job's: an index no longer says which.
+        return ()
+    planned = open_list(specs[0][1:]) if len(specs) == 1 and specs[0].startswith("@") else None
+    if planned is None or planned.w != slices:
+        return [take_slice(len(urls), index, slices).start for index in range(slices)] + [len(urls)]
+    # A list that was cut by bytes: its slices begin at these of its lines.
+    ends = list(accumulate((len(url.encode("utf-8", "surrogateescape")) + 1 for url in urls), initial=0))
+    return [bisect_left(ends, border) for border in planned.borders]
+
+
+def records_of(outdir: str, shards: ShardMap | None, *, check_inputs: bool = False) -> RunRecords:
+    """Read the done records of a run.
+
+    check_inputs: also ask every input whether it changed since; it must be reachable from here.
+
+    Raises:
+        MissingInputError: there is no such folder on this machine, or none at all and the inputs are not known.
+        As ``progress_of``.
+    """
+    path = local_path(outdir)
+    parent = None if path is None else os.path.dirname(os.path.abspath(path))
+    # A folder beside which nothing is either is that of another machine, or of a pod; else it is not made yet.
+    if path is not None and not os.path.isdir(path) and (shards is None or not os.path.isdir(str(parent))):
+        raise MissingInputError(
+            "there is no such folder on this machine", url=outdir, hint="-O names the output folder as seen from here"
+        )
+    if shards is None:
+        return RunRecords(outdir, progress_of(outdir), None)
+    if check_inputs:
+        return RunRecords(outdir, progress_of(outdir, shards.urls), shards)
+    try:
+        everything = progress_of(outdir)
+    except MissingInputError:
+        everything = Progress()
+    return RunRecords(outdir, _only(everything, shards.names), shards)
+
+
+def _only(everything: Progress, names: Sequence[str]) -> Progress:
+    """What concerns these shards; the folder may hold those of other runs."""
+    own = set(names)
+    known = {*everything.done, *everything.stale, *everything.failed}
+    found = Progress(
+        done=[name for name in everything.done if name in own],
+        missing=[name for name in names if name not in known],
+        stale={name: why for name, why in everything.stale.items() if name in own},
+        failed={name: why for name, why in everything.failed.items() if name in own},
+        set_aside={name: count for name, count in everything.set_aside.items() if name in own},
+        damaged=[name for name in everything.damaged if name in own],
+    )
+    if known <= own:
+        found.samples, found.bytes = everything.samples, everything.bytes
+    return found

@@ -1,0 +1,334 @@
+"""Talking to an API server: kubeconfigs, refusals, busy servers, and connections that end."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tarkit.errors import ClusterError, ClusterUnreachableError, NoSuchObjectError, UsageError
+from tarkit.k8s import clusterconfig
+from tarkit.k8s.cluster import Cluster
+from tarkit.k8s.clusterconfig import load_access
+from tarkit.k8s.jobwatch import job_states
+
+Answer = tuple[int, dict[str, str], bytes]
+
+
+class Server:
+    """Answers by a list, one after the other; the last one again and again. asked: (method, path, headers, body)."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+        self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
+        outer = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def answer(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                outer.asked.append((self.command, self.path, dict(self.headers), body))
+                status, headers, content = outer.answers[0] if len(outer.answers) == 1 else outer.answers.pop(0)
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                if "Content-Length" not in headers:
+                    self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_GET = do_POST = do_PATCH = do_DELETE = answer
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,))
+        self.thread.start()
+
+    def says(self, *answers: Answer | dict[str, Any]) -> None:
+        self.answers = [(200, {}, json.dumps(each).encode()) if isinstance(each, dict) else each for each in answers]
+
+    def stop(self) -> None:
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    started = Server()
+    yield started
+    started.stop()
+
+
+def config_text(url: str, **context: str) -> str:
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "c", "cluster": {"server": url}}],
+            "contexts": [{"name": "one", "context": {"cluster": "c", "user": "u", **context}}],
+            "current-context": "one",
+            "users": [{"name": "u", "user": {"token": "s3cret"}}],
+        }
+    )
+
+
+@pytest.fixture
+def pauses() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def cluster(server: Server, tmp_path: Path, pauses: list[float]) -> Cluster:
+    path = tmp_path / "config"
+    path.write_text(config_text(server.url, namespace="etl"))
+    return Cluster(load_access(str(path), None, None), pauses.append)
+
+
+def refusal(status: int, message: str = "", **headers: str) -> Answer:
+    return status, headers, json.dumps({"kind": "Status", "message": message}).encode()
+
+
+# ---- which cluster
+
+
+def test_namespace_context_and_user(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(config_text("https://example.test:6443/"))
+    access = load_access(str(path), None, None)
+    assert (access.namespace, access.context, access.user) == ("default", "one", "u")
+    assert load_access(str(path), "one", "other").namespace == "other"
+
+
+def test_several_files_are_merged(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.write_text(config_text("http://first.test"))
+    second.write_text(config_text("http://second.test").replace('"one"', '"two"').replace('"c"', '"d"'))
+    files = os.pathsep.join((str(first), str(tmp_path / "absent"), str(second)))
+    assert load_access(files, "two", None).client.configuration.host == "http://second.test"
+
+
+@pytest.mark.parametrize(
+    ("text", "context", "expected"),
+    [
+        ("", None, "config"),
+        ("a: [", None, "can not be used"),
+        ("[]", None, "can not be used"),
+        ("kind: Config\nclusters: null\ncontexts: null\nusers: null\n", None, "has no current context"),
+        (config_text("http://x.test"), "absent", "--context absent: .*has no such context; it has one"),
+        (config_text("http://x.test").replace('"current-context": "one",', ""), None, "name one with --context: one"),
+        (config_text("http://x.test").replace('"cluster": "c"', '"cluster": "zzz"'), None, "zzz"),
+    ],
+)
+def test_a_kubeconfig_that_is_none(tmp_path: Path, text: str, context: str | None, expected: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=expected) as caught:
+        load_access(str(path), context, None)
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_no_kubeconfig_and_no_pod(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="does not exist, and this is no pod; name a kubeconfig with --kubeconfig"):
+        load_access(str(tmp_path / "absent"), None, None)
+
+
+def test_in_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files and variables that a pod's service account has."""
+    from kubernetes.config import incluster_config
+
+    for name, content in (("namespace", "own\n"), ("token", "t0ken"), ("ca.crt", "none")):
+        (tmp_path / name).write_text(content)
+    monkeypatch.setattr(clusterconfig, "_IN_POD", str(tmp_path / "namespace"))
+    monkeypatch.setattr(clusterconfig, "DEFAULT_FILE", str(tmp_path / "absent"))
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    with pytest.raises(UsageError, match="service account can not be used: Service host/port is not set"):
+        load_access(None, None, None)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
+    access = load_access(None, None, None)
+    assert (access.namespace, access.context) == ("own", "in-cluster")
+    assert Cluster(access, print)._headers("GET")["authorization"] == "bearer t0ken"
+
+
+# ---- requests
+
+
+def test_a_list_comes_in_pages_with_the_token(cluster: Cluster, server: Server) -> None:
+    server.says({"metadata": {"continue": "more"}, "items": [{"n": 1}]}, {"metadata": {}, "items": [{"n": 2}]})
+    assert [each["n"] for each in cluster.list("pods", labels="a=b", fields="status.phase!=Succeeded")] == [1, 2]
+    (_, first, headers, _), (_, second, _, _) = server.asked
+    assert first.startswith("/api/v1/namespaces/etl/pods?") and "labelSelector=a%3Db" in first
+    assert "continue=more" in second and headers["authorization"] == "Bearer s3cret"
+
+
+def test_writes(cluster: Cluster, server: Server) -> None:
+    server.says({})
+    cluster.create("jobs", {"kind": "Job"})
+    cluster.patch("jobs", "x", {"spec": {"parallelism": 2}})
+    cluster.delete("jobs", "x")
+    kinds = [(method, headers["Content-Type"]) for method, _, headers, _ in server.asked]
+    assert kinds == [
+        ("POST", "application/json"), ("PATCH", "application/merge-patch+json"), ("DELETE", "application/json"),
+    ]  # fmt: skip
+    assert "fieldValidation=Strict" in server.asked[0][1]
+    assert json.loads(server.asked[2][3]) == {"propagationPolicy": "Background"}
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "code", "expected"),
+    [
+        (401, ClusterError, 1, "does not know who you are .401.: log in again"),
+        (403, ClusterError, 1, "you may not get jobs in namespace etl .403.; have a role with the verb get on jobs"),
+        (404, NoSuchObjectError, 66, "no job x in namespace etl of http"),
+        (410, ClusterError, 1, "refuses to get job x .410.: said"),
+        (429, ClusterUnreachableError, 75, "is busy .429.: said; try again later"),
+        (503, ClusterUnreachableError, 75, "is busy .503."),
+    ],
+)
+def test_refusals(
+    cluster: Cluster, server: Server, status: int, kind: type[ClusterError], code: int, expected: str
+) -> None:
+    server.says(refusal(status, "said"))
+    with pytest.raises(kind, match=expected) as caught:
+        cluster.get("jobs", "x")
+    assert (caught.value.status, caught.value.exit_code) == (status, code)
+
+
+def test_the_log_of_a_pod_that_may_not_be_read(cluster: Cluster, server: Server) -> None:
+    server.says(refusal(403))
+    with pytest.raises(ClusterError, match="you may not get pods/log in namespace etl"):
+        list(cluster.log("p"))
+
+
+def test_a_name_that_is_taken(cluster: Cluster, server: Server) -> None:
+    server.says(refusal(409, 'jobs.batch "x" already exists'))
+    with pytest.raises(ClusterError, match="has such an object already .409.*already exists") as caught:
+        cluster.create("jobs", {})
+    assert caught.value.status == 409
+
+
+def test_busy_servers_are_asked_again_when_they_say(cluster: Cluster, server: Server, pauses: list[float]) -> None:
+    server.says(refusal(429, **{"Retry-After": "3"}), refusal(503), {"kind": "Job"})
+    assert cluster.get("jobs", "x") == {"kind": "Job"}
+    assert pauses == [3.0, 0.5]
+
+
+def test_what_may_have_been_done_is_not_done_twice(cluster: Cluster, server: Server, pauses: list[float]) -> None:
+    server.says(refusal(500), {})
+    with pytest.raises(ClusterUnreachableError, match="is busy .500."):
+        cluster.create("jobs", {})
+    assert not pauses and len(server.asked) == 1
+
+
+@pytest.mark.parametrize("content", [b"<html>log in</html>", b"[]", b""])
+def test_something_else_listens_there(cluster: Cluster, server: Server, content: bytes) -> None:
+    server.says((200, {}, content))
+    with pytest.raises(ClusterError, match="is it a Kubernetes API server?"):
+        cluster.get("jobs", "x")
+
+
+def test_a_body_that_is_cut(cluster: Cluster, server: Server) -> None:
+    server.says((200, {"Content-Length": "100", "Connection": "close"}, b"{"))
+    with pytest.raises(ClusterUnreachableError, match="can not be reached"):
+        cluster.get("jobs", "x")
+
+
+def test_nobody_listens(tmp_path: Path, pauses: list[float]) -> None:
+    path = tmp_path / "config"
+    path.write_text(config_text("http://127.0.0.1:9"))
+    expected = r"^http://127.0.0.1:9 \(context one\) can not be reached: .*refused$"
+    with pytest.raises(ClusterUnreachableError, match=expected):
+        Cluster(load_access(str(path), None, None), pauses.append).get("jobs", "x")
+    assert not pauses, "who refuses a connection is not asked again"
+
+
+def test_logs_by_lines(cluster: Cluster, server: Server) -> None:
+    server.says((200, {}, b"one\r\n\xff two\n\nlast"))
+    assert list(cluster.log("p", container="main", tail=5)) == [b"one\r", b"\xff two", b"", b"last"]
+    assert "tailLines=5" in server.asked[0][1]
+
+
+# ---- watching
+
+
+def events(*pairs: tuple[str, str]) -> Answer:
+    lines = [{"type": kind, "object": {"metadata": {"name": "x", "resourceVersion": v}}} for kind, v in pairs]
+    return 200, {}, b"".join(json.dumps(each).encode() + b"\n" for each in lines)
+
+
+def state(version: str) -> dict[str, Any]:
+    return {"metadata": {"name": "x", "resourceVersion": version}}
+
+
+def watched(
+    cluster: Cluster, lost: Callable[[str], None] = lambda why: None, until: float | None = None
+) -> Iterator[str]:
+    ticks = iter(range(10_000))
+    for job in job_states(
+        cluster,
+        "x",
+        until=until,
+        patience=60.0,
+        clock=lambda: float(next(ticks)),
+        sleep=lambda seconds: None,
+        lost=lost,
+    ):
+        yield str(job["metadata"]["resourceVersion"])
+
+
+def test_a_watch_goes_on_after_its_end_and_after_410(cluster: Cluster, server: Server) -> None:
+    server.says(
+        state("1"), events(("MODIFIED", "2"), ("BOOKMARK", "3")), state("3"), events(("ERROR", "")), state("4"),
+        refusal(410), state("5"), events(("MODIFIED", "6"), ("DELETED", "6")),
+    )  # fmt: skip
+    seen = watched(cluster)
+    assert [next(seen) for _ in range(6)] == ["1", "2", "3", "4", "5", "6"]
+    with pytest.raises(NoSuchObjectError, match="Job x was deleted meanwhile"):
+        next(seen)
+    assert "resourceVersion=3" in server.asked[3][1]
+
+
+def test_a_watch_that_is_cut_or_forbidden(cluster: Cluster, server: Server) -> None:
+    server.says(state("1"), (200, {}, b'{"type": "MODI'), state("2"), refusal(403))
+    seen = watched(cluster)
+    assert [next(seen), next(seen)] == ["1", "2"]
+    with pytest.raises(ClusterError, match="you may not watch jobs"):
+        next(seen)
+
+
+def test_a_server_that_is_away_for_a_while(cluster: Cluster, server: Server) -> None:
+    lost: list[str] = []
+    server.says(state("1"), events(), *[refusal(503)] * 8, state("2"), events())
+    seen = watched(cluster, lost.append)
+    assert [next(seen), next(seen)] == ["1", "2"]
+    assert len(lost) == 1 and "is busy (503)" in lost[0]
+
+
+def test_patience_ends(cluster: Cluster, server: Server) -> None:
+    server.says(state("1"), events(), refusal(503))
+    seen = watched(cluster)
+    assert next(seen) == "1"
+    with pytest.raises(ClusterUnreachableError):
+        next(seen)
+
+
+def test_the_time_is_up(cluster: Cluster, server: Server) -> None:
+    server.says(state("1"), events(), state("2"), events(), state("3"), events())
+    assert len(list(watched(cluster, until=9.0))) == 2
+
+
+def test_who_never_answered_is_not_waited_for(cluster: Cluster, server: Server) -> None:
+    server.says(refusal(503))
+    with pytest.raises(ClusterUnreachableError):
+        next(watched(cluster))
+    assert len(server.asked) == 4

@@ -1,0 +1,110 @@
+"""What the verbs about Jobs say without any cluster: options that can not be, manifests, a client that is missing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tarkit.cli.kubetpl import main
+
+Run = Callable[..., tuple[int, str, str]]
+
+MANIFEST = """\
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: grey
+  annotations:
+    tarkit.dev/shards: "3"
+    tarkit.dev/slices: "2"
+    tarkit.dev/outdir: {out}
+    tarkit.dev/inputs: '["s3://b/raw-{{0..2}}.tar"]'
+spec:
+  completions: 2
+  template:
+    spec:
+      containers:
+      - name: main
+        image: i:1
+        command: [tarproc]
+        args: [--slice, "2", -O, {out}, -c, "true", --, "s3://b/raw-{{0..2}}.tar"]
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
+
+    def run(*words: str | Path) -> tuple[int, str, str]:
+        capfdbinary.readouterr()
+        code = main([str(word) for word in words])
+        out, err = capfdbinary.readouterr()
+        return code, out.decode(), err.decode()
+
+    return run
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Path:
+    (tmp_path / "out").mkdir()
+    path = tmp_path / "grey.yaml"
+    path.write_text(MANIFEST.format(out=tmp_path / "out"))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["status"], "name a Job or a run, or say -l SELECTOR"),
+        (["status", "grey", "-l", "a=b"], "one of both"),
+        (["status", "grey", "--watch", "0"], "--watch 0: write seconds"),
+        (["status", "grey", "-f", "absent.yaml"], "-f absent.yaml can not be read: No such file"),
+        (["status", "grey"], "no cluster is configured"),
+        (["wait", "grey", "--timeout", "soon"], "--timeout soon: write a time"),
+        (["logs", "grey", "--index", "1", "--shard", "a"], "both say which index"),
+        (["logs", "grey", "--index", "9-3"], "is no index or range"),
+        (["logs", "grey", "--grep", "("], "--grep: this is no regular expression"),
+        (["scale", "grey"], "Missing option '-j'"),
+        (["scale", "grey", "-j", "-1"], "not in the range"),
+        (["cancel", "grey", "--delete", "--undo"], "give one of both"),
+        (["retry", "grey", "--slices", "0"], "not in the range"),
+    ],
+)
+def test_wrong_usage(run: Run, words: list[str], expected: str) -> None:
+    code, out, err = run(*words)
+    assert (code, out) == (2, "") and expected in err and err.count("\n") == 1
+
+
+def test_a_manifest_answers_without_a_cluster(run: Run, manifest: Path) -> None:
+    code, out, _ = run("status", "grey", "-f", manifest)
+    assert code == 1
+    assert "grey: from its done records alone" in out and "shards: 0 of 3 done, 3 missing, 0 failed" in out
+    code, out, err = run("retry", "grey", "-f", manifest, "--slices", "2")
+    assert code == 0 and "name: grey-r2\n" in out
+    assert "whether it still runs is not known" in err and "0 of 3 shards done; 3 shards to retry" in err
+    assert run("retry", "grey", "-f", manifest, "--apply")[0] == 2
+
+
+def test_a_manifest_of_something_else(run: Run, manifest: Path) -> None:
+    for verb in ("status", "retry"):
+        code, _, err = run(verb, "other", "-f", manifest)
+        assert code == 2 and "the manifest has no Job other; its Jobs: grey" in err
+
+
+def test_the_client_is_not_installed(run: Run, manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "absent").write_text("{}")
+    for name in [each for each in sys.modules if each.split(".")[0] == "kubernetes"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "kubernetes", None)
+    code, _, err = run("wait", "grey")
+    assert code == 2 and "pip install 'tarkit[k8s]'" in err
+    code, out, _ = run("status", "grey", "-f", manifest)
+    assert code == 1 and "3 missing" in out
+
+
+def test_records_without_known_inputs(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    code, out, _ = run("status", "grey", "-O", tmp_path / "out")
+    assert code == 1 and "which shards there should be is not known; --shards names them" in out

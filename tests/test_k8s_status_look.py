@@ -1,0 +1,205 @@
+"""Everything about a Job in one view: joined with its records, and with what may not be read left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tarkit.cli._jobtext import duration, status_lines
+
+from tarkit.errors import ClusterError, ClusterUnreachableError, MissingInputError, NoSuchObjectError, UsageError
+from tarkit.k8s.jobstatus import JobStatus, find_jobs, look, plan_source, read_run
+from tarkit.k8s.jobview import Plan, job_view
+from tarkit.k8s.runplan import RunRecords, ShardMap, listed_specs, records_of, shard_map
+from tarkit.k8s.shardlist import LIST_SPEC, list_config_map
+from tarkit.shardlist import write_list
+from tarkit.shardstatus import Progress
+
+
+class Pretended:
+    """What look() asks of a cluster; kinds in ``forbidden`` are refused."""
+
+    namespace = "etl"
+
+    def __init__(self, *, forbidden: tuple[str, ...] = (), **objects: list[dict[str, Any]]) -> None:
+        self.objects = objects
+        self.forbidden = forbidden
+
+    def get(self, kind: str, name: str) -> dict[str, Any]:
+        for each in self.list(kind):
+            if each["metadata"]["name"] == name:
+                return each
+        raise NoSuchObjectError(f"no {kind} {name}", 404)
+
+    def list(self, kind: str, *, labels: str = "", fields: str = "") -> Iterator[dict[str, Any]]:
+        if kind in self.forbidden:
+            raise ClusterError(f"you may not list {kind}", 403)
+        key, _, value = labels.partition("=")
+        for each in self.objects.get(kind, []):
+            if not labels or each["metadata"].get("labels", {}).get(key) == value or kind == "pods":
+                yield each
+
+
+def made(name: str, notes: dict[str, str] | None = None, **status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "uid": f"U{name}", "labels": {"tarkit.dev/run": "grey"}, "annotations": notes or {}},
+        "spec": {"completionMode": "Indexed", "completions": 2, "parallelism": 2},
+        "status": status,
+    }
+
+
+def shards(*names: str, starts: tuple[int, ...] = ()) -> ShardMap:
+    return ShardMap([f"in/{name}" for name in names], names, starts)
+
+
+FAILED = [{"type": "Failed", "status": "True", "reason": "FailedIndexes"}]
+COMPLETE = [{"type": "Complete", "status": "True"}]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "found", "known", "expected"),
+    [
+        ([], None, False, 0),
+        (FAILED, None, False, 1),
+        (COMPLETE, None, False, 0),
+        (COMPLETE, Progress(done=["a"], missing=["b"]), True, 1),
+        (FAILED, Progress(done=["a", "b"]), True, 0),
+        (FAILED, Progress(done=["a", "b"], set_aside={"a": 2}), True, 3),
+        (COMPLETE, Progress(done=["a", "b"], damaged=["b"]), True, 3),
+        ([], Progress(missing=["a", "b"]), True, 0),
+        (COMPLETE, Progress(done=["a"]), False, 0),
+        (FAILED, Progress(done=["a"]), False, 1),
+        (COMPLETE, Progress(failed={"a": "x"}), False, 1),
+    ],
+)
+def test_exit_codes(conditions: list[Any], found: Progress | None, known: bool, expected: int) -> None:
+    view = job_view(made("grey", conditions=conditions), None, 0.0)
+    records = None if found is None else RunRecords("out", found, shards("a", "b") if known else None)
+    assert JobStatus("grey", view, records=records).exit_code == expected
+
+
+def test_exit_codes_without_a_job() -> None:
+    assert JobStatus("grey").exit_code == 1
+    assert JobStatus("grey", records=RunRecords("out", Progress(done=["a"]), shards("a"))).exit_code == 0
+    assert JobStatus("grey", records=RunRecords("out", Progress(done=["a"]), None)).exit_code == 1, "are these all?"
+    assert JobStatus("grey", records=RunRecords("out", Progress(missing=["a"]), shards("a"))).exit_code == 1
+
+
+def test_what_may_not_be_read_is_told_and_left_out() -> None:
+    cluster = Pretended(forbidden=("pods", "events"), jobs=[made("grey", active=2)])
+
+    def refused(job: Any) -> None:
+        raise MissingInputError("there is no such folder", url="s3://b/out")
+
+    found = look(cluster, cluster.get("jobs", "grey"), now=0.0, read_records=refused)  # type: ignore[arg-type]
+    assert found.notes == [
+        "pods can not be read: you may not list pods",
+        "no done records: s3://b/out: there is no such folder",
+        "events can not be read: you may not list events",
+    ]
+    assert found.view is not None and found.view.pending == 2
+    assert [line for line in status_lines(found) if line.startswith("indexes")] == [
+        "indexes: 0 of 2 done, 0 running, 2 with a pod that does not run yet, 0 failed, 0 left"
+    ]
+
+
+def test_an_unreachable_cluster_is_no_note() -> None:
+    class Gone(Pretended):
+        def list(self, kind: str, *, labels: str = "", fields: str = "") -> Iterator[dict[str, Any]]:
+            raise ClusterUnreachableError("gone")
+
+    with pytest.raises(ClusterUnreachableError):
+        look(Gone(), made("grey"), now=0.0, read_records=lambda job: None)  # type: ignore[arg-type]
+
+
+def test_retries_and_failed_indexes_without_pods() -> None:
+    retry = made("grey-r2", {"tarkit.dev/retry-of": "grey"}, conditions=COMPLETE, completedIndexes="0,1")
+    cluster = Pretended(jobs=[made("grey", failedIndexes="1", conditions=FAILED), retry, made("other")])
+    found = look(cluster, cluster.get("jobs", "grey"), now=0.0, read_records=lambda job: None)  # type: ignore[arg-type]
+    assert [each.name for each in found.retries] == ["grey-r2"]
+    assert [(each.kind, each.indexes) for each in found.failures] == [("gone", [1])]
+    assert "retried as grey-r2: complete, 2 of 2 done" in "\n".join(status_lines(found))
+
+
+def test_the_workload_of_a_queue() -> None:
+    job = made("grey")
+    job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "q"
+    job["spec"]["suspend"] = True
+    message = {"conditions": [{"type": "Admitted", "status": "False", "message": "no room"}]}
+    workload = {"metadata": {"labels": {"kueue.x-k8s.io/job-uid": "Ugrey"}}, "status": message}
+    for cluster, expected in (
+        (Pretended(workloads=[workload]), "queue q has not admitted it: no room"),
+        (Pretended(forbidden=("workloads",)), "can not be read or is not there"),
+    ):
+        found = look(cluster, job, now=0.0, read_records=lambda job: None)  # type: ignore[arg-type]
+        assert expected in found.reasons[0].text
+
+
+def test_names() -> None:
+    cluster = Pretended(jobs=[made("grey-b"), made("grey-a")])
+    assert [each["metadata"]["name"] for each in find_jobs(cluster, "grey-b")] == ["grey-b"]  # type: ignore[arg-type]
+    assert [each["metadata"]["name"] for each in find_jobs(cluster, "grey")] == ["grey-a", "grey-b"]  # type: ignore[arg-type]
+    with pytest.raises(NoSuchObjectError, match="did you mean grey-b, grey-a"):
+        find_jobs(cluster, "grey-c")  # type: ignore[arg-type]
+    with pytest.raises(NoSuchObjectError, match="it has 2 Jobs"):
+        find_jobs(cluster, "zzzzzzzzz")  # type: ignore[arg-type]
+    with pytest.raises(NoSuchObjectError, match="it has no Jobs"):
+        find_jobs(Pretended(), "x")  # type: ignore[arg-type]
+
+
+# ---- shards of an index
+
+
+def test_slices_are_those_of_tarproc() -> None:
+    found = shard_map(Plan(shards=5, slices=2), ["s3://b/a-{0..4}.tar"], "s3://b/out")
+    assert [list(found.of_index(i)) for i in range(3)] == [
+        ["a-0.tar", "a-1.tar"],
+        ["a-2.tar", "a-3.tar", "a-4.tar"],
+        [],
+    ]
+    assert [found.index_of(f"a-{i}.tar") for i in range(5)] == [0, 0, 1, 1, 1]
+    assert found.index_of("s3://b/a-3.tar") == 1
+    with pytest.raises(MissingInputError, match="no such shard"):
+        found.index_of("a-9.tar")
+    other = shard_map(Plan(shards=6, slices=2), ["s3://b/a-{0..4}.tar"], "s3://b/out")
+    assert not other.of_index(0)
+    with pytest.raises(MissingInputError, match="can not be told"):
+        other.index_of("a-0.tar")
+
+
+def test_slices_that_were_cut_by_bytes(tmp_path: Path) -> None:
+    names = [f"/data/x{'x' * i}-{i}.tar" for i in range(6)]
+    write_list(f"{tmp_path}/run.list", names, [1, 0, 5], outdir=None)
+    found = shard_map(Plan(shards=6, slices=3), [f"@{tmp_path}/run.list"], "/out")
+    assert [len(found.of_index(i)) for i in range(3)] == [1, 0, 5]
+    assert [found.index_of(name) for name in names] == [0, 2, 2, 2, 2, 2]
+
+
+def test_a_list_in_a_config_map() -> None:
+    config_map = list_config_map("grey", ["s3://b/a.tar", "s3://b/b.tar"], None, {})
+    assert listed_specs(config_map) == ["s3://b/a.tar", "s3://b/b.tar"]
+    with pytest.raises(UsageError, match="ConfigMap other holds no list"):
+        listed_specs({"metadata": {"name": "other"}, "data": {"x": "y"}})
+    name = config_map["metadata"]["name"]
+    job = made("grey", {"tarkit.dev/inputs": f'["{LIST_SPEC}"]', "tarkit.dev/list": name})
+    for cluster, documents in ((Pretended(configmaps=[config_map]), []), (None, [config_map])):
+        assert plan_source(cluster, job, documents)[1] == ["s3://b/a.tar", "s3://b/b.tar"]  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=f"in the ConfigMap {name}, which is not at hand"):
+        read_run(None, job, (), "s3://b/out", (), False)
+
+
+def test_records_on_another_machine(tmp_path: Path) -> None:
+    with pytest.raises(MissingInputError, match="no such folder on this machine; -O names the output folder"):
+        records_of(str(tmp_path / "no/out"), shards("a.tar"))
+    assert records_of(str(tmp_path / "out"), shards("a.tar")).found.missing == ["a.tar"], "not made yet"
+    assert read_run(None, made("grey"), (), None, (), False) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0.4, "0 s"), (89, "89 s"), (90, "2 min"), (3570, "1 h 00 min"), (7500, "2 h 05 min"), (200_000, "2 d 7 h")],
+)
+def test_durations(seconds: float, expected: str) -> None:
+    assert duration(seconds) == expected

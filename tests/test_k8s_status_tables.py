@@ -1,0 +1,358 @@
+"""What a Job's status means, why pods failed, and why none run: tables of what an API server says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tarkit.errors import UsageError
+from tarkit.k8s.failures import doubled, failure_of, group_failures, normalised
+from tarkit.k8s.joblogs import chosen_pods, has_log, label_of
+from tarkit.k8s.jobview import job_view, plan_of, state_of, timestamp
+from tarkit.k8s.whynot import why_not
+
+NOW = timestamp("2026-11-21T12:10:00Z") or 0.0
+
+
+def job(spec: dict[str, Any] | None = None, status: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "grey", "namespace": "etl", "uid": "J", **metadata},
+        "spec": {"completionMode": "Indexed", "completions": 10, "parallelism": 4, **(spec or {})},
+        "status": status or {},
+    }
+
+
+def ended(kind: str, reason: str = "", message: str = "") -> dict[str, Any]:
+    when = "2026-11-21T12:05:00Z"
+    return {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": when}
+
+
+def pod(
+    index: int | None = 0,
+    phase: str = "Failed",
+    terminated: dict[str, Any] | None = None,
+    name: str = "",
+    memory: str = "4Gi",
+    created: str = "2026-11-21T12:00:00Z",
+    **status: Any,
+) -> dict[str, Any]:
+    labels = {} if index is None else {"batch.kubernetes.io/job-completion-index": str(index)}
+    states = [] if terminated is None else [{"name": "main", "state": {"terminated": terminated}}]
+    return {
+        "metadata": {
+            "name": name or f"grey-{index}-abcde", "uid": f"P{index}", "labels": labels, "creationTimestamp": created,
+        },
+        "spec": {"containers": [{"name": "main", "image": "i:1", "resources": {"limits": {"memory": memory}}}]},
+        "status": {"phase": phase, "containerStatuses": states, **status},
+    }  # fmt: skip
+
+
+# ---- numbers
+
+
+def test_indexes_speed_and_time_left() -> None:
+    status = {
+        "startTime": "2026-11-21T12:00:00Z", "completedIndexes": "0-2,4", "failedIndexes": "3",
+        "succeeded": 4, "active": 2,
+    }  # fmt: skip
+    view = job_view(job(status=status), [pod(5, "Running"), pod(6, "Pending"), pod(3)], NOW)
+    assert (view.state, view.done, view.failed, view.running, view.pending, view.left) == ("running", 4, 1, 1, 1, 3)
+    assert view.per_minute == pytest.approx(0.5) and view.seconds_left == pytest.approx(600)
+    blind = job_view(job(status={**status, "ready": 1}), None, NOW)
+    assert (blind.running, blind.pending) == (1, 1)
+
+
+def test_a_resumed_job_is_not_quicker_than_it_is() -> None:
+    status = {
+        "startTime": "2026-11-21T12:09:00Z", "completedIndexes": "0-4", "succeeded": 5, "active": 1,
+        "conditions": [{"type": "Suspended", "status": "False", "reason": "JobResumed"}],
+    }  # fmt: skip
+    view = job_view(job(status=status, creationTimestamp="2026-11-21T12:00:00Z"), None, NOW)
+    assert view.seconds == 600 and view.seconds_left == pytest.approx(600)
+
+
+@pytest.mark.parametrize(
+    ("status", "suspend", "expected"),
+    [
+        ({}, False, "waiting"),
+        ({}, True, "suspended"),
+        ({"conditions": [ended("SuccessCriteriaMet")]}, False, "complete"),
+        ({"conditions": [ended("FailureTarget", "FailedIndexes")]}, False, "failed"),
+        ({"conditions": [{"type": "Failed", "status": "False"}]}, False, "waiting"),
+        ({"conditions": [{"type": "Suspended", "status": "True"}, ended("Failed")]}, True, "failed"),
+    ],
+)
+def test_states(status: dict[str, Any], suspend: bool, expected: str) -> None:
+    assert state_of(job({"suspend": suspend}, status))[0] == expected
+
+
+def test_a_job_without_indexes() -> None:
+    plain = {"completionMode": "NonIndexed", "completions": 1, "parallelism": 1}
+    view = job_view(job(plain, {"conditions": [ended("Failed", "BackoffLimitExceeded")]}), [], NOW)
+    assert (view.done, view.failed, view.left, view.finished) == (0, 1, 0, True)
+    queue = job_view(job({"completions": None, "completionMode": None, "parallelism": None}), None, NOW)
+    assert (queue.total, queue.parallelism, queue.seconds_left) == (None, 1, None)
+
+
+def test_annotations() -> None:
+    notes = {
+        "tarkit.dev/shards": "7",
+        "tarkit.dev/slices": "3",
+        "tarkit.dev/inputs": '["a", "b"]',
+        "tarkit.dev/outdir": "o",
+    }
+    plan = plan_of(job(annotations=notes))
+    assert (plan.shards, plan.slices, plan.inputs, plan.outdir, plan.list_name) == (7, 3, ("a", "b"), "o", None)
+    assert plan_of(job()).inputs is None
+
+
+@pytest.mark.parametrize(("key", "value"), [("inputs", "[1]"), ("inputs", "{"), ("shards", "many"), ("inputs", "3")])
+def test_annotations_that_are_not_ours(key: str, value: str) -> None:
+    with pytest.raises(UsageError, match="Job grey: the annotations"):
+        plan_of(job(annotations={f"tarkit.dev/{key}": value}))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [(None, None), ("soon", None), ("1970-01-01T00:01:00Z", 60.0), ("1970-01-01T00:00:00.250000Z", 0.25),
+     ("1970-01-01T01:00:00+01:00", 0.0), ("1970-01-01T00:00:05", 5.0)],
+)  # fmt: skip
+def test_timestamps(text: str | None, expected: float | None) -> None:
+    assert timestamp(text) == expected
+
+
+# ---- failures
+
+
+def exit_of(code: int, message: str = "", reason: str = "Error") -> dict[str, Any]:
+    return {"exitCode": code, "reason": reason, "message": message}
+
+
+TARGET = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+
+
+@pytest.mark.parametrize(
+    ("made", "title", "advice"),
+    [
+        (pod(terminated=exit_of(137, reason="OOMKilled")), "OOMKilled", "retry --memory 8Gi"),
+        (pod(terminated=exit_of(137, reason="OOMKilled"), memory=""), "OOMKilled", "its node was full; set -M"),
+        (pod(terminated=exit_of(137)), "SIGKILL", "killed without a word, most likely out of memory"),
+        (pod(terminated=exit_of(143)), "SIGTERM", "free if its node was taken away"),
+        (pod(terminated=exit_of(139)), "SIGSEGV", "the command crashed"),
+        (pod(terminated=exit_of(143), conditions=[TARGET]), "disrupted (PreemptionByScheduler)", "not counted"),
+        (pod(conditions=[{**TARGET, "reason": "DeletionByTaintManager"}]), "disrupted (DeletionByTaintManager)",
+         "taken"),
+        (pod(reason="Evicted", message="The node was low on resource: memory."), "evicted", "-M --memory"),
+        (pod(reason="Evicted", message='Usage of EmptyDir volume "scratch" exceeds the limit'), "evicted", "--scratch"),
+        (pod(reason="DeadlineExceeded"), "deadline (DeadlineExceeded)", "--deadline"),
+        (pod(), "lost", "its node may be gone"),
+        (pod(terminated=exit_of(128, "exec: no such file", "StartError")), "start (StartError)", "-I --image"),
+        *[(pod(terminated=exit_of(code)), f"exit {code}", word) for code, word in [
+            (1, "see kubetpl logs --failed"), (2, "fix the command"), (3, "--retry-failed"), (64, "fix the command"),
+            (65, "--on-damage skip"), (66, "correct --shards"), (75, "temporary: kubetpl retry"),
+            (78, "fix the command"),
+            (126, "not executable"), (127, "does not exist in this image"), (42, "see kubetpl logs"),
+            (255, "see kubetpl"),
+        ]],
+    ],
+)  # fmt: skip
+def test_why_a_pod_failed(made: dict[str, Any], title: str, advice: str) -> None:
+    found = failure_of(made)
+    assert found is not None
+    assert found.title == title and advice in found.advice
+
+
+def test_pods_that_did_not_fail() -> None:
+    assert failure_of(pod(phase="Running")) is None
+    assert failure_of(pod(phase="Succeeded", terminated=exit_of(0))) is None
+
+
+def test_an_init_container_that_failed() -> None:
+    failed = pod()
+    failed["status"]["initContainerStatuses"] = [{"state": {"terminated": exit_of(5, "no disk")}}]
+    found = failure_of(failed)
+    assert found is not None and (found.title, found.message) == ("exit 5", "no disk")
+
+
+def test_alike_failures_together() -> None:
+    log = "Reading\nTraceback\n  ValueError: bad header in s3://b/raw-{:06}.tar at offset {}\n\n"
+    pods = [pod(i, terminated=exit_of(65, log.format(i, i * 512))) for i in (9, 5, 7)]
+    pods += [pod(i, terminated=exit_of(137, f"line {i}", "OOMKilled")) for i in (1, 2, 3, 4)]
+    pods += [pod(i, terminated=exit_of(65, "no end mark")) for i in (5, 5)]
+    pods += [pod(i, conditions=[TARGET]) for i in range(20)]
+    found = group_failures(pods, lambda index: [f"raw-{index}.tar"])
+    assert [(each.title, each.count, each.indexes, each.shards) for each in found[:3]] == [
+        ("OOMKilled", 4, [1, 2, 3, 4], []),
+        ("exit 65", 3, [5, 7, 9], ["raw-9.tar", "raw-5.tar", "raw-7.tar"]),
+        ("exit 65", 2, [5], ["raw-5.tar"]),
+    ]
+    assert found[1].message == "ValueError: bad header in s3://b/raw-000009.tar at offset 4608"
+    assert found[3].kind == "disrupted" and found[3].count == 20, "what is free comes last, however often it was"
+    assert found[0].as_dict()["indexes"] == "1-4"
+
+
+def test_messages_without_what_differs() -> None:
+    one = normalised("s3://b/a-1.tar: offset 512: 0x7f3a /scratch/x/1 shard-000123.tar broke")
+    assert one == normalised("s3://c/b-22.tar: offset 9: 0xabc /scratch/y/2 shard-000999.tar broke")
+    assert one != normalised("s3://b/a-1.tar: offset 512: 0x7f3a /scratch/x/1 shard-000123.tar is gone")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("4Gi", "8Gi"), ("1.5G", "3G"), ("512Mi", "1024Mi"), ("1000", "2000"), ("", None), ("4GB", None), ("400m", None)],
+)
+def test_twice_the_memory(text: str, expected: str | None) -> None:
+    assert doubled(text) == expected
+
+
+# ---- why nothing runs
+
+
+def event(
+    reason: str, message: str, uid: str = "J", when: str = "2026-11-21T12:09:00Z", count: int = 1
+) -> dict[str, Any]:
+    return {
+        "reason": reason, "message": message, "involvedObject": {"uid": uid}, "lastTimestamp": when, "count": count,
+    }  # fmt: skip
+
+
+FORBIDDEN = 'Error creating: pods "grey-0-" is forbidden: '
+
+
+@pytest.mark.parametrize(
+    ("message", "kind", "advice"),
+    [
+        (FORBIDDEN + 'violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false (container "main" '
+         "must set securityContext.allowPrivilegeEscalation=false)", "pod security", "--security restricted"),
+        (FORBIDDEN + "exceeded quota: small, requested: requests.cpu=1, used: requests.cpu=8, limited: requests.cpu=8",
+         "quota", "scale -j"),
+        (FORBIDDEN + "failed quota: small: must specify limits.memory for: main", "quota", "-M --memory"),
+        (FORBIDDEN + "failed quota: small: must specify requests.cpu for: main", "quota", "-C --cpu"),
+        (FORBIDDEN + "maximum memory usage per Container is 1Gi, but limit is 4Gi", "LimitRange", "-M --memory"),
+        (FORBIDDEN + "minimum cpu usage per Container is 2, but request is 1", "LimitRange", "-C --cpu"),
+        (FORBIDDEN + 'error looking up service account etl/absent: serviceaccount "absent" not found',
+         "service account",
+         "--service-account"),
+        (FORBIDDEN + "no PriorityClass with name urgent was found", "priority class", "--priority-class"),
+        ('Error creating: admission webhook "w" denied the request: no', "admission webhook", "webhook"),
+        ("Error creating: something else", "refused", ""),
+    ],
+)  # fmt: skip
+def test_pods_that_are_refused(message: str, kind: str, advice: str) -> None:
+    (found,) = why_not(job(), [], [event("FailedCreate", message, count=3)], NOW)
+    assert (found.kind, found.count) == (kind, 3)
+    assert advice in found.advice and message[15:60] in found.text
+
+
+def test_a_refusal_that_is_over() -> None:
+    old = event("FailedCreate", FORBIDDEN + "exceeded quota: q", when="2026-11-21T12:00:00Z")
+    assert (
+        why_not(job(status={"active": 1}), [pod(0, "Running")], [old, event("SuccessfulCreate", "Created")], NOW) == []
+    )
+    other = event("FailedCreate", FORBIDDEN, uid="X")
+    assert [each.kind for each in why_not(job(), [], [other], NOW)] == ["new"]
+    assert why_not(job(status={"active": 4}), [], [event("FailedCreate", FORBIDDEN)], NOW) == [], "all are there"
+
+
+def waiting(reason: str, message: str = "", index: int = 0) -> dict[str, Any]:
+    made = pod(index, "Pending")
+    state = {"waiting": {"reason": reason, "message": message}}
+    made["status"]["containerStatuses"] = [{"name": "main", "image": "i:1", "state": state}]
+    return made
+
+
+def unschedulable(message: str, reason: str = "Unschedulable", index: int = 0) -> dict[str, Any]:
+    condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+    return pod(index, "Pending", conditions=[condition])
+
+
+@pytest.mark.parametrize(
+    ("made", "kind", "text", "advice"),
+    [
+        (waiting("ImagePullBackOff", "Back-off pulling"), "image", "ImagePullBackOff, i:1: Back-off", "-I --image"),
+        (waiting("ErrImagePull"), "image", "ErrImagePull, i:1", "--image-pull-secret"),
+        (waiting("InvalidImageName"), "image", "InvalidImageName", "-I --image"),
+        (waiting("CreateContainerConfigError", 'configmap "c" not found'), "container", "configmap", "--config-map"),
+        (waiting("CreateContainerConfigError", 'secret "s" not found'), "container", "secret", "--secret"),
+        (waiting("CreateContainerConfigError", "container has runAsNonRoot and image will run as root"), "container",
+         "root", "--run-as UID"),
+        (waiting("CrashLoopBackOff"), "crashing", "CrashLoopBackOff", "kubetpl logs"),
+        (unschedulable("0/3 nodes are available: 2 Insufficient cpu, 1 Insufficient memory."), "unschedulable",
+         "no node takes it: 0/3", "-C --cpu, -M --memory"),
+        (unschedulable("0/3 nodes are available: 3 Insufficient nvidia.com/gpu."), "unschedulable", "gpu", "-G --gpu"),
+        (unschedulable("0/3 nodes: 3 node(s) didn't match Pod's node affinity/selector."), "unschedulable", "affinity",
+         "--node-selector"),
+        (unschedulable("0/3 nodes: 3 node(s) had untolerated taint {spot: true}."), "unschedulable", "taint",
+         "--toleration"),
+        (unschedulable("0/3 nodes: 3 Insufficient ephemeral-storage."), "unschedulable", "ephemeral", "--scratch"),
+        (unschedulable("", "SchedulingGated"), "gated", "scheduling gate", "schedulingGates"),
+    ],
+)  # fmt: skip
+def test_pods_that_wait(made: dict[str, Any], kind: str, text: str, advice: str) -> None:
+    (found,) = why_not(job(status={"active": 4}), [made], [], NOW)
+    assert found.kind == kind and text in found.text and advice in found.advice
+
+
+def test_alike_reasons_are_counted() -> None:
+    pods = [unschedulable("0/3 nodes are available: 3 Insufficient cpu.", index=i) for i in range(5)]
+    found = why_not(job(status={"active": 4}), [*pods, waiting("ErrImagePull")], [], NOW)
+    assert [(each.kind, each.count) for each in found] == [("unschedulable", 5), ("image", 1)]
+
+
+def test_a_container_that_is_long_in_the_making() -> None:
+    made = waiting("ContainerCreating")
+    made["spec"]["nodeName"] = "n1"
+    (found,) = why_not(job(status={"active": 4}), [made], [], NOW)
+    assert found.kind == "creating" and "volume mounted" in found.text
+    assert why_not(job(status={"active": 4}), [made], [], NOW - 570) == [], "not yet long"
+    mount = event("FailedMount", 'MountVolume.SetUp failed for volume "x" : configmap "absent" not found', uid="P0")
+    (found,) = why_not(job(status={"active": 4}), [made], [mount], NOW)
+    assert found.kind == "FailedMount" and "--config-map" in found.advice
+    unseen = pod(0, "Pending")
+    (found,) = why_not(job(status={"active": 4}), [unseen], [], NOW)
+    assert "not been looked at by a scheduler" in found.text
+
+
+@pytest.mark.parametrize(
+    ("metadata", "workload", "kind", "text"),
+    [
+        ({"annotations": {"tarkit.dev/cancelled": "2026 by me"}}, None, "cancelled", "kubetpl cancel (2026 by me)"),
+        ({}, None, "suspended", "spec.suspend"),
+        ({"labels": {"kueue.x-k8s.io/queue-name": "q"}}, None, "queue", "Workload object can not be read"),
+        ({"labels": {"kueue.x-k8s.io/queue-name": "q"}}, {"status": {}}, "queue", "has not looked at it yet"),
+        ({"labels": {"kueue.x-k8s.io/queue-name": "q"}},
+         {"status": {"conditions": [{"type": "QuotaReserved", "message": "LocalQueue q doesn't exist"}]}},
+         "queue", "queue q has not admitted it: LocalQueue q doesn't exist"),
+    ],
+)  # fmt: skip
+def test_suspended(metadata: dict[str, Any], workload: dict[str, Any] | None, kind: str, text: str) -> None:
+    (found,) = why_not(job({"suspend": True}, **metadata), [], [], NOW, workload)
+    assert found.kind == kind and text in found.text
+
+
+def test_paused_finished_backing_off_or_unknown() -> None:
+    def kinds(made: dict[str, Any], events: list[dict[str, Any]] | None) -> list[str]:
+        return [each.kind for each in why_not(made, None, events, NOW)]
+
+    assert kinds(job({"parallelism": 0}), []) == ["paused"]
+    assert kinds(job(status={"conditions": [ended("Failed", "MaxFailedIndexesExceeded", "too many")]}), []) == [
+        "finished"
+    ]
+    assert kinds(job(status={"failed": 2}), []) == ["back-off"]
+    assert kinds(job(), None) == ["unknown"]
+    assert kinds(job(status={"active": 4}), None) == []
+    assert kinds(job({"completions": 4}, {"succeeded": 3, "active": 1}), []) == [], "no more are wanted"
+
+
+# ---- whose logs
+
+
+def test_the_last_pod_of_each_index() -> None:
+    first = pod(3, created="2026-11-21T12:00:00Z", name="old", terminated=exit_of(1))
+    second = pod(3, "Succeeded", created="2026-11-21T12:01:00Z", name="new", terminated=exit_of(0))
+    pods = [second, first, pod(10), pod(2), pod(None, name="b"), pod(None, name="a")]
+    assert [label_of(each) for each in chosen_pods(pods, indexes=None, failed=False)] == ["2", "3", "10", "a", "b"]
+    assert [each["metadata"]["name"] for each in chosen_pods(pods, indexes={3}, failed=False)] == ["new"]
+    assert chosen_pods(pods, indexes={3}, failed=True) == [], "it went well in the end"
+    assert has_log(second) and not has_log(waiting("ErrImagePull"))

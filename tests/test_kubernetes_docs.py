@@ -1,0 +1,318 @@
+"""The pages on Kubernetes are true: commands run, tables are those of the code, links lead somewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_kubetpl_notebook import DIFFERENCES
+
+from tarkit import ShardWriter
+from tarkit.demodata import demo_samples
+from tarkit.k8s.estimate import estimate
+from tarkit.k8s.lint import lint
+from tarkit.k8s.planlines import duration
+from tarkit.k8s.podpolicy import Action, JobRules, PodEnd
+from tarkit.k8s.settings import table
+from tarkit.k8s.shardlist import MOST_BYTES, list_config_map
+from tarkit.k8s.sliceplan import slice_count
+from tarkit.k8s.templates import load_template
+from tarkit.k8s.yamltext import load_documents
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PAGES = ("kubernetes", "why-nothing-runs", "ten-million-shards", "exit-codes", "guarantees")
+TEXTS = {name: (DOCS / f"{name}.md").read_text(encoding="utf-8") for name in PAGES}
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROGRAMS = Path(sys.executable).parent
+_BLOCK = re.compile(r"<!-- command: (\w+)(?:, exit (\d+))? -->\n```sh\n(.*?)```", re.DOTALL)
+
+
+def blocks(text: str) -> dict[str, tuple[str, int]]:
+    """Marked commands of a page, and how they are to end."""
+    return {name: (command, int(code or 0)) for name, code, command in _BLOCK.findall(text)}
+
+
+GUIDE, MILLIONS = blocks(TEXTS["kubernetes"]), blocks(TEXTS["ten-million-shards"])
+
+
+def run(folder: Path, command: str, code: int = 0, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A block as a reader runs it, by bash, in a folder; nothing of this shell's own settings is seen."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("KUBE", "XDG_"))}
+    path = f"{PROGRAMS}:/usr/bin:{os.environ['PATH']}"
+    env = {**kept, "PATH": path, "HOME": str(folder), "IMAGE": "example.com/etl:1", **variables}
+    done = subprocess.run(["bash", "-euc", command], cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == code, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def manifest(text: str) -> list[dict[str, Any]]:
+    """Documents that a server would take."""
+    found = load_documents(text, "a page's command")
+    assert found
+    assert [str(each) for each in lint(found) if each.severity == "error"] == []
+    return found
+
+
+def rows(text: str, after: str) -> list[list[str]]:
+    """The cells of the first table behind a text."""
+    lines = text[text.index(after) :].splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("|"))
+    found = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        found.append([cell.strip().replace(r"\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
+    assert found
+    return found
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    """A folder with the shards that ``tarkit demo`` makes."""
+    folder = tmp_path / "demo"
+    folder.mkdir()
+    with ShardWriter(f"{folder}/shard-%06d.tar", maxcount=20) as sink:
+        for sample in demo_samples(60):
+            sink.write(sample)
+    return folder
+
+
+def test_the_pages_have_commands() -> None:
+    assert len(GUIDE) >= 8
+    assert len(MILLIONS) >= 11
+
+
+@pytest.mark.parametrize("name", [name for name in GUIDE if name != "local"])
+def test_commands_of_the_guide_print_manifests(name: str, tmp_path: Path) -> None:
+    done = run(tmp_path, GUIDE[name][0])
+    found = manifest(done.stdout)
+    assert done.stderr == ""
+    assert len(found) == (148 if name == "jobs" else 1)
+    assert {each["kind"] for each in found} == {"Job"}
+
+
+def test_the_job_that_runs_here(shards: Path) -> None:
+    done = run(shards, GUIDE["local"][0])
+    assert "sums: Complete" in done.stderr
+    assert sorted(path.name for path in (shards / "sums").glob("*.tar")) == [f"shard-{n:06d}.tar" for n in range(3)]
+
+
+def test_the_readme_commands(shards: Path) -> None:
+    commands = blocks(README)
+    assert set(commands) == {"local", "indexed"}
+    done = run(shards, commands["local"][0])
+    assert "Complete" in done.stderr
+    assert [each["kind"] for each in manifest(run(shards, commands["indexed"][0]).stdout)] == ["Job"]
+
+
+@pytest.mark.slow
+def test_from_the_laptop_to_a_retry(shards: Path) -> None:
+    """The page's own commands, one after the other: run, measure, lose an output, see it, make it again."""
+
+    def at(name: str) -> str:
+        done = run(shards, *MILLIONS[name], BUCKET=str(shards))
+        return done.stdout + done.stderr
+
+    assert "sums: Complete" in at("laptop")
+    measured = r"^measured [^ ].* s/GB, .* s a shard on 2 shards \(--measure 2, on this machine\)$"
+    assert re.search(measured, at("measure"), re.MULTILINE)
+    assert "shards: 3 of 3 done" in at("keep")
+    before = (shards / "sums" / "shard-000001.tar").read_bytes()
+    at("lost")
+    assert "shards: 2 of 3 done" in at("left")
+    again = at("again")
+    assert "1 shard to retry" in again
+    assert "sums-r2: Complete" in again
+    assert "shards: 3 of 3 done" in again
+    assert (shards / "sums" / "shard-000001.tar").read_bytes() == before
+    job = manifest((shards / "again.yaml").read_text())[-1]
+    assert (job["metadata"]["name"], job["spec"]["completions"], job["spec"]["parallelism"]) == ("sums-r2", 1, 1)
+
+
+@pytest.mark.parametrize(("name", "shards_", "slices"), [
+    ("n148", 148, 148), ("n1282", 1282, 512), ("pattern", 100_000, 6834), ("configmap", 20_000, 4000),
+    ("bucket", 100_000, 6834), ("n10m", 10_000_000, 10_000),
+])  # fmt: skip
+def test_commands_of_all_sizes(name: str, shards_: int, slices: int, tmp_path: Path) -> None:
+    bucket = str(tmp_path) if name == "bucket" else "s3://bucket"
+    (tmp_path / "lists").mkdir()
+    done = run(tmp_path, *MILLIONS[name], BUCKET=bucket)
+    text = (tmp_path / "sums.yaml").read_text()
+    found = manifest(text)
+    job = found[-1]
+    assert job["metadata"]["annotations"]["tarkit.dev/shards"] == str(shards_)
+    assert job["spec"]["completions"] == slices
+    assert [each["kind"] for each in found] == (["ConfigMap", "Job"] if name == "configmap" else ["Job"])
+    if "kubetpl plan" in MILLIONS[name][0]:
+        assert done.stdout.startswith(f"{shards_:,} shards, ")
+        assert f"{slices:,} slices" in done.stdout
+    if name == "n10m":
+        assert len(text) < 4096
+    if name == "bucket":
+        (offsets,) = (tmp_path / "lists").glob("*.list.offsets")
+        assert offsets.stat().st_size == 80 + 12 * slices
+        listed = f"@{str(offsets).removesuffix('.offsets')}"
+        assert job["metadata"]["annotations"]["tarkit.dev/inputs"] == json.dumps([listed])
+
+
+def test_the_table_of_sizes() -> None:
+    for shards_, at_once, sliced, each, waves, work, took, hours in rows(TEXTS["ten-million-shards"], "table: sizes"):
+        n, p = int(shards_.replace(",", "")), int(at_once.replace(",", ""))
+        w = int(sliced.split()[0].replace(",", ""))
+        asked = w if "--slices" in sliced else None
+        assert slice_count(n, p, n * 41.0, 600.0, slices=asked) == w
+        made = estimate(n, None, w, p, seconds_per_shard=41.0, cpus=1.0)
+        assert made.slice_seconds is not None and made.seconds is not None and made.cpu_hours is not None
+        assert (f"{n / w:.1f}", str(made.waves)) == (each, waves)
+        assert (duration(made.slice_seconds), duration(made.seconds)) == (work, took)
+        assert hours == (f"{made.cpu_hours:.1f}" if made.cpu_hours < 10 else f"{made.cpu_hours:,.0f}")
+
+
+def test_sizes_of_config_maps() -> None:
+    numbered = [f"s3://bucket/raw/{number:06d}.tar" for number in range(50_000)]
+    random = [f"s3://bucket/raw/{hashlib.md5(str(number).encode()).hexdigest()}.tar" for number in range(5000)]
+    page = TEXTS["ten-million-shards"]
+    for names, words in ((numbered, "50,000 numbered URLs take {} KiB"), (random, "hexadecimal digits {} KiB")):
+        size = len(json.dumps(list_config_map("x", names, None, {}), separators=(",", ":")))
+        assert words.format(round(size / 1024)) in page
+    assert MOST_BYTES == 200 * 1024
+
+
+def test_the_cost_of_ten_million() -> None:
+    made = re.search(r"([\d,]+) × \(([\d.]+) \+ 4 × ([\d.]+)\) = ([\d,]+)", TEXTS["ten-million-shards"])
+    assert made is not None
+    hours, cpu, memory, cost = (float(each.replace(",", "")) for each in made.groups())
+    assert round(hours * (cpu + 4 * memory)) == cost
+
+
+def rules() -> JobRules:
+    (job,) = load_template("indexed", [])
+    return JobRules.of("grey", job["spec"])
+
+
+def test_the_table_of_exit_codes_is_the_policy() -> None:
+    policy, stated = rules(), {}
+    for codes, meaning, action, local, _ in rows(TEXTS["exit-codes"], "## In Kubernetes"):
+        assert meaning and local
+        if codes == "any":
+            assert policy.judge(PodEnd("p", {"main": 1}, ["DisruptionTarget"]))[0] is Action(action)
+            continue
+        stated[int(codes)] = action
+        end = PodEnd("p", {"main": int(codes)})
+        assert action == ("Success" if not end.failed else policy.judge(end)[0].value), codes
+    known = {code for rule in policy.rules for code in (rule.get("onExitCodes") or {}).get("values", ())}
+    assert known <= set(stated)
+    # What is not in the table counts.
+    for code in set(range(1, 256)) - set(stated):
+        assert policy.judge(PodEnd("p", {"main": code}))[0] is Action.COUNT
+
+
+def test_all_exit_codes_of_tarproc_are_in_the_table_of_pods() -> None:
+    general = {int(row[0]) for row in rows(TEXTS["exit-codes"], "# Exit codes")}
+    pods = {row[0] for row in rows(TEXTS["exit-codes"], "## In Kubernetes")}
+    # 130: nobody presses Ctrl-C in a pod.
+    assert {str(code) for code in general - {130}} <= pods
+
+
+def test_exit_codes_of_the_commands() -> None:
+    """What a command's own help says is in the table."""
+    stated: dict[str, set[int]] = {}
+    for names, codes in rows(TEXTS["exit-codes"], "The codes of `kubetpl` itself"):
+        numbers = {int(number) for number in re.findall(r"(?:^|[;,] )(\d+)\b", codes)}
+        stated |= dict.fromkeys(re.findall(r"`(\w+)`", names), numbers)
+    for verb in ("status", "wait", "logs", "retry", "scale", "cancel", "local"):
+        command = importlib.import_module(f"tarkit.cli.kubeverbs.{verb}").command
+        text = " ".join(f"{command.help}\n{command.epilog or ''}".split())
+        told = {int(number) for number in re.findall(r"(?:^|; )(\d+) ", text.partition("Exit codes: ")[2])}
+        assert told and told <= stated[verb], verb
+
+
+def step_names(path: str) -> str:
+    found = ""
+    for step in path.split():
+        name = f'"{step}"' if "." in step else step
+        found += f"[{step}]" if step.isdigit() else f"{'.' if found else ''}{name}"
+    return found
+
+
+def test_all_differences_of_the_notebook_are_listed_with_their_reasons() -> None:
+    listed = {row[0]: row for row in rows(TEXTS["kubernetes"], "## What is otherwise")}
+    assert set(listed) == {f"`{step_names(path)}`" for path in DIFFERENCES}
+    for path, (was, now, why) in DIFFERENCES.items():
+        _, original, ours, reason = listed[f"`{step_names(path)}`"]
+        assert reason == why
+        for value, shown in ((was, original), (now, ours)):
+            if value == "missing":
+                assert shown == "–"
+            elif value != "*":
+                assert shown == f"`{value if isinstance(value, str) else json.dumps(value)}`"
+
+
+OLD_FLAGS = """--config --print_config KUBETPL_* --name --command --cpu --memory --gpu --accelerator --image --env
+--param --port --label --app --shell --config-map --config-map-path --hostname --subdomain --gac --restartpolicy --path
+kubefcm TEMPLATE"""
+
+
+def test_all_flags_of_the_original_are_in_the_table() -> None:
+    first = " ".join(row[0] for row in rows(TEXTS["kubernetes"], "## The flags of 2019"))
+    words = set(re.findall(r"[\w*.-]+", first))
+    assert [flag for flag in OLD_FLAGS.split() if flag not in words] == []
+    # And they still are flags.
+    known = {flag for setting in table() for flag in setting.metadata["flags"]}
+    gone = {flag for flag in OLD_FLAGS.split() if flag.startswith("--")} - known
+    assert gone == {"--config", "--print_config", "--path"}, "those are options, and no settings"
+
+
+def test_every_setting_is_on_the_guide() -> None:
+    page = TEXTS["kubernetes"]
+    assert [s.name for s in table() if not re.search(rf"{re.escape(s.metadata['flags'][-1])}\b", page)] == []
+
+
+def test_every_command_is_on_the_guide() -> None:
+    from tarkit.cli.kubetpl import GENERATORS, VERBS
+
+    assert [name for name in (*GENERATORS, *VERBS) if f"kubetpl {name}" not in TEXTS["kubernetes"]] == []
+
+
+def test_the_configuration_prints_what_is_shown(tmp_path: Path) -> None:
+    section = TEXTS["kubernetes"].partition("## Settings")[2]
+    configuration, shown = re.findall(r"```(?:yaml)?\n(.*?)```", section, re.DOTALL)[:2]
+    (tmp_path / "kubetpl.yaml").write_text(configuration)
+    command, _, expected = shown.partition("\n")
+    assert run(tmp_path, command.removeprefix("$ ")).stdout == expected
+
+
+def test_lint_says_what_is_shown(tmp_path: Path) -> None:
+    section = TEXTS["kubernetes"].partition("## Lint")[2].partition("\n## ")[0]
+    (shown,) = re.findall(r"```\n(.*?)```", section, re.DOTALL)
+    command, _, expected = shown.partition("\n")
+    assert run(tmp_path, command.removeprefix("$ "), 2).stderr == expected
+
+
+def slug(heading: str) -> str:
+    """The anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", [*PAGES, "README"])
+def test_links_lead_somewhere(page: str) -> None:
+    path = ROOT / "README.md" if page == "README" else DOCS / f"{page}.md"
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            continue
+        file, _, anchor = target.partition("#")
+        there = path if not file else (path.parent / file).resolve()
+        assert there.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", there.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in map(slug, headings), target
