@@ -105,7 +105,9 @@ def _documents(file: str | None, words: Sequence[str]) -> list[dict[str, Any]]:
     if words and file is not None:
         raise UsageError(f"give either -f or a generator, not both -f and {printable(words[0])}")
     if words:
-        return _generated(words[0], words[1:])
+        from .._generator import asked_for
+
+        return asked_for(words).documents(here=True)
     if file is None:
         raise UsageError("no manifest: name one with -f, or a generator: kubetpl local indexed -n NAME …")
     from tarkit.k8s.yamltext import load_documents
@@ -123,24 +125,6 @@ def _utf8(data: bytes, where: str) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise UsageError(f"{printable(where)} is no UTF-8, so it is no manifest") from None
-
-
-def _generated(generator: str, arguments: Sequence[str]) -> list[dict[str, Any]]:
-    """What a generator would print; paths of this machine are fine for it."""
-    from tarkit.k8s.configuration import GENERATORS
-
-    from .._generator import generator_command
-    from .._kubesettings import asked
-
-    if generator not in GENERATORS:
-        raise UsageError(
-            f"{printable(generator)} is no generator; there are {', '.join(GENERATORS)}; or use -f MANIFEST"
-        )
-    with generator_command(generator).make_context(f"{NAME} {generator}", list(arguments), obj=[False]) as context:
-        given = dict(context.params)
-    words = list(given.pop("words"))
-    request = asked(generator, given, words)
-    return request.documents(here=True)
 
 
 def _with_own_programs(env: dict[str, str]) -> dict[str, str]:

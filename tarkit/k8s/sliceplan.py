@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -114,7 +115,7 @@ def plan_shards(
         shard_seconds: the work in one shard, to cut by ``slice_target`` (seconds).
         list_url: of the list; if it ends with a slash, the list gets a name of its own in this folder.
         outdir: of the run; with it, that no two shards become the same output is checked.
-        allow_local: whether names relative to the current folder have a meaning where tarproc will run.
+        allow_local: tarproc will run on this machine, so names may be relative to the current folder.
         sizes: whether stores are asked for the sizes of the shards: of none, of a sample of 20, or of all.
         publish: whether the list is really written to ``list_url``.
 
@@ -122,7 +123,7 @@ def plan_shards(
         UsageError: a spec that a pod can not read; two shards with one output; too many shards for this form.
         MissingInputError, StreamError, TemporaryStreamError: as ``tarkit.shards.expand``.
     """
-    specs = list(specs)
+    specs = [_absolute(spec) if allow_local else spec for spec in specs]
     _refuse_streams(specs)
 
     def cut(n: int) -> int:
@@ -150,6 +151,20 @@ def _refuse_streams(specs: Sequence[str]) -> None:
             raise UsageError(f"--shards {spec}: a pod has no standard input; name paths, URLs, patterns or @LIST")
         if spec.startswith("pipe:"):
             raise UsageError(f"--shards {_shown(spec)}: a command has no shards that could be shared out; name URLs")
+
+
+def _absolute(spec: str) -> str:
+    """A local name or pattern, as it is found from whatever folder tarproc will run in."""
+    mark = "@" if spec.startswith("@") else ""
+    name = spec.removeprefix(mark)
+    if scheme_of(name) or name.startswith("/") or name in ("", "-"):
+        return spec
+    folder = os.getcwd()
+    if set(folder) & set("{}*?[]\\"):
+        raise UsageError(
+            f"{_shown(spec)}: the name of the current folder has braces or wildcards; name shards by absolute paths"
+        )
+    return f"{mark}{folder}/{name}"
 
 
 def _refuse_relative(names: Sequence[str]) -> None:
@@ -238,6 +253,8 @@ def _of_listed(
         pattern = fixed_names(spec)
         if pattern is None:
             names = list(expand(spec, allow_pipe=False))
+            if allow_local:
+                names = [_absolute(name) for name in names]
             known.update(listed_sizes(spec))
             pattern = Product((Choice(tuple(names)),))
             entries += [check_name(name, "") for name in names]

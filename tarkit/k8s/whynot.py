@@ -193,6 +193,8 @@ def scheduled_on(pod: Object) -> str:
 def _missing_source(message: str) -> str:
     """The flag that names a thing which a container can not be made without."""
     lowered = message.lower()
+    if "configmap" in lowered and "-shards-" in lowered:
+        return "apply all that kubetpl indexed or retry printed: the ConfigMap with the shards comes before the Job"
     if "configmap" in lowered:
         return "create the ConfigMap (kubetpl configmap), or --config-map"
     if "secret" in lowered:

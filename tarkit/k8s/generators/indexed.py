@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os.path
 import re
 
 from tarkit.errors import UsageError, printable
@@ -15,6 +17,7 @@ from tarkit.k8s.settings import Settings
 from tarkit.k8s.shardlist import MOUNT_PATH, list_config_map
 from tarkit.k8s.sliceplan import ShardPlan, plan_shards
 from tarkit.k8s.yamltext import Document
+from tarkit.shards import scheme_of
 
 ABOUT = "One Job over many shards: tarproc over each slice of them in a pod of its own."
 EXAMPLE = (
@@ -35,10 +38,14 @@ def documents(request: Request) -> list[Document]:
     Raises:
         UsageError: no shards, no command, no output, no image; a number that can not be. As ``plan_shards``.
     """
-    settings = request.settings
     _check(request)
+    if request.here and request.settings.outdir is not None and not scheme_of(request.settings.outdir):
+        # Pods do not run in the current folder.
+        outdir = os.path.abspath(request.settings.outdir)
+        request = dataclasses.replace(request, settings=dataclasses.replace(request.settings, outdir=outdir))
+    settings = request.settings
     plan = plan_of(settings, request.here)
-    request.notes += plan.notes
+    request.notes.extend(plan.notes)
     found: list[Document] = []
     for template in request.template:
         job = filled(template, settings)
