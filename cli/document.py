@@ -21,10 +21,11 @@ _NAME = "python -m tarkit.cli.document"
 
 def programs() -> dict[str, click.Command]:
     """All programs by name."""
+    from .kubetpl import kubetpl
     from .tarkit import tarkit
     from .tarproc import tarproc
 
-    return {"tarkit": tarkit, "tarproc": tarproc}
+    return {"kubetpl": kubetpl, "tarkit": tarkit, "tarproc": tarproc}
 
 
 def commands() -> Iterator[tuple[str, click.Context]]:
