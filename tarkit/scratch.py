@@ -63,7 +63,7 @@ class Scratch:
     def __exit__(self, *_: object) -> None:
         # What a command left running may still create files for a moment.
         for _attempt in range(5):
-            remove(self.path)
+            _remove_run(self.path)
             if not os.path.exists(self.path):
                 break
         ownfiles.close(self._lock)
@@ -94,7 +94,7 @@ def sweep(parent: str) -> int:
             except OSError:
                 continue
             else:
-                remove(entry.path)
+                _remove_run(entry.path)
                 removed += 1
             finally:
                 os.close(lock)
@@ -254,6 +254,20 @@ def _read_file(path: str) -> bytes:
         return content
     finally:
         os.close(file)
+
+
+def _remove_run(folder: str) -> None:
+    """Remove a run's folder, its lock last: killed half way, it is still known to be one that is left behind."""
+    with suppress(OSError):
+        if not os.path.islink(folder):
+            with os.scandir(folder) as entries:
+                inside = [entry.path for entry in entries if entry.name != _LOCK]
+            for path in inside:
+                if os.path.isdir(path) and not os.path.islink(path):
+                    remove(path)
+                else:
+                    os.unlink(path)
+    remove(folder)
 
 
 def remove(folder: str) -> None:

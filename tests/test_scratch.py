@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tarkit import scratch
 from tarkit.errors import StreamError, UsageError
 from tarkit.sample import Sample
 from tarkit.scratch import PREFIX, FieldNameError, Rules, Scratch, extract, gather, remove, sweep
@@ -297,3 +298,26 @@ def test_sweep_removes_dead_runs_and_no_others(living: str, tmp_path: Path) -> N
     assert sweep(str(tmp_path)) == (1 if os.getuid() == 0 else 2)
     assert {path.name for path in tmp_path.iterdir()} == stay
     assert sweep(str(tmp_path / "none")) == 0
+
+
+def test_killed_while_it_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock goes last, so that the next run knows whose folder it is."""
+    run = scratch.Scratch(str(tmp_path))
+    for number in range(20):
+        folder = Path(run.path) / f"s{number}"
+        folder.mkdir()
+        (folder / "sample.txt").write_text("x")
+    removed: list[str] = []
+
+    def killed(folder: str) -> None:
+        removed.append(folder)
+        if len(removed) == 5:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(scratch, "remove", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run.__exit__()
+    os.close(run._lock)
+    assert scratch.sweep(str(tmp_path)) == 1
+    assert os.listdir(tmp_path) == []

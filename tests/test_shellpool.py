@@ -138,7 +138,7 @@ ONLY_BASH = {
     "line number": "echo $LINENO\necho $LINENO",
     "source": "echo 'return 4' > s; source ./s; echo $?",
     "exit trap in a function": "f() { trap 'echo f' RETURN; }; f; echo x",
-    "time": "time true",
+    "time": "TIMEFORMAT=taken; time true",
     "set -o posix": "set -o posix; echo a; return; echo b",
     "arguments": "echo $BASH_ARGC ${FUNCNAME[@]} ${#BASH_SOURCE[@]}",
     "coproc": "coproc cat; echo hi >&${COPROC[1]}; read -u ${COPROC[0]} x; echo $x",
