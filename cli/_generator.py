@@ -37,7 +37,7 @@ def generator_command(generator: str) -> click.Command:
         epilog=epilog,
     )
     @click.argument("words", metavar=_WORDS.get(generator, ""), nargs=-1, type=click.UNPROCESSED)
-    @setting_options(generator if generator in GENERATORS else None)
+    @setting_options(generator if generator in GENERATORS else "job")
     @switch_options
     @click.option("--kube-version", metavar="X.Y", default="1.33", show_default=True, help="Of the cluster.")
     @click.option("--no-lint", is_flag=True, help="Print the manifest even if a server would refuse it.")
@@ -105,9 +105,8 @@ def _accepted(documents: list[dict[str, Any]], kube_version: str, with_schema: b
 
 
 def _schema_findings(documents: list[dict[str, Any]], kube_version: str) -> list[Any]:
-    from tarkit.k8s.schema import check_schema
-
     from tarkit.errors import MissingExtraError
+    from tarkit.k8s.schema import check_schema
 
     try:
         return [finding for document in documents for finding in check_schema(document, kube_version)]

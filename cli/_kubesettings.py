@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tarkit.errors import StreamError, UsageError
+from tarkit.errors import StreamError, UsageError, printable
 from tarkit.k8s.settings import FLAG, LIST, PAIRS, applies, table
 
 from ._common import say
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tarkit.k8s.configuration import Configuration
     from tarkit.k8s.yamltext import Document
 
+_COMMAND_LINE = "command line"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -33,16 +34,19 @@ class Asked:
 
     def documents(self, here: bool = False) -> list[Document]:
         """The manifests. here: they are to run on this machine."""
-        from tarkit.k8s.generate import generate
+        from tarkit.k8s.generate import generate, refuse_lost, suffixed
         from tarkit.k8s.request import Request
 
         request = Request(self.configuration.settings, self._template(), self.words, here)
+        if self.switches["unique"]:
+            request = suffixed(self.generator, request, os.urandom(3).hex())
         found = generate(self.generator, request, self.switches["assignments"])
+        if self.generator not in ("service", "configmap"):
+            origins = self.configuration.origins.items()
+            # Files serve all generators, and may say more than one of them has.
+            refuse_lost([name for name, each in origins if _COMMAND_LINE in each.values()], found)
         for note in request.notes:
             say("kubetpl", note)
-        if self.switches["unique"]:
-            for each in found:
-                each["metadata"]["name"] += f"-{os.urandom(3).hex()}"
         return found
 
     def _template(self) -> list[Document]:
@@ -136,7 +140,7 @@ def _configuration(generator: str, given: dict[str, Any], switches: Mapping[str,
         known = f"there are {', '.join(sorted(profiles))}" if profiles else "no configuration file has any"
         raise UsageError(f"--profile {switches['profile']}: there is no such profile; {known}")
     layers.append(read_environment(os.environ))
-    layers.append(Layer("command line", {k: list(v) if isinstance(v, tuple) else v for k, v in given.items()}))
+    layers.append(Layer(_COMMAND_LINE, {k: list(v) if isinstance(v, tuple) else v for k, v in given.items()}))
     settings, origins = merge(layers, switches["reset"], switches["compat_lists"])
     return Configuration(settings, origins, price)
 
@@ -183,7 +187,9 @@ def shown(configuration: Configuration) -> str:
 
 def _commented(text: str, origin: str) -> list[str]:
     """The lines of a value; inside a block no comment can stand, so it stands before it."""
-    lines = text.splitlines()
+    # Not splitlines: a block has its other ends of lines inside.
+    lines = text.removesuffix("\n").split("\n")
+    origin = printable(origin)
     if len(lines) == 1:
         return [f"{lines[0]}  # {origin}"]
     return [f"# {origin}", *lines]

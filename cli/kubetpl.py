@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import click
 
+from tarkit.errors import UsageError
+
 from ._common import run_program, version_option
 from ._kubesettings import setting_options, switch_options, template_folders
 
@@ -39,6 +41,8 @@ class _Commands(click.Group):
         parser = command.make_parser(click.Context(command))
         parser.allow_interspersed_args = False
         rest = parser.parse_args(list(args))[1]
+        if not rest:
+            raise UsageError(f"name what is to be made of these options: one of {', '.join(GENERATORS)}")
         leading = args[: len(args) - len(rest)]
         ctx.meta["kubetpl.path"] = _path_in(args)
         return super().parse_args(ctx, [*rest[:1], *leading, *rest[1:]])

@@ -23,6 +23,9 @@ FOLDER_FILES = ("kubetpl.yaml", "kubetpl.yml", ".kubetpl.yaml", ".kubetpl.yml")
 
 GENERATORS = ("job", "pod", "jobs", "indexed", "service", "configmap")
 ENV_PREFIX = "KUBETPL_"
+# What Kubernetes itself sets for a service called kubetpl is no setting.
+_OF_SERVICE = re.compile(r"KUBETPL_(SERVICE_(HOST|PORT)|PORT_|PORT=[a-z]+://)")
+_ENVIRONMENT = "environment"
 _PRICES = ("cpu_hour", "gib_hour", "spot_factor")
 _SECTIONS = ("profiles", "price", *GENERATORS)
 _BY_NAME = {each.name: each for each in table()}
@@ -53,7 +56,7 @@ def read_file(
     Raises:
         UsageError: it is no YAML mapping, or has a key that is not known.
     """
-    documents = load_yaml(text, where)
+    documents = load_yaml(text, where, as_written=True)
     top = documents[0] if documents else None
     if len(documents) > 1 or not isinstance(top, (dict, type(None))):
         raise UsageError(f"{printable(where)}: a configuration is one mapping, such as image: ubuntu:24.04")
@@ -84,13 +87,15 @@ def read_environment(environ: Mapping[str, str]) -> Layer:
     """
     values: dict[str, Any] = {}
     for variable in sorted(environ):
-        # What Kubernetes itself sets for a service called kubetpl is no setting.
-        if not variable.startswith(ENV_PREFIX) or re.match(r"KUBETPL_(SERVICE_|PORT_)", variable):
+        if not variable.startswith(ENV_PREFIX) or _OF_SERVICE.match(f"{variable}={environ[variable]}"):
+            continue
+        # As most programs have it, and most scripts: set to nothing is not set.
+        if not environ[variable] and variable != ENV_PREFIX:
             continue
         name = variable.removeprefix(ENV_PREFIX).lower()
         (known,) = _known({name: None}, "the environment", shown=variable)
         values[known] = _listed(environ[variable], variable) if _kind(known) in (LIST, PAIRS) else environ[variable]
-    return Layer("environment", values)
+    return Layer(_ENVIRONMENT, values)
 
 
 def _listed(text: str, variable: str) -> Any:
@@ -122,21 +127,22 @@ def merge(
             if raw is None or (name in ignored and not is_last):
                 continue
             kind = _kind(name)
-            value = convert(name, raw, layer.origin)
+            origin = f"{ENV_PREFIX}{name.upper()}" if layer.origin == _ENVIRONMENT else layer.origin
+            value = convert(name, raw, origin)
             if kind in (LIST, PAIRS) and is_last and compat_lists and value:
                 values.pop(name, None)
                 origins.pop(name, None)
             if kind == PAIRS:
                 values.setdefault(name, {}).update(value)
-                origins.setdefault(name, {}).update(dict.fromkeys(value, layer.origin))
+                origins.setdefault(name, {}).update(dict.fromkeys(value, origin))
             elif kind == LIST:
                 known = values.setdefault(name, [])
                 new = [each for each in value if each not in known]
                 known.extend(new)
-                origins.setdefault(name, {}).update(dict.fromkeys(new, layer.origin))
+                origins.setdefault(name, {}).update(dict.fromkeys(new, origin))
             else:
                 values[name] = value
-                origins[name] = {"": layer.origin}
+                origins[name] = {"": origin}
     return from_values(values), origins
 
 
@@ -213,7 +219,8 @@ def _mapping(value: Any, where: str) -> dict[str, Any]:
 def _number(value: Any, where: str, known: Sequence[str], name: str) -> float:
     if name not in known:
         raise UsageError(f"{printable(where)}: there is no such price; there are {', '.join(known)}")
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+    # Numbers come as they were written.
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]{1,2})?", value):
         raise UsageError(f"{printable(where)} is a number that is not negative; got {printable(str(value))!r}")
     return float(value)
 

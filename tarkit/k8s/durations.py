@@ -21,13 +21,13 @@ def seconds(text: str, flag: str) -> float:
     return float(match[1]) * _SECONDS[match[2]]
 
 
-def whole_seconds(text: str, flag: str) -> int:
-    """As ``seconds``, at least one, rounded up: Kubernetes counts no fractions.
+def whole_seconds(text: str, flag: str, least: int = 1) -> int:
+    """As ``seconds``, rounded up: Kubernetes counts no fractions.
 
     Raises:
-        UsageError: it is no such text, or no time at all.
+        UsageError: it is no such text, or less than ``least``, 1 or 0.
     """
     found = seconds(text, flag)
-    if found <= 0:
+    if found <= 0 < least:
         raise UsageError(f"{flag} {printable(text)}: the time must be longer than nothing")
     return int(-(-found // 1))

@@ -24,6 +24,8 @@ def set_field(document: Document, assignment: str) -> None:
     path, value = _parsed(assignment)
     at: Any = document
     for step, following in zip(path, [*path[1:], None], strict=True):
+        if value is None and _is_missing(at, step, following):
+            return
         at = _descend(at, step, following, value, assignment)
 
 
@@ -52,6 +54,13 @@ def _parsed(assignment: str) -> tuple[list[str | int], Any]:
         raise UsageError(f"--set {printable(assignment)}: the value is several YAML documents")
     # Nothing at all is an empty text; "null" is what takes away.
     return steps, "" if match[2] == "" else values[0]
+
+
+def _is_missing(at: Any, step: str | int, following: str | int | None) -> bool:
+    """Whether there is nothing to be taken away below a step, so that nothing is made on the way either."""
+    if isinstance(at, list):
+        return step in ("[]", len(at))
+    return isinstance(at, dict) and (step not in at or (following is not None and at[step] is None))
 
 
 def _descend(at: Any, step: str | int, following: str | int | None, value: Any, assignment: str) -> Any:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 
 from tarkit.errors import UsageError
 from tarkit.k8s.durations import whole_seconds
 from tarkit.k8s.names import safe_label
 from tarkit.k8s.placement import fill_placement, fill_security
-from tarkit.k8s.podfields import fill_container, fill_script, main_container, part
+from tarkit.k8s.podfields import dict_of, fill_container, fill_script, main_container, part
 from tarkit.k8s.settings import Settings
 from tarkit.k8s.yamltext import Document
 
@@ -36,14 +37,12 @@ def filled(document: Document, settings: Settings) -> Document:
     """A copy of the manifest with everything that the settings say about objects of any kind."""
     document = copy.deepcopy(document)
     pod = pod_of(document)
-    metadatas = [part(document, "metadata")]
-    if pod is not None and pod is not document:
-        metadatas.append(part(pod, "metadata"))
     if settings.name is not None:
-        metadatas[0]["name"] = settings.name
+        part(document, "metadata")["name"] = settings.name
     if settings.namespace is not None:
-        metadatas[0]["namespace"] = settings.namespace
-    _fill_labels(metadatas, settings)
+        part(document, "metadata")["namespace"] = settings.namespace
+    for each in [document] if pod is None or pod is document else [document, pod]:
+        _fill_labels(each, settings)
     if pod is not None:
         spec = part(pod, "spec")
         fill_container(spec, settings)
@@ -53,6 +52,8 @@ def filled(document: Document, settings: Settings) -> Document:
             spec["restartPolicy"] = settings.restartpolicy
     if document["kind"] == "Job":
         _fill_job(document, settings)
+    elif document["kind"] == "CronJob":
+        _fill_job(part(document, "spec", "jobTemplate"), settings)
     return document
 
 
@@ -65,23 +66,41 @@ def with_script(document: Document, settings: Settings) -> Document:
     return document
 
 
+def with_scripts(template: list[Document], settings: Settings) -> list[Document]:
+    """All documents of a template, filled; the name is that of the main ones, as others refer to the rest by theirs."""
+    main = main_ones(template)
+    return [
+        with_script(each, settings if any(each is one for one in main) else without_name(settings)) for each in template
+    ]
+
+
+def main_ones(documents: list[Document]) -> list[Document]:
+    """Those that a command line is about: the Jobs, else what else runs pods, else all."""
+    jobs = [each for each in documents if each["kind"] == "Job"]
+    return jobs or [each for each in documents if each["kind"] in _POD_PATHS] or documents
+
+
+def without_name(settings: Settings) -> Settings:
+    """The same, and the same labels, for what keeps its own name."""
+    return dataclasses.replace(settings, name=None, app=app_of(settings))
+
+
 def app_of(settings: Settings) -> str | None:
     """The label ``app``: as asked for, made a valid label, else the name."""
     text = settings.app if settings.app is not None else settings.name
     return None if text is None else safe_label(text)
 
 
-def _fill_labels(metadatas: list[Document], settings: Settings) -> None:
+def _fill_labels(document: Document, settings: Settings) -> None:
     app = app_of(settings)
-    for metadata in metadatas:
-        labels = part(metadata, "labels")
-        if app is not None:
-            labels["app"] = app
-            labels["app.kubernetes.io/name"] = app
-        labels.update(settings.label)
+    labels = {} if app is None else {"app": app, "app.kubernetes.io/name": app}
+    labels.update(settings.label)
+    if labels:
+        part(document, "metadata", "labels").update(labels)
 
 
 def _fill_job(job: Document, settings: Settings) -> None:
+    """job: a Job, or the part of a CronJob that is like one."""
     spec = part(job, "spec")
     pod = part(spec, "template", "spec")
     if settings.retries is not None:
@@ -90,7 +109,7 @@ def _fill_job(job: Document, settings: Settings) -> None:
     if settings.deadline is not None:
         spec["activeDeadlineSeconds"] = whole_seconds(settings.deadline, "--deadline")
     if settings.ttl is not None:
-        spec["ttlSecondsAfterFinished"] = whole_seconds(settings.ttl, "--ttl")
+        spec["ttlSecondsAfterFinished"] = whole_seconds(settings.ttl, "--ttl", least=0)
     if settings.queue is not None:
         # Not "suspend": Kueue's webhook does that.
         part(job, "metadata", "labels")[_QUEUE] = settings.queue
@@ -103,6 +122,6 @@ def _fill_job(job: Document, settings: Settings) -> None:
         spec.pop("podFailurePolicy", None)
         spec.pop("podReplacementPolicy", None)
     for constraint in pod.get("topologySpreadConstraints") or []:
-        labels = part(constraint, "labelSelector", "matchLabels")
+        labels = part(dict_of(constraint), "labelSelector", "matchLabels")
         if "app.kubernetes.io/name" in labels:
             labels["app.kubernetes.io/name"] = part(spec, "template", "metadata", "labels")["app.kubernetes.io/name"]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+from collections.abc import Collection
 from types import ModuleType
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.configuration import GENERATORS
 from tarkit.k8s.fieldpath import set_field
-from tarkit.k8s.fill import pod_of, with_script
+from tarkit.k8s.fill import main_ones, pod_of, with_scripts
+from tarkit.k8s.podfields import part
 from tarkit.k8s.request import Request
+from tarkit.k8s.settings import applies, flag_of, table
 from tarkit.k8s.yamltext import Document
 
 _TEMPLATES = {"jobs": "job"}
@@ -34,16 +38,61 @@ def generate(generator: str, request: Request, assignments: tuple[str, ...] = ()
     if generator in GENERATORS:
         found: list[Document] = generator_module(generator).documents(request)
     else:
-        found = [with_script(each, request.settings) for each in request.template]
+        found = with_scripts(request.template, request.settings)
         if request.settings.command is not None and all(pod_of(each) is None for each in found):
             raise UsageError(f"--command: nothing in template {printable(generator)} runs one")
     for assignment in assignments:
-        for document in _main_ones(found):
+        for document in main_ones(found):
             set_field(document, assignment)
+            _check_kept(document, assignment)
     return found
 
 
-def _main_ones(documents: list[Document]) -> list[Document]:
-    """Those that ``--set`` is about: not the lists that go with a Job."""
-    jobs = [each for each in documents if each["kind"] == "Job"]
-    return jobs or documents
+def _check_kept(document: Document, assignment: str) -> None:
+    """See to it that a manifest is still one, and that of indexed has an index for each slice of its shards."""
+    if not isinstance(document.get("kind"), str):
+        raise UsageError(f"--set {printable(assignment)}: a manifest has a kind, which is a text")
+    annotations = part(document, "metadata").get("annotations")
+    slices = annotations.get("tarkit.dev/slices") if isinstance(annotations, dict) else None
+    if document["kind"] == "Job" and slices is not None and str(part(document, "spec").get("completions")) != slices:
+        raise UsageError(
+            f"--set {printable(assignment)}: the shards are cut into {slices} slices, of which not all would be done; "
+            "--slices says how many there are"
+        )
+
+
+def refuse_lost(names: Collection[str], documents: list[Document]) -> None:
+    """See to it that no setting of these names was without effect, because a template has no place for it.
+
+    Raises:
+        UsageError: a setting of Jobs, and there is no Job; one of pods, and there is no pod.
+    """
+    has_job = any(each["kind"] in ("Job", "CronJob") for each in documents)
+    has_pod = any(pod_of(each) is not None for each in documents)
+    for setting in table():
+        if setting.name in names and not applies(setting, "configmap"):
+            if not has_pod:
+                raise UsageError(f"{flag_of(setting.name)}: nothing in the template runs a pod, which alone has that")
+            if not has_job and not applies(setting, "pod"):
+                raise UsageError(f"{flag_of(setting.name)}: nothing in the template is a Job, which alone has that")
+
+
+def suffixed(generator: str, request: Request, suffix: str) -> Request:
+    """The same request with something after the name, wherever the name comes from; the label ``app`` stays."""
+    settings, words = request.settings, list(request.words)
+    name = settings.name
+    if name is None and generator == "configmap":
+        name = words.pop(0) if words else None
+    elif name is None and generator == "service":
+        name = settings.app
+    elif name is None:
+        first = main_ones(request.template)[0]
+        name = (
+            generator_module("jobs").NAME if generator == "jobs" else part(first, "metadata").get("name") or generator
+        )
+    if name is None:
+        # The generator says that it is missing.
+        return request
+    app = settings.app if settings.app is not None or generator == "jobs" else name
+    changed = dataclasses.replace(settings, name=f"{name}-{suffix}", app=app)
+    return dataclasses.replace(request, settings=changed, words=words)

@@ -76,7 +76,9 @@ def _prefer_spot(spec: Document, cloud: str) -> None:
     entry = {"weight": 100, "preference": {"matchExpressions": [expression]}}
     if entry not in preferred:
         preferred.append(entry)
-    spec["terminationGracePeriodSeconds"] = min(_SPOT_GRACE, spec.get("terminationGracePeriodSeconds", _SPOT_GRACE))
+    grace = spec.get("terminationGracePeriodSeconds")
+    if not isinstance(grace, int) or grace > _SPOT_GRACE:
+        spec["terminationGracePeriodSeconds"] = _SPOT_GRACE
 
 
 def without_spot(spec: Document) -> None:
@@ -105,13 +107,13 @@ def fill_security(spec: Document, settings: Settings) -> None:
 
     Source: Kubernetes' Pod Security Standards. ``restricted`` has a read-only root besides, which they do not ask for.
     """
-    container = main_container(spec)
     if settings.security == "restricted":
-        _restrict(spec, container)
+        _restrict(spec)
     elif settings.security is not None:
         for name in ("runAsNonRoot", "runAsUser", "runAsGroup", "fsGroup", "fsGroupChangePolicy", "seccompProfile"):
             part(spec, "securityContext").pop(name, None)
-        container.pop("securityContext", None)
+        for container in _containers(spec):
+            container.pop("securityContext", None)
         if settings.security == "baseline":
             part(spec, "securityContext")["seccompProfile"] = {"type": "RuntimeDefault"}
     if settings.run_as is not None:
@@ -127,13 +129,25 @@ def fill_security(spec: Document, settings: Settings) -> None:
         del spec["securityContext"]
 
 
-def _restrict(spec: Document, container: Document) -> None:
+def _containers(spec: Document) -> list[Document]:
+    """All of a pod: the standards are about each of them."""
+    return [*listed(spec, "containers"), *(listed(spec, "initContainers") if spec.get("initContainers") else [])]
+
+
+def _restrict(spec: Document) -> None:
     context = part(spec, "securityContext")
     context["runAsNonRoot"] = True
-    for name in ("runAsUser", "runAsGroup", "fsGroup"):
+    # Root's own number would be no user that is allowed.
+    context["runAsUser"] = context.get("runAsUser") or 65532
+    for name in ("runAsGroup", "fsGroup"):
         context.setdefault(name, 65532)
     context.setdefault("fsGroupChangePolicy", "OnRootMismatch")
     context["seccompProfile"] = {"type": "RuntimeDefault"}
-    own = part(container, "securityContext")
-    own.update(allowPrivilegeEscalation=False, capabilities={"drop": ["ALL"]})
-    own.setdefault("readOnlyRootFilesystem", True)
+    for container in _containers(spec):
+        own = part(container, "securityContext")
+        for name in ("privileged", "procMount", "runAsNonRoot", "seccompProfile"):
+            own.pop(name, None)
+        if own.get("runAsUser") == 0:
+            del own["runAsUser"]
+        own.update(allowPrivilegeEscalation=False, capabilities={"drop": ["ALL"]})
+    part(main_container(spec), "securityContext").setdefault("readOnlyRootFilesystem", True)

@@ -8,14 +8,14 @@ from typing import Any
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.expansion import escape
-from tarkit.k8s.quantity import canonical, parse_quantity
+from tarkit.k8s.names import safe_label
+from tarkit.k8s.quantity import canonical, is_milli, parse_quantity
 from tarkit.k8s.settings import Settings
 from tarkit.k8s.yamltext import Document
 
 SCRATCH = "scratch"
 _GPU = "nvidia.com/gpu"
 _KEY_FILE = "google_application_credentials.json"
-_GIB = 1 << 30
 _IDENTIFIER = re.compile(r"\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
 
 
@@ -25,13 +25,13 @@ def main_container(spec: Document) -> Document:
     Raises:
         UsageError: the pod has no container.
     """
-    containers = spec.get("containers") or []
+    containers = listed(spec, "containers")
     for each in containers:
         if each.get("name") == "main":
-            return dict_of(each)
+            return each
     if not containers:
         raise UsageError("the template's pod has no container; --template needs at least one")
-    return dict_of(containers[0])
+    return containers[0]
 
 
 def dict_of(value: Any) -> Document:
@@ -46,21 +46,27 @@ def dict_of(value: Any) -> Document:
 
 
 def part(mapping: Document, *names: str) -> Document:
-    """The mapping inside a mapping, made if it is missing."""
+    """The mapping inside a mapping, made if it is missing, or null."""
     for name in names:
-        mapping = dict_of(mapping.setdefault(name, {}))
+        if mapping.get(name) is None:
+            mapping[name] = {}
+        mapping = dict_of(mapping[name])
     return mapping
 
 
-def listed(mapping: Document, name: str) -> list[Any]:
-    """The list inside a mapping, made if it is missing."""
-    found = mapping.setdefault(name, [])
+def listed(mapping: Document, name: str) -> list[Document]:
+    """The list of mappings inside a mapping, made if it is missing, or null."""
+    if mapping.get(name) is None:
+        mapping[name] = []
+    found = mapping[name]
     if not isinstance(found, list):
         raise UsageError(f"the template has {printable(str(found))!r} where the list {name} belongs")
+    for each in found:
+        dict_of(each)
     return found
 
 
-def put_named(items: list[Any], entry: Document) -> None:
+def put_named(items: list[Document], entry: Document) -> None:
     """Put an entry into a list of named ones, in place of the one of the same name."""
     for number, each in enumerate(items):
         if each.get("name") == entry["name"]:
@@ -119,7 +125,7 @@ def _flags_of(shell: str) -> list[str]:
 
 def escape_in(container: Document, text: str) -> str:
     """A text so written that the container gets exactly it, whatever it has for variables."""
-    names = {str(each.get("name")) for each in container.get("env") or []} | {"JOB_COMPLETION_INDEX"}
+    names = {str(dict_of(each).get("name")) for each in container.get("env") or []} | {"JOB_COMPLETION_INDEX"}
     if container.get("envFrom"):
         # Nobody knows here which there will be.
         names |= set(_IDENTIFIER.findall(text))
@@ -136,7 +142,10 @@ def replace_params(command: str, params: dict[str, str]) -> str:
 
 def _fill_files(spec: Document, container: Document, settings: Settings) -> None:
     if settings.config_map is not None:
-        mount(spec, container, settings.config_map, {"configMap": {"name": settings.config_map}}, _files_path(settings))
+        if not settings.config_map:
+            raise UsageError("--config-map: write the ConfigMap's name")
+        source = {"configMap": {"name": settings.config_map}}
+        mount(spec, container, f"config-{settings.config_map}", source, _files_path(settings))
     secrets = [_name_and_path(each) for each in settings.secret]
     for name, path in secrets:
         mount(spec, container, f"secret-{name}", {"secret": {"secretName": name}}, path)
@@ -171,7 +180,8 @@ def _credentials(gac: str, secrets: list[tuple[str, str]]) -> str:
 
 
 def mount(spec: Document, container: Document, name: str, source: Document, path: str) -> None:
-    """A volume, mounted read only."""
+    """A volume, mounted read only. name: made one that a volume may have, which is less than an object may."""
+    name = safe_label(name)
     put_named(listed(spec, "volumes"), {"name": name, **source})
     mounts = listed(container, "volumeMounts")
     mounts[:] = [each for each in mounts if each.get("name") != name]
@@ -187,7 +197,7 @@ def _fill_resources(container: Document, settings: Settings) -> None:
         else:
             requests["cpu"] = _quantity(settings.cpu, "--cpu")
     if settings.memory is not None:
-        requests["memory"] = limits["memory"] = _quantity(settings.memory, "--memory")
+        requests["memory"] = limits["memory"] = _amount(settings.memory, "--memory")
     if settings.gpu is not None:
         resource = settings.gpu_resource or _GPU
         for each in (requests, limits):
@@ -197,6 +207,8 @@ def _fill_resources(container: Document, settings: Settings) -> None:
     for name in ("requests", "limits"):
         if not container["resources"][name]:
             del container["resources"][name]
+    if not container["resources"]:
+        del container["resources"]
 
 
 def _quantity(text: str, flag: str) -> str:
@@ -206,21 +218,38 @@ def _quantity(text: str, flag: str) -> str:
         raise UsageError(f"{flag}: {error}") from None
 
 
+def _amount(text: str, flag: str) -> str:
+    """Bytes of which there are some; not the thousandths that a server would take, and pods not live on."""
+    amount = _quantity(text, flag)
+    if parse_quantity(amount) <= 0:
+        raise UsageError(f"{flag} {printable(text)}: write more than nothing, such as 4Gi or 4G")
+    if is_milli(text):
+        number = text.strip()[:-1]
+        raise UsageError(f"{flag} {printable(text)}: m are thousandths of a byte; write {number}M or {number}Mi")
+    return amount
+
+
+def _sum(one: str, other: str) -> str:
+    """Two amounts together, in the powers of 1024 that people write, if they are a number of those."""
+    number = parse_quantity(one) + parse_quantity(other)
+    return canonical(f"{number / 1024:f}Ki" if number % 1024 == 0 else f"{number:f}")
+
+
 def _fill_scratch(spec: Document, container: Document, text: str) -> None:
     """``10Gi`` on disk, or ``memory:2Gi``, whose pages count as memory of the container."""
     in_memory = text.startswith("memory:")
-    size = _quantity(text.removeprefix("memory:"), "--scratch")
+    size = _amount(text.removeprefix("memory:"), "--scratch")
     volume: Document = {"name": SCRATCH, "emptyDir": {"sizeLimit": size}}
     requests, limits = part(container, "resources", "requests"), part(container, "resources", "limits")
     if in_memory:
         volume["emptyDir"] = {"medium": "Memory", "sizeLimit": size}
         for each in (requests, limits):
             if "memory" in each:
-                each["memory"] = canonical(str(parse_quantity(each["memory"]) + parse_quantity(size)))
+                each["memory"] = _sum(each["memory"], size)
     else:
         requests["ephemeral-storage"] = size
         # The log, and what the container writes elsewhere.
-        limits["ephemeral-storage"] = canonical(str(parse_quantity(size) + 2 * _GIB))
+        limits["ephemeral-storage"] = _sum(size, "2Gi")
     put_named(listed(spec, "volumes"), volume)
     if all(each.get("name") != SCRATCH for each in listed(container, "volumeMounts")):
         listed(container, "volumeMounts").append({"name": SCRATCH, "mountPath": "/scratch"})

@@ -212,11 +212,9 @@ class Settings:
 
     def asked(self) -> dict[str, Any]:
         """What somebody said something about, by name."""
-        return {
-            each.name: getattr(self, each.name)
-            for each in fields(self)
-            if getattr(self, each.name) not in (None, [], {}, False)
-        }
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        # Not "in (…, False)": 0 is equal to False, and says something.
+        return {name: value for name, value in values.items() if value not in (None, [], {}) and value is not False}
 
 
 def table() -> tuple[Field[Any], ...]:

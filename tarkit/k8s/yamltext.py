@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -27,7 +28,7 @@ Document = dict[str, Any]
 
 
 @functools.cache
-def _loader() -> Any:
+def _loader(as_written: bool) -> Any:
     """PyYAML's safe loader, made stricter where something would be lost, and laxer where a text is a text."""
     import yaml
 
@@ -48,13 +49,15 @@ def _loader() -> Any:
     Loader.add_constructor("tag:yaml.org,2002:map", mapping)
     # Dates are texts in JSON, which is what a server reads. Plain "=" and "<<" as values, which PyYAML refuses,
     # are written so by kubectl.
-    for name in ("timestamp", "value", "merge"):
+    for name in ("timestamp", "value", "merge", *(("int", "float") if as_written else ())):
         Loader.add_constructor(f"tag:yaml.org,2002:{name}", lambda loader, node: loader.construct_scalar(node))
     return Loader
 
 
-def load_yaml(text: str, where: str) -> list[Any]:
+def load_yaml(text: str, where: str, as_written: bool = False) -> list[Any]:
     """The values of all YAML documents in ``text``. where: the file's name, for messages.
+
+    as_written: numbers are texts, as they stand there: 012, 1.10 and 1:30 are no 10, 1.1 and 90.
 
     Raises:
         UsageError: it is no YAML; a key comes twice or is no text. With line and column.
@@ -62,7 +65,7 @@ def load_yaml(text: str, where: str) -> list[Any]:
     import yaml
 
     try:
-        return list(yaml.load_all(text, Loader=_loader()))
+        return list(yaml.load_all(text, Loader=_loader(as_written)))
     except yaml.YAMLError as error:
         raise UsageError(f"{printable(where)}: {_why(error)}") from error
     except (RecursionError, ValueError) as error:
@@ -155,6 +158,8 @@ def _item_lines(items: Sequence[Any], indent: str, out: list[str]) -> None:
 def _scalar(value: Any, indent: str) -> str:
     if isinstance(value, str):
         return _text(value, indent)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"a manifest can not hold the number {value}")
     if value is None or isinstance(value, (bool, int, float)):
         return json.dumps(value)
     if isinstance(value, (Mapping, list, tuple)):

@@ -9,7 +9,7 @@ import re
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.durations import seconds
-from tarkit.k8s.fill import RUN_LABEL, filled, pod_of
+from tarkit.k8s.fill import RUN_LABEL, filled, pod_of, without_name
 from tarkit.k8s.names import safe_label
 from tarkit.k8s.podfields import escape_in, fill_script, listed, main_container, mount, part, put_named, replace_params
 from tarkit.k8s.request import Request
@@ -28,6 +28,7 @@ PARALLELISM = 128
 """Pods at once, if nothing is said."""
 
 _MAX_FAILED = "5%"
+_RETRIES = 3
 _MOST_FAILED = 10_000
 """Of maxFailedIndexes where there are more than 100,000 completions; a rule of the API."""
 
@@ -48,10 +49,10 @@ def documents(request: Request) -> list[Document]:
     request.notes.extend(plan.notes)
     found: list[Document] = []
     for template in request.template:
-        job = filled(template, settings)
-        found.append(job)
-        if job["kind"] == "Job":
-            found[-1:] = _sliced(job, plan, request)
+        if template["kind"] == "Job":
+            found += _sliced(filled(template, settings), plan, request)
+        else:
+            found.append(filled(template, without_name(settings)))
     if all(each["kind"] != "Job" for each in found):
         raise UsageError("--template: there is no Job in it, so nothing has indexes")
     return found
@@ -68,7 +69,7 @@ def plan_of(settings: Settings, here: bool = False) -> ShardPlan:
     if settings.parallelism is not None and settings.parallelism < 1:
         raise UsageError(f"--parallelism {settings.parallelism}: at least one pod must run")
     shard_seconds = None if settings.shard_seconds is None else seconds(settings.shard_seconds, "--shard-seconds")
-    target = settings.slice_target or ("5m" if settings.spot else "10m")
+    target = settings.slice_target if settings.slice_target is not None else "5m" if settings.spot else "10m"
     return plan_shards(
         settings.shards,
         slices=settings.slices,
@@ -89,8 +90,14 @@ def _check(request: Request) -> None:
         )
     if settings.raw and request.words:
         raise UsageError(f"--raw runs the command itself, so {printable(request.words[0])} has nowhere to go")
-    if not settings.raw and settings.outdir is None:
+    if not settings.raw and not settings.outdir:
         raise UsageError("name where the output shards go: --outdir s3://bucket/folder")
+    outdir = settings.outdir or "/"
+    if not request.here and not scheme_of(outdir) and not outdir.startswith("/"):
+        raise UsageError(
+            f"--outdir {printable(outdir)}: a folder of this machine, which a pod can not see; name a URL, or the "
+            "absolute path of a volume that the pods mount"
+        )
     if not settings.raw and settings.shell_flags is not None:
         raise UsageError("--shell-flags goes with --raw; otherwise tarproc runs the command, sample by sample")
     if settings.image is None and not settings.raw and not request.here and _is_own(request.template):
@@ -111,18 +118,23 @@ def _sliced(job: Document, plan: ShardPlan, request: Request) -> list[Document]:
     settings = request.settings
     spec = part(job, "spec")
     spec["completionMode"] = "Indexed"
+    if "backoffLimitPerIndex" not in spec:
+        # A template that was not made for this.
+        spec["backoffLimitPerIndex"] = _RETRIES if settings.retries is None else settings.retries
+        spec.pop("backoffLimit", None)
     spec["completions"] = plan.slices
     spec["parallelism"] = min(settings.parallelism or PARALLELISM, plan.slices)
-    spec["maxFailedIndexes"] = _max_failed(settings.max_failed or _MAX_FAILED, plan.slices)
+    spec["maxFailedIndexes"] = _max_failed(
+        _MAX_FAILED if settings.max_failed is None else settings.max_failed, plan.slices
+    )
     pod = part(pod_of(job) or {}, "spec")
     container = main_container(pod)
     found = [job]
     specs = plan.specs
     if plan.entries is not None:
         metadata = part(job, "metadata")
-        config_map = list_config_map(str(metadata.get("name")), plan.entries, metadata.get("namespace"), {
-            "app.kubernetes.io/managed-by": "kubetpl", RUN_LABEL: _run_of(job),
-        })  # fmt: skip
+        labels = {"app.kubernetes.io/managed-by": "kubetpl", RUN_LABEL: _run_of(job), **settings.label}
+        config_map = list_config_map(str(metadata.get("name")), plan.entries, metadata.get("namespace"), labels)
         mount(pod, container, "shards", {"configMap": {"name": config_map["metadata"]["name"]}}, MOUNT_PATH)
         found.insert(0, config_map)
     _annotate(job, plan, settings, found)
@@ -193,6 +205,7 @@ def _max_failed(text: str, slices: int) -> int:
     match = re.fullmatch(r"([0-9]{1,9})(?:\.[0-9]+)?(%?)", text)
     if match is None or (match[2] and float(text[:-1]) > 100) or ("." in text and not match[2]):
         raise UsageError(f"--max-failed {printable(text)}: write a number of slices, or a share such as 5%")
+    percent = float(text[:-1]) if match[2] else 0
     # At least one: a share of few slices is not to mean none.
-    number = max(1, int(slices * float(text[:-1]) / 100)) if match[2] else int(match[1])
+    number = max(1 if percent else 0, int(slices * percent / 100)) if match[2] else int(match[1])
     return min(number, slices, _MOST_FAILED if slices > 100_000 else 100_000)

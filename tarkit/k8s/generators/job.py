@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tarkit.k8s.fill import with_script
+from tarkit.k8s.fill import with_scripts
 from tarkit.k8s.request import Request
 from tarkit.k8s.yamltext import Document
 
@@ -12,4 +12,4 @@ EXAMPLE = "kubetpl job -n job0000 -c 'curl -sf URL | tarproc -c \"ls -l\"' | kub
 
 def documents(request: Request) -> list[Document]:
     """The template's documents, filled."""
-    return [with_script(each, request.settings) for each in request.template]
+    return with_scripts(request.template, request.settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from tarkit.errors import UsageError, printable
-from tarkit.k8s.fill import RUN_LABEL, with_script
+from tarkit.k8s.fill import RUN_LABEL, with_scripts
 from tarkit.k8s.names import safe_label
 from tarkit.k8s.request import Request
 from tarkit.k8s.settings import Settings
@@ -14,7 +14,7 @@ from tarkit.shards import expand
 
 ABOUT = "A Job for each of a row of things, in one stream; {i} stands for the thing, {n} for its number."
 EXAMPLE = "kubetpl jobs -n 'job{i}' -c 'tarproc … raw-{i}.tar' --over '{0000..0147}' | kubectl apply -f -"
-_NAME = "mytask-{n}"
+NAME = "mytask-{n}"
 
 
 def documents(request: Request) -> list[Document]:
@@ -27,7 +27,7 @@ def documents(request: Request) -> list[Document]:
     settings = request.settings
     if settings.over is None:
         raise UsageError("name what the Jobs are for: --over '{0000..0147}', or --over @LIST")
-    pattern = settings.name if settings.name is not None else _NAME
+    pattern = settings.name if settings.name is not None else NAME
     items = list(expand(settings.over, allow_pipe=False))
     run = safe_label(pattern.replace("{i}", "").replace("{n}", "").strip("-."))
     found: list[Document] = []
@@ -40,7 +40,7 @@ def documents(request: Request) -> list[Document]:
                 f"called {own.name}; write {{i}} or {{n}} where the names are to differ"
             )
         names[str(own.name)] = item
-        found += [with_script(each, own) for each in request.template]
+        found += with_scripts(request.template, own)
     return found
 
 

@@ -26,7 +26,7 @@ def documents(request: Request) -> list[Document]:
         raise UsageError("name the app whose pods it is for: --app")
     if not settings.port:
         raise UsageError("name at least one port: --port")
-    ports = [port_number(port) for port in settings.port]
+    ports = list(dict.fromkeys(port_number(port) for port in settings.port))
     found = []
     for template in request.template:
         document = filled(template, dataclasses.replace(settings, name=settings.name or app))

@@ -1,0 +1,336 @@
+"""Any command reaches its container byte for byte, and the same input is the same output."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from kubetplrun import MAIN, alone, at, documents, kubetpl, one, printed, refused, rendered
+
+from tarkit.k8s.expansion import expand
+from tarkit.k8s.generate import generate
+from tarkit.k8s.request import Request
+from tarkit.k8s.settings import from_values
+from tarkit.k8s.templates import load_template
+from tarkit.k8s.yamltext import dump_documents
+
+KUBETPL = str(Path(sys.executable).parent / "kubetpl")
+PIECES = [
+    "\n", "\n\n", "\n\n\n", " ", "    ", "\t", "\r", "\r\n", "'", '"', "''", "`", "{", "}", "{i}", "{n}",
+    "{}", "${HOME}",
+    "$$",
+    "$", "$(", "$(date)", "$(HOME)", "$(TMPDIR)", "$(A)", "$(B)", "$((1+2))",
+    ")", "\\", "\\n", "|", ">", "#", " #", ": ",
+    "- ", "---\n", "...\n", "%", "@", "&a", "*a", "!x", "é", "日本", "😀", "\u2028", "\x85", "\x7f", "\ufeff", "\u00a0",
+    "\x01", "\x1b[0m", "<<EOF\n", "EOF\n", "a", "yes", "1e3", "awk '{print $1}'", "{{ x }}", "{% x %}", "=",
+    "~", "null",
+]  # fmt: skip
+COMMANDS = st.lists(st.sampled_from(PIECES), max_size=16).map("".join) | st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=60
+)
+HARD = [
+    "", " ", "\n", "\n\n", "\n\n x\n\n\n", "  lead\nx", "\tx\n", "x\n ", "x \ny", "cat <<EOF\n\n\n  a\nEOF\n", "$$",
+    "$$$$(A)",
+    "$(A)$$(A)$$$(A)", "$(A", "echo $$ $(HOME) ${HOME} $(date)", "-c", "--", "-", "true", "1", "null", "{}", "[]",
+    "#", "\u2028",
+    "\x85x", "\ufeffx", "x\r\ny\r\n", "\rx",
+]  # fmt: skip
+# A container's variables, in the order in which a kubelet knows them.
+ENV = {"TMPDIR": "/scratch", "HOME": "/scratch", "A": "value of A", "B": "$(A)"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """For the whole module, since Hypothesis runs a test's function many times in one."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield alone(tmp_path_factory.mktemp("commands"), patch)
+
+
+def untouched(text: str) -> bool:
+    """Whether there is nothing in it that a kubelet would change."""
+    return "$$" not in text and not any(f"$({name})" in text for name in (*ENV, "JOB_COMPLETION_INDEX"))
+
+
+def seen(container: dict[str, Any], text: str) -> str:
+    """A text as the container gets it: a kubelet knows the variables one after the other."""
+    known: dict[str, str] = {}
+    for each in container["env"]:
+        if "value" in each:
+            known[each["name"]] = expand(each["value"], known)
+    return expand(text, known)
+
+
+def check(container: dict[str, Any], command: str) -> None:
+    (text,) = container["args"]
+    assert seen(container, text) == command
+    if untouched(command):
+        assert text == command
+
+
+@given(COMMANDS)
+@settings(max_examples=600, deadline=None)
+def test_commands_of_a_job_come_back(command: str) -> None:
+    """Through generators and both texts, without the command line."""
+    made = from_values({"name": "x", "command": command, "env": {"A": "value of A"}})
+    documents_ = generate("job", Request(made, load_template("job", [])))
+    check(at(documents(dump_documents(documents_))[0], MAIN), command)
+    assert at(json.loads(json.dumps(documents_))[0], MAIN) == at(documents(dump_documents(documents_))[0], MAIN)
+
+
+@given(COMMANDS, st.sampled_from(["job", "pod"]), st.sampled_from(["yaml", "json"]))
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@example("-c", "job", "yaml")
+@example("--help", "job", "yaml")
+@example("\n\n x\n\n\n", "pod", "json")
+def test_commands_come_back_through_the_whole_program(command: str, generator: str, output: str) -> None:
+    outcome = kubetpl(generator, "-c", command, "-e", "A=value of A", "-o", output, "--no-lint")
+    assert (outcome.code, outcome.err) == (0, "")
+    document = json.loads(outcome.out) if output == "json" else documents(outcome.out)[0]
+    spec = document["spec"] if generator == "pod" else document["spec"]["template"]["spec"]
+    check(spec["containers"][0], command)
+
+
+@pytest.mark.parametrize("command", HARD)
+def test_hard_commands_come_back(command: str) -> None:
+    check(at(one("job", "-c", command, "-e", "A=value of A"), MAIN), command)
+
+
+@given(COMMANDS, COMMANDS)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_values_of_variables_are_not_touched(first: str, second: str) -> None:
+    """They are the API's own: ``$(A)`` in one means the variable A, as people expect who know Kubernetes."""
+    outcome = kubetpl("job", "-e", f"A={first}", "-e", f"B={second}", "--no-lint")
+    assert (outcome.code, outcome.err) == (0, "")
+    env = {each["name"]: each["value"] for each in at(documents(outcome.out)[0], f"{MAIN} env")}
+    assert (env["A"], env["B"]) == (first, second)
+
+
+@given(COMMANDS)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_commands_of_files_come_back(command: str) -> None:
+    Path("c.yaml").write_text(dump_documents([{"command": command}]), "utf-8")
+    outcome = kubetpl("job", "-l", "c.yaml", "-e", "A=value of A", "--no-lint")
+    assert (outcome.code, outcome.err) == (0, "")
+    check(at(documents(outcome.out)[0], MAIN), command)
+    shown = kubetpl("job", "-l", "c.yaml", "--print-config").out
+    Path("d.yaml").write_text(shown, "utf-8", newline="")
+    assert kubetpl("job", "-l", "d.yaml", "-e", "A=value of A", "--no-lint").out == outcome.out
+
+
+@given(COMMANDS)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_commands_of_indexed_come_back(command: str) -> None:
+    words = ["indexed", "-n", "x", "-I", "i", "--shards", "s3://b/{0..3}.tar", "-O", "s3://b/o", "-c", command]
+    outcome = kubetpl(*words, "-e", "A=value of A", "--no-lint")
+    assert outcome.code == 0, outcome.err
+    container = at(documents(outcome.out)[0], MAIN)
+    arguments = container["args"]
+    place = arguments.index("-c") + 1
+    assert seen(container, arguments[place]) == command
+    outcome = kubetpl(*words, "-e", "A=value of A", "--no-lint", "--raw")
+    check(at(documents(outcome.out)[0], MAIN), command)
+
+
+def test_only_what_would_change_is_escaped() -> None:
+    """Also where the variables come from elsewhere: nobody knows here which there will be."""
+    command = "echo $(A) $(TMPDIR) $(date) $(JOB_COMPLETION_INDEX) $HOME $x"
+    assert at(one("job", "-c", command), f"{MAIN} args") == [
+        "echo $(A) $$(TMPDIR) $(date) $$(JOB_COMPLETION_INDEX) $HOME $x"
+    ]
+    Path("from.yaml").write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec:\n  restartPolicy: Never\n  containers:\n  - name: main\n"
+        "    image: i:1\n    resources: {requests: {memory: 1Gi}, limits: {memory: 1Gi}}\n"
+        "    envFrom: [{configMapRef: {name: c}}]\n"
+    )
+    document = one("pod", "--template", "from.yaml", "-c", command)
+    assert document["spec"]["containers"][0]["args"] == [
+        "echo $$(A) $$(TMPDIR) $$(date) $$(JOB_COMPLETION_INDEX) $HOME $x"
+    ]
+
+
+# The real program, and a parser that is not ours.
+
+
+@pytest.mark.parametrize("command", [HARD[10], "\n\n x 'y' \"z\" \\ $$ {i}\n\n\n", "echo $(HOME) 日本 😀\n\t#\n"])
+def test_the_real_program_and_kubectl(command: str, tmp_path: Path, kubectl_program: str) -> None:
+    env = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    folder = tmp_path / "k"
+    folder.mkdir()
+    words = ["job", "-n", "x", "-c", command, "-e", "A=y", "-e", "B=1e3"]
+    done = subprocess.run([KUBETPL, *words], cwd=folder, env=env, capture_output=True, check=True)
+    (folder / "job.yaml").write_bytes(done.stdout)
+    (folder / "kustomization.yaml").write_text("resources: [job.yaml]\n")
+    read = subprocess.run([kubectl_program, "kustomize", str(folder)], env=env, capture_output=True, check=True)
+    assert documents(read.stdout.decode()) == documents(done.stdout.decode())
+    check(at(documents(read.stdout.decode())[0], MAIN), command)
+
+
+def run(words: list[bytes | str], folder: Path, **env: str) -> tuple[int, bytes, bytes]:
+    done = subprocess.run(
+        [KUBETPL, *words], cwd=folder, env={"PATH": os.environ["PATH"], "HOME": str(folder), **env},
+        capture_output=True, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["job", "-c", b"a\xffb"], ["job", "-e", b"A=\xff"], ["job", "-n", b"\xff"], ["job", "-I", b"\xff"],
+        ["job", "-c", b"a\xffb", "-o", "json"], ["job", "-c", b"a\xffb", "--print-config"],
+        ["job", "-l", b"\xff"], ["job", "--profile", b"\xff"], [b"\xff"], ["job", "--set", b"spec.x=\xff"],
+        ["job", "--no-lint", "-c", b"\xed\xa0\x80"],
+    ],
+)  # fmt: skip
+def test_bytes_that_are_no_text_are_refused(words: list[bytes | str], tmp_path: Path) -> None:
+    code, out, err = run(words, tmp_path, LC_ALL="C.UTF-8")
+    assert (code, out) == (2, b"")
+    lines = err.decode("ascii", "replace").splitlines()
+    assert all(line.startswith("kubetpl: ") for line in lines)
+    assert b"bug in tarkit" not in err
+
+
+@pytest.mark.parametrize("words", [["job", "-c", "é"], ["job", "-e", "A=日"]])
+def test_another_locale_changes_nothing(words: list[bytes | str], tmp_path: Path) -> None:
+    """The manifest is UTF-8 whatever the terminal is."""
+    outputs = {
+        run(words, tmp_path, **env) for env in ({"LC_ALL": "C"}, {"LC_ALL": "C.UTF-8"}, {"PYTHONIOENCODING": "latin-1"})
+    }
+    assert len(outputs) == 1
+    assert outputs.pop()[0] == 0
+
+
+@pytest.mark.parametrize("words", [["-c", "a\0b"], ["-e", "A=\0"], ["-n", "\0"], ["-I", "\0"]])
+def test_a_nul_is_refused(words: list[str]) -> None:
+    """No argument can hold one, but a file can."""
+    name = {"-c": "command", "-e": "env", "-n": "name", "-I": "image"}[words[0]]
+    Path("nul.json").write_text(json.dumps({name: words[1]}))
+    outcome = kubetpl("job", "-l", "nul.json")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "NUL" in refused("job", "-l", "nul.json", "--no-lint")
+
+
+# The same bytes.
+
+
+def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
+    words = ["-n", "x", "-c", "echo\n\n$$", "-e", "B=1", "-e", "A=2", "-L", "z=1", "-L", "a=2", "--spot", "gke"]
+    for more in (["job"], ["pod"], ["jobs", "--over", "{0..3}", "-n", "j{i}"]):
+        outputs = set()
+        for number in range(3):
+            home, place = tmp_path / f"{more[0]}{number}", tmp_path / f"{more[0]}w{number}"
+            home.mkdir()
+            place.mkdir()
+            env = {
+                "HOME": str(home), "PATH": os.environ["PATH"], "PYTHONHASHSEED": str(number), "USER": f"u{number}",
+                "HOSTNAME": f"h{number}", "TZ": f"UTC{number}",
+            }  # fmt: skip
+            done = subprocess.run(
+                [KUBETPL, *more[:1], *words, *more[1:]], cwd=place, env=env, capture_output=True, check=True
+            )
+            assert done.stderr == b""
+            outputs.add(done.stdout)
+        assert len(outputs) == 1
+        (text,) = outputs
+        assert b"/tmp" not in text
+        assert os.uname().nodename.encode() not in text
+
+
+def test_unique_names_differ_and_nothing_else() -> None:
+    first, second, plain = one("job", "-n", "x", "--unique"), one("job", "-n", "x", "--unique"), one("job", "-n", "x")
+    names = [each["metadata"].pop("name") for each in (first, second, plain)]
+    assert all(re.fullmatch("x-[0-9a-f]{6}", name) for name in names[:2])
+    assert names[0] != names[1]
+    assert first == second == plain
+
+
+def test_unique_names_of_the_other_generators() -> None:
+    Path("file").write_text("x")
+    for words, start in (
+        (["configmap", "files", "file"], "files"), (["configmap", "-n", "files", "file"], "files"),
+        (["service", "-a", "web", "-P", "1"], "web"), (["pod"], "mytask"), (["jobs", "--over", "a"], "mytask-0"),
+    ):  # fmt: skip
+        plain, found = one(*words), one(*words, "--unique")
+        assert re.fullmatch(f"{start}-[0-9a-f]{{6}}", found["metadata"]["name"])
+        if words[0] != "jobs":
+            assert found["metadata"]["labels"] == plain["metadata"]["labels"]
+        assert found.get("data") == plain.get("data")
+    found_all = rendered("jobs", "--over", "{0..3}", "-n", "j{i}", "--unique")
+    assert len({each["metadata"]["name"] for each in found_all}) == 4
+    (run,) = {each["metadata"]["labels"]["tarkit.dev/run"] for each in found_all}
+    assert re.fullmatch("j-[0-9a-f]{6}", run)
+    assert "name the app" in refused("service", "-P", "1", "--unique")
+    assert "name the ConfigMap" in refused("configmap", "--unique")
+
+
+def test_unique_counts_towards_the_names_length() -> None:
+    assert rendered("job", "-n", "a" * 56, "--unique")
+    outcome = kubetpl("job", "-n", "a" * 60, "--unique")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "--name" in outcome.err
+
+
+# Nothing but YAML on stdout.
+
+
+def test_warnings_go_to_stderr() -> None:
+    outcome = kubetpl("job", "-M", "1k")
+    assert outcome.code == 0
+    assert all(line.startswith("kubetpl: warning: ") for line in outcome.err.splitlines())
+    assert outcome.err
+    assert at(documents(outcome.out)[0], f"{MAIN} resources limits memory") == "1k"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["job", "--nope"], ["job", "-n"], ["job", "extra"], ["nope"], ["job", "-o", "xml"],
+        ["job", "--kube-version", "x"],
+        ["job", "--kube-version", ""], ["job", "--set", "x"], ["job", "--deadline", "x"], ["job", "--shards", "x"],
+        ["--nope", "job"], ["-n"], ["jobs"], ["indexed"], ["service"], ["configmap"], ["job", "--profile", "x"],
+        ["job", "--reset", "x"], ["job", "--spot", "x"], ["job", "--security", "x"], ["--print-config"],
+        ["pod", "--queue", "x"], ["pod", "--retries", "1"], ["service", "-c", "x"], ["configmap", "-I", "x"],
+    ],
+)  # fmt: skip
+def test_errors_are_one_line_and_print_nothing(words: list[str]) -> None:
+    assert refused(*words)
+
+
+def test_no_lint_prints_what_a_server_would_refuse() -> None:
+    outcome = kubetpl("job", "-n", "A_b", "--no-lint")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert documents(outcome.out)[0]["metadata"]["name"] == "A_b"
+    assert kubetpl("job", "-n", "A_b").out == ""
+
+
+def test_json_is_what_yaml_is() -> None:
+    for words in (["job", "-c", "\n x\n"], ["jobs", "--over", "{0..2}"], ["service", "-a", "x", "-P", "1"]):
+        found = json.loads(printed(*words, "-o", "json"))
+        expected = documents(printed(*words))
+        assert (found["items"] if found["kind"] == "List" else [found]) == expected
+
+
+@pytest.mark.parametrize("generator", ["job", "pod", "jobs", "indexed", "service", "configmap"])
+def test_help_needs_nothing(generator: str) -> None:
+    outcome = kubetpl(generator, "--help")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "Usage: " in outcome.out
+    assert "Example:" in outcome.out
+
+
+def test_a_pipe_that_is_closed_is_no_error(tmp_path: Path) -> None:
+    script = f"{KUBETPL} jobs --over '{{0..2000}}' -n 'j{{i}}' | head -n 1"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {script}"], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "apiVersion: batch/v1\n", "")

@@ -1,0 +1,464 @@
+"""Many Jobs in a stream, and one Job over many shards."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubetplrun import MAIN, SPEC, alone, at, documents, env_of, kubetpl, one, refused, rendered
+
+from tarkit.k8s.expansion import expand
+from tarkit.k8s.generate import generate
+from tarkit.k8s.request import Request
+from tarkit.k8s.settings import from_values
+from tarkit.k8s.templates import load_template
+from tarkit.k8s.yamltext import dump_documents
+from tarkit.shards import expand as expand_shards
+from tarkit.shards import take_slice
+
+OUT = "s3://b/out"
+PATTERN = "s3://b/a-{00..19}.tar"
+BASE = ("indexed", "-n", "x", "-c", "convert a b", "-I", "i:1", "--shards", PATTERN, "-O", OUT)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return alone(tmp_path, monkeypatch)
+
+
+# jobs --over
+
+
+def test_a_job_for_each_thing() -> None:
+    found = rendered(
+        "jobs",
+        "-n",
+        "job{i}",
+        "-c",
+        "echo {i} {n} {j} ${HOME} {}",
+        "-e",
+        "I={i}-{n}",
+        "-p",
+        "j=k",
+        "--over",
+        "{08..11}",
+    )
+    assert [each["metadata"]["name"] for each in found] == ["job08", "job09", "job10", "job11"]
+    assert [at(each, f"{MAIN} args 0") for each in found] == [
+        f"echo {i} {n} k ${{HOME}} {{}}" for n, i in enumerate(["08", "09", "10", "11"])
+    ]
+    assert [env_of(each)["I"] for each in found] == ["08-0", "09-1", "10-2", "11-3"]
+    assert {each["metadata"]["labels"]["tarkit.dev/run"] for each in found} == {"job"}
+    assert {at(each, "spec template metadata labels tarkit.dev/run") for each in found} == {"job"}
+    assert {each["metadata"]["labels"]["app"] for each in found} == {"job"}
+
+
+def test_numbers_have_as_many_digits_as_the_last() -> None:
+    found = rendered("jobs", "--over", "{0..10}")
+    assert [each["metadata"]["name"] for each in found] == [f"mytask-{number:02d}" for number in range(11)]
+    assert rendered("jobs", "--over", "x")[0]["metadata"]["name"] == "mytask-0"
+
+
+def test_things_of_a_list(folder: Path) -> None:
+    (folder / "things").write_text("one\n# no\n\ntwo\ns3://b/{0..1}.tar\n")
+    found = rendered("jobs", "-n", "job-{n}", "-c", "do {i}", "--over", "@things")
+    assert [at(each, f"{MAIN} args 0") for each in found] == [
+        "do one", "do two", "do s3://b/0.tar", "do s3://b/1.tar",
+    ]  # fmt: skip
+    outcome = kubetpl("jobs", "--over", "@missing")
+    assert (outcome.code, outcome.out) == (66, "")
+
+
+def test_values_are_not_looked_at_again(folder: Path) -> None:
+    (folder / "things").write_text("a{n}\n$(HOME)\n'\"\n")
+    found = rendered("jobs", "-n", "j{n}", "-c", "{i} {p}", "-p", "p={i}", "--over", "@things")
+    texts = [expand(at(each, f"{MAIN} args 0"), {"HOME": "/scratch"}) for each in found]
+    assert texts == ["a{n} {i}", "$(HOME) {i}", "'\" {i}"]
+    names = [each["metadata"]["name"] for each in rendered("jobs", "-n", "j-{i}", "--over", "{a,b}")]
+    assert names == ["j-a", "j-b"]
+
+
+def test_jobs_of_the_same_name_are_refused() -> None:
+    assert "a and b would both be called x" in refused("jobs", "-n", "x", "--over", "{a,b}")
+    assert "a and a would both be called xa" in refused("jobs", "-n", "x{i}", "--over", "{a,a}")
+    assert rendered("jobs", "-n", "x", "--over", "a")
+    assert "--over" in refused("jobs", "-n", "x")
+
+
+def test_names_that_can_not_be(folder: Path) -> None:
+    outcome = kubetpl("jobs", "-n", "{i}", "--over", "{a_b,c}")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "--name" in outcome.err
+
+
+def own_seconds(function: Any) -> float:
+    """The median of three runs, of this process alone."""
+    found = []
+    for _ in range(3):
+        started = time.process_time()
+        function()
+        found.append(time.process_time() - started)
+    return statistics.median(found)
+
+
+def test_148_jobs_take_less_than_a_second() -> None:
+    words = ["jobs", "-n", "job{i}", "-c", "\ncurl -s u-{i} |\ntarproc\n", "--over", "{0000..0147}"]
+    assert len(documents(kubetpl(*words).out)) == 148
+    assert own_seconds(lambda: kubetpl(*words)) < 1
+
+
+# indexed
+
+
+def test_the_job_of_a_pattern() -> None:
+    job = one(*BASE)
+    assert job["metadata"]["labels"].items() >= {
+        "app": "x", "app.kubernetes.io/name": "x", "app.kubernetes.io/managed-by": "kubetpl", "tarkit.dev/run": "x",
+    }.items()  # fmt: skip
+    assert at(job, "spec template metadata labels tarkit.dev/run") == "x"
+    annotations = job["metadata"]["annotations"]
+    assert len(annotations.pop("tarkit.dev/plan-sha256")) == 64
+    assert annotations == {
+        "tarkit.dev/shards": "20", "tarkit.dev/slices": "20", "tarkit.dev/outdir": OUT,
+        "tarkit.dev/inputs": json.dumps([PATTERN]),
+    }  # fmt: skip
+    spec = job["spec"]
+    assert {key: spec[key] for key in ("completionMode", "completions", "parallelism", "backoffLimitPerIndex",
+                                       "maxFailedIndexes", "podReplacementPolicy", "ttlSecondsAfterFinished")} == {
+        "completionMode": "Indexed", "completions": 20, "parallelism": 20, "backoffLimitPerIndex": 3,
+        "maxFailedIndexes": 1, "podReplacementPolicy": "Failed", "ttlSecondsAfterFinished": 604800,
+    }  # fmt: skip
+    rules = spec["podFailurePolicy"]["rules"]
+    assert [(rule["action"], rule.get("onExitCodes", {}).get("values")) for rule in rules] == [
+        ("Ignore", None), ("FailJob", [2, 64, 78, 126, 127]), ("FailIndex", [3, 65, 66]),
+    ]  # fmt: skip
+    container = at(job, MAIN)
+    assert container["name"] == "main"
+    assert container["command"] == ["tarproc"]
+    assert container["args"] == [
+        "--slice", "20", "-O", OUT, "-p", "$(TARKIT_CPUS)", "-c", "convert a b", "--", PATTERN,
+    ]  # fmt: skip
+    env = {each["name"]: each for each in container["env"]}
+    assert env.keys() == {
+        "TMPDIR",
+        "HOME",
+        "TARKIT_INDEX",
+        "TARKIT_SLICES",
+        "TARKIT_RUN",
+        "TARKIT_OUT",
+        "TARKIT_CPUS",
+        "NODE_NAME",
+    }
+    assert env["TARKIT_SLICES"]["value"] == "20"
+    assert env["TARKIT_RUN"]["value"] == "x"
+    assert env["TARKIT_OUT"]["value"] == OUT
+    assert "hostname" not in at(job, SPEC)
+    spread = at(job, f"{SPEC} topologySpreadConstraints 0 labelSelector matchLabels")
+    assert spread.items() <= at(job, "spec template metadata labels").items()
+
+
+def test_the_labels_of_the_spread_follow_the_app() -> None:
+    job = one(*BASE, "-a", "Other App")
+    spread = at(job, f"{SPEC} topologySpreadConstraints 0 labelSelector matchLabels")
+    assert spread["app.kubernetes.io/name"] == at(job, "spec template metadata labels app.kubernetes.io/name")
+    assert spread["app.kubernetes.io/name"].startswith("other-app")
+
+
+def test_more_options_for_tarproc() -> None:
+    job = one(*BASE, "--", "--errors", "skip", "--timeout", "9")
+    assert at(job, f"{MAIN} args") == [
+        "--slice", "20", "-O", OUT, "-p", "$(TARKIT_CPUS)", "-c", "convert a b", "--errors", "skip", "--timeout", "9",
+        "--", PATTERN,
+    ]  # fmt: skip
+    words = tuple(word for word in BASE if word not in ("-c", "convert a b"))
+    job = one(*words, "--", "--map", "m.py:f", "-p", "2")
+    assert at(job, f"{MAIN} args") == ["--slice", "20", "-O", OUT, "--map", "m.py:f", "-p", "2", "--", PATTERN]
+    for given in (["--parallel", "2"], ["--parallel=2"], ["-p2"], ["-p=2"]):
+        assert "$(TARKIT_CPUS)" not in at(one(*BASE, "--", *given), f"{MAIN} args")
+    for given in (["--progress"], ["--per-shard"]):
+        assert at(one(*BASE, "--", *given), f"{MAIN} args 5") == "$(TARKIT_CPUS)", given
+
+
+def test_without_cpus_tarproc_decides_itself() -> None:
+    job = one(*BASE, "-C", "-1")
+    assert at(job, f"{MAIN} args") == ["--slice", "20", "-O", OUT, "-c", "convert a b", "--", PATTERN]
+    assert "TARKIT_CPUS" not in {each["name"] for each in at(job, f"{MAIN} env")}
+
+
+def test_what_looks_like_a_reference_is_escaped() -> None:
+    job = one(*BASE, "-c", "echo $(TARKIT_CPUS) $(TARKIT_OUT) $$ $(JOB_COMPLETION_INDEX) $(date)")
+    text = at(job, f"{MAIN} args 7")
+    assert text == "echo $$(TARKIT_CPUS) $$(TARKIT_OUT) $$$ $$(JOB_COMPLETION_INDEX) $(date)"
+    words = [word.replace("s3://b/out", "s3://b/$(HOME)$$") for word in BASE]
+    job = one(*words)
+    assert at(job, f"{MAIN} args 3") == "s3://b/$$(HOME)$$$"
+    assert expand(env_of(job)["TARKIT_OUT"], {"HOME": "x"}) == "s3://b/$(HOME)$$"
+    assert job["metadata"]["annotations"]["tarkit.dev/outdir"] == "s3://b/$(HOME)$$"
+
+
+def test_raw() -> None:
+    job = one(*BASE, "--raw")
+    assert at(job, f"{MAIN} command") == ["/bin/bash", "-euo", "pipefail", "-c"]
+    assert at(job, f"{MAIN} args") == ["convert a b"]
+    job = one("indexed", "-n", "x", "-c", "echo $TARKIT_INDEX", "--shards", PATTERN, "--raw", "--shell", "/bin/sh")
+    assert at(job, f"{MAIN} command") == ["/bin/sh", "-eu", "-c"]
+    assert "tarkit.dev/outdir" not in job["metadata"]["annotations"]
+    assert "TARKIT_OUT" not in env_of(job)
+    assert "nowhere to go" in refused(*BASE, "--raw", "--", "--errors", "skip")
+    assert "name the command" in refused("indexed", "-n", "x", "--shards", PATTERN, "--raw")
+
+
+def drop(flag: str) -> list[str]:
+    at_ = BASE.index(flag)
+    return [*BASE[:at_], *BASE[at_ + 2 :]]
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [("-c", "name the command: --command CMD, or after -- tarproc's options"), ("-I", "name an image in which tarproc"),
+     ("--shards", "name the input shards: --shards"), ("-O", "name where the output shards go: --outdir")],
+)  # fmt: skip
+def test_what_is_missing_is_named(flag: str, said: str) -> None:
+    assert refused(*drop(flag)).startswith(said)
+
+
+def test_an_image_of_a_template_will_do(folder: Path) -> None:
+    text = (
+        (Path(__file__).parent.parent / "k8s_templates" / "indexed.yaml").read_text().replace("ubuntu:24.04", "mine:1")
+    )
+    (folder / "t.yaml").write_text(text)
+    assert at(one(*drop("-I"), "--template", "t.yaml"), f"{MAIN} image") == "mine:1"
+
+
+@pytest.mark.parametrize(
+    ("words", "parallelism", "completions"),
+    [([], 20, 20), (["-j", "3"], 3, 20), (["-j", "300"], 20, 20), (["--slices", "4"], 4, 4),
+     (["--slices", "400"], 20, 20), (["--slices", "1"], 1, 1), (["--shards", "s3://b/{000..999}.tar"], 128, 1020)],
+)  # fmt: skip
+def test_parallelism_and_slices(words: list[str], parallelism: int, completions: int) -> None:
+    spec = one(*BASE, *words)["spec"]
+    assert (spec["parallelism"], spec["completions"]) == (parallelism, completions)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["-j", "0"], "--parallelism 0"), (["-j", "-1"], "--parallelism -1"), (["--slices", "0"], "--slices 0"),
+     (["--slices", "100001"], "--slices 100001"), (["--slice-target", "0", "--shard-seconds", "1"], "--slice-target"),
+     (["--slice-target", "x"], "--slice-target"), (["--shard-seconds", "x"], "--shard-seconds")],
+)  # fmt: skip
+def test_numbers_that_can_not_be(words: list[str], said: str) -> None:
+    assert said in refused(*BASE, *words)
+
+
+@pytest.mark.parametrize(
+    ("text", "slices", "expected"),
+    [("29%", 100, 29), ("5%", 20, 1), ("5%", 5, 1), ("10%", 20, 2), ("0%", 20, 0), ("2.5%", 400, 10), ("100%", 20, 20),
+     ("3", 20, 3), ("0", 20, 0), ("300", 20, 20), ("50%", 100_000, 50_000)],
+)  # fmt: skip
+def test_how_many_may_fail(text: str, slices: int, expected: int) -> None:
+    """A share of a few slices is one at least; but none is none."""
+    words = [*drop("--shards"), "--shards", f"s3://b/{{1..{slices}}}.tar", "--slices", str(slices)]
+    assert one(*words, "--max-failed", text)["spec"]["maxFailedIndexes"] == expected
+
+
+@pytest.mark.parametrize("text", ["x", "-1", "101%", "1.5", "%", "", "5 %", "1e3", "٣"])
+def test_how_many_may_not_fail(text: str) -> None:
+    assert refused(*BASE, "--max-failed", text).startswith(f"--max-failed {text}")
+
+
+def test_names_leave_room_for_the_index() -> None:
+    assert one(*BASE, "-n", "a" * 60)
+    outcome = kubetpl(*BASE, "-n", "a" * 61)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "--name" in outcome.err
+
+
+def test_a_million_shards_are_a_small_manifest() -> None:
+    words = [*drop("--shards"), "--shards", "s3://b/a-{000000..999999}.tar"]
+    outcome = kubetpl(*words)
+    assert outcome.code == 0
+    assert len(outcome.out.encode()) < 20_000
+    (job,) = documents(outcome.out)
+    assert job["spec"]["completions"] == 10_000
+    assert job["metadata"]["annotations"]["tarkit.dev/shards"] == "1000000"
+    assert own_seconds(lambda: kubetpl(*words)) < 1
+
+
+# Lists.
+
+
+def listed(folder: Path, lines: list[str]) -> list[str]:
+    (folder / "list").write_text("".join(f"{line}\n" for line in lines))
+    return [*drop("--shards"), "--shards", "@list"]
+
+
+NAMES = [f"s3://b/{word}.tar" for word in ("x", "b", "a", "y")]
+
+
+def test_a_list_goes_into_a_config_map(folder: Path) -> None:
+    words = listed(folder, NAMES)
+    config_map, job = rendered(*words, "-N", "team")
+    assert (config_map["kind"], job["kind"]) == ("ConfigMap", "Job")
+    name = config_map["metadata"]["name"]
+    assert name.startswith("x-shards-")
+    assert config_map["metadata"]["namespace"] == "team"
+    assert config_map["metadata"]["labels"]["tarkit.dev/run"] == "x"
+    assert config_map["immutable"] is True
+    assert {"name": "shards", "configMap": {"name": name}} in at(job, f"{SPEC} volumes")
+    assert {"name": "shards", "mountPath": "/etc/tarkit", "readOnly": True} in at(job, f"{MAIN} volumeMounts")
+    assert at(job, f"{MAIN} args")[-2:] == ["--", "@/etc/tarkit/shards.gz"]
+    assert job["metadata"]["annotations"]["tarkit.dev/list"] == name
+    assert job["metadata"]["annotations"]["tarkit.dev/inputs"] == '["@/etc/tarkit/shards.gz"]'
+    (key,) = config_map["binaryData"]
+    assert key == "shards.gz"
+    assert gzip.decompress(base64.b64decode(config_map["binaryData"][key])).decode().splitlines() == NAMES
+    assert rendered(*words, "-N", "team") == [config_map, job]
+    # Another list is another object: it is immutable.
+    assert rendered(*listed(folder, NAMES[1:]))[0]["metadata"]["name"] != name
+
+
+def test_each_slice_of_a_list_is_what_tarproc_takes(folder: Path) -> None:
+    config_map, job = rendered(*listed(folder, [*NAMES, "s3://b/{0..4}.tar"]), "--slices", "4")
+    (folder / "shards.gz").write_bytes(base64.b64decode(config_map["binaryData"]["shards.gz"]))
+    names = list(expand_shards(f"@{folder}/shards.gz", allow_pipe=False))
+    assert len(names) == int(job["metadata"]["annotations"]["tarkit.dev/shards"]) == 9
+    ranges = [take_slice(len(names), index, job["spec"]["completions"]) for index in range(4)]
+    assert [name for each in ranges for name in [names[n] for n in each]] == [
+        *NAMES,
+        *(f"s3://b/{n}.tar" for n in range(5)),
+    ]
+
+
+def test_unique_keeps_the_job_and_its_list_together(folder: Path) -> None:
+    config_map, job = rendered(*listed(folder, NAMES), "--unique")
+    volumes = {each["name"]: each for each in at(job, f"{SPEC} volumes")}
+    assert volumes["shards"]["configMap"]["name"] == config_map["metadata"]["name"]
+    assert job["metadata"]["annotations"]["tarkit.dev/list"] == config_map["metadata"]["name"]
+    assert env_of(job)["TARKIT_RUN"] == job["metadata"]["name"] != "x"
+    assert job["metadata"]["labels"]["tarkit.dev/run"] == job["metadata"]["name"]
+
+
+def test_a_config_map_of_ones_own_beside_that_of_the_list(folder: Path) -> None:
+    _, job = rendered(*listed(folder, NAMES), "--config-map", "shards", "--secret", "s")
+    mounts = {each["mountPath"]: each["name"] for each in at(job, f"{MAIN} volumeMounts")}
+    assert set(mounts) == {"/scratch", "/files", "/etc/tarkit", "/secrets/s"}
+    assert len(set(mounts.values())) == 4
+
+
+def test_several_documents_of_a_template(folder: Path) -> None:
+    """What others refer to by its name keeps it."""
+    text = (
+        (Path(__file__).parent.parent / "k8s_templates" / "indexed.yaml").read_text().replace("ubuntu:24.04", "mine:1")
+    )
+    (folder / "t.yaml").write_text(
+        f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: own}}\ndata: {{a: b}}\n---\n{text}"
+    )
+    kinds = [
+        (each["kind"], each["metadata"]["name"]) for each in rendered(*listed(folder, NAMES), "--template", "t.yaml")
+    ]
+    assert [kind for kind, _ in kinds] == ["ConfigMap", "ConfigMap", "Job"]
+    assert [name for _, name in kinds][::2] == ["own", "x"]
+
+
+def test_set_is_about_the_job_not_its_list(folder: Path) -> None:
+    config_map, job = rendered(*listed(folder, NAMES), "--set", "spec.suspend=true")
+    assert "spec" not in config_map
+    assert job["spec"]["suspend"] is True
+
+
+@pytest.mark.parametrize("value", ["2", "null", "21"])
+def test_set_can_not_leave_slices_undone(value: str) -> None:
+    assert "cut into 20 slices" in refused(*BASE, "--set", f"spec.completions={value}")
+    assert one(*BASE, "--set", "spec.completions=20") == one(*BASE)
+
+
+def test_labels_are_also_the_lists(folder: Path) -> None:
+    config_map, _ = rendered(*listed(folder, NAMES), "-L", "team=a")
+    assert config_map["metadata"]["labels"].get("team") == "a"
+
+
+def test_a_long_name_leaves_room_for_the_lists(folder: Path) -> None:
+    config_map, _ = rendered(*listed(folder, NAMES), "-n", "a" * 60)
+    assert len(config_map["metadata"]["name"]) <= 253
+
+
+def test_a_list_that_is_too_big_says_where_else_it_can_be(folder: Path) -> None:
+    import hashlib
+
+    words = listed(folder, [f"s3://b/{hashlib.sha256(str(n).encode()).hexdigest()}.tar" for n in range(20_000)])
+    assert "--list-url" in refused(*words)
+
+
+def test_a_list_in_a_bucket(folder: Path) -> None:
+    target = folder / "bucket"
+    target.mkdir()
+    outcome = kubetpl(*listed(folder, NAMES), "--list-url", f"file://{target}/")
+    assert outcome.code == 0, outcome.err
+    (job,) = documents(outcome.out)
+    (spec,) = json.loads(job["metadata"]["annotations"]["tarkit.dev/inputs"])
+    assert spec.startswith(f"@file://{target}/")
+    assert at(job, f"{MAIN} args")[-1] == spec
+    assert sorted(expand_shards(spec, allow_pipe=False)) == sorted(NAMES)
+    assert "tarkit.dev/list" not in job["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize("text", ["a.tar", "./{0..3}.tar", "sub/*.tar", "-", "pipe:cat x", "@-"])
+def test_shards_of_this_machine_are_refused(text: str, folder: Path) -> None:
+    (folder / "sub").mkdir()
+    (folder / "sub" / "a.tar").write_bytes(b"")
+    said = refused(*drop("--shards"), "--shards", text)
+    assert any(word in said for word in ("of this machine", "a pod has no", "no shards"))
+
+
+def test_paths_of_volumes_are_fine() -> None:
+    assert at(one(*drop("--shards"), "--shards", "/data/{0..3}.tar"), f"{MAIN} args")[-1] == "/data/{0..3}.tar"
+
+
+@pytest.mark.parametrize("out", ["out", "./out"])
+def test_an_output_folder_of_this_machine_is_refused(out: str) -> None:
+    words = list(BASE)
+    words[words.index(OUT)] = out
+    assert "outdir" in refused(*words)
+
+
+def test_shards_that_come_twice_are_refused() -> None:
+    outcome = kubetpl(*BASE, "--shards", "s3://c/a-00.tar")
+    assert (outcome.code != 0, outcome.out) == (True, "")
+    assert "a-00.tar" in outcome.err
+
+
+def test_here_paths_and_images_do_not_matter(folder: Path) -> None:
+    """As ``kubetpl local`` asks."""
+    (folder / "a.tar").write_bytes(bytes(1024))
+    made = from_values({"name": "x", "command": "true", "shards": [str(folder / "a.tar")], "outdir": "out"})
+    request = Request(made, load_template("indexed", []), here=True)
+    text = dump_documents(generate("indexed", request))
+    assert yaml.safe_load(text)["spec"]["completions"] == 1
+
+
+def test_a_template_without_a_job(folder: Path) -> None:
+    (folder / "t.yaml").write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: [{name: m, image: i}]}\n"
+    )
+    assert "no Job in it" in refused(*BASE, "--template", "t.yaml")
+    (folder / "t.yaml").write_text("apiVersion: batch/v1\nkind: Job\nmetadata: {name: x}\n")
+    assert "no container" in refused(*BASE, "--template", "t.yaml")
+
+
+def test_a_template_of_ones_own_becomes_indexed(folder: Path) -> None:
+    (folder / "t.yaml").write_text(
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {name: x}\nspec: {template: {spec: {restartPolicy: Never, "
+        "containers: [{name: mine, image: 'i:1', resources: {requests: {memory: 1Gi}, limits: {memory: 1Gi}}}]}}}\n"
+    )
+    job = one(*BASE, "--template", "t.yaml", "--retries", "2")
+    assert job["spec"]["completionMode"] == "Indexed"
+    assert job["spec"]["backoffLimitPerIndex"] == 2
+    assert at(job, f"{MAIN} command") == ["tarproc"]
+    assert one(*BASE, "--template", "t.yaml")["spec"]["completions"] == 20

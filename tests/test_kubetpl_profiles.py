@@ -1,0 +1,377 @@
+"""Spot nodes, queues, the security standard, and everything else that a cluster wants of a pod."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubetplrun import MAIN, MISSING, SPEC, alone, at, kubetpl, lint_refused, one, refused, rendered, without
+
+from tarkit.k8s.placement import without_spot
+
+SHARDED = ("indexed", "-n", "x", "-c", "true", "-I", "i:1", "--shards", "s3://b/a-{00..19}.tar", "-O", "s3://b/out")
+WORKLOADS = [("job",), ("pod",), ("jobs", "--over", "a"), SHARDED, (*SHARDED, "--raw")]
+IDS = ["job", "pod", "jobs", "indexed", "raw"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return alone(tmp_path, monkeypatch)
+
+
+def pod_spec(document: dict[str, Any]) -> dict[str, Any]:
+    spec: dict[str, Any] = document["spec"] if document["kind"] == "Pod" else document["spec"]["template"]["spec"]
+    return spec
+
+
+# Spot nodes. Labels and taints as the clouds document them: GKE and AKS taint, the others do not.
+
+SPOT = {
+    "gke": ("cloud.google.com/gke-spot", "true", True),
+    "eks": ("eks.amazonaws.com/capacityType", "SPOT", False),
+    "aks": ("kubernetes.azure.com/scalesetpriority", "spot", True),
+    "karpenter": ("karpenter.sh/capacity-type", "spot", False),
+}
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=IDS)
+@pytest.mark.parametrize("cloud", SPOT)
+def test_spot_nodes_are_preferred(cloud: str, workload: tuple[str, ...]) -> None:
+    label, value, tainted = SPOT[cloud]
+    plain, spot = one(*workload), one(*workload, "--spot", cloud)
+    spec, before = pod_spec(spot), pod_spec(plain)
+    expression = {"key": label, "operator": "In", "values": [value]}
+    assert spec["affinity"] == {
+        "nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 100, "preference": {"matchExpressions": [expression]}}
+            ]
+        }
+    }
+    new = [each for each in spec.get("tolerations", []) if each not in before.get("tolerations", [])]
+    taint = {"key": label, "operator": "Equal", "value": value, "effect": "NoSchedule"}
+    assert new == ([taint] if tainted else [])
+    assert spec["terminationGracePeriodSeconds"] == 15
+    without_spot(spec)
+    if spec.get("tolerations") == []:
+        del spec["tolerations"]
+    spec.pop("terminationGracePeriodSeconds")
+    before.pop("terminationGracePeriodSeconds", None)
+    assert spot == plain
+
+
+def test_being_taken_away_costs_no_retry() -> None:
+    for workload in (("job",), SHARDED):
+        rules = one(*workload, "--spot", "gke")["spec"]["podFailurePolicy"]["rules"]
+        assert rules[0] == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+
+
+def test_a_longer_grace_of_ones_own_is_cut_and_a_shorter_one_stays(folder: Path) -> None:
+    for given, expected in ((300, 15), (5, 5), (0, 0)):
+        (folder / "t.yaml").write_text(TEMPLATE.format(more=f"  terminationGracePeriodSeconds: {given}\n"))
+        document = one("pod", "--template", "t.yaml", "--spot", "eks")
+        assert document["spec"]["terminationGracePeriodSeconds"] == expected
+
+
+TEMPLATE = """\
+apiVersion: v1
+kind: Pod
+metadata: {{name: t}}
+spec:
+  restartPolicy: Never
+{more}  containers:
+  - name: main
+    image: i:1
+    resources: {{requests: {{memory: 1Gi}}, limits: {{memory: 1Gi}}}}
+"""
+
+# Kueue.
+
+
+@pytest.mark.parametrize(
+    "workload", [("job", "-C", "1"), ("jobs", "--over", "a", "-C", "1"), SHARDED], ids=lambda w: w[0]
+)
+def test_a_queue_is_a_label(workload: tuple[str, ...]) -> None:
+    document = one(*workload, "--queue", "etl")
+    assert document["metadata"]["labels"].pop("kueue.x-k8s.io/queue-name") == "etl"
+    # Kueue's webhook suspends it.
+    assert "suspend" not in document["spec"]
+    assert document == one(*workload)
+
+
+def test_fewer_pods_may_start() -> None:
+    document = one(*SHARDED, "--queue", "etl", "--min-parallelism", "2")
+    assert document["metadata"]["annotations"]["kueue.x-k8s.io/job-min-parallelism"] == "2"
+    assert "No such option" in refused("job", "--min-parallelism", "2")
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "21", "200"])
+def test_fewer_pods_are_some_and_fewer(number: str) -> None:
+    outcome = kubetpl(*SHARDED, "--queue", "etl", "--min-parallelism", number)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "min-parallelism" in outcome.err
+
+
+def test_a_queue_is_a_labels_value() -> None:
+    assert "--queue" in lint_refused("job", "-C", "1", "--queue", "a b")
+
+
+# The Pod Security Standard "restricted", checked as the standard says it.
+
+VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
+
+
+def breaches(spec: dict[str, Any], level: str = "restricted") -> list[str]:
+    """What a pod does that the standard, version v1.33, does not allow."""
+    pod = spec.get("securityContext") or {}
+    found = [name for name in ("hostNetwork", "hostPID", "hostIPC", "hostUsers") if spec.get(name)]
+    containers = [*spec.get("containers", []), *spec.get("initContainers", []), *spec.get("ephemeralContainers", [])]
+    found += ["hostPath" for each in spec.get("volumes", []) if "hostPath" in each]
+    for each in containers:
+        own = each.get("securityContext") or {}
+        found += ["privileged"] if own.get("privileged") else []
+        found += ["hostPort" for port in each.get("ports", []) if port.get("hostPort")]
+        added = (own.get("capabilities") or {}).get("add") or []
+        found += ["capabilities"] if set(added) - {"NET_BIND_SERVICE"} and level == "restricted" else []
+        found += ["procMount"] if own.get("procMount", "Default") != "Default" else []
+        profile = own.get("seccompProfile") or pod.get("seccompProfile") or {}
+        found += ["unconfined"] if profile.get("type") == "Unconfined" else []
+        if level == "restricted":
+            found += ["seccomp"] if profile.get("type") not in ("RuntimeDefault", "Localhost") else []
+            found += ["escalation"] if own.get("allowPrivilegeEscalation") is not False else []
+            found += ["root"] if own.get("runAsNonRoot", pod.get("runAsNonRoot")) is not True else []
+            found += ["uid 0"] if own.get("runAsUser", pod.get("runAsUser")) == 0 else []
+            found += ["drop"] if "ALL" not in ((own.get("capabilities") or {}).get("drop") or []) else []
+    found += ["sysctls"] if pod.get("sysctls") else []
+    if level == "restricted":
+        found += ["volumes" for each in spec.get("volumes", []) if not VOLUMES & set(each)]
+    return found
+
+
+EVERYTHING = (
+    "--spot", "gke", "--secret", "s", "--config-map", "c", "--gac", "default", "--toleration", "a", "--scratch",
+    "memory:1Gi", "--run-as", "1234", "--service-account", "etl", "-P", "80", "-G", "1", "--image-pull-secret", "r",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=IDS)
+@pytest.mark.parametrize("more", [(), ("--security", "restricted"), EVERYTHING], ids=["plain", "restricted", "all"])
+def test_pods_meet_the_restricted_standard(workload: tuple[str, ...], more: tuple[str, ...]) -> None:
+    spec = pod_spec(one(*workload, *more))
+    assert breaches(spec) == []
+    assert spec["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
+    # There is somewhere to write to.
+    assert {"name": "scratch", "mountPath": "/scratch"} in spec["containers"][0]["volumeMounts"]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=IDS)
+def test_pods_of_the_other_standards(workload: tuple[str, ...]) -> None:
+    spec = pod_spec(one(*workload, "--security", "baseline"))
+    assert breaches(spec, "baseline") == []
+    assert spec["securityContext"] == {"seccompProfile": {"type": "RuntimeDefault"}}
+    assert "securityContext" not in spec["containers"][0]
+    spec = pod_spec(one(*workload, "--security", "none"))
+    assert "securityContext" not in spec
+    assert "securityContext" not in spec["containers"][0]
+    assert set(breaches(spec)) == {"seccomp", "escalation", "root", "drop"}
+
+
+def test_a_template_of_ones_own_is_made_restricted(folder: Path) -> None:
+    (folder / "t.yaml").write_text(
+        TEMPLATE.format(more="  initContainers:\n  - name: first\n    image: i:1\n    resources: {requests: "
+                        "{memory: 1Gi}, limits: {memory: 1Gi}}\n")
+    )  # fmt: skip
+    assert breaches(pod_spec(one("pod", "--template", "t.yaml"))) != []
+    assert breaches(pod_spec(one("pod", "--template", "t.yaml", "--security", "restricted"))) == []
+    text = (
+        (folder / "t.yaml").read_text().replace("image: i:1\n", "image: i:1\n    securityContext: {privileged: true}\n")
+    )
+    (folder / "t.yaml").write_text(text)
+    assert breaches(pod_spec(one("pod", "--template", "t.yaml", "--security", "restricted"))) == []
+    assert breaches(pod_spec(one("pod", "--template", "t.yaml", "--security", "baseline")), "baseline") == []
+
+
+def test_users() -> None:
+    context = at(one("job", "--run-as", "1000"), f"{SPEC} securityContext")
+    assert (context["runAsUser"], context["runAsGroup"], context["fsGroup"], context["runAsNonRoot"]) == (
+        1000, 1000, 1000, True,
+    )  # fmt: skip
+    assert at(one("job", "--security", "none", "--run-as", "0"), f"{SPEC} securityContext") == {
+        "runAsUser": 0, "runAsGroup": 0, "fsGroup": 0, "runAsNonRoot": False,
+    }  # fmt: skip
+    assert "root is not allowed in restricted pods" in refused("job", "--run-as", "0")
+    assert "root is not allowed" in refused("job", "--run-as", "0", "--security", "restricted")
+    assert "not negative" in refused("job", "--run-as", "-1")
+    assert "whole number" in refused("job", "--run-as", "me")
+    outcome = kubetpl("job", "--run-as", "99999999999")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "--run-as" in outcome.err
+
+
+# Identity, secrets, images.
+
+
+def test_identity_and_secrets() -> None:
+    document = one("job", "--service-account", "etl", "--secret", "a", "--image-pull-secret", "r")
+    assert at(document, f"{SPEC} serviceAccountName") == "etl"
+    assert at(document, f"{SPEC} automountServiceAccountToken") is False
+    assert at(document, f"{SPEC} imagePullSecrets") == [{"name": "r"}]
+    twice = one("job", "--image-pull-secret", "r", "--image-pull-secret", "r", "--secret", "a", "--secret", "a")
+    assert at(twice, f"{SPEC} imagePullSecrets") == [{"name": "r"}]
+    assert len(at(twice, f"{SPEC} volumes")) == len(at(twice, f"{MAIN} volumeMounts")) == 2
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [("--service-account", "A_b"), ("--priority-class", "A_b"), ("--secret", "A_b"),
+     ("--config-map", "A_b"), ("--namespace", "a.b"), ("--hostname", "a.b"), ("--subdomain", "A"), ("-I", "a b"),
+     ("--node-selector", "a=b c")],
+)  # fmt: skip
+def test_bad_names_are_refused_with_their_flag(flag: str, value: str) -> None:
+    said = lint_refused("job", flag, value)
+    assert {"-I": "--image"}.get(flag, flag) in said
+
+
+# Tolerations.
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("gpu", {"key": "gpu", "operator": "Exists"}),
+        ("gpu:NoSchedule", {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}),
+        ("a.b/c=d", {"key": "a.b/c", "operator": "Equal", "value": "d"}),
+        ("a=:NoExecute", {"key": "a", "operator": "Equal", "value": "", "effect": "NoExecute"}),
+        ("a=b:PreferNoSchedule", {"key": "a", "operator": "Equal", "value": "b", "effect": "PreferNoSchedule"}),
+    ],
+)
+def test_tolerations(text: str, expected: dict[str, str]) -> None:
+    assert at(one("job", "--toleration", text), f"{SPEC} tolerations") == [expected]
+    assert at(one("job", "--toleration", text, "--toleration", text), f"{SPEC} tolerations") == [expected]
+    # Those of the template stay.
+    assert len(at(one(*SHARDED, "--toleration", text), f"{SPEC} tolerations")) == 3
+
+
+@pytest.mark.parametrize("text", ["", "=b", ":NoSchedule", "a:Never", "a=b:", "a=b:noschedule", "a:b:c", "a=b=c:x"])
+def test_bad_tolerations(text: str) -> None:
+    said = refused("job", "--toleration", text)
+    assert said.startswith("--toleration")
+    assert "NoSchedule, PreferNoSchedule, NoExecute" in said
+
+
+# Scratch space.
+
+
+def test_scratch_on_disk() -> None:
+    document = one("job", "--scratch", "20Gi")
+    assert at(document, f"{SPEC} volumes") == [{"name": "scratch", "emptyDir": {"sizeLimit": "20Gi"}}]
+    assert at(document, f"{MAIN} resources requests ephemeral-storage") == "20Gi"
+    assert at(document, f"{MAIN} resources limits ephemeral-storage") == "22Gi"
+    assert at(one("job", "--scratch", "500M"), f"{MAIN} resources limits ephemeral-storage") == "2647483648"
+
+
+@pytest.mark.parametrize(("memory", "total"), [("4Gi", "6Gi"), ("4G", "6003402Ki"), ("512Mi", "2560Mi")])
+def test_scratch_in_memory_grows_the_limit(memory: str, total: str) -> None:
+    """Its pages count as the container's."""
+    document = one("job", "-M", memory, "--scratch", "memory:2Gi")
+    assert at(document, f"{SPEC} volumes") == [
+        {"name": "scratch", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}}
+    ]
+    assert at(document, f"{MAIN} resources requests memory") == total
+    assert at(document, f"{MAIN} resources limits memory") == total
+    plain = one("job", "-M", memory)
+    assert without(document, f"{SPEC} volumes", f"{MAIN} resources") == without(
+        plain, f"{SPEC} volumes", f"{MAIN} resources"
+    )
+
+
+def test_scratch_of_a_template_without_any(folder: Path) -> None:
+    (folder / "t.yaml").write_text(TEMPLATE.format(more=""))
+    spec = pod_spec(one("pod", "--template", "t.yaml", "--scratch", "1Gi"))
+    assert spec["volumes"] == [{"name": "scratch", "emptyDir": {"sizeLimit": "1Gi"}}]
+    assert spec["containers"][0]["volumeMounts"] == [{"name": "scratch", "mountPath": "/scratch"}]
+
+
+@pytest.mark.parametrize("text", ["x", "", "memory:", "memory:x", "memory", "-1Gi", "0", "1m", "10GB", "disk:1Gi"])
+def test_bad_scratch_space(text: str) -> None:
+    assert refused("job", "--scratch", text).startswith("--scratch")
+
+
+# Times and retries.
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("1.5m", 90), ("12h", 43200), ("2d", 172800), ("1w", 604800), ("0.1s", 1)],
+)
+def test_times(text: str, seconds: int) -> None:
+    document = one("job", "--deadline", text, "--ttl", text)
+    assert document["spec"]["activeDeadlineSeconds"] == seconds
+    assert document["spec"]["ttlSecondsAfterFinished"] == seconds
+
+
+@pytest.mark.parametrize("flag", ["--deadline", "--ttl"])
+@pytest.mark.parametrize("text", ["x", "", "-1", "1y", "1h30m", "1,5h", "nan", "inf", "٣s"])
+def test_bad_times(flag: str, text: str) -> None:
+    assert re.match(rf"{flag} .*write a time such as", refused("job", flag, text))
+
+
+def test_a_job_may_be_removed_at_once_but_not_last_no_time() -> None:
+    assert one("job", "--ttl", "0")["spec"]["ttlSecondsAfterFinished"] == 0
+    assert "longer than nothing" in refused("job", "--deadline", "0")
+
+
+@pytest.mark.parametrize("text", ["100w", "99999999999"])
+def test_times_that_are_too_long_for_the_api(text: str) -> None:
+    outcome = kubetpl("job", "--ttl", text)
+    assert outcome.code == (0 if text == "100w" else 2)
+    assert "--ttl" in outcome.err or outcome.code == 0
+
+
+def test_retries() -> None:
+    assert one("job")["spec"]["backoffLimit"] == 0
+    assert one("job", "--retries", "3")["spec"]["backoffLimit"] == 3
+    spec = one(*SHARDED, "--retries", "0")["spec"]
+    assert spec["backoffLimitPerIndex"] == 0
+    assert "backoffLimit" not in spec
+    for text in ("-1", "x", "1.5"):
+        outcome = kubetpl("job", "--retries", text)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert "--retries" in outcome.err
+
+
+# The rest.
+
+
+def test_nodes() -> None:
+    document = one(
+        "job", "--node-selector", "a=b", "--node-selector", "c/d=", "-A", "nvidia-l4", "--priority-class", "p"
+    )
+    assert at(document, f"{SPEC} nodeSelector") == {
+        "a": "b", "c/d": "", "cloud.google.com/gke-accelerator": "nvidia-l4",
+    }  # fmt: skip
+    assert at(document, f"{SPEC} priorityClassName") == "p"
+
+
+def test_gpus() -> None:
+    document = one("job", "-G", "2", "--gpu-resource", "amd.com/gpu")
+    assert at(document, f"{MAIN} resources limits") == {
+        "memory": "1G", "ephemeral-storage": "3Gi", "amd.com/gpu": "2",
+    }  # fmt: skip
+    assert at(one("job", "-G", "0"), f"{MAIN} resources limits nvidia.com/gpu") == MISSING
+    for text in ("1.5", "x", "500m"):
+        assert "whole number" in refused("job", "-G", text)
+
+
+@pytest.mark.parametrize("workload", [*WORKLOADS, ("service", "-a", "x", "-P", "1")], ids=[*IDS, "service"])
+def test_namespaces_and_labels_are_everywhere(workload: tuple[str, ...]) -> None:
+    for document in rendered(*workload, "-N", "team", "-L", "a.b/c=d"):
+        assert document["metadata"]["namespace"] == "team"
+        assert document["metadata"]["labels"]["a.b/c"] == "d"
+        assert document["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "kubetpl"
+        if document["kind"] == "Job":
+            metadata = document["spec"]["template"]["metadata"]
+            assert metadata["labels"]["a.b/c"] == "d"
+            assert "namespace" not in metadata
