@@ -11,7 +11,7 @@ import click
 from tarkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from tarkit.k8s.cluster import Cluster
+    from tarkit.k8s.cluster.connection import Cluster
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -55,8 +55,8 @@ def open_cluster(options: dict[str, Any]) -> Cluster:
     """
     import time
 
-    from tarkit.k8s.cluster import Cluster
-    from tarkit.k8s.clusterconfig import load_access
+    from tarkit.k8s.cluster.config import load_access
+    from tarkit.k8s.cluster.connection import Cluster
 
     files = options["kubeconfig"] or os.environ.get("KUBECONFIG")
     return Cluster(load_access(files, options["context"], options["namespace"]), time.sleep)

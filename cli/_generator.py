@@ -90,7 +90,7 @@ def _accepted(documents: list[dict[str, Any]], kube_version: str, with_schema: b
 
     with_schema: fields may be there that tarkit has not put there.
     """
-    from tarkit.k8s.lint import lint
+    from tarkit.k8s.lint.rules import lint
 
     findings = lint(documents, kube_version)
     if with_schema:
@@ -106,7 +106,7 @@ def _accepted(documents: list[dict[str, Any]], kube_version: str, with_schema: b
 
 def _schema_findings(documents: list[dict[str, Any]], kube_version: str) -> list[Any]:
     from tarkit.errors import MissingExtraError
-    from tarkit.k8s.schema import check_schema
+    from tarkit.k8s.lint.schema import check_schema
 
     try:
         return [finding for document in documents for finding in check_schema(document, kube_version)]

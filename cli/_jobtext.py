@@ -12,10 +12,10 @@ from tarkit.transport.sources import display_name
 from ._results import counted
 
 if TYPE_CHECKING:
-    from tarkit.k8s.failures import Failure
-    from tarkit.k8s.jobstatus import JobStatus
-    from tarkit.k8s.jobview import JobView
-    from tarkit.k8s.runplan import RunRecords
+    from tarkit.k8s.cluster.failures import Failure
+    from tarkit.k8s.cluster.jobstatus import JobStatus
+    from tarkit.k8s.cluster.jobview import JobView
+    from tarkit.k8s.cluster.runplan import RunRecords
 
 _MOST = 10
 _INDEX_TEXT = 60

@@ -16,7 +16,7 @@ import kubernetes_validate
 import yaml
 from tarkit.cli.kubetpl import main
 
-from tarkit.k8s.lint import lint
+from tarkit.k8s.lint.rules import lint
 
 MISSING = "missing"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

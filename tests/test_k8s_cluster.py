@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from tarkit.errors import ClusterError, ClusterUnreachableError, NoSuchObjectError, UsageError
-from tarkit.k8s import clusterconfig
-from tarkit.k8s.cluster import Cluster
-from tarkit.k8s.clusterconfig import load_access
-from tarkit.k8s.jobwatch import job_states
+from tarkit.k8s.cluster import config as clusterconfig
+from tarkit.k8s.cluster.config import load_access
+from tarkit.k8s.cluster.connection import Cluster
+from tarkit.k8s.cluster.jobwatch import job_states
 
 Answer = tuple[int, dict[str, str], bytes]
 

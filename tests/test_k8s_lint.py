@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.errors import UsageError
-from tarkit.k8s import lint as module
 from tarkit.k8s.fieldpath import set_field
-from tarkit.k8s.lint import RULES, Finding, lint
-from tarkit.k8s.lintnodes import Node
+from tarkit.k8s.lint import rules as module
+from tarkit.k8s.lint.nodes import Node
+from tarkit.k8s.lint.rules import RULES, Finding, lint
 from tarkit.k8s.yamltext import dump_documents, load_documents, load_yaml
 
 ROOT = Path(__file__).resolve().parent.parent

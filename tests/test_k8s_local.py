@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from tarkit.errors import CommandNotRunnableError, DataError, StreamError, UsageError
-from tarkit.k8s.localenv import Machine, host_env
-from tarkit.k8s.localjob import JobRun, PodFailure, Result
-from tarkit.k8s.localrun import Settings, run_documents
-from tarkit.k8s.localwatch import can_measure
+from tarkit.k8s.local.env import Machine, host_env
+from tarkit.k8s.local.job import JobRun, PodFailure, Result
+from tarkit.k8s.local.run import Settings, run_documents
+from tarkit.k8s.local.watch import can_measure
 
 CODES = {
     "rules": [
@@ -222,7 +222,7 @@ def test_more_memory_than_the_limit(tmp_path: Path) -> None:
 
 
 def test_where_memory_can_not_be_measured_that_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarkit.k8s.localrun.can_measure", lambda: False)
+    monkeypatch.setattr("tarkit.k8s.local.run.can_measure", lambda: False)
     result, told = run([job("true", main={"resources": {"limits": {"memory": "1"}}})], tmp_path / "s")
     assert result.exit_code == 0
     assert told.notes.count("this system has no /proc, so memory is not limited") == 1

@@ -20,7 +20,7 @@ from jobpods import match_policy  # noqa: E402
 from kubestandin import Standin  # noqa: E402
 from test_k8s_local import job, plain, run  # noqa: E402
 
-from tarkit.k8s.podpolicy import JobRules, PodEnd  # noqa: E402
+from tarkit.k8s.local.policy import JobRules, PodEnd  # noqa: E402
 
 
 @pytest.fixture(scope="module")

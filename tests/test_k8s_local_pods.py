@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tarkit.errors import UsageError
-from tarkit.k8s.localenv import Machine
-from tarkit.k8s.localplan import Process, notes_on, pod_view, processes_of, works_of
-from tarkit.k8s.localsources import Sources
+from tarkit.k8s.local.env import Machine
+from tarkit.k8s.local.plan import Process, notes_on, pod_view, processes_of, works_of
+from tarkit.k8s.local.sources import Sources
 
 CONFIG = {
     "kind": "ConfigMap",

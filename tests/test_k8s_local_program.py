@@ -106,7 +106,7 @@ def test_variables_of_this_shell_only_where_asked_for(tmp_path: Path) -> None:
         (["-f", "-", "--index", "9"], manifest("true"), 2, "has indexes 0-3"),
         (["-f", "-", "--volume", "x"], manifest("true"), 2, "write NAME=DIR"),
         (["-f", "-", "indexed"], manifest("true"), 2, "not both -f and indexed"),
-        (["nosuch"], "", 2, "nosuch is no generator"),
+        (["nosuch"], "", 2, "service, configmap; got 'nosuch'"),
         (["-f", "-", "-j", "0"], manifest("true"), 2, "0 is not in the range"),
     ],
 )

@@ -10,10 +10,10 @@ import pytest
 
 import tarkit
 from tarkit.errors import MissingInputError, TarkitError, UsageError
-from tarkit.k8s.estimate import Bytes, Price, bytes_of, estimate, sizes_of, spread
-from tarkit.k8s.measure import Measured, Spread, arguments_for, measure
-from tarkit.k8s.planlines import byte_size, duration, plan_lines
-from tarkit.k8s.sliceplan import plan_shards
+from tarkit.k8s.plan.estimate import Bytes, Price, bytes_of, estimate, sizes_of, spread
+from tarkit.k8s.plan.measure import Measured, Spread, arguments_for, measure
+from tarkit.k8s.plan.planlines import byte_size, duration, plan_lines
+from tarkit.k8s.plan.sliceplan import plan_shards
 
 # Estimates
 
@@ -99,7 +99,7 @@ def test_sizes(tmp_path: Path) -> None:
 
 
 def test_sizes_that_a_store_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarkit.k8s.estimate.sizes_of", lambda urls: [5, None])
+    monkeypatch.setattr("tarkit.k8s.plan.estimate.sizes_of", lambda urls: [5, None])
     assert bytes_of(["x", "y"]) == bytes_of(["x", "y"], of=9) == Bytes(None)
 
 

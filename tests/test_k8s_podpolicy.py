@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.errors import UsageError
-from tarkit.k8s.podpolicy import Action, JobLedger, JobRules, PodEnd
+from tarkit.k8s.local.policy import Action, JobLedger, JobRules, PodEnd
 
 POLICY = {
     "rules": [

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tarkit.errors import UsageError
-from tarkit.k8s.lint import lint
-from tarkit.k8s.retry import Changes, clean, is_per_shard, next_name, retry_documents
-from tarkit.k8s.runplan import listed_specs
+from tarkit.k8s.cluster.retry import Changes, clean, is_per_shard, next_name, retry_documents
+from tarkit.k8s.cluster.runplan import listed_specs
+from tarkit.k8s.lint.rules import lint
 from tarkit.k8s.yamltext import load_documents
 
 URLS = [f"s3://b/raw-{i}.tar" for i in (3, 5, 8)]

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tarkit.errors import MissingExtraError, UsageError
-from tarkit.k8s import schema
 from tarkit.k8s.fieldpath import set_field
-from tarkit.k8s.lint import lint
-from tarkit.k8s.lintfields import _FIELDS, fields_of
-from tarkit.k8s.schema import check_schema
+from tarkit.k8s.lint import schema
+from tarkit.k8s.lint.fields import _FIELDS, fields_of
+from tarkit.k8s.lint.rules import lint
+from tarkit.k8s.lint.schema import check_schema
 from tarkit.k8s.yamltext import load_documents
 
 DATA = Path(__file__).resolve().parent / "data"

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from tarkit.errors import MissingInputError, UsageError
 from tarkit.inputslice import slice_inputs
-from tarkit.k8s.shardlist import LIST_SPEC, MOST_BYTES, list_config_map
-from tarkit.k8s.sliceplan import ShardPlan, plan_shards, slice_count
+from tarkit.k8s.plan.shardlist import LIST_SPEC, MOST_BYTES, list_config_map
+from tarkit.k8s.plan.sliceplan import ShardPlan, plan_shards, slice_count
 from tarkit.shardlist import even_counts, open_list, write_list
 from tarkit.shards import expand, take_slice
 
@@ -277,7 +277,7 @@ def test_a_list_that_others_wrote(bucket: str, monkeypatch: pytest.MonkeyPatch) 
     assert (made.specs, made.source, made.shards, made.slices) == ([f"@{bucket}/theirs"], "bucket list", 5, 5)
     assert "must stay as it is" in made.notes[0]
     assert made.sample(5) == [f"{bucket}/raw/s{number}.tar" for number in range(5)]
-    monkeypatch.setattr("tarkit.k8s.sliceplan._MOST_READ_BY_ALL", 4)
+    monkeypatch.setattr("tarkit.k8s.plan.sliceplan._MOST_READ_BY_ALL", 4)
     with pytest.raises(UsageError, match="more than 4 shards.*--list-url"):
         plan(f"@{bucket}/theirs")
     assert plan(f"@{bucket}/theirs", list_url=f"{bucket}/l").specs == [f"@{bucket}/l"]
@@ -287,7 +287,7 @@ def test_a_list_that_others_wrote(bucket: str, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("most", [200_000, 5])
 def test_samples_of_a_planned_list_come_from_all_of_it(most: int, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarkit.k8s.sliceplan._MOST_READ_BY_ALL", most)
+    monkeypatch.setattr("tarkit.k8s.plan.sliceplan._MOST_READ_BY_ALL", most)
     names = [f"s3://b/{number:03d}.tar" for number in range(100)]
     write_list(f"{bucket}/l", names, [50, 0, 50], outdir=OUT)
     assert plan(f"@{bucket}/l").sample(4) == [names[number] for number in (12, 37, 62, 87)]

@@ -10,10 +10,10 @@ import pytest
 from tarkit.cli._jobtext import duration, status_lines
 
 from tarkit.errors import ClusterError, ClusterUnreachableError, MissingInputError, NoSuchObjectError, UsageError
-from tarkit.k8s.jobstatus import JobStatus, find_jobs, look, plan_source, read_run
-from tarkit.k8s.jobview import Plan, job_view
-from tarkit.k8s.runplan import RunRecords, ShardMap, listed_specs, records_of, shard_map
-from tarkit.k8s.shardlist import LIST_SPEC, list_config_map
+from tarkit.k8s.cluster.jobstatus import JobStatus, find_jobs, look, plan_source, read_run
+from tarkit.k8s.cluster.jobview import Plan, job_view
+from tarkit.k8s.cluster.runplan import RunRecords, ShardMap, listed_specs, records_of, shard_map
+from tarkit.k8s.plan.shardlist import LIST_SPEC, list_config_map
 from tarkit.shardlist import write_list
 from tarkit.shardstatus import Progress
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tarkit.errors import UsageError
-from tarkit.k8s.failures import doubled, failure_of, group_failures, normalised
-from tarkit.k8s.joblogs import chosen_pods, has_log, label_of
-from tarkit.k8s.jobview import job_view, plan_of, state_of, timestamp
-from tarkit.k8s.whynot import why_not
+from tarkit.k8s.cluster.failures import doubled, failure_of, group_failures, normalised
+from tarkit.k8s.cluster.joblogs import chosen_pods, has_log, label_of
+from tarkit.k8s.cluster.jobview import job_view, plan_of, state_of, timestamp
+from tarkit.k8s.cluster.whynot import why_not
 
 NOW = timestamp("2026-11-21T12:10:00Z") or 0.0
 

@@ -17,13 +17,13 @@ from test_kubetpl_notebook import DIFFERENCES
 
 from tarkit import ShardWriter
 from tarkit.demodata import demo_samples
-from tarkit.k8s.estimate import estimate
-from tarkit.k8s.lint import lint
-from tarkit.k8s.planlines import duration
-from tarkit.k8s.podpolicy import Action, JobRules, PodEnd
+from tarkit.k8s.lint.rules import lint
+from tarkit.k8s.local.policy import Action, JobRules, PodEnd
+from tarkit.k8s.plan.estimate import estimate
+from tarkit.k8s.plan.planlines import duration
+from tarkit.k8s.plan.shardlist import MOST_BYTES, list_config_map
+from tarkit.k8s.plan.sliceplan import slice_count
 from tarkit.k8s.settings import table
-from tarkit.k8s.shardlist import MOST_BYTES, list_config_map
-from tarkit.k8s.sliceplan import slice_count
 from tarkit.k8s.templates import load_template
 from tarkit.k8s.yamltext import load_documents
 

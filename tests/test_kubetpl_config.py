@@ -446,3 +446,12 @@ def test_the_folder_is_the_current_one_only(folder: Path) -> None:
     (folder / "below").mkdir()
     os.chdir(folder / "below")
     assert image() == "ubuntu:24.04"
+
+
+def test_shards_given_here_are_not_added_to_those_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("kubetpl.yaml").write_text("shards: ['s3://b/old-{0..9}.tar']\nimage: x\noutdir: s3://b/out\n")
+    manifest = one("indexed", "-n", "x", "-c", "true", "--shards", "s3://b/new-{0..2}.tar")
+    assert manifest["metadata"]["annotations"]["tarkit.dev/inputs"] == '["s3://b/new-{0..2}.tar"]'
+    manifest = one("indexed", "-n", "x", "-c", "true")
+    assert manifest["metadata"]["annotations"]["tarkit.dev/shards"] == "10"

@@ -12,7 +12,7 @@ from kubetplrun import LOADER, VERSIONS, alone, at, documents, kubetpl, lint_ref
 
 from tarkit.errors import UsageError
 from tarkit.k8s.fill import filled
-from tarkit.k8s.lint import lint
+from tarkit.k8s.lint.rules import lint
 from tarkit.k8s.settings import Settings
 from tarkit.k8s.templates import available, load_template, read_template
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tarkit.cli._jobtext import status_lines
 
-from tarkit.k8s import whynot
-from tarkit.k8s.jobstatus import JobStatus
-from tarkit.k8s.jobview import job_view
-from tarkit.k8s.lint import lint
+from tarkit.k8s.cluster import whynot
+from tarkit.k8s.cluster.jobstatus import JobStatus
+from tarkit.k8s.cluster.jobview import job_view
+from tarkit.k8s.lint.rules import lint
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "why-nothing-runs.md").read_text(encoding="utf-8")
 NOW = 1_800_000_000.0

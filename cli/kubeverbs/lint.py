@@ -79,8 +79,8 @@ def command(
 
 def _own(documents: list[dict[str, Any]], kube_version: str, with_schema: bool) -> list[dict[str, Any]]:
     """What the rules and the schema say; what both say once."""
-    from tarkit.k8s.lint import lint
-    from tarkit.k8s.schema import check_schema
+    from tarkit.k8s.lint.rules import lint
+    from tarkit.k8s.lint.schema import check_schema
 
     found = lint(documents, kube_version)
     if with_schema:

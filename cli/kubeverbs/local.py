@@ -20,8 +20,8 @@ from .._common import Terminated, say, verbose_option, version_option
 from .._results import Results, counted
 
 if TYPE_CHECKING:
-    from tarkit.k8s.localenv import Machine
-    from tarkit.k8s.localjob import JobRun, PodFailure, Result
+    from tarkit.k8s.local.env import Machine
+    from tarkit.k8s.local.job import JobRun, PodFailure, Result
 
 NAME = "kubetpl local"
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -73,9 +73,9 @@ def command(words: tuple[str, ...], file: str | None, **options: Any) -> int:
     Exit codes: 0 all complete; 1 failed; 3 only failed because samples were set aside; 2 the manifest can not be run.
     """
     from tarkit.k8s.indexset import parse_indexes
-    from tarkit.k8s.localenv import host_env
-    from tarkit.k8s.localplan import works_of
-    from tarkit.k8s.localrun import Settings, run_documents
+    from tarkit.k8s.local.env import host_env
+    from tarkit.k8s.local.plan import works_of
+    from tarkit.k8s.local.run import Settings, run_documents
 
     documents = _documents(file, words)
     folder = options["state"] or f"{works_of(documents)[0].name}.kubetpl-local"
@@ -136,7 +136,7 @@ def _with_own_programs(env: dict[str, str]) -> dict[str, str]:
 def _machine() -> Machine:
     import socket
 
-    from tarkit.k8s.localenv import Machine
+    from tarkit.k8s.local.env import Machine
 
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if "SC_PHYS_PAGES" in os.sysconf_names else 0

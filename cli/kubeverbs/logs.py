@@ -23,8 +23,8 @@ from .._common import say, verbose_option, version_option
 from .._results import Results, counted
 
 if TYPE_CHECKING:
-    from tarkit.k8s.cluster import Cluster
-    from tarkit.k8s.runplan import RunRecords
+    from tarkit.k8s.cluster.connection import Cluster
+    from tarkit.k8s.cluster.runplan import RunRecords
 
 _PROGRAM = "kubetpl logs"
 _MOST_PODS = 100
@@ -62,10 +62,10 @@ def command(
 
     Where the pods are gone, the done records say what became of the shards.
     """
+    from tarkit.k8s.cluster.joblogs import chosen_pods
+    from tarkit.k8s.cluster.jobstatus import pods_of
+    from tarkit.k8s.cluster.jobview import state_of
     from tarkit.k8s.indexset import parse_indexes
-    from tarkit.k8s.joblogs import chosen_pods
-    from tarkit.k8s.jobstatus import pods_of
-    from tarkit.k8s.jobview import state_of
 
     if indexes is not None and shard is not None:
         raise UsageError("--index and --shard both say which index; give one")
@@ -101,7 +101,7 @@ def _matcher(pattern: str | None) -> re.Pattern[bytes] | None:
 
 
 def _job(cluster: Cluster, name: str) -> dict[str, Any]:
-    from tarkit.k8s.jobstatus import find_jobs
+    from tarkit.k8s.cluster.jobstatus import find_jobs
 
     jobs = find_jobs(cluster, name)
     if len(jobs) > 1:
@@ -111,8 +111,8 @@ def _job(cluster: Cluster, name: str) -> dict[str, Any]:
 
 
 def _index_of(cluster: Cluster, job: dict[str, Any], shard: str, options: dict[str, Any]) -> int:
-    from tarkit.k8s.jobstatus import plan_source
-    from tarkit.k8s.runplan import shard_map
+    from tarkit.k8s.cluster.jobstatus import plan_source
+    from tarkit.k8s.cluster.runplan import shard_map
 
     plan, specs = plan_source(cluster, job)
     folder = options["outdir"] or plan.outdir
@@ -127,8 +127,8 @@ def _show(
     tail: int | None, follow: bool, container: str | None,
 ) -> int:  # fmt: skip
     """The number of lines. lost: gets the indexes whose pod went away meanwhile."""
-    from tarkit.k8s.joblogs import has_log, label_of
-    from tarkit.k8s.jobview import index_of
+    from tarkit.k8s.cluster.joblogs import has_log, label_of
+    from tarkit.k8s.cluster.jobview import index_of
 
     shown = 0
     for pod in pods:
@@ -157,8 +157,8 @@ def _show(
 
 def _without_pods(job: Any, pods: Iterable[Any], wanted: Collection[int] | None, failed: bool) -> set[int]:
     """Indexes that were asked for, or have failed, and have no pod any more."""
+    from tarkit.k8s.cluster.jobview import index_of
     from tarkit.k8s.indexset import parse_indexes
-    from tarkit.k8s.jobview import index_of
 
     if wanted is None and not failed:
         return set()
@@ -171,8 +171,8 @@ def _without_pods(job: Any, pods: Iterable[Any], wanted: Collection[int] | None,
 
 
 def _tell_records(cluster: Cluster, job: Any, missing: set[int], results: Results, options: dict[str, Any]) -> int:
+    from tarkit.k8s.cluster.jobstatus import read_run
     from tarkit.k8s.indexset import format_indexes
-    from tarkit.k8s.jobstatus import read_run
 
     what = "index" if len(missing) == 1 else "indexes"
     say(_PROGRAM, f"the pods of {what} {format_indexes(missing)} are gone, and their logs with them")

@@ -16,9 +16,9 @@ from .._kubesettings import Asked, asked, setting_options, switch_options
 from .._results import Results
 
 if TYPE_CHECKING:
-    from tarkit.k8s.measure import Measured
+    from tarkit.k8s.plan.measure import Measured
+    from tarkit.k8s.plan.sliceplan import ShardPlan
     from tarkit.k8s.settings import Settings
-    from tarkit.k8s.sliceplan import ShardPlan
 
 _EPILOG = """\b
 Example:
@@ -51,9 +51,9 @@ def command(
     not published. Prices come from the configuration: price: {cpu_hour, gib_hour, spot_factor}.
     """
     from tarkit.k8s.durations import seconds
-    from tarkit.k8s.estimate import Price, estimate
     from tarkit.k8s.generators.indexed import PARALLELISM
-    from tarkit.k8s.planlines import plan_lines
+    from tarkit.k8s.plan.estimate import Price, estimate
+    from tarkit.k8s.plan.planlines import plan_lines
 
     request = asked("indexed", options, list(words))
     settings = request.configuration.settings
@@ -92,7 +92,7 @@ def command(
 def _plan_of(settings: Settings, sizes: Literal["none", "sample", "all"]) -> ShardPlan:
     from tarkit.k8s.durations import seconds
     from tarkit.k8s.generators.indexed import PARALLELISM
-    from tarkit.k8s.sliceplan import plan_shards
+    from tarkit.k8s.plan.sliceplan import plan_shards
 
     if not settings.shards:
         raise UsageError("name the input shards: --shards 's3://bucket/raw-{000000..001281}.tar', or --shards @LIST")
@@ -112,7 +112,7 @@ def _plan_of(settings: Settings, sizes: Literal["none", "sample", "all"]) -> Sha
 def _measured(request: Asked, plan: ShardPlan, count: int) -> Measured:
     import math
 
-    from tarkit.k8s.measure import measure
+    from tarkit.k8s.plan.measure import measure
 
     if request.configuration.settings.command is None and not request.words:
         raise UsageError("--measure runs the command over shards: name it with --command")

@@ -22,9 +22,9 @@ from .._common import say, verbose_option, version_option, write_stdout
 from .._results import Results, counted
 
 if TYPE_CHECKING:
-    from tarkit.k8s.cluster import Cluster
-    from tarkit.k8s.retry import Changes
-    from tarkit.k8s.runplan import RunRecords
+    from tarkit.k8s.cluster.connection import Cluster
+    from tarkit.k8s.cluster.retry import Changes
+    from tarkit.k8s.cluster.runplan import RunRecords
 
 _PROGRAM = "kubetpl retry"
 _SETTLING_SECONDS = 60
@@ -64,7 +64,7 @@ def command(name: str, create: bool, **options: Any) -> int:
     What is done is read from the done records. Of a Job that does not run tarproc (--raw) nobody knows
     what is left: it is printed whole, under the new name.
     """
-    from tarkit.k8s.retry import Changes, is_per_shard, retry_documents
+    from tarkit.k8s.cluster.retry import Changes, is_per_shard, retry_documents
 
     documents = read_manifest(options["manifest"])
     cluster, job, taken = _source(name, documents, options, create)
@@ -97,7 +97,7 @@ def _source(
         known = {str(job["metadata"]["name"]): job for job in cluster.list("jobs")}
         job = _settled(cluster, known.get(name))
         if job is None and given is None:
-            from tarkit.k8s.jobstatus import find_jobs
+            from tarkit.k8s.cluster.jobstatus import find_jobs
 
             jobs = find_jobs(cluster, name)
             raise UsageError(
@@ -116,7 +116,7 @@ def _source(
 
 def _settled(cluster: Cluster, job: dict[str, Any] | None) -> dict[str, Any] | None:
     """The Job; if it has just ended, once its last pods are gone."""
-    from tarkit.k8s.jobview import state_of
+    from tarkit.k8s.cluster.jobview import state_of
 
     for _ in range(_SETTLING_SECONDS):
         if job is None or state_of(job)[0] not in ("complete", "failed") or not _has_pods(job):
@@ -133,7 +133,7 @@ def _has_pods(job: dict[str, Any]) -> bool:
 
 def _refuse_running(name: str, job: dict[str, Any] | None, known: dict[str, dict[str, Any]]) -> None:
     """Two Jobs on the same shards would undo each other's work."""
-    from tarkit.k8s.jobview import RETRY_OF, RUN, state_of
+    from tarkit.k8s.cluster.jobview import RETRY_OF, RUN, state_of
 
     if job is not None and _is_at_work(job):
         raise UsageError(
@@ -150,7 +150,7 @@ def _refuse_running(name: str, job: dict[str, Any] | None, known: dict[str, dict
 
 
 def _is_at_work(job: dict[str, Any]) -> bool:
-    from tarkit.k8s.jobview import state_of
+    from tarkit.k8s.cluster.jobview import state_of
 
     return _has_pods(job) or state_of(job)[0] == "waiting"
 
@@ -159,7 +159,7 @@ def _left(
     cluster: Cluster | None, job: dict[str, Any], documents: Sequence[dict[str, Any]], options: dict[str, Any]
 ) -> list[str]:
     """URLs of the shards that the retry makes, in their order. None left: said."""
-    from tarkit.k8s.jobstatus import read_run
+    from tarkit.k8s.cluster.jobstatus import read_run
 
     records = read_run(cluster, job, documents, options["outdir"], options["specs"], options["check_inputs"])
     if records is None:
@@ -191,8 +191,8 @@ def _with_list(changes: Changes, job: dict[str, Any], urls: Sequence[str]) -> Ch
     import hashlib
     from dataclasses import replace
 
-    from tarkit.k8s.jobview import plan_of
-    from tarkit.k8s.retry import slices_of
+    from tarkit.k8s.cluster.jobview import plan_of
+    from tarkit.k8s.cluster.retry import slices_of
     from tarkit.shardlist import even_counts, write_list
 
     url = changes.list_url

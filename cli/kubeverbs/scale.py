@@ -29,7 +29,7 @@ def command(name: str, parallelism: int, **options: Any) -> int:
     \b
     Exit codes: 0 set; 2 the Job has ended, or P can not be; 66 no such Job; 75 the cluster can not be reached.
     """
-    from tarkit.k8s.jobview import state_of
+    from tarkit.k8s.cluster.jobview import state_of
 
     cluster = open_cluster(options)
     job = cluster.get("jobs", name)

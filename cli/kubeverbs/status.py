@@ -31,7 +31,7 @@ from .._common import verbose_option, version_option
 from .._results import Results
 
 if TYPE_CHECKING:
-    from tarkit.k8s.jobstatus import JobStatus
+    from tarkit.k8s.cluster.jobstatus import JobStatus
 
 _WATCH_SECONDS = 5.0
 _EPILOG = """\b
@@ -100,7 +100,7 @@ def _pause(watch: str | None) -> float | None:
 def _ask(
     name: str | None, selector: str | None, documents: list[dict[str, Any]], options: dict[str, Any], no_records: bool
 ) -> list[JobStatus]:
-    from tarkit.k8s.jobstatus import find_jobs, look, read_run
+    from tarkit.k8s.cluster.jobstatus import find_jobs, look, read_run
 
     try:
         cluster = open_cluster(options)
@@ -127,7 +127,7 @@ def _ask(
 
 
 def _from_records(name: str, documents: list[dict[str, Any]], options: dict[str, Any], why: TarkitError) -> JobStatus:
-    from tarkit.k8s.jobstatus import JobStatus, read_run
+    from tarkit.k8s.cluster.jobstatus import JobStatus, read_run
 
     job = job_in(documents, name) or {"metadata": {"name": name}}
     records = read_run(None, job, documents, options["outdir"], options["specs"], options["check_inputs"])

@@ -40,9 +40,9 @@ def command(name: str, timeout: str | None, patience: str, progress: bool, **opt
 
     Lost connections and restarts of the API server are waited out.
     """
+    from tarkit.k8s.cluster.jobview import job_view
+    from tarkit.k8s.cluster.jobwatch import job_states
     from tarkit.k8s.durations import seconds
-    from tarkit.k8s.jobview import job_view
-    from tarkit.k8s.jobwatch import job_states
 
     limit = None if timeout is None else seconds(timeout, "--timeout")
     cluster = open_cluster(options)
@@ -68,7 +68,7 @@ def command(name: str, timeout: str | None, patience: str, progress: bool, **opt
 
 def _ended(cluster: Any, job: dict[str, Any], view: Any, options: dict[str, Any]) -> int:
     """What the Job's end means, with the done records where they can be read."""
-    from tarkit.k8s.jobstatus import JobStatus, read_run
+    from tarkit.k8s.cluster.jobstatus import JobStatus, read_run
 
     from .._jobtext import status_lines
 

@@ -2,7 +2,7 @@
 
 From high to low: the command line; ``KUBETPL_*``; files given by ``--config``, later ones first; the
 files of the current folder; the user's own file. Inside a file: the profile asked for, the
-generator's section, the top. Lists and pairs of all of them are put together.
+generator's section, the top. Lists and pairs of all of them are put together, but for the shards.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ ENV_PREFIX = "KUBETPL_"
 _OF_SERVICE = re.compile(r"KUBETPL_(SERVICE_(HOST|PORT)|PORT_|PORT=[a-z]+://)")
 _ENVIRONMENT = "environment"
 _PRICES = ("cpu_hour", "gib_hour", "spot_factor")
+_REPLACED = ("shards",)
+"""Lists of which the highest source counts alone: nobody means to add shards to those of a file."""
+
 _SECTIONS = ("profiles", "price", *GENERATORS)
 _BY_NAME = {each.name: each for each in table()}
 
@@ -136,6 +139,9 @@ def merge(
                 values.setdefault(name, {}).update(value)
                 origins.setdefault(name, {}).update(dict.fromkeys(value, origin))
             elif kind == LIST:
+                if name in _REPLACED:
+                    values.pop(name, None)
+                    origins.pop(name, None)
                 known = values.setdefault(name, [])
                 new = [each for each in value if each not in known]
                 known.extend(new)

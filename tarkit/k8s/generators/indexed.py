@@ -11,11 +11,11 @@ from tarkit.errors import UsageError, printable
 from tarkit.k8s.durations import seconds
 from tarkit.k8s.fill import RUN_LABEL, filled, pod_of, without_name
 from tarkit.k8s.names import safe_label
+from tarkit.k8s.plan.shardlist import MOUNT_PATH, list_config_map
+from tarkit.k8s.plan.sliceplan import ShardPlan, plan_shards
 from tarkit.k8s.podfields import escape_in, fill_script, listed, main_container, mount, part, put_named, replace_params
 from tarkit.k8s.request import Request
 from tarkit.k8s.settings import Settings
-from tarkit.k8s.shardlist import MOUNT_PATH, list_config_map
-from tarkit.k8s.sliceplan import ShardPlan, plan_shards
 from tarkit.k8s.yamltext import Document
 from tarkit.shards import scheme_of
 

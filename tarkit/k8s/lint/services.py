@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tarkit.k8s.lintnodes import Finding, Node, repeated
+from tarkit.k8s.lint.nodes import Finding, Node, repeated
 from tarkit.k8s.names import dns_label, label_key, label_value, port_name
 
 _TYPES = ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")

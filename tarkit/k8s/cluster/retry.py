@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tarkit.errors import UsageError, printable
+from tarkit.k8s.cluster.jobview import CANCELLED, INPUTS, LIST, PLAN, RETRY_OF, RUN, SHARDS, SLICES, plan_of
 from tarkit.k8s.expansion import escape, expand
-from tarkit.k8s.jobview import CANCELLED, INPUTS, LIST, PLAN, RETRY_OF, RUN, SHARDS, SLICES, plan_of
 from tarkit.k8s.names import index_name_budget, safe_label
 from tarkit.k8s.placement import without_spot
+from tarkit.k8s.plan.shardlist import LIST_SPEC, MOUNT_PATH, list_config_map
 from tarkit.k8s.podfields import listed, main_container, mount, part, put_named
 from tarkit.k8s.quantity import canonical, is_milli
-from tarkit.k8s.shardlist import LIST_SPEC, MOUNT_PATH, list_config_map
 from tarkit.shards import scheme_of
 
 Object = dict[str, Any]

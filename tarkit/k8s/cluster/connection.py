@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 
 from tarkit.errors import ClusterError, ClusterUnreachableError, NoSuchObjectError, printable
 from tarkit.extras import library
-from tarkit.k8s.clusterconfig import Access
+from tarkit.k8s.cluster.config import Access
 
 Object = dict[str, Any]
 

@@ -10,66 +10,56 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tarkit.errors import UsageError, printable
-from tarkit.k8s import (
-    lintcontainers,
-    lintfiles,
-    lintjobs,
-    lintmeta,
-    lintpods,
-    lintresources,
-    lintservices,
-    linttypes,
-    lintvolumes,
-)
-from tarkit.k8s.lintnodes import ERROR, WARNING, Finding, Node, root_of
+from tarkit.k8s.lint import containers, files, jobs, meta, pods, resources, services, types, volumes
+from tarkit.k8s.lint.nodes import ERROR, WARNING, Finding, Node, root_of
 from tarkit.k8s.names import version
 
 __all__ = ["ERROR", "RULES", "WARNING", "Finding", "lint"]
 Rule = Callable[[Node], Iterator[Finding]]
 
 RULES: dict[str, tuple[Rule, ...]] = {
-    "document": (lintmeta.kind, lintmeta.name, lintmeta.size, linttypes.fields),
-    "metadata": (lintmeta.labels,),
-    "named job": (lintjobs.job_name,),
+    "document": (meta.kind, meta.name, meta.size, types.fields),
+    "metadata": (meta.labels,),
+    "named job": (jobs.job_name,),
     "job": (
-        lintjobs.counts,
-        lintjobs.completion_mode,
-        lintjobs.per_index,
-        lintjobs.failed_indexes,
-        lintjobs.restart_policy,
-        lintjobs.failure_policy,
-        lintjobs.replacement,
-        lintjobs.success_policy,
-        lintjobs.selection,
-        lintjobs.idle,
-        lintjobs.queue,
-        lintjobs.hosts,
+        jobs.counts,
+        jobs.completion_mode,
+        jobs.per_index,
+        jobs.failed_indexes,
+        jobs.restart_policy,
+        jobs.failure_policy,
+        jobs.replacement,
+        jobs.success_policy,
+        jobs.selection,
+        jobs.idle,
+        jobs.queue,
+        jobs.hosts,
     ),
     "pod": (
-        lintpods.container_names,
-        lintpods.who,
-        lintpods.ends,
-        lintpods.node_selector,
-        lintpods.tolerations,
-        lintpods.spread,
-        lintpods.preferred_nodes,
-        lintpods.security,
-        lintvolumes.volumes,
-        lintvolumes.mounts,
-        lintvolumes.memory_disks,
-        lintvolumes.credentials,
+        pods.container_names,
+        pods.who,
+        pods.ends,
+        pods.node_selector,
+        pods.tolerations,
+        pods.spread,
+        pods.preferred_nodes,
+        pods.security,
+        volumes.volumes,
+        volumes.mounts,
+        volumes.memory_disks,
+        volumes.credentials,
     ),
     "container": (
-        lintcontainers.image,
-        lintcontainers.words,
-        lintcontainers.terminal,
-        lintcontainers.environment,
-        lintcontainers.ports,
-        lintresources.resources,
-        lintresources.small_memory,
+        containers.image,
+        containers.words,
+        containers.terminal,
+        containers.environment,
+        containers.ports,
+        resources.resources,
+        resources.small_memory,
     ),
-    "files": (lintfiles.entries, lintfiles.total, lintfiles.keys_of_people),
-    "service": (lintservices.addresses, lintservices.selector, lintservices.ports),
+    "files": (files.entries, files.total, files.keys_of_people),
+    "service": (services.addresses, services.selector, services.ports),
 }
 """The rules, by what they are about."""
 
@@ -93,32 +83,31 @@ def lint(documents: Sequence[dict[str, Any]], kube_version: str = "1.33") -> lis
             continue
         roots.append(root)
         found.extend(_document(root))
-    found.extend(lintjobs.same_object(roots))
+    found.extend(jobs.same_object(roots))
     return found
 
 
 def _document(root: Node) -> Iterator[Finding]:
     yield from _apply("document", root)
     kind = root.manifest.kind
-    metas, jobs, pods = [root.at("metadata")], list(_jobs(root)), []
-    if kind == "Pod":
-        pods.append(root.at("spec"))
-    templates = [job.at("template") for job in jobs]
+    job_specs = list(_jobs(root))
+    templates = [job.at("template") for job in job_specs]
     if kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"):
         templates.append(root.at("spec", "template"))
-    metas += [template.at("metadata") for template in templates]
-    pods += [template.at("spec") for template in templates]
-    for meta in metas:
-        yield from _apply("metadata", meta)
+    pod_specs = [template.at("spec") for template in templates]
+    if kind == "Pod":
+        pod_specs.append(root.at("spec"))
+    for metadata in (root.at("metadata"), *(template.at("metadata") for template in templates)):
+        yield from _apply("metadata", metadata)
     if kind in ("Job", "CronJob"):
         yield from _apply("named job", root)
-    for job in jobs:
+    for job in job_specs:
         if isinstance(job.value, dict):
             yield from _apply("job", job)
-    for pod in pods:
+    for pod in pod_specs:
         if isinstance(pod.value, dict):
             yield from _apply("pod", pod)
-            for container in lintpods.containers(pod):
+            for container in pods.containers(pod):
                 yield from _apply("container", container)
     if kind in ("ConfigMap", "Secret"):
         yield from _apply("files", root)

@@ -13,14 +13,14 @@ from typing import Any
 
 from tarkit import scratch
 from tarkit.errors import UsageError, printable
-from tarkit.k8s.localenv import Machine
-from tarkit.k8s.localjob import JobRun, PodFailure, Reporter, Result
-from tarkit.k8s.localplan import Work, digest_of, limits_memory, notes_on, pod_view, processes_of, uses_image, works_of
-from tarkit.k8s.localpod import DEFAULT_GRACE, LocalPod, last_words
-from tarkit.k8s.localsources import Sources
-from tarkit.k8s.localstate import State
-from tarkit.k8s.localwatch import Processes, Watchdog, can_measure
-from tarkit.k8s.podpolicy import Action, JobLedger, PodEnd
+from tarkit.k8s.local.env import Machine
+from tarkit.k8s.local.job import JobRun, PodFailure, Reporter, Result
+from tarkit.k8s.local.plan import Work, digest_of, limits_memory, notes_on, pod_view, processes_of, uses_image, works_of
+from tarkit.k8s.local.pod import DEFAULT_GRACE, LocalPod, last_words
+from tarkit.k8s.local.policy import Action, JobLedger, PodEnd
+from tarkit.k8s.local.sources import Sources
+from tarkit.k8s.local.state import State
+from tarkit.k8s.local.watch import Processes, Watchdog, can_measure
 
 _TICK = 0.02
 _MEMORY_EVERY = 0.2

@@ -12,8 +12,8 @@ from itertools import accumulate
 from typing import Any
 
 from tarkit.errors import MissingInputError, UsageError, printable
-from tarkit.k8s.jobview import Plan
-from tarkit.k8s.shardlist import FILE_NAME, LIST_SPEC
+from tarkit.k8s.cluster.jobview import Plan
+from tarkit.k8s.plan.shardlist import FILE_NAME, LIST_SPEC
 from tarkit.shardlist import open_list
 from tarkit.shardplan import plan_outputs
 from tarkit.shards import expand, take_slice

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tarkit.errors import UsageError, printable
-from tarkit.k8s.localenv import PodView, field_value, resource_value
-from tarkit.k8s.localsources import Sources
+from tarkit.k8s.local.env import PodView, field_value, resource_value
+from tarkit.k8s.local.sources import Sources
 
 _OPTION = re.compile(r"(@|--?[A-Za-z][\w-]*=@?)(/.*)", re.DOTALL)
 _WHITE = re.compile(r"\s")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from tarkit.k8s.jobview import index_of
+from tarkit.k8s.cluster.jobview import index_of
 
 Object = Mapping[str, Any]
 

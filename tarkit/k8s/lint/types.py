@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from tarkit.errors import UsageError, printable
-from tarkit.k8s.lintfields import Field, fields_of, required_of
-from tarkit.k8s.lintnodes import Finding, Node
+from tarkit.k8s.lint.fields import Field, fields_of, required_of
+from tarkit.k8s.lint.nodes import Finding, Node
 from tarkit.k8s.names import version
 from tarkit.k8s.quantity import parse_quantity
 

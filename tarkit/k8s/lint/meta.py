@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from tarkit.errors import printable
-from tarkit.k8s.lintnodes import Finding, Node
+from tarkit.k8s.lint.nodes import Finding, Node
 from tarkit.k8s.names import dns_label, dns_subdomain, label_key, label_value, service_name
 
 # The kinds of Kubernetes itself that people put beside a Job, and where they are today.

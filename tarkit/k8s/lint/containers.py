@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tarkit.k8s.lintnodes import Finding, Node, repeated
+from tarkit.k8s.lint.nodes import Finding, Node, repeated
 from tarkit.k8s.names import config_key, env_name, port_name
 
 # MAX_ARG_STRLEN of Linux is 32 pages, with the zero byte at the end.

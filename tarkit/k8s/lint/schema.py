@@ -13,7 +13,7 @@ from typing import Any
 
 from tarkit.errors import UsageError, printable
 from tarkit.extras import library
-from tarkit.k8s.lintnodes import Finding, Node, root_of
+from tarkit.k8s.lint.nodes import Finding, Node, root_of
 from tarkit.k8s.names import version
 
 _TYPES = {

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tarkit.errors import ClusterError, ClusterUnreachableError, NoSuchObjectError
-from tarkit.k8s.cluster import Cluster
+from tarkit.k8s.cluster.connection import Cluster
 
 _ONE_WATCH = 240.0
 """Seconds; then it begins anew. Proxies cut what is silent for five minutes."""

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tarkit.k8s.lintnodes import Finding, Node
+from tarkit.k8s.lint.nodes import Finding, Node
 from tarkit.k8s.names import config_key
 
 _LARGEST = 1_048_576

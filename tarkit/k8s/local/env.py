@@ -17,7 +17,7 @@ from typing import Any
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.expansion import expand
-from tarkit.k8s.localsources import Sources, as_text
+from tarkit.k8s.local.sources import Sources, as_text
 from tarkit.k8s.quantity import parse_quantity
 
 ALLOWED = re.compile(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from tarkit.errors import UsageError
-from tarkit.k8s.lintnodes import Finding, Node
+from tarkit.k8s.lint.nodes import Finding, Node
 from tarkit.k8s.names import label_key
 from tarkit.k8s.quantity import parse_quantity
 

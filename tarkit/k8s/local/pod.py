@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import IO
 
 from tarkit.errors import EXIT_CANNOT_RUN, EXIT_NOT_FOUND
-from tarkit.k8s.localplan import Process
-from tarkit.k8s.localwatch import Processes, Watchdog, memory_of, send
-from tarkit.k8s.podpolicy import PodEnd
+from tarkit.k8s.local.plan import Process
+from tarkit.k8s.local.policy import PodEnd
+from tarkit.k8s.local.watch import Processes, Watchdog, memory_of, send
 
 DEFAULT_GRACE = 30.0
 _TAIL_BYTES = 2048

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tarkit.k8s.lintnodes import Finding, Node, repeated
-from tarkit.k8s.lintpods import containers
-from tarkit.k8s.lintresources import amount
+from tarkit.k8s.lint.nodes import Finding, Node, repeated
+from tarkit.k8s.lint.pods import containers
+from tarkit.k8s.lint.resources import amount
 from tarkit.k8s.names import config_key, dns_label, dns_subdomain
 
 _CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"

@@ -13,10 +13,10 @@ from typing import Any
 
 from tarkit.errors import EXIT_NOT_FOUND, CommandNotRunnableError, UsageError, printable
 from tarkit.k8s.expansion import expand
-from tarkit.k8s.localenv import Machine, PodView, container_env
-from tarkit.k8s.localmounts import MountMap, mount_map, prepare
-from tarkit.k8s.localsources import Sources
-from tarkit.k8s.podpolicy import JobRules
+from tarkit.k8s.local.env import Machine, PodView, container_env
+from tarkit.k8s.local.mounts import MountMap, mount_map, prepare
+from tarkit.k8s.local.policy import JobRules
+from tarkit.k8s.local.sources import Sources
 from tarkit.k8s.quantity import parse_quantity
 
 INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"

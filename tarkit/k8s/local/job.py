@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE
 from tarkit.k8s.indexset import format_indexes
-from tarkit.k8s.localplan import Work
-from tarkit.k8s.localpod import LocalPod
-from tarkit.k8s.podpolicy import JobLedger
+from tarkit.k8s.local.plan import Work
+from tarkit.k8s.local.pod import LocalPod
+from tarkit.k8s.local.policy import JobLedger
 
 
 @dataclass(frozen=True)

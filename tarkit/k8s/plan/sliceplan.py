@@ -18,9 +18,9 @@ from typing import Literal
 from tarkit.braces import Choice, Product
 from tarkit.errors import LocatedError, UsageError, printable, redact
 from tarkit.inputslice import FEW, are_distinct, count_of, names_of, patterns_of
-from tarkit.k8s.estimate import Bytes, bytes_of, sizes_of, spread
-from tarkit.k8s.listing import listed_sizes
-from tarkit.k8s.shardlist import LIST_SPEC, list_text
+from tarkit.k8s.plan.estimate import Bytes, bytes_of, sizes_of, spread
+from tarkit.k8s.plan.listing import listed_sizes
+from tarkit.k8s.plan.shardlist import LIST_SPEC, list_text
 from tarkit.shardlist import check_name, even_counts, open_list, slices_by_bytes, write_list
 from tarkit.shardplan import plan_outputs
 from tarkit.shards import expand, fixed_names, scheme_of

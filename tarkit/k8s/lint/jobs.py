@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tarkit.k8s.lintnodes import Finding, Node, repeated
+from tarkit.k8s.lint.nodes import Finding, Node, repeated
 from tarkit.k8s.names import index_name_budget, label_key
 
 _INDEXES = 100_000

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tarkit.errors import printable, signal_name
+from tarkit.k8s.cluster.jobview import condition_of, index_of
 from tarkit.k8s.indexset import format_indexes
-from tarkit.k8s.jobview import condition_of, index_of
 
 Object = Mapping[str, Any]
 NamesOf = Callable[[int], Sequence[str]]

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tarkit.errors import printable
-from tarkit.k8s.jobview import CANCELLED, QUEUE, condition_of, state_of, timestamp
+from tarkit.k8s.cluster.jobview import CANCELLED, QUEUE, condition_of, state_of, timestamp
 
 Object = Mapping[str, Any]
 
