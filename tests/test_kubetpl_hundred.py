@@ -1,0 +1,88 @@
+"""A hundred real shards: one is poison, one is killed each time, one is flaky. From the run to its retry."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tarkit import TarWriter
+from tarkit.tarshard import read_samples
+
+PROGRAMS = Path(sys.executable).parent
+SHARDS = 100
+POISON, KILLED, FLAKY = 17, 42, 63
+# $PPID is the pod's own process: tarproc. The flaky one mends itself; the causes of the others are files outside.
+COMMAND = """
+case $(cat __key__) in
+  s042*) test -e MENDED || kill -9 $PPID ;;
+  s063*) test -e SEEN || { touch SEEN; exit 1; } ;;
+esac
+tr a-z A-Z < sample.txt > sample.up
+"""
+
+
+def kubetpl(folder: Path, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(PROGRAMS / "kubetpl"), *words],
+        cwd=folder,
+        env={"HOME": str(folder), "PATH": f"{PROGRAMS}:{os.environ['PATH']}"},
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def write_shard(folder: Path, number: int) -> None:
+    with TarWriter(str(folder / f"raw-{number:03d}.tar"), encoder=False) as sink:
+        for sample in range(3):
+            sink.write({"__key__": f"s{number:03d}-{sample}", "txt": b"text of %d" % sample})
+
+
+@pytest.mark.slow
+def test_a_hundred_shards(tmp_path: Path) -> None:
+    for number in range(SHARDS):
+        write_shard(tmp_path, number)
+    whole = (tmp_path / f"raw-{POISON:03d}.tar").read_bytes()
+    (tmp_path / f"raw-{POISON:03d}.tar").write_bytes(whole[:1030] + b"garbage" * 20 + whole[1170:])
+    command = COMMAND.replace("MENDED", str(tmp_path / "mended")).replace("SEEN", str(tmp_path / "seen"))
+    shards = f"{tmp_path}/raw-{{000..099}}.tar"
+    words = ["indexed", "-n", "hundred", "-c", command, "--shards", shards, "-O", f"{tmp_path}/out", "--retries", "2"]
+    # Of a hundred slices, five may fail before the rest is given up. A failed sample is to fail its shard.
+    rendered = kubetpl(tmp_path, *words, "-I", "image", "--", "--errors", "abort", "-q")
+    assert (rendered.returncode, rendered.stderr) == (0, "")
+    (tmp_path / "hundred.yaml").write_text(rendered.stdout)
+
+    ran = kubetpl(tmp_path, "local", "-f", "hundred.yaml", "-j", "4", "--retry-delay", "0.1", "--json")
+    assert ran.returncode == 1, ran.stderr
+    status = json.loads(ran.stdout)["status"]
+    assert status["completedIndexes"] == "0-16,18-41,43-99"
+    assert status["failedIndexes"] == "17,42"
+    assert status["succeeded"] == 98
+    # Poison ends its index at once; what is killed counts, and is tried again twice; the flaky one failed once.
+    assert status["failed"] == 1 + 3 + 1
+    assert [each["reason"] for each in status["conditions"] if each["type"] == "Failed"] == ["FailedIndexes"]
+
+    found = kubetpl(tmp_path, "status", "hundred", "-f", "hundred.yaml", "--json")
+    assert found.returncode == 1, found.stderr
+    assert "raw-017.tar" in found.stdout
+    assert "raw-042.tar" in found.stdout
+    assert len(list((tmp_path / "out").glob("raw-*.tar"))) == 98
+
+    (tmp_path / f"raw-{POISON:03d}.tar").write_bytes(whole)
+    (tmp_path / "mended").touch()
+    again = kubetpl(tmp_path, "retry", "hundred", "-f", "hundred.yaml")
+    assert again.returncode == 0, again.stderr
+    assert "name: hundred-r2" in again.stdout
+    finished = kubetpl(tmp_path, "local", "-f", "-", stdin=again.stdout)
+    assert finished.returncode == 0, finished.stderr
+    assert "completedIndexes 0,1" in finished.stderr
+    assert kubetpl(tmp_path, "status", "hundred", "-f", "hundred.yaml").returncode == 0
+    for number in range(SHARDS):
+        samples = list(read_samples(str(tmp_path / "out" / f"raw-{number:03d}.tar")))
+        assert [sample["up"] for sample in samples] == [b"TEXT OF %d" % each for each in range(3)]
