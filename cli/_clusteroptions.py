@@ -66,21 +66,15 @@ def read_manifest(path: str | None) -> list[dict[str, Any]]:
     """The documents of ``-f``; none without it.
 
     Raises:
-        UsageError: the file can not be read, or is no manifest.
+        MissingInputError, StreamError: the file can not be read. UsageError: it is no manifest.
     """
-    from tarkit.k8s.yamltext import load_documents
-
     if path is None:
         return []
-    try:
-        if path == "-":
-            import sys
+    from tarkit.k8s.yamltext import load_documents
 
-            return load_documents(sys.stdin.buffer.read().decode("utf-8"), "standard input")
-        with open(path, encoding="utf-8") as file:
-            return load_documents(file.read(), path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"-f {path} can not be read: {getattr(error, 'strerror', None) or error}") from None
+    from ._manifestfile import manifest_text, shown
+
+    return load_documents(manifest_text(path), shown(path))
 
 
 def job_in(documents: Sequence[dict[str, Any]], name: str) -> dict[str, Any] | None:

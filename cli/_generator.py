@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tarkit.errors import EXIT_OK, EXIT_USAGE, UsageError, printable
+from tarkit.k8s.settings import GENERATORS
 
 from ._common import say, verbose_option, version_option
 from ._kubesettings import asked, setting_options, shown, switch_options
@@ -21,8 +22,6 @@ _WORDS = {"indexed": "[-- TARPROC OPTIONS]", "configmap": "[NAME] FILE..."}
 
 def generator_command(generator: str) -> click.Command:
     """The command of a generator, or of a template that is called so."""
-    from tarkit.k8s.configuration import GENERATORS
-
     if generator in GENERATORS:
         from tarkit.k8s.generate import generator_module
 
@@ -75,8 +74,6 @@ def asked_for(words: Sequence[str]) -> Asked:
     Raises:
         UsageError: no generator is named. As ``asked``.
     """
-    from tarkit.k8s.configuration import GENERATORS
-
     if not words or words[0] not in GENERATORS:
         got = f"; got {printable(words[0])!r}" if words else ""
         raise UsageError(f"name what is to be made, and its options: one of {', '.join(GENERATORS)}{got}")

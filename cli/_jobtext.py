@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tarkit.errors import printable
+from tarkit.k8s.durations import in_words
 from tarkit.k8s.indexset import format_indexes
 from tarkit.transport.sources import display_name
 
@@ -46,23 +47,12 @@ def status_lines(status: JobStatus, most: int | None = _MOST) -> Iterator[str]:
 
 def short_line(view: JobView) -> str:
     """For a watcher: the indexes, and when it may be over."""
-    rest = "" if view.seconds_left is None else f"; about {duration(view.seconds_left)} left"
+    rest = "" if view.seconds_left is None else f"; about {in_words(view.seconds_left)} left"
     return f"{view.name}: {view.state}, {_indexes(view) if view.total is not None else _pods(view)}{rest}"
 
 
-def duration(seconds: float) -> str:
-    """``40 s``, ``12 min``, ``3 h 05 min``, ``2 d 4 h``."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
-
-
 def _state(view: JobView) -> str:
-    since = "" if view.seconds is None else f" {'after' if view.finished else 'for'} {duration(view.seconds)}"
+    since = "" if view.seconds is None else f" {'after' if view.finished else 'for'} {in_words(view.seconds)}"
     why = f" ({view.reason})" if view.reason else ""
     message = f": {printable(view.message)}" if view.message and view.state == "failed" else ""
     return f"{view.state}{since}{why}{message}"
@@ -81,7 +71,7 @@ def _speed(view: JobView) -> Iterator[str]:
     if view.per_minute is None or view.seconds_left is None or view.finished:
         return
     rate = f"{view.per_minute:.1f} indexes/min" if view.per_minute >= 0.1 else f"{view.per_minute * 60:.1f} indexes/h"
-    yield f"speed: {rate} since it began, {view.parallelism} at once; about {duration(view.seconds_left)} left"
+    yield f"speed: {rate} since it began, {view.parallelism} at once; about {in_words(view.seconds_left)} left"
 
 
 def _shards(records: RunRecords, most: int | None) -> Iterator[str]:

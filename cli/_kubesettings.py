@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tarkit.errors import StreamError, UsageError, printable
-from tarkit.k8s.settings import FLAG, LIST, PAIRS, applies, table
+from tarkit.errors import StreamError, UsageError, printable, redact
+from tarkit.k8s.settings import FLAG, LIST, PAIRS, Settings, applies, table
 
 from ._common import say
 
@@ -38,6 +38,8 @@ class Asked:
         from tarkit.k8s.request import Request
 
         request = Request(self.configuration.settings, self._template(), self.words, here)
+        if self.generator == "indexed":
+            _check_words(self.words, request.settings.command is not None)
         if self.switches["unique"]:
             request = suffixed(self.generator, request, os.urandom(3).hex())
         found = generate(self.generator, request, self.switches["assignments"])
@@ -45,7 +47,7 @@ class Asked:
             origins = self.configuration.origins.items()
             # Files serve all generators, and may say more than one of them has.
             refuse_lost([name for name, each in origins if _COMMAND_LINE in each.values()], found)
-        for note in request.notes:
+        for note in (*request.notes, *_secrets_in(request.settings)):
             say("kubetpl", note)
         return found
 
@@ -56,6 +58,62 @@ class Asked:
         if self.switches["template"] is not None:
             return read_template(self.switches["template"])
         return load_template(template_name(self.generator), template_folders(self.switches["path"]))
+
+
+_SECRET = re.compile(
+    r"(?i).*(secret|passw|token|credential|private_?key|api_?key|access_?key(?!_id)|connection_string).*"
+)
+
+
+def _secrets_in(settings: Settings) -> Iterator[str]:
+    """What would stand in the manifest for everybody to read, a sentence each. Secrets themselves are not told."""
+    for name, value in settings.env.items():
+        if value and not value.startswith("/") and _SECRET.fullmatch(name):
+            yield (
+                f"warning: --env {printable(name)}: who may read the manifest, or the Job, can read its value; keep it "
+                "in a Secret, which --secret mounts, or use --service-account"
+            )
+    urls = [("--shards", each.removeprefix("@")) for each in settings.shards]
+    urls += [("--outdir", settings.outdir or ""), ("--list-url", settings.list_url or "")]
+    for flag, url in urls:
+        if redact(url) != url:
+            yield (
+                f"warning: {flag} {printable(redact(url))}: it has a password or a token in it, which who may read the "
+                "manifest, or the Job, can read; use --service-account"
+            )
+
+
+_OURS = {"slice": "--slices", "outdir": "--outdir", "command": "--command"}
+"""What kubetpl itself gives to tarproc, and by which flag."""
+
+_NEVER = ("output", "retry_failed", "count", "version")
+
+
+def _check_words(words: Sequence[str], has_command: bool) -> None:
+    """See to it that tarproc's further options leave alone which shards a pod takes, and where their outputs go.
+
+    Raises:
+        UsageError: they do not, or are no options of tarproc.
+    """
+    from .tarproc import tarproc
+
+    context = click.Context(tarproc, **tarproc.context_settings)
+    found = tarproc.make_parser(context).parse_args(list(words))[0]
+    inputs = found.pop("inputs", None)
+    # Of no inputs click has a mark of its own.
+    inputs = inputs if isinstance(inputs, (tuple, list)) else ()
+    if inputs or "--" in words:
+        raise UsageError(
+            f"{printable(inputs[0] if inputs else '--')} is no option of tarproc; shards are named with --shards, in "
+            "quotes, so that no shell takes a pattern apart"
+        )
+    flags = {str(each.name): each.opts[-1] for each in tarproc.get_params(context)}
+    for name in found:
+        flag = flags[name]
+        if name in _OURS and (name != "command" or has_command):
+            raise UsageError(f"{flag} after --: kubetpl gives it to tarproc itself; change {_OURS[name]} before --")
+        if name in _NEVER or flag == "--help":
+            raise UsageError(f"{flag} after --: with it, pods would not make all of their shards; leave it out")
 
 
 def template_folders(path: str | None) -> list[str]:

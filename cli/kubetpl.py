@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import click
 
 from tarkit.errors import UsageError
+from tarkit.k8s.settings import GENERATORS
 
 from ._common import run_program, version_option
 from ._kubesettings import setting_options, switch_options, template_folders
 
 NAME = "kubetpl"
 VERBS = ("cancel", "lint", "local", "logs", "plan", "retry", "scale", "status", "templates", "wait")
-GENERATORS = ("job", "pod", "jobs", "indexed", "service", "configmap")
 
 
 class _Commands(click.Group):

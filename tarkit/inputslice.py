@@ -43,23 +43,6 @@ def plan_slice(
     return list(plan_outputs(names_of(patterns, wanted.start, wanted.stop), folder))
 
 
-def slice_inputs(specs: Sequence[str], index: int, w: int) -> list[str]:
-    """The inputs of slice ``index`` of ``w``, as ``tarproc --slice`` takes them.
-
-    Raises:
-        UsageError, MissingInputError, StreamError: as ``expand``. DataError: as ``plan_slice``.
-    """
-    planned = _planned(specs, w)
-    if planned is not None:
-        return planned.shards(index)
-    patterns = patterns_of(specs)
-    if patterns is None:
-        names = list(expand(specs, allow_pipe=False))
-        return [names[number] for number in take_slice(len(names), index, w)]
-    wanted = take_slice(count_of(patterns), index, w)
-    return list(names_of(patterns, wanted.start, wanted.stop))
-
-
 def patterns_of(specs: Sequence[str]) -> list[Product] | None:
     """The names of each spec, if nothing has to be listed or read to know them all; else None.
 

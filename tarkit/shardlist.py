@@ -233,18 +233,6 @@ def _parsed(url: str, beside: str, content: bytes) -> SlicedList | None:
     return SlicedList(url, n, w, size, bool(checked), digest.hex(), borders, sums)
 
 
-def slice_of(url: str, index: int) -> list[str]:
-    """The shards of a slice, however many there are.
-
-    Raises:
-        UsageError: the list has no planned slices, or not this one. DataError: as ``read_slice``.
-    """
-    found = open_list(url)
-    if found is None:
-        raise UsageError(f"{_shown(url)} has no planned slices: there is no {SUFFIX} beside it")
-    return found.shards(index)
-
-
 def _offsets_url(url: str) -> str | None:
     if not url or url == "-" or (scheme_of(url) and ("?" in url or "#" in url)):
         return None

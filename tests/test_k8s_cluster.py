@@ -18,6 +18,8 @@ from tarkit.k8s.cluster.config import load_access
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobwatch import job_states
 
+pytest.importorskip("kubernetes", reason="NO KUBERNETES CLIENT: pip install kubernetes")
+
 Answer = tuple[int, dict[str, str], bytes]
 
 

@@ -25,6 +25,7 @@ from tarkit.k8s.local.policy import JobRules, PodEnd  # noqa: E402
 
 @pytest.fixture(scope="module")
 def standin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standin]:
+    pytest.importorskip("kubernetes_validate", reason="NO SCHEMAS TO CHECK BY: pip install kubernetes-validate")
     cluster = Standin(tmp_path_factory.mktemp("standin"), backoff=0.02)
     yield cluster
     cluster.stop()

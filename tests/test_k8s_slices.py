@@ -14,11 +14,12 @@ import fsspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from podslices import slice_inputs
 
 from tarkit.errors import MissingInputError, UsageError
-from tarkit.inputslice import slice_inputs
 from tarkit.k8s.plan.shardlist import LIST_SPEC, MOST_BYTES, list_config_map
-from tarkit.k8s.plan.sliceplan import ShardPlan, plan_shards, slice_count
+from tarkit.k8s.plan.slicecount import slice_count
+from tarkit.k8s.plan.sliceplan import ShardPlan, plan_shards
 from tarkit.shardlist import even_counts, open_list, write_list
 from tarkit.shards import expand, take_slice
 

@@ -60,7 +60,6 @@ def manifest(tmp_path: Path) -> Path:
         (["status"], "name a Job or a run, or say -l SELECTOR"),
         (["status", "grey", "-l", "a=b"], "one of both"),
         (["status", "grey", "--watch", "0"], "--watch 0: write seconds"),
-        (["status", "grey", "-f", "absent.yaml"], "-f absent.yaml can not be read: No such file"),
         (["status", "grey"], "no cluster is configured"),
         (["wait", "grey", "--timeout", "soon"], "--timeout soon: write a time"),
         (["logs", "grey", "--index", "1", "--shard", "a"], "both say which index"),
@@ -75,6 +74,12 @@ def manifest(tmp_path: Path) -> Path:
 def test_wrong_usage(run: Run, words: list[str], expected: str) -> None:
     code, out, err = run(*words)
     assert (code, out) == (2, "") and expected in err and err.count("\n") == 1
+
+
+def test_a_manifest_that_is_not_there(run: Run) -> None:
+    for verb in ("status", "retry"):
+        code, out, err = run(verb, "grey", "-f", "absent.yaml")
+        assert (code, out) == (66, "") and "absent.yaml: there is no such file" in err
 
 
 def test_a_manifest_answers_without_a_cluster(run: Run, manifest: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tarkit.cli._jobtext import duration, status_lines
+from tarkit.cli._jobtext import status_lines
 
 from tarkit.errors import ClusterError, ClusterUnreachableError, MissingInputError, NoSuchObjectError, UsageError
 from tarkit.k8s.cluster.jobstatus import JobStatus, find_jobs, look, plan_source, read_run
@@ -195,11 +195,3 @@ def test_records_on_another_machine(tmp_path: Path) -> None:
         records_of(str(tmp_path / "no/out"), shards("a.tar"))
     assert records_of(str(tmp_path / "out"), shards("a.tar")).found.missing == ["a.tar"], "not made yet"
     assert read_run(None, made("grey"), (), None, (), False) is None
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [(0.4, "0 s"), (89, "89 s"), (90, "2 min"), (3570, "1 h 00 min"), (7500, "2 h 05 min"), (200_000, "2 d 7 h")],
-)
-def test_durations(seconds: float, expected: str) -> None:
-    assert duration(seconds) == expected

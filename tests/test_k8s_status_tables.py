@@ -200,7 +200,16 @@ def test_messages_without_what_differs() -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("4Gi", "8Gi"), ("1.5G", "3G"), ("512Mi", "1024Mi"), ("1000", "2000"), ("", None), ("4GB", None), ("400m", None)],
+    [
+        ("4Gi", "8Gi"),
+        ("1.5G", "3G"),
+        ("4194304Ki", "8Gi"),
+        ("512Mi", "1Gi"),
+        ("1000", "2k"),
+        ("", None),
+        ("4GB", None),
+        ("400m", None),
+    ],
 )
 def test_twice_the_memory(text: str, expected: str | None) -> None:
     assert doubled(text) == expected

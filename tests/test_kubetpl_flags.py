@@ -563,3 +563,10 @@ def test_configmap_refuses_what_can_not_be(folder: Path) -> None:
     assert kubetpl("configmap", "x", "missing").code == 66
     assert kubetpl("configmap", "x", "b").code in (1, 2, 65, 66)
     assert kubetpl("configmap", "x", "b").out == ""
+
+
+def test_braces_in_an_item_of_jobs_are_no_place_for_its_number() -> None:
+    job = one("jobs", "-n", "part-{n}", "-c", "echo {i}", "-e", "ITEM={i}", "--over", "a\\{n\\}")
+    assert job["metadata"]["name"] == "part-0"
+    assert env_of(job)["ITEM"] == "a{n}"
+    assert at(job, f"{MAIN} args") == ["echo a{n}"]

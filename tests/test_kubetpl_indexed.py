@@ -182,7 +182,7 @@ def test_more_options_for_tarproc() -> None:
     assert at(job, f"{MAIN} args") == ["--slice", "20", "-O", OUT, "--map", "m.py:f", "-p", "2", "--", PATTERN]
     for given in (["--parallel", "2"], ["--parallel=2"], ["-p2"], ["-p=2"]):
         assert "$(TARKIT_CPUS)" not in at(one(*BASE, "--", *given), f"{MAIN} args")
-    for given in (["--progress"], ["--per-shard"]):
+    for given in (["-mq"], ["--batch", "2"]):
         assert at(one(*BASE, "--", *given), f"{MAIN} args 5") == "$(TARKIT_CPUS)", given
 
 

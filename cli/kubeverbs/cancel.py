@@ -27,7 +27,8 @@ Exit codes: 0 it is so now, or was; 2 it can not be; 66 no such Job; 75 the clus
 @version_option
 def command(name: str, delete: bool, undo: bool, **options: Any) -> int:
     """Suspend Job NAME: its pods are stopped, its finished indexes are kept. Done records stay in any case."""
-    from tarkit.k8s.cluster.jobview import CANCELLED, QUEUE, state_of
+    from tarkit.k8s.cluster.jobview import state_of
+    from tarkit.k8s.wellknown import CANCELLED, QUEUE
 
     if delete and undo:
         raise UsageError("--undo is for what was not deleted; give one of both")

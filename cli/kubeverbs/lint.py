@@ -6,7 +6,6 @@ import collections
 import json
 import shutil
 import subprocess
-import sys
 from typing import Any
 
 import click
@@ -17,14 +16,13 @@ from tarkit.errors import (
     EXIT_USAGE,
     CommandNotRunnableError,
     MissingExtraError,
-    MissingInputError,
     StreamError,
-    UsageError,
     printable,
 )
 
 from .._clusteroptions import cluster_options
-from .._common import refuse_terminal_input, say, verbose_option, version_option
+from .._common import say, verbose_option, version_option
+from .._manifestfile import manifest_text, shown
 from .._results import Results, counted
 
 _NAME = "kubetpl"
@@ -58,13 +56,12 @@ def command(
 
     kubectl = _kubectl() if server else None
     names = list(files) or ["-"]
-    refuse_terminal_input(names)
     kinds: collections.Counter[str] = collections.Counter()
     errors = 0
     with Results() as results:
         for name in names:
-            text = _read(name)
-            documents = load_documents(text, name)
+            text = manifest_text(name)
+            documents = load_documents(text, shown(name))
             kinds.update(str(document["kind"]) for document in documents)
             found = _own(documents, kube_version, not no_schema)
             if kubectl is not None:
@@ -106,20 +103,6 @@ def _line(name: str, finding: dict[str, Any], as_json: bool) -> str:
     if as_json:
         return json.dumps({"file": name, **{key: value for key, value in finding.items() if key != "text"}})
     return f"{name}: {finding['severity']}: {finding['text']}"
-
-
-def _read(name: str) -> str:
-    try:
-        if name == "-":
-            return sys.stdin.buffer.read().decode("utf-8")
-        with open(name, encoding="utf-8") as file:
-            return file.read()
-    except FileNotFoundError:
-        raise MissingInputError("there is no such file", url=name) from None
-    except OSError as error:
-        raise StreamError(f"it can not be read: {error.strerror}", url=name) from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{printable(name)}: this is no UTF-8, so no manifest") from None
 
 
 def _kubectl() -> str:

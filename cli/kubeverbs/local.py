@@ -17,6 +17,7 @@ import click
 from tarkit.errors import UsageError, printable
 
 from .._common import Terminated, say, verbose_option, version_option
+from .._manifestfile import manifest_text, shown
 from .._results import Results, counted
 
 if TYPE_CHECKING:
@@ -112,19 +113,7 @@ def _documents(file: str | None, words: Sequence[str]) -> list[dict[str, Any]]:
         raise UsageError("no manifest: name one with -f, or a generator: kubetpl local indexed -n NAME …")
     from tarkit.k8s.yamltext import load_documents
 
-    if file == "-":
-        if os.isatty(0):
-            raise UsageError("no manifest: name one with -f, or pipe one in")
-        return load_documents(_utf8(sys.stdin.buffer.read(), "standard input"), "standard input")
-    with open(file, "rb") as stream:
-        return load_documents(_utf8(stream.read(), file), file)
-
-
-def _utf8(data: bytes, where: str) -> str:
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise UsageError(f"{printable(where)} is no UTF-8, so it is no manifest") from None
+    return load_documents(manifest_text(file), shown(file))
 
 
 def _with_own_programs(env: dict[str, str]) -> dict[str, str]:
@@ -248,11 +237,13 @@ def _tell_end(result: Result) -> None:
 def _print_status(result: Result) -> None:
     import json
 
+    from tarkit.k8s.wellknown import LOGS
+
     items = [
         {
             "apiVersion": "batch/v1",
             "kind": "Job",
-            "metadata": {"name": job.work.name, "annotations": {"tarkit.dev/logs": result.logs}},
+            "metadata": {"name": job.work.name, "annotations": {LOGS: result.logs}},
             "status": job.status(),
         }
         for job in result.jobs

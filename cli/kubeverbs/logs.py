@@ -49,7 +49,7 @@ cluster can not be reached.
 @click.option("--tail", type=click.IntRange(0), metavar="N", help="The last N lines of each.")
 @click.option("--grep", "pattern", metavar="REGEX", help="Only lines in which this is found.")
 @click.option("--follow", is_flag=True, help="Go on until the pod has ended; for one index.")
-@click.option("--container", metavar="NAME", help="[default: the pod's first]")
+@click.option("--container", metavar="NAME", help="[default: main, or the pod's first]")
 @record_options
 @cluster_options
 @verbose_option
@@ -127,6 +127,7 @@ def _show(
     tail: int | None, follow: bool, container: str | None,
 ) -> int:  # fmt: skip
     """The number of lines. lost: gets the indexes whose pod went away meanwhile."""
+    from tarkit.k8s.cluster.failures import main_container
     from tarkit.k8s.cluster.joblogs import has_log, label_of
     from tarkit.k8s.cluster.jobview import index_of
 
@@ -137,7 +138,9 @@ def _show(
             say(_PROGRAM, f"{label_of(pod)}: its container has not started; kubetpl status says why")
             continue
         try:
-            for line in cluster.log(str(pod["metadata"]["name"]), container=container, tail=tail, follow=follow):
+            # Of a pod with several containers, a server wants to be told which.
+            wanted = container or main_container(pod).get("name")
+            for line in cluster.log(str(pod["metadata"]["name"]), container=wanted, tail=tail, follow=follow):
                 if matches is None or matches.search(line):
                     results.line(prefix + line.decode("utf-8", "replace").rstrip("\r"))
                     shown += 1

@@ -18,7 +18,6 @@ from .._results import Results
 if TYPE_CHECKING:
     from tarkit.k8s.plan.measure import Measured
     from tarkit.k8s.plan.sliceplan import ShardPlan
-    from tarkit.k8s.settings import Settings
 
 _EPILOG = """\b
 Example:
@@ -51,14 +50,14 @@ def command(
     not published. Prices come from the configuration: price: {cpu_hour, gib_hour, spot_factor}.
     """
     from tarkit.k8s.durations import seconds
-    from tarkit.k8s.generators.indexed import PARALLELISM
+    from tarkit.k8s.generators.indexed import PARALLELISM, plan_of
     from tarkit.k8s.plan.estimate import Price, estimate
     from tarkit.k8s.plan.planlines import plan_lines
 
     request = asked("indexed", options, list(words))
     settings = request.configuration.settings
     price = Price.of(request.configuration.price)
-    plan = _plan_of(settings, sizes or ("none" if measure is None else "sample"))
+    plan = plan_of(settings, sizes=sizes or ("none" if measure is None else "sample"), publish=False)
     measured = None if measure is None else _measured(request, plan, measure)
     told = None if settings.shard_seconds is None else seconds(settings.shard_seconds, "--shard-seconds")
     cpus, memory = _requested(_container(request, plan.sample(1)))
@@ -89,29 +88,10 @@ def command(
     return EXIT_OK
 
 
-def _plan_of(settings: Settings, sizes: Literal["none", "sample", "all"]) -> ShardPlan:
-    from tarkit.k8s.durations import seconds
-    from tarkit.k8s.generators.indexed import PARALLELISM
-    from tarkit.k8s.plan.sliceplan import plan_shards
-
-    if not settings.shards:
-        raise UsageError("name the input shards: --shards 's3://bucket/raw-{000000..001281}.tar', or --shards @LIST")
-    return plan_shards(
-        settings.shards,
-        parallelism=settings.parallelism or PARALLELISM,
-        slices=settings.slices,
-        shard_seconds=None if settings.shard_seconds is None else seconds(settings.shard_seconds, "--shard-seconds"),
-        slice_target=seconds(settings.slice_target or ("5m" if settings.spot else "10m"), "--slice-target"),
-        list_url=settings.list_url,
-        outdir=None if settings.raw else settings.outdir,
-        sizes=sizes,
-        publish=False,
-    )
-
-
 def _measured(request: Asked, plan: ShardPlan, count: int) -> Measured:
     import math
 
+    from tarkit.k8s.expansion import expand
     from tarkit.k8s.plan.measure import measure
 
     if request.configuration.settings.command is None and not request.words:
@@ -121,7 +101,9 @@ def _measured(request: Asked, plan: ShardPlan, count: int) -> Measured:
     env = dict(os.environ)
     cpus, _ = _requested(container)
     env["TARKIT_CPUS"] = str(max(1, math.ceil(cpus)))
-    env.update({each["name"]: each["value"] for each in container.get("env", ()) if "value" in each})
+    for each in container.get("env", ()):
+        if "value" in each:
+            env[each["name"]] = expand(each["value"], env)
     # Those of the manifest are folders of the pod.
     for name in ("TMPDIR", "HOME"):
         env.pop(name, None)
@@ -132,6 +114,8 @@ def _measured(request: Asked, plan: ShardPlan, count: int) -> Measured:
 
 def _container(request: Asked, shards: list[str]) -> dict[str, Any]:
     """The container of the Job that ``kubetpl indexed`` would print for these shards."""
+    from tarkit.k8s.podfields import main_container
+
     configuration = request.configuration
     settings = configuration.settings
     alone = dataclasses.replace(
@@ -146,8 +130,7 @@ def _container(request: Asked, shards: list[str]) -> dict[str, Any]:
     asks = dataclasses.replace(request, configuration=dataclasses.replace(configuration, settings=alone))
     for document in asks.documents(here=True):
         if document["kind"] == "Job":
-            found: dict[str, Any] = document["spec"]["template"]["spec"]["containers"][0]
-            return found
+            return main_container(document["spec"]["template"]["spec"])
     raise UsageError("--template: there is no Job in it")
 
 

@@ -133,7 +133,8 @@ def _has_pods(job: dict[str, Any]) -> bool:
 
 def _refuse_running(name: str, job: dict[str, Any] | None, known: dict[str, dict[str, Any]]) -> None:
     """Two Jobs on the same shards would undo each other's work."""
-    from tarkit.k8s.cluster.jobview import RETRY_OF, RUN, state_of
+    from tarkit.k8s.cluster.jobview import state_of
+    from tarkit.k8s.wellknown import RETRY_OF, RUN
 
     if job is not None and _is_at_work(job):
         raise UsageError(

@@ -15,13 +15,12 @@ from dataclasses import Field, dataclass, field
 from typing import Any
 
 from tarkit.errors import UsageError, printable
-from tarkit.k8s.settings import FLAG, LIST, PAIRS, WHOLE, Settings, from_values, table
+from tarkit.k8s.settings import FLAG, GENERATORS, LIST, PAIRS, WHOLE, Settings, from_values, table
 from tarkit.k8s.yamltext import load_yaml
 
 FOLDER_FILES = ("kubetpl.yaml", "kubetpl.yml", ".kubetpl.yaml", ".kubetpl.yml")
 """Read from the current folder if they are there; a later one wins over an earlier one."""
 
-GENERATORS = ("job", "pod", "jobs", "indexed", "service", "configmap")
 ENV_PREFIX = "KUBETPL_"
 # What Kubernetes itself sets for a service called kubetpl is no setting.
 _OF_SERVICE = re.compile(r"KUBETPL_(SERVICE_(HOST|PORT)|PORT_|PORT=[a-z]+://)")

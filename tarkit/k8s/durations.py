@@ -1,4 +1,4 @@
-"""Spans of time as people write them: ``90s``, ``10m``, ``12h``, ``7d``."""
+"""Spans of time as people write them, ``90s``, ``10m``, ``12h``, ``7d``, and read them."""
 
 from __future__ import annotations
 
@@ -31,3 +31,16 @@ def whole_seconds(text: str, flag: str, least: int = 1) -> int:
     if found <= 0 < least:
         raise UsageError(f"{flag} {printable(text)}: the time must be longer than nothing")
     return int(-(-found // 1))
+
+
+def in_words(seconds: float) -> str:
+    """``45 s``, ``12 min``, ``2 h 05``, ``3 d 4 h``."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60:02d}"
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d {hours % 24} h"

@@ -11,10 +11,9 @@ from tarkit.k8s.names import safe_label
 from tarkit.k8s.placement import fill_placement, fill_security
 from tarkit.k8s.podfields import dict_of, fill_container, fill_script, main_container, part
 from tarkit.k8s.settings import Settings
+from tarkit.k8s.wellknown import APP_NAME, QUEUE
 from tarkit.k8s.yamltext import Document
 
-RUN_LABEL = "tarkit.dev/run"
-_QUEUE = "kueue.x-k8s.io/queue-name"
 # Where the pod's template is, by kind.
 _POD_PATHS = {
     "Pod": (),
@@ -93,7 +92,7 @@ def app_of(settings: Settings) -> str | None:
 
 def _fill_labels(document: Document, settings: Settings) -> None:
     app = app_of(settings)
-    labels = {} if app is None else {"app": app, "app.kubernetes.io/name": app}
+    labels = {} if app is None else {"app": app, APP_NAME: app}
     labels.update(settings.label)
     if labels:
         part(document, "metadata", "labels").update(labels)
@@ -112,7 +111,7 @@ def _fill_job(job: Document, settings: Settings) -> None:
         spec["ttlSecondsAfterFinished"] = whole_seconds(settings.ttl, "--ttl", least=0)
     if settings.queue is not None:
         # Not "suspend": Kueue's webhook does that.
-        part(job, "metadata", "labels")[_QUEUE] = settings.queue
+        part(job, "metadata", "labels")[QUEUE] = settings.queue
     if settings.restartpolicy == "Always":
         raise UsageError("--restartpolicy Always: a Job's pods end; take Never or OnFailure")
     if settings.restartpolicy == "OnFailure":
@@ -123,5 +122,5 @@ def _fill_job(job: Document, settings: Settings) -> None:
         spec.pop("podReplacementPolicy", None)
     for constraint in pod.get("topologySpreadConstraints") or []:
         labels = part(dict_of(constraint), "labelSelector", "matchLabels")
-        if "app.kubernetes.io/name" in labels:
-            labels["app.kubernetes.io/name"] = part(spec, "template", "metadata", "labels")["app.kubernetes.io/name"]
+        if APP_NAME in labels:
+            labels[APP_NAME] = part(spec, "template", "metadata", "labels")[APP_NAME]

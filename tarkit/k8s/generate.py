@@ -8,12 +8,12 @@ from collections.abc import Collection
 from types import ModuleType
 
 from tarkit.errors import UsageError, printable
-from tarkit.k8s.configuration import GENERATORS
 from tarkit.k8s.fieldpath import set_field
 from tarkit.k8s.fill import main_ones, pod_of, with_scripts
 from tarkit.k8s.podfields import part
 from tarkit.k8s.request import Request
-from tarkit.k8s.settings import applies, flag_of, table
+from tarkit.k8s.settings import GENERATORS, applies, flag_of, table
+from tarkit.k8s.wellknown import SLICES
 from tarkit.k8s.yamltext import Document
 
 _TEMPLATES = {"jobs": "job"}
@@ -53,7 +53,7 @@ def _check_kept(document: Document, assignment: str) -> None:
     if not isinstance(document.get("kind"), str):
         raise UsageError(f"--set {printable(assignment)}: a manifest has a kind, which is a text")
     annotations = part(document, "metadata").get("annotations")
-    slices = annotations.get("tarkit.dev/slices") if isinstance(annotations, dict) else None
+    slices = annotations.get(SLICES) if isinstance(annotations, dict) else None
     if document["kind"] == "Job" and slices is not None and str(part(document, "spec").get("completions")) != slices:
         raise UsageError(
             f"--set {printable(assignment)}: the shards are cut into {slices} slices, of which not all would be done; "

@@ -9,7 +9,7 @@ from typing import Any
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.expansion import escape
 from tarkit.k8s.names import safe_label
-from tarkit.k8s.quantity import canonical, is_milli, parse_quantity
+from tarkit.k8s.quantity import canonical, is_milli, parse_quantity, total
 from tarkit.k8s.settings import Settings
 from tarkit.k8s.yamltext import Document
 
@@ -229,12 +229,6 @@ def _amount(text: str, flag: str) -> str:
     return amount
 
 
-def _sum(one: str, other: str) -> str:
-    """Two amounts together, in the powers of 1024 that people write, if they are a number of those."""
-    number = parse_quantity(one) + parse_quantity(other)
-    return canonical(f"{number / 1024:f}Ki" if number % 1024 == 0 else f"{number:f}")
-
-
 def _fill_scratch(spec: Document, container: Document, text: str) -> None:
     """``10Gi`` on disk, or ``memory:2Gi``, whose pages count as memory of the container."""
     in_memory = text.startswith("memory:")
@@ -245,11 +239,11 @@ def _fill_scratch(spec: Document, container: Document, text: str) -> None:
         volume["emptyDir"] = {"medium": "Memory", "sizeLimit": size}
         for each in (requests, limits):
             if "memory" in each:
-                each["memory"] = _sum(each["memory"], size)
+                each["memory"] = total(each["memory"], size)
     else:
         requests["ephemeral-storage"] = size
         # The log, and what the container writes elsewhere.
-        limits["ephemeral-storage"] = _sum(size, "2Gi")
+        limits["ephemeral-storage"] = total(size, "2Gi")
     put_named(listed(spec, "volumes"), volume)
     if all(each.get("name") != SCRATCH for each in listed(container, "volumeMounts")):
         listed(container, "volumeMounts").append({"name": SCRATCH, "mountPath": "/scratch"})

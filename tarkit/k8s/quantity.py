@@ -58,7 +58,20 @@ def canonical(value: str | int | float) -> str:
     Raises:
         UsageError: as of :func:`parse_quantity`.
     """
-    nanos, kind = _read(value)
+    return _written(*_read(value))
+
+
+def total(one: str | int | float, other: str | int | float) -> str:
+    """Two quantities together, in canonical form, with suffixes of the kind that they have; mixed ones are binary.
+
+    Raises:
+        UsageError: as of :func:`parse_quantity`.
+    """
+    (nanos, kind), (more, other_kind) = _read(one), _read(other)
+    return _written(nanos + more, "binary" if "binary" in (kind, other_kind) else kind)
+
+
+def _written(nanos: int, kind: str) -> str:
     if nanos == 0:
         return "0"
     if kind == "binary" and abs(nanos) >= 1024 * _NANO and nanos % _NANO == 0:

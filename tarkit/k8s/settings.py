@@ -12,6 +12,9 @@ from typing import Any
 
 TEXT, WHOLE, FLAG, LIST, PAIRS = "text", "whole", "flag", "list", "pairs"
 
+GENERATORS = ("job", "pod", "jobs", "indexed", "service", "configmap")
+"""What makes manifests; a setting may be of some of them only."""
+
 WORKLOADS = ("job", "pod", "jobs", "indexed")
 SHARDED = ("indexed",)
 JOBS = ("job", "jobs", "indexed")

@@ -24,6 +24,8 @@ _UNFIT = re.compile(
     "[^\\n\\x20-\\x7e\\xa0-\\u2027\\u202a-\\ud7ff\\ue000-\\ufefe\\uff00-\\ufffd\\U00010000-\\U0010ffff]"
 )
 _TRAILING = re.compile(r"[ ]+(?:\n|\Z)")
+_DEEPEST = 200
+_MOST_REPEATED = 1_000_000
 Document = dict[str, Any]
 
 
@@ -65,11 +67,53 @@ def load_yaml(text: str, where: str, as_written: bool = False) -> list[Any]:
     import yaml
 
     try:
-        return list(yaml.load_all(text, Loader=_loader(as_written)))
+        _refuse_bombs(text, where)
+        # An alias gives the very same object twice: who changes one would change both.
+        return [_unshared(value) for value in yaml.load_all(text, Loader=_loader(as_written))]
     except yaml.YAMLError as error:
         raise UsageError(f"{printable(where)}: {_why(error)}") from error
+    except UsageError:
+        raise
     except (RecursionError, ValueError) as error:
         raise UsageError(f"{printable(where)}: this is no YAML: {printable(str(error))}") from error
+
+
+def _refuse_bombs(text: str, where: str) -> None:
+    """What is nested so deeply that the parser would crash, or repeats so much that memory would not do.
+
+    Raises:
+        UsageError: it is one of both.
+    """
+    import yaml
+
+    sizes: dict[str, int] = {}
+    open_ones: list[tuple[str | None, int]] = []
+    nodes = repeated = 0
+    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        if isinstance(event, yaml.AliasEvent):
+            repeated += sizes.get(str(event.anchor), 1)
+        elif isinstance(event, yaml.NodeEvent):
+            nodes += 1
+            if isinstance(event, yaml.CollectionStartEvent):
+                open_ones.append((event.anchor, nodes + repeated))
+            elif event.anchor is not None:
+                sizes[event.anchor] = 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_ones.pop()
+            if anchor is not None:
+                sizes[anchor] = nodes + repeated - before + 1
+        if len(open_ones) > _DEEPEST or repeated > _MOST_REPEATED:
+            line = "" if event.start_mark is None else f"line {event.start_mark.line + 1}: "
+            why = f"more than {_DEEPEST} levels inside one another; no manifest is like that"
+            if repeated > _MOST_REPEATED:
+                why = f"aliases (*) repeat more than {_MOST_REPEATED:,} values; write them out"
+            raise UsageError(f"{printable(where)}: {line}{why}")
+
+
+def _unshared(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _unshared(each) for key, each in value.items()}
+    return [_unshared(each) for each in value] if isinstance(value, list) else value
 
 
 def _why(error: Exception) -> str:

@@ -67,7 +67,8 @@ def test_killed_at_100_random_moments(tmp_path: Path) -> None:
     seed = random.Random(20)
     out = bench.path / "out"
     kills = rounds = most_redone = 0
-    while kills < KILLS:
+    # On a busy machine few rounds come to their end; there must be some for the kills to mean something.
+    while kills < KILLS or rounds <= 3:
         before = recorded(out)
         log.write_bytes(b"")
         process = bench.start("-O", "out", *command, start_new_session=True)

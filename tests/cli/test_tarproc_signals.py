@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -35,6 +36,19 @@ def _whole_or_absent(bench: Bench, code: int) -> None:
         assert not (bench.path / "out.tar").exists()
 
 
+def listening(process: subprocess.Popen[bytes], seconds: float = 30.0) -> None:
+    """Wait until the program has begun to run: before, Python ends by the signal itself, and nothing was done."""
+    end = time.monotonic() + seconds
+    while process.poll() is None and time.monotonic() < end:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        caught = next(int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigCgt"))
+        # Python itself catches SIGINT; this one only the program does.
+        if caught >> (signal.SIGHUP - 1) & 1:
+            return
+        time.sleep(0.005)
+    raise AssertionError(f"tarproc did not begin; exit code {process.poll()}")
+
+
 @pytest.mark.parametrize("how", ["shell", "python"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_ended_at_random_moments(bench: Bench, marker: str, number: signal.Signals, how: str) -> None:
@@ -50,8 +64,8 @@ def test_ended_at_random_moments(bench: Bench, marker: str, number: signal.Signa
     seed = random.Random(f"{number}{how}")
     for _ in range(8):
         process = bench.start(*arguments, "in.tar", "-o", "out.tar", "-p", "4", "--max-errors", "100%")
-        # Not before Python has begun to run the program, which could not know what to do yet.
-        time.sleep(0.25 + seed.random() * 0.7)
+        listening(process)
+        time.sleep(seed.random() * 0.7)
         process.send_signal(number)
         code = process.wait(10)
         assert code in (128 + number, 3)
@@ -73,7 +87,8 @@ def test_interrupted_again_while_cleaning_up(bench: Bench, marker: str) -> None:
     seed = random.Random(4)
     for number in (signal.SIGINT, signal.SIGTERM) * 4:
         process = bench.start("-c", f": {marker}; sleep 1000.25", "in.tar", "-o", "out.tar", "-p", "8")
-        time.sleep(0.6)
+        listening(process)
+        time.sleep(0.3)
         for _ in range(4):
             process.send_signal(number)
             time.sleep(seed.random() * 0.004)
@@ -98,7 +113,8 @@ def test_ignored_signals_stay_ignored(bench: Bench) -> None:
 def test_hang_up(bench: Bench, marker: str) -> None:
     """The terminal was closed."""
     process = bench.start("-c", f": {marker}; sleep 1000.5", "in.tar", "-o", "out.tar", "-p", "2")
-    time.sleep(0.6)
+    listening(process)
+    time.sleep(0.3)
     process.send_signal(signal.SIGHUP)
     assert process.wait(10) == 143
     assert gone(marker) and bench.leftovers() == []

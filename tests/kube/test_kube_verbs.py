@@ -286,6 +286,16 @@ def test_follow_one_index(cluster: Cluster, kubetpl: Callable[..., Said]) -> Non
     assert kubetpl("logs", "talk", "--index", "7").code == 66
 
 
+def test_logs_of_a_pod_with_several_containers(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:
+    both = job("both", "echo of main")
+    beside = {"name": "beside", "image": "busybox:1", "command": ["sh", "-c", "echo of the other"]}
+    both["spec"]["template"]["spec"]["containers"].insert(0, beside)
+    cluster.apply(both)
+    assert kubetpl("wait", "both", "--timeout", "30").code == 0
+    assert kubetpl("logs", "both").out == "of main\n"
+    assert kubetpl("logs", "both", "--container", "beside").out == "of the other\n"
+
+
 def test_jobs_of_one_run(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:
     said = kubetpl("jobs", "-n", "part{i}", "-c", "exit {i}", "--over", "{0..2}", "-I", "host:1")
     assert said.code == 0, said.err
@@ -374,6 +384,7 @@ def test_nobody_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """Each verb says so in one line; status answers from the records, if it knows where they are."""
+    pytest.importorskip("kubernetes", reason="NO KUBERNETES CLIENT: pip install kubernetes")
     from tarkit.cli.kubetpl import main
 
     spec = shards(tmp_path / "in", 1)

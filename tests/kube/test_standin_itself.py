@@ -16,6 +16,8 @@ from kubejobs import condition, job
 from kubestandin import Standin
 from podsandbox import MemoryGroup
 
+pytest.importorskip("kubernetes_validate", reason="NO SCHEMAS TO CHECK BY: pip install kubernetes-validate")
+
 HERE = Path(__file__).resolve().parent
 
 

@@ -11,9 +11,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tarkit.errors import printable, signal_name
+from tarkit.errors import (
+    EXIT_CANNOT_RUN,
+    EXIT_DATA,
+    EXIT_FAILED,
+    EXIT_MISSING,
+    EXIT_NOT_FOUND,
+    EXIT_SET_ASIDE,
+    EXIT_TEMPORARY,
+    EXIT_USAGE,
+    UsageError,
+    printable,
+    signal_name,
+)
 from tarkit.k8s.cluster.jobview import condition_of, index_of
 from tarkit.k8s.indexset import format_indexes
+from tarkit.k8s.quantity import is_milli, total
 
 Object = Mapping[str, Any]
 NamesOf = Callable[[int], Sequence[str]]
@@ -24,19 +37,22 @@ _VARIABLE = (
     (re.compile(r"\b0x[0-9a-fA-F]+\b"), "HEX"),
     (re.compile(r"[\w.\-]*\d[\w.\-]*"), "N"),
 )
-_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGTP]i?|k)?")
 _COMMAND = "nobody will do better: fix the command or the image, then retry"
+# As other programs have it: sysexits.h.
+_SYSEXITS_USAGE, _SYSEXITS_CONFIG = 64, 78
 _ADVICE = {
-    1: "see kubetpl logs --failed; retry once the cause is mended",
-    2: _COMMAND,
-    3: "finished, but samples were set aside: see OUT/*.failed.tar; tarproc --retry-failed runs just those",
-    64: _COMMAND,
-    65: "input data is corrupt: the same again ends the same; replace the shard, or pass --on-damage skip",
-    66: "input is missing: correct --shards, or put the shard there, then retry",
-    75: "temporary: kubetpl retry",
-    78: _COMMAND,
-    126: "the command is not executable: fix it or -I --image, then retry",
-    127: "the command does not exist in this image: fix it or -I --image, then retry",
+    EXIT_FAILED: "see kubetpl logs --failed; retry once the cause is mended",
+    EXIT_USAGE: _COMMAND,
+    EXIT_SET_ASIDE: (
+        "finished, but samples were set aside: see OUT/*.failed.tar; tarproc --retry-failed runs just those"
+    ),
+    _SYSEXITS_USAGE: _COMMAND,
+    EXIT_DATA: "input data is corrupt: the same again ends the same; replace the shard, or pass --on-damage skip",
+    EXIT_MISSING: "input is missing: correct --shards, or put the shard there, then retry",
+    EXIT_TEMPORARY: "temporary: kubetpl retry",
+    _SYSEXITS_CONFIG: _COMMAND,
+    EXIT_CANNOT_RUN: "the command is not executable: fix it or -I --image, then retry",
+    EXIT_NOT_FOUND: "the command does not exist in this image: fix it or -I --image, then retry",
 }
 
 
@@ -90,7 +106,7 @@ def group_failures(pods: Iterable[Object], names_of: NamesOf | None = None) -> l
         index = index_of(pod)
         if index is not None and index not in group.indexes:
             group.indexes.append(index)
-            if names_of is not None and group.kind == "exit" and group.code in (65, 66):
+            if names_of is not None and group.kind == "exit" and group.code in (EXIT_DATA, EXIT_MISSING):
                 group.shards.extend(name for name in names_of(index) if name not in group.shards)
     for group in groups.values():
         group.indexes.sort()
@@ -117,7 +133,7 @@ def failure_of(pod: Object) -> Failure | None:
         return Failure("start", code, reason, message, "the container could not start: fix the command or -I --image")
     if code > 128 and code != 255:
         return Failure("signal", code, "", message, _of_signal(code - 128, pod))
-    return Failure("exit", code, "", message, _ADVICE.get(code, _ADVICE[1]))
+    return Failure("exit", code, "", message, _ADVICE.get(code, _ADVICE[EXIT_FAILED]))
 
 
 def normalised(message: str) -> str:
@@ -134,9 +150,11 @@ def last_line(text: str) -> str:
 
 
 def doubled(quantity: str) -> str | None:
-    """Twice a quantity of memory, in its own unit; None if it is none."""
-    match = _QUANTITY.fullmatch(quantity)
-    return None if match is None else f"{float(match[1]) * 2:g}{match[2] or ''}"
+    """Twice a quantity of memory; None if it is none."""
+    try:
+        return None if is_milli(quantity) else total(quantity, quantity)
+    except UsageError:
+        return None
 
 
 def main_container(pod: Object) -> Object:

@@ -19,11 +19,12 @@ from tarkit.errors import (
 )
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.failures import Failure, group_failures
-from tarkit.k8s.cluster.jobview import CONTROLLER, QUEUE, RUN, JobView, Plan, index_of, job_view, plan_of
+from tarkit.k8s.cluster.jobview import JobView, Plan, index_of, job_view, plan_of
 from tarkit.k8s.cluster.runplan import RunRecords, ShardMap, listed_specs, records_of, shard_map
 from tarkit.k8s.cluster.whynot import Reason, why_not
 from tarkit.k8s.indexset import parse_indexes
 from tarkit.k8s.plan.shardlist import LIST_SPEC
+from tarkit.k8s.wellknown import CONTROLLER, QUEUE, RUN
 
 Object = Mapping[str, Any]
 _ASKED_PODS = 10

@@ -13,21 +13,9 @@ from typing import Any
 
 from tarkit.errors import UsageError
 from tarkit.k8s.indexset import parse_indexes
+from tarkit.k8s.wellknown import INDEX, INPUTS, LIST, OUTDIR, RETRY_OF, RUN, SHARDS, SLICES
 
 Object = Mapping[str, Any]
-
-SHARDS = "tarkit.dev/shards"
-SLICES = "tarkit.dev/slices"
-OUTDIR = "tarkit.dev/outdir"
-INPUTS = "tarkit.dev/inputs"
-LIST = "tarkit.dev/list"
-PLAN = "tarkit.dev/plan-sha256"
-RETRY_OF = "tarkit.dev/retry-of"
-CANCELLED = "tarkit.dev/cancelled"
-RUN = "tarkit.dev/run"
-INDEX = "batch.kubernetes.io/job-completion-index"
-CONTROLLER = "batch.kubernetes.io/controller-uid"
-QUEUE = "kueue.x-k8s.io/queue-name"
 
 # The earlier, certain sign of what the final condition will be.
 _ENDINGS = {"Complete": "complete", "SuccessCriteriaMet": "complete", "Failed": "failed", "FailureTarget": "failed"}
@@ -114,7 +102,7 @@ def job_view(job: Object, pods: Iterable[Object] | None, now: float) -> JobView:
         name=str(metadata.get("name")), namespace=str(metadata.get("namespace") or "default"),
         state="running" if state == "waiting" and running else state, reason=reason, message=message,
         total=total, done=done, failed=failed, running=running, pending=pending, left=left,
-        parallelism=int(spec.get("parallelism", 1) if spec.get("parallelism") is not None else 1),
+        parallelism=1 if spec.get("parallelism") is None else int(spec["parallelism"]),
         completed_indexes=str(status.get("completedIndexes") or ""), failed_indexes=failed_indexes,
         started=started, ended=ended, seconds=seconds, per_minute=rate,
         seconds_left=eta if state != "suspended" else None,

@@ -14,21 +14,40 @@ from dataclasses import dataclass
 from typing import Any
 
 from tarkit.errors import UsageError, printable
-from tarkit.k8s.cluster.jobview import CANCELLED, INPUTS, LIST, PLAN, RETRY_OF, RUN, SHARDS, SLICES, plan_of
+from tarkit.k8s.cluster.jobview import plan_of
 from tarkit.k8s.expansion import escape, expand
 from tarkit.k8s.names import index_name_budget, safe_label
 from tarkit.k8s.placement import without_spot
 from tarkit.k8s.plan.shardlist import LIST_SPEC, MOUNT_PATH, list_config_map
 from tarkit.k8s.podfields import listed, main_container, mount, part, put_named
 from tarkit.k8s.quantity import canonical, is_milli
+from tarkit.k8s.wellknown import (
+    CANCELLED,
+    CONTROLLER,
+    INDEX,
+    INPUTS,
+    JOB_NAME,
+    JOB_TRACKING,
+    LAST_APPLIED,
+    LIST,
+    MANAGED_BY,
+    MIN_PARALLELISM,
+    PLAN,
+    QUEUE,
+    RETRY_OF,
+    RUN,
+    SHARDS,
+    SLICES,
+)
 from tarkit.shards import scheme_of
 
 Object = dict[str, Any]
 
 _NUMBER = re.compile(r"-r([0-9]{1,4})\Z")
-_SERVERS = re.compile(r"(batch\.kubernetes\.io/)?(controller-uid|job-name)|batch\.kubernetes\.io/job-completion-index")
-_SERVERS_NOTES = ("kubectl.kubernetes.io/last-applied-configuration", "batch.kubernetes.io/job-tracking", CANCELLED)
-_KUEUE_NOTES = re.compile(r"kueue\.x-k8s\.io/(?!job-min-parallelism|elastic-job)")
+# What servers, controllers and kubectl put on Jobs and pods; the first two without a domain, too, as of old.
+_SERVERS = (CONTROLLER, JOB_NAME, "controller-uid", "job-name", INDEX, LAST_APPLIED, JOB_TRACKING, CANCELLED)
+_KUEUE = "kueue.x-k8s.io/"
+_KUEUE_KEPT = (QUEUE, MIN_PARALLELISM, f"{_KUEUE}priority-class", f"{_KUEUE}elastic-job")
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -153,8 +172,7 @@ def clean(job: Mapping[str, Any]) -> Object:
 def _own(entries: Mapping[str, Any] | None) -> Object:
     return {
         key: value for key, value in (entries or {}).items()
-        if not _SERVERS.fullmatch(key) and key not in _SERVERS_NOTES
-        and (not _KUEUE_NOTES.match(key) or key in ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"))
+        if key not in _SERVERS and (not key.startswith(_KUEUE) or key in _KUEUE_KEPT)
     }  # fmt: skip
 
 
@@ -199,7 +217,7 @@ def _give(
     config_map = None
     given = [LIST_SPEC if changes.list_url is None else f"@{changes.list_url}"]
     if changes.list_url is None:
-        labels = {"app.kubernetes.io/managed-by": "kubetpl", RUN: metadata["labels"][RUN]}
+        labels = {MANAGED_BY: "kubetpl", RUN: metadata["labels"][RUN]}
         literal = [_literal(each) for each in specs]
         config_map = list_config_map(metadata["name"], literal, metadata.get("namespace"), labels)
         notes[LIST] = config_map["metadata"]["name"]

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tarkit.errors import printable
-from tarkit.k8s.cluster.jobview import CANCELLED, QUEUE, condition_of, state_of, timestamp
+from tarkit.k8s.cluster.jobview import condition_of, state_of, timestamp
+from tarkit.k8s.wellknown import CANCELLED, QUEUE
 
 Object = Mapping[str, Any]
 

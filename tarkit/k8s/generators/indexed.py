@@ -9,13 +9,14 @@ import re
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.durations import seconds
-from tarkit.k8s.fill import RUN_LABEL, filled, pod_of, without_name
+from tarkit.k8s.fill import filled, pod_of, without_name
 from tarkit.k8s.names import safe_label
 from tarkit.k8s.plan.shardlist import MOUNT_PATH, list_config_map
-from tarkit.k8s.plan.sliceplan import ShardPlan, plan_shards
+from tarkit.k8s.plan.sliceplan import ShardPlan, Sizes, plan_shards
 from tarkit.k8s.podfields import escape_in, fill_script, listed, main_container, mount, part, put_named, replace_params
 from tarkit.k8s.request import Request
 from tarkit.k8s.settings import Settings
+from tarkit.k8s.wellknown import INPUTS, LIST, MANAGED_BY, MIN_PARALLELISM, OUTDIR, PLAN, RUN, SHARDS, SLICES
 from tarkit.k8s.yamltext import Document
 from tarkit.shards import scheme_of
 
@@ -26,6 +27,9 @@ EXAMPLE = (
 )
 PARALLELISM = 128
 """Pods at once, if nothing is said."""
+
+_INDEXES = ("JOB_COMPLETION_INDEX", "TARKIT_INDEX")
+_TOLD = ("TARKIT_SLICES", "TARKIT_RUN", "TARKIT_OUT")
 
 _MAX_FAILED = "5%"
 _RETRIES = 3
@@ -58,8 +62,8 @@ def documents(request: Request) -> list[Document]:
     return found
 
 
-def plan_of(settings: Settings, here: bool = False) -> ShardPlan:
-    """How the shards are cut into slices.
+def plan_of(settings: Settings, here: bool = False, *, sizes: Sizes = "none", publish: bool = True) -> ShardPlan:
+    """How the shards are cut into slices. sizes, publish: as of ``plan_shards``.
 
     Raises:
         UsageError: no shards; a number that can not be. As ``plan_shards``.
@@ -79,6 +83,8 @@ def plan_of(settings: Settings, here: bool = False) -> ShardPlan:
         list_url=settings.list_url,
         outdir=None if settings.raw else settings.outdir,
         allow_local=here,
+        sizes=sizes,
+        publish=publish,
     )
 
 
@@ -133,7 +139,7 @@ def _sliced(job: Document, plan: ShardPlan, request: Request) -> list[Document]:
     specs = plan.specs
     if plan.entries is not None:
         metadata = part(job, "metadata")
-        labels = {"app.kubernetes.io/managed-by": "kubetpl", RUN_LABEL: _run_of(job), **settings.label}
+        labels = {MANAGED_BY: "kubetpl", RUN: _run_of(job), **settings.label}
         config_map = list_config_map(str(metadata.get("name")), plan.entries, metadata.get("namespace"), labels)
         mount(pod, container, "shards", {"configMap": {"name": config_map["metadata"]["name"]}}, MOUNT_PATH)
         found.insert(0, config_map)
@@ -154,27 +160,34 @@ def _annotate(job: Document, plan: ShardPlan, settings: Settings, found: list[Do
     """What tells later, without the command line, which shards index i was about."""
     metadata = part(job, "metadata")
     for each in (metadata, part(pod_of(job) or {}, "metadata")):
-        part(each, "labels")[RUN_LABEL] = _run_of(job)
+        part(each, "labels")[RUN] = _run_of(job)
     annotations = part(metadata, "annotations")
-    annotations["tarkit.dev/shards"] = str(plan.shards)
-    annotations["tarkit.dev/slices"] = str(plan.slices)
-    annotations["tarkit.dev/inputs"] = json.dumps(plan.specs, ensure_ascii=False)
-    annotations["tarkit.dev/plan-sha256"] = plan.sha256
+    annotations[SHARDS] = str(plan.shards)
+    annotations[SLICES] = str(plan.slices)
+    annotations[INPUTS] = json.dumps(plan.specs, ensure_ascii=False)
+    annotations[PLAN] = plan.sha256
     if settings.outdir is not None:
-        annotations["tarkit.dev/outdir"] = settings.outdir
+        annotations[OUTDIR] = settings.outdir
     if len(found) > 1:
-        annotations["tarkit.dev/list"] = found[0]["metadata"]["name"]
+        annotations[LIST] = found[0]["metadata"]["name"]
     if settings.min_parallelism is not None:
         if not 1 <= settings.min_parallelism < job["spec"]["parallelism"]:
             raise UsageError(
                 f"--min-parallelism {settings.min_parallelism}: Kueue takes 1 or more, and less than the "
                 f"{job['spec']['parallelism']} pods that run at once"
             )
-        annotations["kueue.x-k8s.io/job-min-parallelism"] = str(settings.min_parallelism)
+        annotations[MIN_PARALLELISM] = str(settings.min_parallelism)
 
 
 def _fill_env(container: Document, plan: ShardPlan, job: Document, settings: Settings) -> None:
     env = listed(container, "env")
+    for each in env:
+        # With a fixed number, every pod would do the same slice, and nobody the others.
+        if each.get("name") in _INDEXES and "valueFrom" not in each:
+            raise UsageError(f"{each['name']} tells a pod its slice; take it out of --env or the template")
+    given = next((name for name in _TOLD if name in settings.env), None)
+    if given is not None:
+        raise UsageError(f"--env {given}: kubetpl sets it itself; give it another name")
     put_named(env, {"name": "TARKIT_SLICES", "value": str(plan.slices)})
     put_named(env, {"name": "TARKIT_RUN", "value": str(part(job, "metadata").get("name"))})
     if settings.outdir is not None:

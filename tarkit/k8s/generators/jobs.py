@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from tarkit.errors import UsageError, printable
-from tarkit.k8s.fill import RUN_LABEL, with_scripts
+from tarkit.k8s.fill import with_scripts
 from tarkit.k8s.names import safe_label
+from tarkit.k8s.podfields import replace_params
 from tarkit.k8s.request import Request
 from tarkit.k8s.settings import Settings
+from tarkit.k8s.wellknown import RUN
 from tarkit.k8s.yamltext import Document
 from tarkit.shards import expand
 
@@ -45,13 +47,13 @@ def documents(request: Request) -> list[Document]:
 
 
 def _settings_of(settings: Settings, pattern: str, item: str, number: str, run: str) -> Settings:
-    # The command is filled by --param's own rule: in one pass, and no other brace is touched.
-    param = {**settings.param, "i": item, "n": number}
+    # By --param's own rule: in one pass, so that an item may have braces itself, and no other brace is touched.
+    own = {"i": item, "n": number}
     return dataclasses.replace(
         settings,
-        name=pattern.replace("{i}", item).replace("{n}", number),
-        param=param,
-        env={name: value.replace("{i}", item).replace("{n}", number) for name, value in settings.env.items()},
+        name=replace_params(pattern, own),
+        param={**settings.param, **own},
+        env={name: replace_params(value, own) for name, value in settings.env.items()},
         app=settings.app if settings.app is not None else run,
-        label={RUN_LABEL: run, **settings.label},
+        label={RUN: run, **settings.label},
     )

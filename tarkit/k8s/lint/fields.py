@@ -1,7 +1,7 @@
 """The fields of the objects that kubetpl prints: their types, and since which Kubernetes they exist.
 
 Taken from the API's own schema, releases 1.25 to 1.37. A table of this size instead of the schema, so that fields
-can be checked with nothing installed, in less than a millisecond; k8s/schema.py has the whole.
+can be checked with nothing installed, in less than a millisecond; schema.py has the whole.
 """
 
 from __future__ import annotations

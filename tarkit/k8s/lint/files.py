@@ -25,6 +25,14 @@ _SIGNS = (
     _Sign("a Google service account's key", re.compile(r'"private_key(_id)?"\s*:')),
     _Sign("a Google user's refresh token", re.compile(r'"refresh_token"\s*:\s*"')),
     _Sign("a private key", re.compile(r"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----")),
+    _Sign(
+        "a private key", re.compile(r"\A0\x82..\x02\x01\0(?:\x02\x82|0.\x06.\*\x86H\x86\xf7\r\x01\x01\x01)", re.DOTALL)
+    ),
+    # The same in base64, which begins at one of three places of a group.
+    _Sign(
+        "a private key in base64",
+        re.compile(r"LS0tLS1CRUdJTi[A-Za-z0-9+/]{0,40}(?:UFJJVkFURSBLRV|BSSVZBVEUgS0VZ|QUklWQVRFIEtFW)"),
+    ),
     _Sign("an AWS secret access key", re.compile(r"(?i)\baws_secret_access_key\s*[=:]|\baws_session_token\s*[=:]")),
     _Sign("an Azure account key", re.compile(r"(?i)\bAccountKey=[A-Za-z0-9+/]{20}")),
     _Sign("a kubeconfig's key", re.compile(r"(?m)^\s*client-key-data:\s*\S")),

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from tarkit.k8s.lint.nodes import Finding, Node, repeated
 from tarkit.k8s.names import index_name_budget, label_key
+from tarkit.k8s.wellknown import MIN_PARALLELISM, QUEUE
 
 _INDEXES = 100_000
 _INDEXES_OF_MANY = 10_000
@@ -25,8 +26,6 @@ _COUNTS = (
     "activeDeadlineSeconds",
     "ttlSecondsAfterFinished",
 )
-_QUEUE = "kueue.x-k8s.io/queue-name"
-_MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 
 
 def counts(job: Node) -> Iterator[Finding]:
@@ -196,7 +195,7 @@ def selection(job: Node) -> Iterator[Finding]:
 
 def idle(job: Node) -> Iterator[Finding]:
     """Jobs that are accepted, and do nothing."""
-    queued = isinstance(job.manifest_label(_QUEUE), str)
+    queued = isinstance(job.manifest_label(QUEUE), str)
     if job.whole("parallelism") == 0:
         instead = "Kueue starts it when its turn comes" if queued else "suspend: true says so too"
         yield job.at("parallelism").warning(f"with 0 no pod ever starts; write how many may run at a time ({instead})")
@@ -208,16 +207,16 @@ def idle(job: Node) -> Iterator[Finding]:
 
 def queue(job: Node) -> Iterator[Finding]:
     """What Kueue needs to know: requests, and the smallest parallelism that is of use."""
-    if not isinstance(job.manifest_label(_QUEUE), str):
+    if not isinstance(job.manifest_label(QUEUE), str):
         return
     for container in job.at("template", "spec", "containers").items():
         resources = container.at("resources")
         if not any(resources.at(part).value for part in ("requests", "limits")):
             yield resources.warning("asks for nothing, so Kueue counts nothing; write requests", "--cpu and --memory")
-    least = job.manifest_annotation(_MIN_PARALLELISM)
+    least = job.manifest_annotation(MIN_PARALLELISM)
     if least is None:
         return
-    node = job.root().at("metadata", "annotations", _MIN_PARALLELISM)
+    node = job.root().at("metadata", "annotations", MIN_PARALLELISM)
     if not isinstance(least, str) or not (least.isascii() and least.isdigit()):
         yield node.error('must be a whole number in quotes, such as "8"', "--min-parallelism")
         return

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from tarkit.errors import printable
 from tarkit.k8s.lint.nodes import Finding, Node
 from tarkit.k8s.names import dns_label, dns_subdomain, label_key, label_value, service_name
+from tarkit.k8s.wellknown import LAST_APPLIED
 
 # The kinds of Kubernetes itself that people put beside a Job, and where they are today.
 _API_VERSIONS = {
@@ -33,7 +34,6 @@ _OLD_GROUPS = re.compile(r"(apps|batch|extensions|policy|autoscaling|[a-z.]+\.k8
 _ANNOTATIONS = 262_144
 _OBJECT = 1_572_864
 _REQUEST = 3_145_728
-_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def kind(root: Node) -> Iterator[Finding]:
@@ -120,7 +120,7 @@ def size(root: Node) -> Iterator[Finding]:
         return
     # Go's JSON writes these three in six characters. Two fields are added, and a line's end.
     applied = total + 5 * sum(text.count(each) for each in "<>&") + len(',"annotations":{},"namespace":"default"') + 1
-    if own + len(_LAST_APPLIED) + applied > _ANNOTATIONS:
+    if own + len(LAST_APPLIED) + applied > _ANNOTATIONS:
         yield root.warning(
             f"kubectl apply keeps a copy in an annotation, and {applied} bytes are too many for one ({_ANNOTATIONS}); "
             "use kubectl apply --server-side, or kubectl create"

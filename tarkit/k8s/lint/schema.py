@@ -1,7 +1,7 @@
 """Manifests against the API's own schema, of the release that a cluster runs: every field, every type, all kinds.
 
 The schemas are those that the package kubernetes-validate carries (the extra ``lint``). What a schema can not say is
-in k8s/lint.py.
+in the rules beside this.
 """
 
 from __future__ import annotations

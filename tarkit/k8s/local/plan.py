@@ -18,8 +18,8 @@ from tarkit.k8s.local.mounts import MountMap, mount_map, prepare
 from tarkit.k8s.local.policy import JobRules
 from tarkit.k8s.local.sources import Sources
 from tarkit.k8s.quantity import parse_quantity
+from tarkit.k8s.wellknown import INDEX
 
-INDEX_ANNOTATION = "batch.kubernetes.io/job-completion-index"
 _IGNORED = ("ConfigMap", "Secret", "Service", "Namespace", "ServiceAccount", "PersistentVolumeClaim")
 # What a cluster lets be changed while a Job runs, so that it is the same work.
 _MUTABLE = ("parallelism", "suspend", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
@@ -96,7 +96,25 @@ def _work_of(kind: str, document: Mapping[str, Any]) -> Work:
         work = Work(kind, JobRules(name, backoff_limit=limit, restarts=restarts, namespace=namespace), document)
     if not (work.template.get("spec") or {}).get("containers"):
         raise UsageError(f"{kind} {printable(name)} has no containers, so there is nothing to run")
+    _check_names(work)
     return work
+
+
+def _check_names(work: Work) -> None:
+    """See to it that names, of which files' names are made here, are some; a server would refuse the same."""
+    spec = work.template["spec"]
+    for each in (*_containers(work), *(spec.get("volumes") or ())):
+        name = str(each.get("name"))
+        if "/" in name or "\0" in name or name in ("", ".", ".."):
+            raise UsageError(
+                f"{work.kind} {printable(work.name)}: {printable(name)!r} is no container's or volume's name"
+            )
+    for each in (entry for container in _containers(work) for entry in container.get("env") or ()):
+        name, value = str(each.get("name")), each.get("value")
+        if not name or "=" in name or "\0" in name or (isinstance(value, str) and "\0" in value):
+            raise UsageError(
+                f"{work.kind} {printable(work.name)}: env {printable(name)!r}: no variable can be called so, or hold a NUL"
+            )
 
 
 def digest_of(documents: Sequence[Mapping[str, Any]]) -> str:
@@ -122,7 +140,7 @@ def pod_view(work: Work, index: int, attempt: int, machine: Machine) -> PodView:
         for prefix in ("", "batch.kubernetes.io/"):
             labels |= {f"{prefix}job-name": work.name, f"{prefix}controller-uid": job_uid}
     if work.rules.indexed:
-        labels[INDEX_ANNOTATION] = annotations[INDEX_ANNOTATION] = str(index)
+        labels[INDEX] = annotations[INDEX] = str(index)
         spec["hostname"] = f"{work.name}-{index}"
         for group in ("initContainers", "containers"):
             spec[group] = [_with_index(each) for each in spec.get(group) or ()]
@@ -139,7 +157,7 @@ def pod_view(work: Work, index: int, attempt: int, machine: Machine) -> PodView:
 def _with_index(container: Mapping[str, Any]) -> dict[str, Any]:
     env = list(container.get("env") or ())
     if not any(entry.get("name") == "JOB_COMPLETION_INDEX" for entry in env):
-        path = f"metadata.annotations['{INDEX_ANNOTATION}']"
+        path = f"metadata.annotations['{INDEX}']"
         env.append({"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"fieldPath": path}}})
     return {**container, "env": env}
 

@@ -110,7 +110,13 @@ class State:
         if os.path.exists(path):
             for entry, end in _entries(path):
                 known = entry.get("work", known)
-                self._remember(entry)
+                try:
+                    self._remember(entry)
+                except (TypeError, ValueError):
+                    raise DataError(
+                        "the journal is damaged, or of another version", url=path, offset=good,
+                        hint="begin anew with --fresh",
+                    ) from None  # fmt: skip
                 good = end
         # Until something was run, it belongs to nobody: a manifest that could not be run will be mended.
         if known not in (None, digest) and self.attempts:
@@ -127,8 +133,10 @@ class State:
         _sync_folder(self.folder)
 
     def _remember(self, entry: dict[str, Any]) -> None:
+        if entry.get("format", _FORMAT) != _FORMAT:
+            raise ValueError(entry["format"])
         job, index = str(entry.get("job")), entry.get("index")
-        if not isinstance(index, int):
+        if type(index) is not int:
             return
         if entry.get("event") == "start":
             self.attempts[job, index] = max(self.attempts[job, index], int(entry.get("attempt", 0)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tarkit.errors import printable, redact
+from tarkit.k8s.durations import in_words
 from tarkit.k8s.plan.estimate import POD_START, PODS_PER_SECOND, Estimate
 from tarkit.k8s.plan.measure import Measured
 from tarkit.k8s.plan.sliceplan import ShardPlan
@@ -57,9 +58,9 @@ def _time(
         cost = f"${made.cost:,.2f} at your prices{', on spot nodes' if spot else ''}"
     elif priced:
         cost = "the cost is not known"
-    yield f"→ ~{duration(made.seconds)}; ~{_rough(made.cpu_hours)} CPU-h{memory}; {cost}"
+    yield f"→ ~{in_words(made.seconds)}; ~{_rough(made.cpu_hours)} CPU-h{memory}; {cost}"
     yield (
-        f"  of it in a pod ~{duration(made.slice_seconds)}, and {POD_START:g} s to start; if {PODS_PER_SECOND:g} pods "
+        f"  of it in a pod ~{in_words(made.slice_seconds)}, and {POD_START:g} s to start; if {PODS_PER_SECOND:g} pods "
         "a second can be started, none waits for a node, and nothing is done twice"
     )
 
@@ -86,19 +87,6 @@ def byte_size(number: int) -> str:
             value = number / unit
             return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {name}"
     return f"{number} bytes"
-
-
-def duration(seconds: float) -> str:
-    """``45 s``, ``12 min``, ``2 h 05``, ``3 d 4 h``."""
-    if seconds < 99.5:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    if minutes < 48 * 60:
-        return f"{minutes // 60} h {minutes % 60:02d}"
-    hours = round(seconds / 3600)
-    return f"{hours // 24} d {hours % 24} h"
 
 
 def _range(median: float, least: float, greatest: float) -> str:

@@ -8,28 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
 from tarkit.braces import Choice, Product
-from tarkit.errors import LocatedError, UsageError, printable, redact
+from tarkit.errors import LocatedError, UsageError, redact
 from tarkit.inputslice import FEW, are_distinct, count_of, names_of, patterns_of
 from tarkit.k8s.plan.estimate import Bytes, bytes_of, sizes_of, spread
 from tarkit.k8s.plan.listing import listed_sizes
+from tarkit.k8s.plan.podspecs import absolute, refuse_relative, refuse_streams, shown
 from tarkit.k8s.plan.shardlist import LIST_SPEC, list_text
+from tarkit.k8s.plan.slicecount import slice_count
 from tarkit.shardlist import check_name, even_counts, open_list, slices_by_bytes, write_list
 from tarkit.shardplan import plan_outputs
 from tarkit.shards import expand, fixed_names, scheme_of
-
-USUAL_MOST = 10_000
-"""Slices, unless the user says how many."""
-
-MOST = 100_000
-"""Slices. With more completions a Job can not have backoffLimitPerIndex as we set it."""
 
 _MOST_READ_BY_ALL = 200_000
 """Names in a list without planned slices, all of which each pod reads."""
@@ -66,32 +60,6 @@ class ShardPlan:
         return [self.first_from(number) for number in spread(self.shards, count)]
 
 
-def slice_count(
-    n: int, parallelism: int, work_seconds: float | None, slice_target: float = 600.0, *, slices: int | None = None
-) -> int:
-    """Into how many slices ``n`` shards are cut: ``slices`` if it is given, never more than there are shards.
-
-    By itself: so many that one takes ``slice_target`` seconds of the ``work_seconds`` in all, and at least four for
-    each of ``parallelism`` pods; a slice for each shard if the work is not known; at most 10,000.
-
-    Raises:
-        UsageError: no shards; a number below 1; more than 100,000 slices.
-    """
-    if n < 1:
-        raise UsageError("there are no shards to cut into slices")
-    if parallelism < 1:
-        raise UsageError(f"--parallelism {parallelism}: at least one pod must run")
-    if slices is not None:
-        if not 1 <= slices <= MOST:
-            raise UsageError(f"--slices {slices}: a Job can have 1 to {MOST:,} of them")
-        return min(n, slices)
-    if work_seconds is None:
-        return min(n, USUAL_MOST)
-    if not work_seconds >= 0 or not slice_target > 0:
-        raise UsageError(f"{work_seconds:g} s of work in slices of {slice_target:g} s: --slice-target must be positive")
-    return min(n, USUAL_MOST, max(4 * parallelism, math.ceil(work_seconds / slice_target)))
-
-
 def plan_shards(
     specs: Sequence[str],
     *,
@@ -123,8 +91,8 @@ def plan_shards(
         UsageError: a spec that a pod can not read; two shards with one output; too many shards for this form.
         MissingInputError, StreamError, TemporaryStreamError: as ``tarkit.shards.expand``.
     """
-    specs = [_absolute(spec) if allow_local else spec for spec in specs]
-    _refuse_streams(specs)
+    specs = [absolute(spec) if allow_local else spec for spec in specs]
+    refuse_streams(specs)
 
     def cut(n: int) -> int:
         work = None if shard_seconds is None else shard_seconds * n
@@ -138,42 +106,9 @@ def plan_shards(
     else:
         return _of_listed(specs, cut, list_url, outdir, allow_local, sizes, publish)
     if not allow_local:
-        _refuse_relative([plan.first_from(0)] if patterns is None else [next(each.items(0, 1)) for each in patterns])
+        refuse_relative([plan.first_from(0)] if patterns is None else [next(each.items(0, 1)) for each in patterns])
     _add_bytes(plan, plan.shards, sizes)
     return plan
-
-
-def _refuse_streams(specs: Sequence[str]) -> None:
-    if not specs:
-        raise UsageError("no shards are named: --shards 's3://bucket/raw-{000000..001281}.tar'")
-    for spec in specs:
-        if spec in ("-", "@-"):
-            raise UsageError(f"--shards {spec}: a pod has no standard input; name paths, URLs, patterns or @LIST")
-        if spec.startswith("pipe:"):
-            raise UsageError(f"--shards {_shown(spec)}: a command has no shards that could be shared out; name URLs")
-
-
-def _absolute(spec: str) -> str:
-    """A local name or pattern, as it is found from whatever folder tarproc will run in."""
-    mark = "@" if spec.startswith("@") else ""
-    name = spec.removeprefix(mark)
-    if scheme_of(name) or name.startswith("/") or name in ("", "-"):
-        return spec
-    folder = os.getcwd()
-    if set(folder) & set("{}*?[]\\"):
-        raise UsageError(
-            f"{_shown(spec)}: the name of the current folder has braces or wildcards; name shards by absolute paths"
-        )
-    return f"{mark}{folder}/{name}"
-
-
-def _refuse_relative(names: Sequence[str]) -> None:
-    for name in names:
-        if not scheme_of(name) and not name.startswith("/"):
-            raise UsageError(
-                f"{_shown(name)} is in a folder of this machine, which a pod can not see; name shards by URL, or by "
-                "the absolute path of a volume that the pods mount"
-            )
 
 
 def _of_patterns(specs: list[str], patterns: list[Product], cut: Callable[[int], int], outdir: str | None) -> ShardPlan:
@@ -198,7 +133,7 @@ def _of_remote_list(spec: str, slices: int | None, cut: Callable[[int], int], ou
     if planned is not None:
         if slices is not None and slices != planned.w:
             raise UsageError(
-                f"--slices {slices}: {_shown(url)} was planned in {planned.w} slices; leave --slices out, or write "
+                f"--slices {slices}: {shown(url)} was planned in {planned.w} slices; leave --slices out, or write "
                 "the list anew with --list-url"
             )
         plan = ShardPlan([spec], planned.n, planned.w, "bucket list", "")
@@ -211,7 +146,7 @@ def _of_remote_list(spec: str, slices: int | None, cut: Callable[[int], int], ou
     names = list(islice(expand(spec, allow_pipe=False), _MOST_READ_BY_ALL + 1))
     if len(names) > _MOST_READ_BY_ALL:
         raise UsageError(
-            f"{_shown(url)} names more than {_MOST_READ_BY_ALL:,} shards, and each pod would read all of it; add "
+            f"{shown(url)} names more than {_MOST_READ_BY_ALL:,} shards, and each pod would read all of it; add "
             "--list-url URL, which writes a list of which a pod reads only its part"
         )
     for _ in plan_outputs(names, outdir) if outdir is not None else ():
@@ -254,7 +189,7 @@ def _of_listed(
         if pattern is None:
             names = list(expand(spec, allow_pipe=False))
             if allow_local:
-                names = [_absolute(name) for name in names]
+                names = [absolute(name) for name in names]
             known.update(listed_sizes(spec))
             pattern = Product((Choice(tuple(names)),))
             entries += [check_name(name, "") for name in names]
@@ -262,7 +197,7 @@ def _of_listed(
             names = [next(pattern.items(0, 1))]
             entries.append(spec)
         if not allow_local:
-            _refuse_relative(names)
+            refuse_relative(names)
         found.append(pattern)
     n = count_of(found)
     plan = ShardPlan([LIST_SPEC], n, cut(n), "config map", "", entries)
@@ -308,9 +243,7 @@ def _put_into_bucket(
 ) -> None:
     """The list, with slices of about the same number of bytes if the sizes are known."""
     if not scheme_of(list_url) and not list_url.startswith("/"):
-        raise UsageError(
-            f"--list-url {_shown(list_url)}: name a URL that the pods can read, such as s3://bucket/lists/"
-        )
+        raise UsageError(f"--list-url {shown(list_url)}: name a URL that the pods can read, such as s3://bucket/lists/")
     if sizes is not None and sum(sizes) > 0:
         groups = slices_by_bytes(sizes, plan.slices)
         names = [names[number] for group in groups for number in group]
@@ -355,7 +288,3 @@ def _sha256_of(lines: Sequence[str]) -> str:
     for line in lines:
         digest.update(line.encode("utf-8", "surrogateescape") + b"\n")
     return digest.hexdigest()
-
-
-def _shown(text: str) -> str:
-    return repr(printable(redact(text)))

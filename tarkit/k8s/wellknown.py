@@ -1,0 +1,31 @@
+"""Names of labels and annotations: tarkit's own, by which a Job tells later what it is about, and those of others.
+
+Source of the others: https://kubernetes.io/docs/reference/labels-annotations-taints/ and Kueue's reference.
+"""
+
+from __future__ import annotations
+
+# Labels.
+RUN = "tarkit.dev/run"
+APP_NAME = "app.kubernetes.io/name"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+QUEUE = "kueue.x-k8s.io/queue-name"
+CONTROLLER = "batch.kubernetes.io/controller-uid"
+JOB_NAME = "batch.kubernetes.io/job-name"
+
+# Label of pods, and annotation.
+INDEX = "batch.kubernetes.io/job-completion-index"
+
+# Annotations.
+SHARDS = "tarkit.dev/shards"
+SLICES = "tarkit.dev/slices"
+OUTDIR = "tarkit.dev/outdir"
+INPUTS = "tarkit.dev/inputs"
+LIST = "tarkit.dev/list"
+PLAN = "tarkit.dev/plan-sha256"
+RETRY_OF = "tarkit.dev/retry-of"
+CANCELLED = "tarkit.dev/cancelled"
+LOGS = "tarkit.dev/logs"
+MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+JOB_TRACKING = "batch.kubernetes.io/job-tracking"
