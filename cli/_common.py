@@ -112,6 +112,10 @@ def _say_why(error: BaseException, name: str) -> None:
         say(name, "interrupted")
     elif isinstance(error, Terminated):
         say(name, "terminated")
+    elif isinstance(error, click.ClickException) and type(error).__name__ == "NoArgsIsHelpError":
+        # The help, which is of many lines. Older releases of click have no such class, and print it themselves.
+        if sys.stderr is not None:
+            sys.stderr.write(f"{error.format_message()}\n")
     elif isinstance(error, click.ClickException):
         hint = f" (see {name} --help)" if isinstance(error, click.UsageError) else ""
         say(name, f"{error.format_message()}{hint}")

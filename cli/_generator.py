@@ -13,6 +13,7 @@ from tarkit.k8s.settings import GENERATORS
 
 from ._common import say, verbose_option, version_option
 from ._kubesettings import asked, setting_options, shown, switch_options
+from ._results import counted
 
 if TYPE_CHECKING:
     from ._kubesettings import Asked
@@ -97,7 +98,7 @@ def _accepted(documents: list[dict[str, Any]], kube_version: str, with_schema: b
         say("kubetpl", f"{finding.severity}: {finding}")
     wrong = sum(finding.severity == "error" for finding in findings)
     if wrong:
-        say("kubetpl", f"nothing was printed, since a server would refuse it ({wrong} errors); --no-lint prints it")
+        say("kubetpl", f"nothing was printed: {counted(wrong, 'error')} above; --no-lint prints it all the same")
     return not wrong
 
 

@@ -66,12 +66,12 @@ class Progress:
         }
 
 
-def progress_of(folder: str, inputs: Iterable[str] | None = None) -> Progress:
+def progress_of(folder: str, inputs: Iterable[str] | None = None, work: str | None = None) -> Progress:
     """Look at every done record of a folder.
 
     Args:
         folder: path or URL. inputs: what the run was given, to know what is missing, and whether
-            an input changed since.
+            an input changed since. work: fingerprint of what the run does; shards made by anything else are stale.
 
     Raises:
         MissingInputError: there is no such folder (never where inputs are given: then all are missing).
@@ -109,6 +109,8 @@ def progress_of(folder: str, inputs: Iterable[str] | None = None) -> Progress:
                 found.stale[name] = "its record is of another version"
             else:
                 entry = listing.get(name)
+                if work is not None and record.state == "done" and record.work != work:
+                    problem = "it was made by another command"
                 _enter(found, name, record, entry is not None, None if entry is None else entry.size, problem)
     return found
 

@@ -165,9 +165,21 @@ def test_in_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- requests
 
 
+def named(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name}}
+
+
+@pytest.mark.parametrize("answer", [{}, {"metadata": []}, {"metadata": {"name": 3}}])
+def test_what_is_no_object_is_refused(cluster: Cluster, server: Server, answer: dict[str, Any]) -> None:
+    server.says(answer)
+    with pytest.raises(ClusterError, match="has no metadata.name; is it a Kubernetes API server"):
+        cluster.get("jobs", "x")
+
+
 def test_a_list_comes_in_pages_with_the_token(cluster: Cluster, server: Server) -> None:
-    server.says({"metadata": {"continue": "more"}, "items": [{"n": 1}]}, {"metadata": {}, "items": [{"n": 2}]})
-    assert [each["n"] for each in cluster.list("pods", labels="a=b", fields="status.phase!=Succeeded")] == [1, 2]
+    server.says({"metadata": {"continue": "more"}, "items": [named("a")]}, {"metadata": {}, "items": [named("b")]})
+    found = list(cluster.list("pods", labels="a=b", fields="status.phase!=Succeeded"))
+    assert found == [named("a"), named("b")]
     (_, first, headers, _), (_, second, _, _) = server.asked
     assert first.startswith("/api/v1/namespaces/etl/pods?") and "labelSelector=a%3Db" in first
     assert "continue=more" in second and headers["authorization"] == "Bearer s3cret"
@@ -220,8 +232,8 @@ def test_a_name_that_is_taken(cluster: Cluster, server: Server) -> None:
 
 
 def test_busy_servers_are_asked_again_when_they_say(cluster: Cluster, server: Server, pauses: list[float]) -> None:
-    server.says(refusal(429, **{"Retry-After": "3"}), refusal(503), {"kind": "Job"})
-    assert cluster.get("jobs", "x") == {"kind": "Job"}
+    server.says(refusal(429, **{"Retry-After": "3"}), refusal(503), named("x"))
+    assert cluster.get("jobs", "x") == named("x")
     assert pauses == [3.0, 0.5]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tarkit.errors import UsageError
-from tarkit.k8s.cluster.failures import doubled, failure_of, group_failures, normalised
+from tarkit.k8s.cluster.failures import doubled, failure_of, group_failures, last_line, normalised
 from tarkit.k8s.cluster.joblogs import chosen_pods, has_log, label_of
 from tarkit.k8s.cluster.jobview import job_view, plan_of, state_of, timestamp
 from tarkit.k8s.cluster.whynot import why_not
@@ -365,3 +365,11 @@ def test_the_last_pod_of_each_index() -> None:
     assert [each["metadata"]["name"] for each in chosen_pods(pods, indexes={3}, failed=False)] == ["new"]
     assert chosen_pods(pods, indexes={3}, failed=True) == [], "it went well in the end"
     assert has_log(second) and not has_log(waiting("ErrImagePull"))
+
+
+def test_the_line_that_says_why_is_not_that_of_the_books() -> None:
+    log = "tarproc: s3://b/raw-3.tar: offset 1024: bad checksum\ntarproc: shards: done 0, failed 1; in 0 = out 0\n"
+    assert last_line(log) == "tarproc: s3://b/raw-3.tar: offset 1024: bad checksum"
+    assert last_line("tarproc: in 3 = out 3 + filtered 0 + failed 0\n") == (
+        "tarproc: in 3 = out 3 + filtered 0 + failed 0"
+    )

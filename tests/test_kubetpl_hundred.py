@@ -86,3 +86,21 @@ def test_a_hundred_shards(tmp_path: Path) -> None:
     for number in range(SHARDS):
         samples = list(read_samples(str(tmp_path / "out" / f"raw-{number:03d}.tar")))
         assert [sample["up"] for sample in samples] == [b"TEXT OF %d" % each for each in range(3)]
+
+
+def test_another_command_over_the_same_shards_is_not_done(tmp_path: Path) -> None:
+    """Done records of another command say nothing of this one."""
+    for number in range(2):
+        write_shard(tmp_path, number)
+    words = ["--shards", f"{tmp_path}/raw-{{000..001}}.tar", "-O", f"{tmp_path}/out"]
+    assert kubetpl(tmp_path, "local", "indexed", "-n", "one", "-c", "true # $$", *words).returncode == 0
+    for name, command, code in (("one", "true # $$", 0), ("two", "rm sample.txt; echo > sample.x", 1)):
+        rendered = kubetpl(tmp_path, "indexed", "-n", name, "-c", command, "-I", "image", *words)
+        (tmp_path / f"{name}.yaml").write_text(rendered.stdout)
+        found = kubetpl(tmp_path, "status", name, "-f", f"{name}.yaml")
+        assert found.returncode == code, found.stdout
+        assert ("made by another command" in found.stdout) == bool(code)
+    again = kubetpl(tmp_path, "retry", "two", "-f", "two.yaml")
+    assert (again.returncode, "name: two-r2" in again.stdout) == (0, True), again.stderr
+    assert kubetpl(tmp_path, "local", "-f", "-", stdin=again.stdout).returncode == 0
+    assert kubetpl(tmp_path, "status", "two", "-f", "two.yaml").returncode == 0

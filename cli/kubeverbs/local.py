@@ -175,14 +175,16 @@ class _Told:
             say(NAME, text)
 
     def pod_failed(self, failure: PodFailure) -> None:
+        from tarkit.k8s.cluster.failures import last_line
+
         if self._left is not None:
             self._left -= 1
             if self._left == -1:
                 say(NAME, "further failures are not listed (-v lists them all); the logs have everything")
             if self._left < 0:
                 return
-        said = [line.strip() for line in failure.message.splitlines() if line.strip()]
-        last = f": {printable(said[-1])}" if said else ""
+        said = last_line(failure.message)
+        last = f": {said}" if said else ""
         say(
             NAME,
             f"{failure.job} index {failure.index}, attempt {failure.attempt}: exit code {failure.exit_code} "

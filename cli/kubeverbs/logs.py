@@ -20,6 +20,7 @@ from tarkit.errors import (
 
 from .._clusteroptions import cluster_options, open_cluster, record_options
 from .._common import say, verbose_option, version_option
+from .._jobwork import expected_work
 from .._results import Results, counted
 
 if TYPE_CHECKING:
@@ -180,7 +181,9 @@ def _tell_records(cluster: Cluster, job: Any, missing: set[int], results: Result
     what = "index" if len(missing) == 1 else "indexes"
     say(_PROGRAM, f"the pods of {what} {format_indexes(missing)} are gone, and their logs with them")
     try:
-        records = read_run(cluster, job, (), options["outdir"], options["specs"], options["check_inputs"])
+        records = read_run(
+            cluster, job, (), options["outdir"], options["specs"], options["check_inputs"], expected_work(job)
+        )
     except ClusterUnreachableError:
         raise
     except TarkitError as error:

@@ -19,6 +19,7 @@ from tarkit.errors import (
 
 from .._clusteroptions import cluster_options, job_in, manifest_option, open_cluster, read_manifest, record_options
 from .._common import say, verbose_option, version_option, write_stdout
+from .._jobwork import expected_work
 from .._results import Results, counted
 
 if TYPE_CHECKING:
@@ -162,7 +163,9 @@ def _left(
     """URLs of the shards that the retry makes, in their order. None left: said."""
     from tarkit.k8s.cluster.jobstatus import read_run
 
-    records = read_run(cluster, job, documents, options["outdir"], options["specs"], options["check_inputs"])
+    records = read_run(
+        cluster, job, documents, options["outdir"], options["specs"], options["check_inputs"], expected_work(job)
+    )
     if records is None:
         raise UsageError("the Job does not say where its done records are; name the folder: -O OUT")
     if records.shards is None:

@@ -28,6 +28,7 @@ from .._clusteroptions import (
     record_options,
 )
 from .._common import verbose_option, version_option
+from .._jobwork import expected_work
 from .._results import Results
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _ask(
 
     def read(job: Any) -> Any:
         return None if no_records else read_run(
-            cluster, job, documents, options["outdir"], options["specs"], options["check_inputs"]
+            cluster, job, documents, options["outdir"], options["specs"], options["check_inputs"], expected_work(job)
         )  # fmt: skip
 
     return [look(cluster, job, now=time.time(), read_records=read) for job in jobs]
@@ -130,7 +131,9 @@ def _from_records(name: str, documents: list[dict[str, Any]], options: dict[str,
     from tarkit.k8s.cluster.jobstatus import JobStatus, read_run
 
     job = job_in(documents, name) or {"metadata": {"name": name}}
-    records = read_run(None, job, documents, options["outdir"], options["specs"], options["check_inputs"])
+    records = read_run(
+        None, job, documents, options["outdir"], options["specs"], options["check_inputs"], expected_work(job)
+    )
     if records is None:
         raise UsageError(
             f"the manifest of {name} does not say where its records are (--raw?), and {why}; name it: -O OUT"

@@ -20,5 +20,5 @@ def command(path: str | None, verbose: bool) -> None:
     seen: set[str] = set()
     with Results() as results:
         for name, where in available(template_folders(path)):
-            results.line(f"{name}\t{where}" + ("\t(never used: another one comes first)" if name in seen else ""))
+            results.line(f"{name:<12} {where}" + ("  (never used: another one comes first)" if name in seen else ""))
             seen.add(name)

@@ -11,6 +11,7 @@ from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_TEMPORARY, ClusterUnreachab
 
 from .._clusteroptions import cluster_options, open_cluster, record_options
 from .._common import say, verbose_option, version_option
+from .._jobwork import expected_work
 from .._results import Results
 
 _PROGRAM = "kubetpl wait"
@@ -74,7 +75,9 @@ def _ended(cluster: Any, job: dict[str, Any], view: Any, options: dict[str, Any]
 
     found = JobStatus(view.name, view)
     try:
-        found.records = read_run(cluster, job, (), options["outdir"], options["specs"], options["check_inputs"])
+        found.records = read_run(
+            cluster, job, (), options["outdir"], options["specs"], options["check_inputs"], expected_work(job)
+        )
     except ClusterUnreachableError as error:
         say(_PROGRAM, str(error))
     except TarkitError as error:

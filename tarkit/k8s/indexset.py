@@ -12,6 +12,9 @@ from tarkit.errors import UsageError, printable
 
 _PART = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
 
+_MOST = 10_000_000
+"""So many completions have been seen to pass a server's validation. A longer range would only fill the memory."""
+
 
 def parse_indexes(text: str) -> Iterator[int]:
     """The indexes of ``0-2,4``, in the order in which they are written; none of an empty text.
@@ -23,7 +26,10 @@ def parse_indexes(text: str) -> Iterator[int]:
         match = _PART.fullmatch(part)
         if match is None or int(match[2] or match[1]) < int(match[1]):
             raise UsageError(f"{printable(part)!r} is no index or range of indexes; write for example 3,7-9")
-        yield from range(int(match[1]), int(match[2] or match[1]) + 1)
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last - first >= _MOST:
+            raise UsageError(f"{printable(part)}: no Job has that many indexes")
+        yield from range(first, last + 1)
 
 
 def format_indexes(indexes: Iterable[int]) -> str:

@@ -59,7 +59,7 @@ class Cluster:
 
     def get(self, kind: str, name: str) -> Object:
         """One object."""
-        return self._json("GET", kind, name)
+        return self._object(self._json("GET", kind, name))
 
     def list(self, kind: str, *, labels: str = "", fields: str = "") -> Iterator[Object]:
         """Objects of a kind, a page at a time. labels, fields: selectors in the API's notation."""
@@ -68,7 +68,7 @@ class Cluster:
         query.update({"fieldSelector": fields} if fields else {})
         while True:
             page = self._json("GET", kind, "", query, verb="list")
-            yield from page.get("items") or []
+            yield from map(self._object, page.get("items") or [])
             more = (page.get("metadata") or {}).get("continue")
             if not more:
                 return
@@ -113,6 +113,12 @@ class Cluster:
             except (ValueError, KeyError, TypeError):
                 raise ClusterUnreachableError(f"{self.where}: a watch was cut short") from None
             yield found
+
+    def _object(self, answer: Any) -> Object:
+        metadata = answer.get("metadata") if isinstance(answer, dict) else None
+        if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+            raise ClusterError(f"{self.where} answers what has no metadata.name; is it a Kubernetes API server?")
+        return dict(answer)
 
     def _json(
         self,

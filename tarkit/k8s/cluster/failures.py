@@ -136,6 +136,9 @@ def failure_of(pod: Object) -> Failure | None:
     return Failure("exit", code, "", message, _ADVICE.get(code, _ADVICE[EXIT_FAILED]))
 
 
+_BOOKS = re.compile(r"tarproc: (shards: done|in) [0-9]")
+
+
 def normalised(message: str) -> str:
     """A message without what differs from pod to pod: names, numbers, addresses."""
     for pattern, word in _VARIABLE:
@@ -144,9 +147,10 @@ def normalised(message: str) -> str:
 
 
 def last_line(text: str) -> str:
-    """The last line with something on it, as it may be shown."""
+    """The last line that says something, as it may be shown; tarproc's books at its end only if there is no other."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return printable(lines[-1]) if lines else ""
+    telling = [line for line in lines if not _BOOKS.match(line)]
+    return printable((telling or lines)[-1]) if lines else ""
 
 
 def doubled(quantity: str) -> str | None:

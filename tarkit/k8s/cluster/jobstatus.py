@@ -177,10 +177,11 @@ def read_run(
     outdir: str | None,
     specs: Sequence[str],
     check_inputs: bool,
+    work: str | None = None,
 ) -> RunRecords | None:
     """The done records of a Job's shards; None if it is not said where they are.
 
-    outdir, specs: what to take instead of the Job's own, if given.
+    outdir, specs: what to take instead of the Job's own, if given. work: as its done records name what the Job does.
 
     Raises:
         As ``plan_source``, ``shard_map`` and ``records_of``.
@@ -192,7 +193,8 @@ def read_run(
     if folder is None:
         return None
     wanted = specs or own
-    return records_of(folder, shard_map(plan, wanted, folder) if wanted else None, check_inputs=check_inputs)
+    shards = shard_map(plan, wanted, folder) if wanted else None
+    return records_of(folder, shards, check_inputs=check_inputs, work=work)
 
 
 def _names(shards: ShardMap | None, unfinished: set[str] | None) -> Callable[[int], Sequence[str]] | None:

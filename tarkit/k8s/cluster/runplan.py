@@ -124,10 +124,13 @@ def _starts(plan: Plan, specs: Sequence[str], urls: Sequence[str]) -> Sequence[i
     return [bisect_left(ends, border) for border in planned.borders]
 
 
-def records_of(outdir: str, shards: ShardMap | None, *, check_inputs: bool = False) -> RunRecords:
+def records_of(
+    outdir: str, shards: ShardMap | None, *, check_inputs: bool = False, work: str | None = None
+) -> RunRecords:
     """Read the done records of a run.
 
-    check_inputs: also ask every input whether it changed since; it must be reachable from here.
+    check_inputs: also ask every input whether it changed since; it must be reachable from here. work: fingerprint
+    of what the Job does, if it is known.
 
     Raises:
         MissingInputError: there is no such folder on this machine, or none at all and the inputs are not known.
@@ -141,11 +144,11 @@ def records_of(outdir: str, shards: ShardMap | None, *, check_inputs: bool = Fal
             "there is no such folder on this machine", url=outdir, hint="-O names the output folder as seen from here"
         )
     if shards is None:
-        return RunRecords(outdir, progress_of(outdir), None)
+        return RunRecords(outdir, progress_of(outdir, work=work), None)
     if check_inputs:
-        return RunRecords(outdir, progress_of(outdir, shards.urls), shards)
+        return RunRecords(outdir, progress_of(outdir, shards.urls, work), shards)
     try:
-        everything = progress_of(outdir)
+        everything = progress_of(outdir, work=work)
     except MissingInputError:
         everything = Progress()
     return RunRecords(outdir, _only(everything, shards.names), shards)

@@ -113,7 +113,7 @@ def _check_names(work: Work) -> None:
         name, value = str(each.get("name")), each.get("value")
         if not name or "=" in name or "\0" in name or (isinstance(value, str) and "\0" in value):
             raise UsageError(
-                f"{work.kind} {printable(work.name)}: env {printable(name)!r}: no variable can be called so, or hold a NUL"
+                f"{work.kind} {printable(work.name)}: env {printable(name)!r}: no variable is called so, or holds a NUL"
             )
 
 

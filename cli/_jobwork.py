@@ -1,0 +1,43 @@
+"""What a Job's tarproc does to samples, as its done records name it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from tarkit.errors import TarkitError
+
+
+def expected_work(job: Mapping[str, Any]) -> str | None:
+    """The fingerprint that the done records of a Job have; None if it can not be told from the manifest alone.
+
+    A record with another one is of another command over the same shards, so it is not this Job's.
+    """
+    from tarkit.k8s.cluster.failures import main_container
+    from tarkit.k8s.expansion import expand
+
+    from ._outdir import work_of
+    from .tarproc import tarproc
+
+    template = (job.get("spec") or {}).get("template") or {}
+    container = main_container(template)
+    if container.get("command") != ["tarproc"]:
+        return None
+    names = {str(each.get("name")) for each in container.get("env") or []}
+    if "SOURCE_DATE_EPOCH" in names or "SOURCE_DATE_EPOCH" in os.environ:
+        return None
+    arguments = [expand(str(each), {"TARKIT_CPUS": "1"}) for each in container.get("args") or []]
+    try:
+        with tarproc.make_context("tarproc", arguments, obj=[False]) as context:
+            options = context.params
+        if options["script"] or any(
+            (options[name] or "").partition(":")[0].endswith(".py") for name in ("mapper", "setup")
+        ):
+            # Their content counts, and is in the container.
+            return None
+        return work_of(options)
+    except (click.ClickException, click.exceptions.Exit, TarkitError):
+        return None
