@@ -292,3 +292,14 @@ def test_samples_of_a_planned_list_come_from_all_of_it(most: int, bucket: str, m
     names = [f"s3://b/{number:03d}.tar" for number in range(100)]
     write_list(f"{bucket}/l", names, [50, 0, 50], outdir=OUT)
     assert plan(f"@{bucket}/l").sample(4) == [names[number] for number in (12, 37, 62, 87)]
+
+
+def test_a_list_that_another_run_may_be_reading_stays(tmp_path: Path) -> None:
+    url = str(tmp_path / "run.list")
+    one = plan_shards(["s3://b/a-{0..3}.tar"], parallelism=2, list_url=url)
+    content = Path(url).read_bytes()
+    assert plan_shards(["s3://b/a-{0..3}.tar"], parallelism=2, list_url=url).sha256 == one.sha256
+    for specs, slices in ((["s3://b/a-{0..4}.tar"], None), (["s3://b/a-{0..3}.tar"], 2)):
+        with pytest.raises(UsageError, match="another list is there, which pods of another run may be reading"):
+            plan_shards(specs, parallelism=2, slices=slices, list_url=url)
+    assert Path(url).read_bytes() == content

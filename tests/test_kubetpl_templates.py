@@ -412,3 +412,7 @@ def test_what_needs_a_pod_is_not_lost_quietly(words: tuple[str, ...], folder: Pa
 def test_unique_names_of_manifests_without_one(folder: Path) -> None:
     (folder / "t.yaml").write_text(manifest("Job").replace("  name: own\n", ""))
     assert one("job", "--template", "t.yaml", "--unique")["metadata"]["name"].startswith("job-")
+
+
+def test_what_never_ends_is_no_template() -> None:
+    assert "over 4 MiB is no template" in refused("job", "--template", "/dev/zero")

@@ -14,6 +14,9 @@ FOLDERS = ("kubetpl-templates", ".kubetpl", "/usr/local/lib/kubetpl", "/usr/lib/
 
 _PACKAGE = "tarkit.k8s_templates"
 
+_MOST = 4 << 20
+"""Characters."""
+
 
 def load_template(name: str, folders: list[str]) -> list[Document]:
     """The documents of template ``name``: ``name.yaml`` in the first folder that has it, or tarkit's own.
@@ -38,13 +41,15 @@ def read_template(path: str) -> list[Document]:
     """
     try:
         with open(path, encoding="utf-8") as file:
-            text = file.read()
+            text = file.read(_MOST + 1)
     except FileNotFoundError:
         raise MissingInputError("there is no such template", url=path) from None
     except UnicodeDecodeError as error:
         raise UsageError(f"{printable(path)}: a template is UTF-8 text: {error.reason} at byte {error.start}") from None
     except OSError as error:
         raise StreamError(f"the template can not be read: {error.strerror}", url=path) from error
+    if len(text) > _MOST:
+        raise UsageError(f"{printable(path)}: over {_MOST >> 20} MiB is no template; a server takes 3 MiB at most")
     try:
         return load_documents(text, path)
     except UsageError as error:

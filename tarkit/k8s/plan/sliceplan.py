@@ -253,6 +253,12 @@ def _put_into_bucket(
     content = _sha256_of([*names, *map(str, counts)])
     url = f"{list_url}shards-{content[:12]}.list" if list_url.endswith("/") else list_url
     if publish:
+        there = open_list(url)
+        if there is not None and (there.sha256, there.n, there.w) != (_sha256_of(names), len(names), len(counts)):
+            raise UsageError(
+                f"--list-url {shown(url)}: another list is there, which pods of another run may be reading; name "
+                "another one, or end the URL with a slash, and the list is named after its content"
+            )
         write_list(url, names, counts, outdir=outdir)
     else:
         for name in names:
