@@ -12,7 +12,7 @@ from tarkit.errors import EXIT_OK, EXIT_USAGE, UsageError, printable
 from tarkit.k8s.settings import GENERATORS
 
 from ._common import say, verbose_option, version_option
-from ._kubesettings import asked, setting_options, shown, switch_options
+from ._kubesettings import asked, print_options, setting_options, shown, switch_options
 from ._results import counted
 
 if TYPE_CHECKING:
@@ -39,12 +39,7 @@ def generator_command(generator: str) -> click.Command:
     @click.argument("words", metavar=_WORDS.get(generator, ""), nargs=-1, type=click.UNPROCESSED)
     @setting_options(generator if generator in GENERATORS else "job")
     @switch_options
-    @click.option("--kube-version", metavar="X.Y", default="1.33", show_default=True, help="Of the cluster.")
-    @click.option("--no-lint", is_flag=True, help="Print the manifest even if a server would refuse it.")
-    @click.option("--print-config", "--print_config", is_flag=True, help="Print what is set, and by what, instead.")
-    @click.option(
-        "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="Format."
-    )
+    @print_options
     @verbose_option
     @version_option
     def command(
@@ -88,29 +83,24 @@ def _accepted(documents: list[dict[str, Any]], kube_version: str, with_schema: b
 
     with_schema: fields may be there that tarkit has not put there.
     """
-    from tarkit.k8s.lint.rules import lint
-
-    findings = lint(documents, kube_version)
     if with_schema:
-        known = {finding.where for finding in findings if finding.severity == "error"}
-        findings += [each for each in _schema_findings(documents, kube_version) if each.where not in known]
+        from tarkit.k8s.lint.verdict import verdict
+
+        findings = verdict(
+            documents,
+            kube_version,
+            lambda error: say("kubetpl", f"fields' names and types are not checked: {error}"),
+        )
+    else:
+        from tarkit.k8s.lint.rules import lint
+
+        findings = lint(documents, kube_version)
     for finding in findings:
         say("kubetpl", f"{finding.severity}: {finding}")
     wrong = sum(finding.severity == "error" for finding in findings)
     if wrong:
         say("kubetpl", f"nothing was printed: {counted(wrong, 'error')} above; --no-lint prints it all the same")
     return not wrong
-
-
-def _schema_findings(documents: list[dict[str, Any]], kube_version: str) -> list[Any]:
-    from tarkit.errors import MissingExtraError
-    from tarkit.k8s.lint.schema import check_schema
-
-    try:
-        return [finding for document in documents for finding in check_schema(document, kube_version)]
-    except MissingExtraError as error:
-        say("kubetpl", f"fields' names and types are not checked: {error}")
-        return []
 
 
 def _write(text: str) -> None:

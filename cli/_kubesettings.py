@@ -169,6 +169,23 @@ def switch_options(function: F) -> F:
     return function
 
 
+_PRINTING = (
+    click.option("--kube-version", metavar="X.Y", default="1.33", show_default=True, help="Of the cluster."),
+    click.option("--no-lint", is_flag=True, help="Print the manifest even if a server would refuse it."),
+    click.option("--print-config", "--print_config", is_flag=True, help="Print what is set, and by what, instead."),
+    click.option(
+        "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="Format."
+    ),
+)
+
+
+def print_options(function: F) -> F:
+    """What is printed, and in which format."""
+    for option in reversed(_PRINTING):
+        function = option(function)
+    return function
+
+
 SWITCHES = ("config", "profile", "template", "path", "assignments", "reset", "compat_lists", "unique")
 
 

@@ -11,7 +11,7 @@ from tarkit.errors import UsageError
 from tarkit.k8s.settings import GENERATORS
 
 from ._common import run_program, version_option
-from ._kubesettings import setting_options, switch_options, template_folders
+from ._kubesettings import print_options, setting_options, switch_options, template_folders
 
 NAME = "kubetpl"
 VERBS = ("cancel", "lint", "local", "logs", "plan", "retry", "scale", "status", "templates", "wait")
@@ -70,10 +70,7 @@ def _spoken() -> click.Command:
     @click.command(NAME)
     @setting_options(None)
     @switch_options
-    @click.option("--kube-version")
-    @click.option("--no-lint", is_flag=True)
-    @click.option("--print-config", "--print_config", is_flag=True)
-    @click.option("-o", "--output")
+    @print_options
     @click.option("-v", "--verbose", is_flag=True)
     def command(**options: object) -> None:
         pass

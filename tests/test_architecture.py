@@ -119,6 +119,7 @@ LAYERS = {
     "tarkit.k8s.lint.volumes": 23,
     "tarkit.k8s.lint.rules": 24,
     "tarkit.k8s.lint.schema": 22,
+    "tarkit.k8s.lint.verdict": 25,
     "tarkit.k8s.durations": 20,
     "tarkit.k8s.settings": 20,
     "tarkit.k8s.fieldpath": 21,

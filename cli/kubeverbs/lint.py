@@ -15,7 +15,6 @@ from tarkit.errors import (
     EXIT_OK,
     EXIT_USAGE,
     CommandNotRunnableError,
-    MissingExtraError,
     StreamError,
     printable,
 )
@@ -76,17 +75,18 @@ def command(
 
 def _own(documents: list[dict[str, Any]], kube_version: str, with_schema: bool) -> list[dict[str, Any]]:
     """What the rules and the schema say; what both say once."""
-    from tarkit.k8s.lint.rules import lint
-    from tarkit.k8s.lint.schema import check_schema
-
-    found = lint(documents, kube_version)
     if with_schema:
-        known = {finding.where for finding in found if finding.severity == "error"}
-        try:
-            for document in documents:
-                found += [finding for finding in check_schema(document, kube_version) if finding.where not in known]
-        except MissingExtraError as error:
-            say(_NAME, f"fields are checked for the kinds that kubetpl prints only: {error}")
+        from tarkit.k8s.lint.verdict import verdict
+
+        found = verdict(
+            documents,
+            kube_version,
+            lambda error: say(_NAME, f"fields are checked for the kinds that kubetpl prints only: {error}"),
+        )
+    else:
+        from tarkit.k8s.lint.rules import lint
+
+        found = lint(documents, kube_version)
     return [
         {
             "severity": each.severity,

@@ -1,1 +1,4 @@
-"""What is wrong with manifests, before a server says it: ``rules.lint`` is the door."""
+"""What is wrong with manifests, before a server says it.
+
+Doors: ``rules.lint``, and with the schema ``verdict.verdict``.
+"""
