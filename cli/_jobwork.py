@@ -34,7 +34,7 @@ def expected_work(job: Mapping[str, Any]) -> str | None:
         with tarproc.make_context("tarproc", arguments, obj=[False]) as context:
             options = context.params
         if options["script"] or any(
-            (options[name] or "").partition(":")[0].endswith(".py") for name in ("mapper", "setup")
+            (options[name] or "").rpartition(":")[0].endswith(".py") for name in ("mapper", "setup")
         ):
             # Their content counts, and is in the container.
             return None
