@@ -51,7 +51,7 @@ class Store:
         self.closed = False
         self._objects: dict[str, dict[Key, Json]] = {}
         self._log: deque[Change] = deque(maxlen=log_length)
-        self._oldest = 1
+        self._compacted = 1
 
     def close(self) -> None:
         """Wakes all who watch; they end."""
@@ -60,21 +60,35 @@ class Store:
             self.changed.notify_all()
 
     def compact(self) -> None:
-        """Forgets the log: older versions can not be watched any more (410)."""
+        """From now on older versions can not be watched any more (410).
+
+        The log stays: the stand-in's own controllers, which read it at their own pace, must not lose a change.
+        """
         with self.lock:
-            self._log.clear()
-            self._oldest = self.version
+            self._compacted = self.version
 
     @property
     def oldest(self) -> int:
-        """The oldest version after which everything is still in the log."""
-        return self._log[0].version - 1 if len(self._log) == self._log.maxlen else self._oldest
+        """The oldest version that can be watched."""
+        return max(self._compacted, self._forgotten)
+
+    @property
+    def _forgotten(self) -> int:
+        """The newest version of which the log has no line any more."""
+        return self._log[0].version - 1 if len(self._log) == self._log.maxlen else 0
+
+    def watched_after(self, version: int, wait: float) -> list[Change]:
+        """As changes_after, for clients: raises what they get for a version that is too old."""
+        with self.lock:
+            if version < self.oldest:
+                raise expired(f"too old resource version: {version} ({self.oldest})")
+            return self.changes_after(version, wait)
 
     def changes_after(self, version: int, wait: float) -> list[Change]:
         """The log after a version; waits up to `wait` seconds for a first line."""
         with self.lock:
-            if version < self.oldest:
-                raise expired(f"too old resource version: {version} ({self.oldest})")
+            if version < self._forgotten:
+                raise RuntimeError(f"the log begins after version {self._forgotten}, asked was {version}")
             if self.version <= version and not self.closed:
                 self.changed.wait(wait)
             if self.version <= version:

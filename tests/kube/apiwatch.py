@@ -90,7 +90,7 @@ def watch(
             raise bad_request(f"invalid resource version: {begin}") from None
     while not store.closed and time.monotonic() < ends and not gone():
         try:
-            changes = store.changes_after(version, min(0.5, max(0.0, ends - time.monotonic())))
+            changes = store.watched_after(version, min(0.5, max(0.0, ends - time.monotonic())))
         except ApiError as error:
             yield {"type": "ERROR", "object": error.status()}
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,8 @@ class Standin:
                     self._count_quotas()
             except Exception as error:
                 self._failures.append(f"garbage collector: {type(error).__name__}: {error}")
+                # What fails for good must not fill the memory.
+                time.sleep(0.1)
 
     def _count_quotas(self) -> None:
         for quota in self.store.items(QUOTAS)[0]:

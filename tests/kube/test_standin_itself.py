@@ -93,6 +93,14 @@ def _processes(mark: str) -> list[str]:
     return found
 
 
+def test_its_controllers_lose_nothing_when_clients_must_list_again(own: Standin) -> None:
+    for name in ("first", "second"):
+        with own.store.lock:
+            own.api.create(JOBS, "default", job(name, "true"))
+            own.store.compact()
+        assert condition(until(own, name), "Complete")
+
+
 def test_without_cgroups_memory_is_polled(own: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryGroup, "_V1", Path("/nowhere"))
     monkeypatch.setattr(MemoryGroup, "_V2", Path("/nowhere"))
