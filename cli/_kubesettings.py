@@ -83,7 +83,7 @@ def _secrets_in(settings: Settings) -> Iterator[str]:
             )
 
 
-_OURS = {"slice": "--slices", "outdir": "--outdir", "command": "--command"}
+_OURS = {"slice": "--slices", "list_sha256": "--shards", "outdir": "--outdir", "command": "--command"}
 """What kubetpl itself gives to tarproc, and by which flag."""
 
 _NEVER = ("output", "retry_failed", "count", "version")

@@ -87,9 +87,7 @@ def _balance(samples: Mapping[str, int]) -> str:
     return f"in {samples['in']}{added} = out {out} + filtered {filtered} + failed {failed}"
 
 
-def expected_outputs(
-    inputs: list[str], outdir: str, piece: str | None, allow_pipe: bool = False
-) -> Iterator[tuple[str, str]]:
+def expected_outputs(options: Mapping[str, Any], inputs: list[str]) -> Iterator[tuple[str, str]]:
     """Inputs with their outputs, of one slice if one is asked for.
 
     All names are looked at before the first shard is begun, and whatever the slice: a long run must not
@@ -98,12 +96,14 @@ def expected_outputs(
     from tarkit.shardplan import plan_outputs
     from tarkit.shards import expand, parse_slice
 
-    if piece is None:
+    outdir, allow_pipe = options["outdir"], options["allow_pipe"]
+    if options["slice"] is None:
         return iter(list(plan_outputs(expand(inputs, allow_pipe_in_lists=allow_pipe), outdir)))
     from tarkit.inputslice import plan_slice
 
-    index, count = parse_slice(_with_index(piece))
-    return iter(plan_slice(inputs, outdir, index, count, allow_pipe_in_lists=allow_pipe))
+    index, count = parse_slice(_with_index(options["slice"]))
+    wanted = options["list_sha256"]
+    return iter(plan_slice(inputs, outdir, index, count, list_sha256=wanted, allow_pipe_in_lists=allow_pipe))
 
 
 def _with_index(piece: str) -> str:
@@ -155,7 +155,7 @@ def shards_to_run(
     def read(url: str, tally: Tally) -> Iterator[dict[str, Any]]:
         return samples_of(options, [url], tally, literal=True)
 
-    outputs = expected_outputs(inputs, options["outdir"], options["slice"], options["allow_pipe"])
+    outputs = expected_outputs(options, inputs)
     folder = local_path(options["outdir"])
     if folder is not None:
         try:

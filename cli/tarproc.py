@@ -48,6 +48,9 @@ not be run; 130 interrupted; 143 terminated.
 @click.option(
     "--slice", metavar="I/W", help="With -O: slice I (from 0) of W; W alone takes I from JOB_COMPLETION_INDEX."
 )
+@click.option(
+    "--list-sha256", metavar="HEX", help="With --slice: refuse any other list of inputs than the one that was planned."
+)
 @click.option("-p", "--parallel", type=click.IntRange(0, 4096), default=1, help="Commands at once.  [default: 1]")
 @click.option("--count", type=click.IntRange(0), metavar="N", help="Stop after N samples.")
 @click.option("-f", "--fields", help="Only these fields, separated by blanks or commas.")
@@ -97,6 +100,8 @@ def tarproc(**options: Any) -> int:
     inputs = _inputs(options)
     command = command_of(options)
     policy = policy_of(options)
+    if options["list_sha256"] is not None and options["slice"] is None:
+        raise UsageError("--list-sha256 goes with --slice")
     if options["outdir"] is not None:
         return _many_outputs(options, inputs, command, policy)
     if options["slice"] is not None:

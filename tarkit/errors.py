@@ -68,6 +68,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in text)
 
 
+def quoted(spec: str) -> str:
+    """What a user named, in quotes, as it may be shown: on one line, without secrets."""
+    return repr(printable(redact(spec)))
+
+
 def signal_name(number: int) -> str:
     """``SIGKILL``; or ``SIG40`` of those without a name, the real-time signals."""
     import signal

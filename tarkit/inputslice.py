@@ -7,7 +7,7 @@ from itertools import chain
 
 from tarkit.braces import Product
 from tarkit.distinctnames import last_path_part, never_empty_or_dots, surely_distinct
-from tarkit.shardlist import SlicedList, open_list
+from tarkit.shardlist import SlicedList, changed, open_list, sha256_of
 from tarkit.shardplan import FAILED_SUFFIX, plan_outputs
 from tarkit.shards import expand, fixed_names, output_name, scheme_of, take_slice
 
@@ -16,25 +16,41 @@ FEW = 100_000
 
 
 def plan_slice(
-    specs: Sequence[str], folder: str, index: int, w: int, *, allow_pipe_in_lists: bool = False
+    specs: Sequence[str],
+    folder: str,
+    index: int,
+    w: int,
+    *,
+    list_sha256: str | None = None,
+    allow_pipe_in_lists: bool = False,
 ) -> list[tuple[str, str]]:
     """Inputs with their outputs, of slice ``index`` of ``w``.
 
     No two slices make the same output. Where that follows from the patterns, and where it was checked
     when a list was planned, only the names of this slice are made; otherwise all of them are.
 
+    Args:
+        list_sha256: what the slices were planned for, in hex: ``SlicedList.offsets_sha256`` if the input is one list
+            whose slices were planned, else ``tarkit.shardlist.sha256_of`` all names.
+
     Raises:
         UsageError: as ``expand`` and ``plan_outputs``. DataError: a list was changed after it was planned.
     """
     planned = _planned(specs, w)
     if planned is not None:
+        if list_sha256 not in (None, planned.offsets_sha256):
+            raise changed(planned.url)
         if not planned.checked:
             for _ in plan_outputs(expand(specs), folder):
                 pass
         return list(plan_outputs(planned.shards(index), folder))
     patterns = patterns_of(specs)
-    if patterns is None or count_of(patterns) <= FEW or not are_distinct(specs, patterns):
-        pairs = list(plan_outputs(expand(specs, allow_pipe_in_lists=allow_pipe_in_lists), folder))
+    is_pinned = list_sha256 is not None
+    if is_pinned or patterns is None or count_of(patterns) <= FEW or not are_distinct(specs, patterns):
+        names = list(expand(specs, allow_pipe_in_lists=allow_pipe_in_lists))
+        if is_pinned and sha256_of(names) != list_sha256:
+            raise changed(" ".join(specs))
+        pairs = list(plan_outputs(names, folder))
         return [pairs[number] for number in take_slice(len(pairs), index, w)]
     # All inputs of a pattern are in one folder: whether it is that of the outputs, the first of them tells.
     for _ in plan_outputs((next(pattern.items(0, 1)) for pattern in patterns), folder):

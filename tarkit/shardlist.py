@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
 
-from tarkit.errors import DataError, MissingInputError, StreamError, TemporaryStreamError, UsageError, printable, redact
+from tarkit.errors import DataError, MissingInputError, StreamError, TemporaryStreamError, UsageError, quoted
 from tarkit.shardplan import plan_outputs
 from tarkit.shards import fixed_names, scheme_of, take_slice
 from tarkit.streams import open_publish, open_read
@@ -42,7 +42,8 @@ _SURELY_PLAIN = re.compile(r"(?:(?:s3|gs|hdfs|https?)://|/)[A-Za-z0-9_./:+=@%,~-
 @dataclass(frozen=True)
 class SlicedList:
     """What LIST.offsets says. url: of LIST. n: shards. w: slices. size: bytes of LIST. checked: whether it was
-    checked that no two shards become the same output. sha256: of LIST, in hex. borders: w + 1 offsets. sums: w CRCs."""
+    checked that no two shards become the same output. sha256: of LIST, in hex. borders: w + 1 offsets. sums: w CRCs.
+    offsets_sha256: of LIST.offsets itself, so of all that decides what slice i is."""
 
     url: str
     n: int
@@ -52,6 +53,7 @@ class SlicedList:
     sha256: str
     borders: Sequence[int]
     sums: Sequence[int]
+    offsets_sha256: str
 
     def shards(self, index: int) -> list[str]:
         """The shards of a slice.
@@ -60,7 +62,7 @@ class SlicedList:
             UsageError: there is no such slice. DataError: LIST is not the one whose slices these are.
         """
         if not 0 <= index < self.w:
-            raise UsageError(f"{_shown(self.url)} has slices 0 to {self.w - 1}; there is no slice {index}")
+            raise UsageError(f"{quoted(self.url)} has slices 0 to {self.w - 1}; there is no slice {index}")
         start, stop = self.borders[index], self.borders[index + 1]
         try:
             content = read_range(self.url, start, stop, size=self.size)
@@ -97,12 +99,12 @@ def check_name(name: str, list_url: str) -> str:
     kept = name.strip() == name and "\n" not in name and "\r" not in name and not name.startswith(("#", _BOM))
     if not kept or set(name) & set("{}") or (fixed_names(name) is None and not _is_plain_http(name)):
         raise UsageError(
-            f"{_shown(name)} can not stand in a list of shards, where it would be taken for a pattern, a command or a "
+            f"{quoted(name)} can not stand in a list of shards, where it would be taken for a pattern, a command or a "
             "comment; give it another name"
         )
     if scheme_of(list_url) and not scheme_of(name) and not name.startswith("/"):
         raise UsageError(
-            f"{_shown(name)} would be relative to the folder of the list {_shown(list_url)}; name the shard in full"
+            f"{quoted(name)} would be relative to the folder of the list {quoted(list_url)}; name the shard in full"
         )
     return name
 
@@ -126,9 +128,9 @@ def write_list(url: str, names: Iterable[str], counts: Sequence[int], *, outdir:
         StreamError, TemporaryStreamError: it can not be written.
     """
     if compression_for_name(url) is not None:
-        raise UsageError(f"{_shown(url)}: a list of which parts are read can not be compressed; name it .list or .txt")
+        raise UsageError(f"{quoted(url)}: a list of which parts are read can not be compressed; name it .list or .txt")
     if _offsets_url(url) is None:
-        raise UsageError(f"{_shown(url)}: name the list without a query, since its slices are in a file beside it")
+        raise UsageError(f"{quoted(url)}: name the list without a query, since its slices are in a file beside it")
     borders, sums = array("q", [0]), array("I")
     digest = hashlib.sha256()
     lines = _lines(names, url, outdir)
@@ -136,20 +138,21 @@ def write_list(url: str, names: Iterable[str], counts: Sequence[int], *, outdir:
         for index, number in enumerate(counts):
             found = list(islice(lines, number))
             if len(found) != number:
-                raise UsageError(f"slice {index} of {_shown(url)} should have {number} shards; {len(found)} are left")
+                raise UsageError(f"slice {index} of {quoted(url)} should have {number} shards; {len(found)} are left")
             content = b"".join(found)
             stream.write(content)
             digest.update(content)
             borders.append(borders[-1] + len(content))
             sums.append(zlib.crc32(content))
         if next(lines, None) is not None:
-            raise UsageError(f"there are more shards than the {sum(counts)} that the slices of {_shown(url)} take")
-    made = SlicedList(url, sum(counts), len(counts), borders[-1], outdir is not None, digest.hexdigest(), borders, sums)
+            raise UsageError(f"there are more shards than the {sum(counts)} that the slices of {quoted(url)} take")
+    n, w, checked = sum(counts), len(counts), outdir is not None
+    header = _HEADER.pack(_MAGIC, n, w, borders[-1], checked, digest.digest())
+    offsets = header + _little(borders) + _little(sums)
     with open_publish(f"{url}{SUFFIX}", compression=None) as stream:
-        stream.write(_HEADER.pack(_MAGIC, made.n, made.w, made.size, made.checked, digest.digest()))
-        stream.write(_little(borders))
-        stream.write(_little(sums))
-    return made
+        stream.write(offsets)
+    offsets_sha256 = hashlib.sha256(offsets).hexdigest()
+    return SlicedList(url, n, w, borders[-1], checked, digest.hexdigest(), borders, sums, offsets_sha256)
 
 
 def _lines(names: Iterable[str], url: str, outdir: str | None) -> Iterator[bytes]:
@@ -230,7 +233,21 @@ def _parsed(url: str, beside: str, content: bytes) -> SlicedList | None:
         sums.byteswap()
     if borders[0] != 0 or borders[-1] != size or any(a > b for a, b in pairwise(borders)):
         raise DataError("is damaged: the borders of the slices are not in order", url=beside)
-    return SlicedList(url, n, w, size, bool(checked), digest.hex(), borders, sums)
+    sha256 = hashlib.sha256(content).hexdigest()
+    return SlicedList(url, n, w, size, bool(checked), digest.hex(), borders, sums, sha256)
+
+
+def sha256_of(names: Iterable[str]) -> str:
+    """Of a list with these lines, in hex."""
+    digest = hashlib.sha256()
+    for name in names:
+        digest.update(name.encode("utf-8", "surrogateescape") + b"\n")
+    return digest.hexdigest()
+
+
+def changed(url: str) -> DataError:
+    """What is raised of a list that is not the one that slices were planned for."""
+    return DataError("is not the list that was planned", url=url, hint=_CHANGED)
 
 
 def _offsets_url(url: str) -> str | None:
@@ -240,7 +257,3 @@ def _offsets_url(url: str) -> str | None:
         # A named pipe, such as of <(…), has no neighbours; and to write, nothing need be there.
         return f"{url}{SUFFIX}" if not os.path.exists(url) else None
     return f"{url}{SUFFIX}"
-
-
-def _shown(text: str) -> str:
-    return repr(printable(redact(text)))

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tarkit.braces import Choice, Product, Range, expand_braces, parse
-from tarkit.errors import LocatedError, MissingInputError, StreamError, UsageError, printable, redact
+from tarkit.errors import LocatedError, MissingInputError, StreamError, UsageError, printable, quoted
 from tarkit.transport.hdfs import glob_hdfs, is_hdfs
 from tarkit.transport.sources import local_path
 
@@ -77,10 +77,10 @@ def expand(
         source = spec[1:]
         for line in _read_list(source, stdin_uses):
             if line.startswith("@"):
-                raise UsageError(f"list {_shown(source)} names another list, {_shown(line)}; lists do not nest")
+                raise UsageError(f"list {quoted(source)} names another list, {quoted(line)}; lists do not nest")
             if line.startswith("pipe:") and not allow_pipe_in_lists:
                 raise UsageError(
-                    f"list {_shown(source)} names a command, {_shown(line)}; "
+                    f"list {quoted(source)} names a command, {quoted(line)}; "
                     "commands are taken from the command line only, or with --allow-pipe (allow_pipe_in_lists)"
                 )
             yield from _expand_one(_beside(source, line), stdin_uses, allow_pipe)
@@ -94,11 +94,11 @@ def _expand_one(spec: str, stdin_uses: list[str], allow_pipe: bool) -> Iterator[
         yield spec
     elif _ZMQ.match(spec.lower()):
         raise UsageError(
-            f"{_shown(spec)}: tarkit reads no ZMQ streams; pipe them in with a command: pipe:CMD, or CMD | … -"
+            f"{quoted(spec)}: tarkit reads no ZMQ streams; pipe them in with a command: pipe:CMD, or CMD | … -"
         )
     elif spec.startswith("pipe:"):
         if not allow_pipe:
-            raise UsageError(f"{_shown(spec)}: a command can not be used here; name a path or a URL")
+            raise UsageError(f"{quoted(spec)}: a command can not be used here; name a path or a URL")
         yield spec
     elif not scheme_of(spec) and os.path.exists(spec):
         yield spec
@@ -107,7 +107,7 @@ def _expand_one(spec: str, stdin_uses: list[str], allow_pipe: bool) -> Iterator[
         for name in expand_braces(spec):
             # Checked again, since braces could hide a command, a list or standard input.
             if name != spec and (name in ("", "-") or name.startswith(("@", "pipe:")) or _ZMQ.match(name.lower())):
-                raise UsageError(f"{_shown(spec)} expands to {_shown(name)}; braces may only stand for names of shards")
+                raise UsageError(f"{quoted(spec)} expands to {quoted(name)}; braces may only stand for names of shards")
             if plain:
                 yield name
             else:
@@ -157,7 +157,7 @@ def _expand_glob(name: str) -> Iterator[str]:
     if scheme in ("http", "https"):
         if re.search(r"[*\[]", _IPV6_HOST.sub("", name.partition("?")[0])):
             raise UsageError(
-                f"{_shown(name)}: shards on an http server can not be listed; name them with braces or in an @list"
+                f"{quoted(name)}: shards on an http server can not be listed; name them with braces or in an @list"
             )
         return iter((name,))
     if not _GLOB.search(_IPV6_HOST.sub("", name) if scheme else name):
@@ -188,11 +188,11 @@ def _remote_matches(url: str) -> list[str]:
     except FileNotFoundError:
         return []
     except NotImplementedError:
-        raise UsageError(f"{_shown(url)}: shards on this file system can not be listed; name them") from None
+        raise UsageError(f"{quoted(url)}: shards on this file system can not be listed; name them") from None
     except ImportError as error:
-        raise UsageError(f"{_shown(url)}: a library for this kind of URL is not installed: {error}") from error
+        raise UsageError(f"{quoted(url)}: a library for this kind of URL is not installed: {error}") from error
     except ValueError as error:
-        raise UsageError(f"{_shown(url)}: {error}") from error
+        raise UsageError(f"{quoted(url)}: {error}") from error
     except OSError as error:
         raise StreamError(f"the shards can not be listed: {error}", url=url) from error
     # Listings come without protocol and, from HDFS, without the host: both are taken from what was asked.
@@ -206,7 +206,7 @@ def _read_list(source: str, stdin_uses: list[str]) -> Iterator[str]:
     if not source:
         raise UsageError("@ names no list; write @FILE, @URL or @- for standard input")
     if source.startswith("pipe:") or _ZMQ.match(source.lower()):
-        raise UsageError(f"@{_shown(source)}: a list is read from a file, a URL or - (standard input)")
+        raise UsageError(f"@{quoted(source)}: a list is read from a file, a URL or - (standard input)")
     if source == "-":
         _use_stdin("@-", stdin_uses)
         lines: Iterator[bytes] = iter(sys.stdin.buffer)
@@ -250,10 +250,6 @@ def _use_stdin(spec: str, stdin_uses: list[str]) -> None:
     stdin_uses.append(spec)
 
 
-def _shown(spec: str) -> str:
-    return repr(printable(redact(spec)))
-
-
 def check_local(specs: Iterable[str], *, allow_pipe_in_lists: bool = False) -> None:
     """Look whether all local shards that ``specs`` name exist, before hours are spent on the first of them.
 
@@ -293,11 +289,11 @@ def shard_name(pattern: str, number: int) -> str:
     conversions = 0
     for match in _CONVERSION.finditer(pattern):
         if match[1] is None and match[2] is None:
-            raise UsageError(f"{_shown(pattern)}: write %06d where the number goes, and %% for a plain percent sign")
+            raise UsageError(f"{quoted(pattern)}: write %06d where the number goes, and %% for a plain percent sign")
         conversions += match[2] is not None
     if conversions != 1:
         raise UsageError(
-            f"{_shown(pattern)} must have exactly one place for the shard's number, such as %06d; it has {conversions}"
+            f"{quoted(pattern)} must have exactly one place for the shard's number, such as %06d; it has {conversions}"
         )
     if number < 0:
         raise UsageError(f"shards are numbered from 0; got {number}")
@@ -319,7 +315,7 @@ def output_name(url: str) -> str:
         path = path.partition("/")[2]
     name = path.rpartition("/")[2]
     if url == "-" or scheme == "pipe" or name in ("", ".", ".."):
-        raise UsageError(f"{_shown(url)} has no file name to give to its output; name the output yourself")
+        raise UsageError(f"{quoted(url)} has no file name to give to its output; name the output yourself")
     return name
 
 

@@ -159,6 +159,17 @@ def test_a_list_in_a_bucket(live: dict[str, Any]) -> None:
     assert "tarkit.dev/list" not in retry["metadata"]["annotations"]
 
 
+def test_the_retry_of_a_pinned_list_pins_its_own(live: dict[str, Any]) -> None:
+    args = live["spec"]["template"]["spec"]["containers"][0]["args"]
+    args[2:2] = ["--list-sha256", "a" * 64]
+    changes = Changes(list_url="s3://b/lists/x.list", list_sha256="b" * 64)
+    for wanted, found in ((Changes(), []), (changes, ["b" * 64])):
+        retry = retry_documents(live, URLS, wanted, set())[-1]
+        args = retry["spec"]["template"]["spec"]["containers"][0]["args"]
+        assert [args[i + 1] for i, word in enumerate(args) if word == "--list-sha256"] == found
+        assert "a" * 64 not in args
+
+
 def test_a_job_that_does_not_run_tarproc(live: dict[str, Any]) -> None:
     live["spec"]["template"]["spec"]["containers"][0].update(command=["bash", "-c"], args=["true"])
     assert not is_per_shard(live)

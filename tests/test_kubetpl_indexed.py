@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
 import json
 import statistics
 import time
@@ -390,8 +391,6 @@ def test_a_long_name_leaves_room_for_the_lists(folder: Path) -> None:
 
 
 def test_a_list_that_is_too_big_says_where_else_it_can_be(folder: Path) -> None:
-    import hashlib
-
     words = listed(folder, [f"s3://b/{hashlib.sha256(str(n).encode()).hexdigest()}.tar" for n in range(20_000)])
     assert "--list-url" in refused(*words)
 
@@ -407,6 +406,23 @@ def test_a_list_in_a_bucket(folder: Path) -> None:
     assert at(job, f"{MAIN} args")[-1] == spec
     assert sorted(expand_shards(spec, allow_pipe=False)) == sorted(NAMES)
     assert "tarkit.dev/list" not in job["metadata"]["annotations"]
+    # Which list it is, is not left to its name.
+    args = at(job, f"{MAIN} args")
+    offsets = next(target.glob("*.offsets")).read_bytes()
+    assert args[args.index("--list-sha256") + 1] == hashlib.sha256(offsets).hexdigest()
+    again = documents(kubetpl(*drop("--shards"), "--shards", spec).out)
+    assert at(again[0], f"{MAIN} args") == args
+
+
+def test_a_list_at_a_url_is_pinned_by_its_names(folder: Path) -> None:
+    (folder / "theirs").write_text("# theirs\n" + "".join(f"{name}\n" for name in NAMES))
+    (job,) = rendered(*drop("--shards"), "--shards", f"@file://{folder}/theirs", warns="must stay as it is")
+    args = at(job, f"{MAIN} args")
+    names = "".join(f"{name}\n" for name in NAMES).encode()
+    assert args[args.index("--list-sha256") + 1] == hashlib.sha256(names).hexdigest()
+    # A pattern, and a ConfigMap named after its content, can not change.
+    for words in (BASE, listed(folder, NAMES)):
+        assert "--list-sha256" not in at(rendered(*words)[-1], f"{MAIN} args")
 
 
 @pytest.mark.parametrize("text", ["a.tar", "./{0..3}.tar", "sub/*.tar", "-", "pipe:cat x", "@-"])

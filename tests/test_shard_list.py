@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import shutil
@@ -23,7 +24,7 @@ from s3_client import s3_bucket
 import tarkit
 from tarkit.errors import DataError, MissingInputError, StreamError, TemporaryStreamError, UsageError
 from tarkit.inputslice import plan_slice
-from tarkit.shardlist import SUFFIX, check_name, even_counts, open_list, slices_by_bytes, write_list
+from tarkit.shardlist import SUFFIX, check_name, even_counts, open_list, sha256_of, slices_by_bytes, write_list
 from tarkit.shards import expand
 from tarkit.streams import open_publish, open_read
 from tarkit.transport.ranges import read_range
@@ -228,6 +229,69 @@ def test_tarproc_takes_its_slice(tmp_path: Path) -> None:
     assert made_by("2/3") == ["s4.tar"]
     # Planned for another number of slices, the list is shared out evenly.
     assert [made_by(f"{index}/2") for index in range(2)] == [["s0.tar", "s1.tar"], ["s2.tar", "s3.tar", "s4.tar"]]
+
+
+def pinned_run(folder: Path, digest: str, index: int = 0) -> subprocess.CompletedProcess[str]:
+    """tarproc over one of two slices of the list ``l``, which must be the one that was planned."""
+    words = ["-q", "-c", "true", "-O", f"{folder}/out", "--slice", f"{index}/2", "--list-sha256", digest]
+    command = [sys.executable, "-m", "tarkit.cli.tarproc", *words, f"@{folder}/l"]
+    return subprocess.run(command, text=True, capture_output=True, stdin=subprocess.DEVNULL)
+
+
+def refused_as_another(done: subprocess.CompletedProcess[str], folder: Path) -> None:
+    assert done.returncode == 65, done.stderr
+    assert f"{folder}/l: is not the list that was planned" in done.stderr
+    assert "plan anew" in done.stderr
+    assert not (folder / "out").exists()
+
+
+def four_shards(folder: Path) -> list[str]:
+    names = [f"{folder}/s{number}.tar" for number in range(4)]
+    for number, name in enumerate(names):
+        with tarkit.TarWriter(name, encoder=False) as writer:
+            writer.write({"__key__": f"k{number}", "x": b"1"})
+    return names
+
+
+def test_a_list_without_planned_slices_that_changed_is_refused(tmp_path: Path) -> None:
+    names = four_shards(tmp_path)
+    (tmp_path / "l").write_text("# comments and patterns are not names\n" + f"{tmp_path}/s{{0..3}}.tar\n")
+    # What anybody computes of the names: one a line.
+    digest = hashlib.sha256("".join(f"{name}\n" for name in names).encode()).hexdigest()
+    assert sha256_of(names) == digest
+    for index in range(2):
+        assert pinned_run(tmp_path, digest, index).returncode == 0
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.tar")) == [f"s{number}.tar" for number in range(4)]
+    shutil.rmtree(tmp_path / "out")
+    (tmp_path / "l").write_text(f"{tmp_path}/s{{1..3}}.tar\n")
+    refused_as_another(pinned_run(tmp_path, digest), tmp_path)
+    # Slices that were planned in the meantime are others.
+    write_list(f"{tmp_path}/l", names, [3, 1], outdir=f"{tmp_path}/out")
+    refused_as_another(pinned_run(tmp_path, digest), tmp_path)
+
+
+def test_a_planned_list_that_lost_its_offsets_or_got_others_is_refused(tmp_path: Path) -> None:
+    names = four_shards(tmp_path)
+    made = write_list(f"{tmp_path}/l", names, [3, 1], outdir=f"{tmp_path}/out")
+    offsets = tmp_path / f"l{SUFFIX}"
+    found = open_list(f"{tmp_path}/l")
+    assert found is not None
+    assert made.offsets_sha256 == found.offsets_sha256 == hashlib.sha256(offsets.read_bytes()).hexdigest()
+    assert pinned_run(tmp_path, made.offsets_sha256).returncode == 0
+    assert len(list((tmp_path / "out").glob("*.tar"))) == 3
+    shutil.rmtree(tmp_path / "out")
+    # Cut evenly, the slices of some pods would overlap those of the others, or leave shards to nobody.
+    offsets.unlink()
+    refused_as_another(pinned_run(tmp_path, made.offsets_sha256), tmp_path)
+    write_list(f"{tmp_path}/l", names, [2, 2], outdir=f"{tmp_path}/out")
+    refused_as_another(pinned_run(tmp_path, made.offsets_sha256), tmp_path)
+
+
+def test_a_digest_of_the_list_is_of_slices_alone(tmp_path: Path) -> None:
+    for words in (["-O", f"{tmp_path}/out"], ["-o", f"{tmp_path}/o.tar"]):
+        command = [sys.executable, "-m", "tarkit.cli.tarproc", "-c", "true", *words, "--list-sha256", "0" * 64]
+        done = subprocess.run(command, text=True, capture_output=True, stdin=subprocess.DEVNULL)
+        assert (done.returncode, "--list-sha256 goes with --slice" in done.stderr) == (2, True), done.stderr
 
 
 # Over http

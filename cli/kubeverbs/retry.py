@@ -19,7 +19,7 @@ from tarkit.errors import (
 
 from .._clusteroptions import cluster_options, job_in, manifest_option, open_cluster, read_manifest, record_options
 from .._common import say, verbose_option, version_option, write_stdout
-from .._jobwork import expected_work
+from .._jobwork import read_records
 from .._results import Results, counted
 
 if TYPE_CHECKING:
@@ -117,10 +117,10 @@ def _source(
 
 def _settled(cluster: Cluster, job: dict[str, Any] | None) -> dict[str, Any] | None:
     """The Job; if it has just ended, once its last pods are gone."""
-    from tarkit.k8s.cluster.jobview import state_of
+    from tarkit.k8s.cluster.jobview import ENDED, state_of
 
     for _ in range(_SETTLING_SECONDS):
-        if job is None or state_of(job)[0] not in ("complete", "failed") or not _has_pods(job):
+        if job is None or state_of(job)[0] not in ENDED or not _has_pods(job):
             break
         time.sleep(1)
         job = cluster.get("jobs", str(job["metadata"]["name"]))
@@ -161,11 +161,7 @@ def _left(
     cluster: Cluster | None, job: dict[str, Any], documents: Sequence[dict[str, Any]], options: dict[str, Any]
 ) -> list[str]:
     """URLs of the shards that the retry makes, in their order. None left: said."""
-    from tarkit.k8s.cluster.jobstatus import read_run
-
-    records = read_run(
-        cluster, job, documents, options["outdir"], options["specs"], options["check_inputs"], expected_work(job)
-    )
+    records = read_records(cluster, job, options, documents)
     if records is None:
         raise UsageError("the Job does not say where its done records are; name the folder: -O OUT")
     if records.shards is None:
@@ -192,22 +188,19 @@ def _wanted(records: RunRecords, *, failed: bool, missing: bool) -> set[str]:
 
 def _with_list(changes: Changes, job: dict[str, Any], urls: Sequence[str]) -> Changes:
     """The list written where --list-url says."""
-    import hashlib
     from dataclasses import replace
 
     from tarkit.k8s.cluster.jobview import plan_of
     from tarkit.k8s.cluster.retry import slices_of
-    from tarkit.shardlist import even_counts, write_list
+    from tarkit.k8s.plan.bucketlist import content_sha256, place_of, put_list
+    from tarkit.shardlist import even_counts
 
-    url = changes.list_url
-    if url is None:
+    if changes.list_url is None:
         return changes
     counts = even_counts(len(urls), slices_of(job, len(urls), changes))
-    if url.endswith("/"):
-        content = "\n".join([*urls, *map(str, counts)]).encode("utf-8", "surrogateescape")
-        url = f"{url}shards-{hashlib.sha256(content).hexdigest()[:12]}.list"
-    write_list(url, urls, counts, outdir=plan_of(job).outdir)
-    return replace(changes, list_url=url)
+    url = place_of(changes.list_url, content_sha256(urls, counts))
+    written = put_list(url, urls, counts, plan_of(job).outdir)
+    return replace(changes, list_url=url, list_sha256=written.offsets_sha256)
 
 
 def _deliver(cluster: Cluster | None, documents: list[dict[str, Any]]) -> None:

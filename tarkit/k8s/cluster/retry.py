@@ -53,8 +53,8 @@ _GLOB = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True)
 class Changes:
-    """What a retry does otherwise; None is as before. cpu, memory: quantities. list_url: where the list of
-    shards was put in a bucket, instead of a ConfigMap."""
+    """What a retry does otherwise; None is as before. cpu, memory: quantities. list_url, list_sha256: where the list
+    of shards was put in a bucket, instead of a ConfigMap, and by which pods know it."""
 
     name: str | None = None
     memory: str | None = None
@@ -64,6 +64,7 @@ class Changes:
     parallelism: int | None = None
     slices: int | None = None
     list_url: str | None = None
+    list_sha256: str | None = None
 
 
 def is_per_shard(job: Mapping[str, Any]) -> bool:
@@ -223,11 +224,11 @@ def _give(
         notes[LIST] = config_map["metadata"]["name"]
         mount(pod, container, "shards", {"configMap": {"name": notes[LIST]}}, MOUNT_PATH)
     notes.update({SHARDS: str(len(specs)), SLICES: str(slices), INPUTS: json.dumps(given, ensure_ascii=False)})
-    _rewrite(container, slices, given, _name(job))
+    _rewrite(container, slices, given, changes.list_sha256, _name(job))
     return config_map
 
 
-def _rewrite(container: Object, slices: int, given: Sequence[str], name: str) -> None:
+def _rewrite(container: Object, slices: int, given: Sequence[str], list_sha256: str | None, name: str) -> None:
     """Other numbers and inputs in tarproc's arguments."""
     env = listed(container, "env")
     known = {str(each.get("name")) for each in env}
@@ -239,6 +240,11 @@ def _rewrite(container: Object, slices: int, given: Sequence[str], name: str) ->
     if at is None or not expand(options[at + 1], {}).isdigit():
         raise UsageError(f"Job {name}: there is no --slice W among tarproc's arguments; retry it by hand")
     options[at + 1] = str(slices)
+    pinned = next((i for i, word in enumerate(options) if word == "--list-sha256"), None)
+    if pinned is not None:
+        del options[pinned : pinned + 2]
+    if list_sha256 is not None:
+        options += ["--list-sha256", list_sha256]
     container["args"] = [*options, "--", *(escape(each, known) for each in given)]
     if "TARKIT_SLICES" in known:
         put_named(env, {"name": "TARKIT_SLICES", "value": str(slices)})

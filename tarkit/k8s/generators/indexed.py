@@ -136,7 +136,6 @@ def _sliced(job: Document, plan: ShardPlan, request: Request) -> list[Document]:
     pod = part(pod_of(job) or {}, "spec")
     container = main_container(pod)
     found = [job]
-    specs = plan.specs
     if plan.entries is not None:
         metadata = part(job, "metadata")
         labels = {MANAGED_BY: "kubetpl", RUN: _run_of(job), **settings.label}
@@ -148,7 +147,7 @@ def _sliced(job: Document, plan: ShardPlan, request: Request) -> list[Document]:
     if settings.raw:
         fill_script(container, settings)
     else:
-        _fill_tarproc(container, specs, plan.slices, request)
+        _fill_tarproc(container, plan, request)
     return found
 
 
@@ -197,9 +196,11 @@ def _fill_env(container: Document, plan: ShardPlan, job: Document, settings: Set
         env[:] = [each for each in env if each.get("name") != "TARKIT_CPUS"]
 
 
-def _fill_tarproc(container: Document, specs: list[str], slices: int, request: Request) -> None:
+def _fill_tarproc(container: Document, plan: ShardPlan, request: Request) -> None:
     settings = request.settings
-    options = ["--slice", str(slices), "-O", settings.outdir or ""]
+    options = ["--slice", str(plan.slices), "-O", settings.outdir or ""]
+    if plan.list_sha256 is not None:
+        options += ["--list-sha256", plan.list_sha256]
     if settings.command is not None:
         options += ["-c", replace_params(settings.command, settings.param)]
     if settings.shell is not None:
@@ -211,7 +212,7 @@ def _fill_tarproc(container: Document, specs: list[str], slices: int, request: R
         # Expanded by the kubelet: what the container was promised, not what the node has.
         arguments[4:4] = ["-p", "$(TARKIT_CPUS)"]
     container["command"] = ["tarproc"]
-    container["args"] = [*arguments, "--", *(escape_in(container, each) for each in specs)]
+    container["args"] = [*arguments, "--", *(escape_in(container, each) for each in plan.specs)]
 
 
 def _max_failed(text: str, slices: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from tarkit.errors import UsageError, printable, redact
+from tarkit.errors import UsageError, quoted
 from tarkit.shards import scheme_of
 
 
@@ -21,7 +21,7 @@ def refuse_streams(specs: Sequence[str]) -> None:
         if spec in ("-", "@-"):
             raise UsageError(f"--shards {spec}: a pod has no standard input; name paths, URLs, patterns or @LIST")
         if spec.startswith("pipe:"):
-            raise UsageError(f"--shards {shown(spec)}: a command has no shards that could be shared out; name URLs")
+            raise UsageError(f"--shards {quoted(spec)}: a command has no shards that could be shared out; name URLs")
 
 
 def absolute(spec: str) -> str:
@@ -37,7 +37,7 @@ def absolute(spec: str) -> str:
     folder = os.getcwd()
     if set(folder) & set("{}*?[]\\"):
         raise UsageError(
-            f"{shown(spec)}: the name of the current folder has braces or wildcards; name shards by absolute paths"
+            f"{quoted(spec)}: the name of the current folder has braces or wildcards; name shards by absolute paths"
         )
     return f"{mark}{folder}/{name}"
 
@@ -51,11 +51,6 @@ def refuse_relative(names: Sequence[str]) -> None:
     for name in names:
         if not scheme_of(name) and not name.startswith("/"):
             raise UsageError(
-                f"{shown(name)} is in a folder of this machine, which a pod can not see; name shards by URL, or by "
+                f"{quoted(name)} is in a folder of this machine, which a pod can not see; name shards by URL, or by "
                 "the absolute path of a volume that the pods mount"
             )
-
-
-def shown(text: str) -> str:
-    """A spec or URL in a message."""
-    return repr(printable(redact(text)))

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tarkit.errors import UsageError, printable, redact
+from tarkit.errors import UsageError, quoted
 
 MOUNT_PATH = "/etc/tarkit"
 """Where the Job mounts the ConfigMap."""
@@ -37,7 +37,7 @@ def list_text(specs: Iterable[str]) -> bytes:
             or set(spec) & set("\n\r")
             or spec.startswith(("#", "@", "pipe:", "\ufeff"))
         ):
-            raise UsageError(f"{printable(redact(spec))!r} can not stand in a list of shards; give it another name")
+            raise UsageError(f"{quoted(spec)} can not stand in a list of shards; give it another name")
         lines.append(spec.encode("utf-8", "surrogateescape") + b"\n")
     return b"".join(lines)
 

@@ -14,14 +14,15 @@ from itertools import islice
 from typing import Literal
 
 from tarkit.braces import Choice, Product
-from tarkit.errors import LocatedError, UsageError, redact
+from tarkit.errors import LocatedError, UsageError, quoted, redact
 from tarkit.inputslice import FEW, are_distinct, count_of, names_of, patterns_of
+from tarkit.k8s.plan.bucketlist import content_sha256, place_of, put_list
 from tarkit.k8s.plan.estimate import Bytes, bytes_of, sizes_of, spread
 from tarkit.k8s.plan.listing import listed_sizes
-from tarkit.k8s.plan.podspecs import absolute, refuse_relative, refuse_streams, shown
+from tarkit.k8s.plan.podspecs import absolute, refuse_relative, refuse_streams
 from tarkit.k8s.plan.shardlist import LIST_SPEC, list_text
 from tarkit.k8s.plan.slicecount import slice_count
-from tarkit.shardlist import check_name, even_counts, open_list, slices_by_bytes, write_list
+from tarkit.shardlist import check_name, even_counts, open_list, sha256_of, slices_by_bytes
 from tarkit.shardplan import plan_outputs
 from tarkit.shards import expand, fixed_names, scheme_of
 
@@ -40,7 +41,8 @@ class ShardPlan:
     specs: as a pod gives them to tarproc. shards: how many. slices: how many, W. source: where the list is.
     entries: the lines of the list that goes into a ConfigMap; None in the other forms. total_bytes: of all shards;
     None: not known. sampled: of how many shards ``total_bytes`` was told from; 0: of all. sha256: of all that decides
-    what slice i is. notes: what people should know, a sentence each.
+    what slice i is. list_sha256: by which a pod knows a list that can change, see ``plan_slice``. notes: what people
+    should know, a sentence each.
     """
 
     specs: list[str]
@@ -51,6 +53,7 @@ class ShardPlan:
     entries: list[str] | None = None
     total_bytes: int | None = None
     sampled: int = 0
+    list_sha256: str | None = None
     notes: list[str] = field(default_factory=list)
     first_from: Callable[[int], str] = field(default=lambda number: "", repr=False, compare=False)
     """The name of the shard with a number; those of a plan are in the order of its list."""
@@ -133,7 +136,7 @@ def _of_remote_list(spec: str, slices: int | None, cut: Callable[[int], int], ou
     if planned is not None:
         if slices is not None and slices != planned.w:
             raise UsageError(
-                f"--slices {slices}: {shown(url)} was planned in {planned.w} slices; leave --slices out, or write "
+                f"--slices {slices}: {quoted(url)} was planned in {planned.w} slices; leave --slices out, or write "
                 "the list anew with --list-url"
             )
         plan = ShardPlan([spec], planned.n, planned.w, "bucket list", "")
@@ -141,12 +144,13 @@ def _of_remote_list(spec: str, slices: int | None, cut: Callable[[int], int], ou
             plan.first_from = planned.near
         else:
             plan.first_from = _Lazily(spec)
+        plan.list_sha256 = planned.offsets_sha256
         plan.sha256 = _digest(plan, planned.sha256)
         return plan
     names = list(islice(expand(spec, allow_pipe=False), _MOST_READ_BY_ALL + 1))
     if len(names) > _MOST_READ_BY_ALL:
         raise UsageError(
-            f"{shown(url)} names more than {_MOST_READ_BY_ALL:,} shards, and each pod would read all of it; add "
+            f"{quoted(url)} names more than {_MOST_READ_BY_ALL:,} shards, and each pod would read all of it; add "
             "--list-url URL, which writes a list of which a pod reads only its part"
         )
     for _ in plan_outputs(names, outdir) if outdir is not None else ():
@@ -154,7 +158,8 @@ def _of_remote_list(spec: str, slices: int | None, cut: Callable[[int], int], ou
     plan = ShardPlan([spec], len(names), cut(len(names)), "bucket list", "")
     plan.notes.append(f"each pod reads {redact(url)}; it must stay as it is until the run has ended")
     plan.first_from = names.__getitem__
-    plan.sha256 = _digest(plan, _sha256_of(names))
+    plan.list_sha256 = sha256_of(names)
+    plan.sha256 = _digest(plan, plan.list_sha256)
     return plan
 
 
@@ -243,23 +248,19 @@ def _put_into_bucket(
 ) -> None:
     """The list, with slices of about the same number of bytes if the sizes are known."""
     if not scheme_of(list_url) and not list_url.startswith("/"):
-        raise UsageError(f"--list-url {shown(list_url)}: name a URL that the pods can read, such as s3://bucket/lists/")
+        raise UsageError(
+            f"--list-url {quoted(list_url)}: name a URL that the pods can read, such as s3://bucket/lists/"
+        )
     if sizes is not None and sum(sizes) > 0:
         groups = slices_by_bytes(sizes, plan.slices)
         names = [names[number] for group in groups for number in group]
         counts = [len(group) for group in groups]
     else:
         counts = even_counts(len(names), plan.slices)
-    content = _sha256_of([*names, *map(str, counts)])
-    url = f"{list_url}shards-{content[:12]}.list" if list_url.endswith("/") else list_url
+    content = content_sha256(names, counts)
+    url = place_of(list_url, content)
     if publish:
-        there = open_list(url)
-        if there is not None and (there.sha256, there.n, there.w) != (_sha256_of(names), len(names), len(counts)):
-            raise UsageError(
-                f"--list-url {shown(url)}: another list is there, which pods of another run may be reading; name "
-                "another one, or end the URL with a slash, and the list is named after its content"
-            )
-        write_list(url, names, counts, outdir=outdir)
+        plan.list_sha256 = put_list(url, names, counts, outdir).offsets_sha256
     else:
         for name in names:
             check_name(name, url)
@@ -287,10 +288,3 @@ def _digest(plan: ShardPlan, list_sha256: str | None) -> str:
     """Of what decides which shards slice i has."""
     decisive = {"format": 1, "specs": plan.specs, "shards": plan.shards, "slices": plan.slices, "list": list_sha256}
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _sha256_of(lines: Sequence[str]) -> str:
-    digest = hashlib.sha256()
-    for line in lines:
-        digest.update(line.encode("utf-8", "surrogateescape") + b"\n")
-    return digest.hexdigest()
