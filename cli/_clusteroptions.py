@@ -66,15 +66,17 @@ def read_manifest(path: str | None) -> list[dict[str, Any]]:
     """The documents of ``-f``; none without it.
 
     Raises:
-        MissingInputError, StreamError: the file can not be read. UsageError: it is no manifest.
+        As ``manifest_documents``; UsageError also if nobody could follow them.
     """
     if path is None:
         return []
-    from tarkit.k8s.yamltext import load_documents
+    from tarkit.k8s.lint.shapes import refuse_shapes
 
-    from ._manifestfile import manifest_text, shown
+    from ._manifestfile import manifest_documents
 
-    return load_documents(manifest_text(path), shown(path))
+    documents = manifest_documents(path)
+    refuse_shapes(documents)
+    return documents
 
 
 def job_in(documents: Sequence[dict[str, Any]], name: str) -> dict[str, Any] | None:
@@ -83,11 +85,11 @@ def job_in(documents: Sequence[dict[str, Any]], name: str) -> dict[str, Any] | N
     Raises:
         UsageError: there is one, without this Job.
     """
+    from tarkit.k8s.cluster.jobview import name_of
+
     jobs = [each for each in documents if each["kind"] == "Job"]
-    for job in jobs:
-        if (job.get("metadata") or {}).get("name") == name:
-            return job
-    if documents:
-        there = ", ".join(str((job.get("metadata") or {}).get("name")) for job in jobs[:5]) or "none"
+    found = next((each for each in jobs if name_of(each) == name), None)
+    if found is None and documents:
+        there = ", ".join(map(name_of, jobs[:5])) or "none"
         raise UsageError(f"-f: the manifest has no Job {name}; its Jobs: {there}")
-    return None
+    return found

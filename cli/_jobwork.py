@@ -1,14 +1,36 @@
-"""What a Job's tarproc does to samples, as its done records name it."""
+"""What a Job's tarproc does to samples, as its done records name it; and those records."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tarkit.errors import TarkitError
+
+if TYPE_CHECKING:
+    from tarkit.k8s.cluster.connection import Cluster
+    from tarkit.k8s.cluster.runplan import RunRecords
+
+
+def read_records(
+    cluster: Cluster | None,
+    job: Mapping[str, Any],
+    options: Mapping[str, Any],
+    documents: Sequence[Mapping[str, Any]] = (),
+) -> RunRecords | None:
+    """The done records of a Job, by the options of ``record_options``; None if it is not said where they are.
+
+    Raises:
+        As ``jobstatus.read_run``.
+    """
+    from tarkit.k8s.cluster.jobstatus import read_run
+
+    return read_run(
+        cluster, job, documents, options["outdir"], options["specs"], options["check_inputs"], expected_work(job)
+    )
 
 
 def expected_work(job: Mapping[str, Any]) -> str | None:

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 from tarkit.errors import MissingInputError, StreamError, UsageError, printable
+
+
+def manifest_documents(name: str) -> list[dict[str, Any]]:
+    """The manifests in a file.
+
+    Raises:
+        As ``manifest_text``; UsageError also if it holds none.
+    """
+    from tarkit.k8s.yamltext import load_documents
+
+    return load_documents(manifest_text(name), shown(name))
 
 
 def manifest_text(name: str) -> str:

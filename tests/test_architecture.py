@@ -101,6 +101,7 @@ LAYERS = {
     "tarkit.k8s.local": 20,
     "tarkit.k8s.plan": 20,
     "tarkit.k8s.wellknown": 19,
+    "tarkit.k8s.limits": 19,
     "tarkit.k8s.indexset": 20,
     "tarkit.k8s.yamltext": 20,
     "tarkit.k8s.expansion": 20,

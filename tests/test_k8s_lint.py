@@ -228,6 +228,12 @@ def test_it_depends_on_the_release(base: str, change: str, kube_version: str, ex
     assert expected is None or lines[0].startswith(expected)
 
 
+def test_half_a_character_in_a_large_manifest() -> None:
+    annotations = {"a\ud800": "x" * 300_000}
+    lines = said([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "annotations": annotations}}])
+    assert any("the annotations have 300004 bytes" in line for line in lines)
+
+
 def test_two_of_one_name() -> None:
     assert said([GOOD["job"], GOOD["pod"], GOOD["job"]]) == [
         "error: job/mytask: metadata.name: an earlier document has the same kind and name; give each its own; "
@@ -291,7 +297,7 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
         yield from places(value[key])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_whatever_is_in_a_manifest_ends_in_findings(data: st.DataObject) -> None:
     document = copy.deepcopy(GOOD[data.draw(st.sampled_from(sorted(GOOD)))])

@@ -20,7 +20,7 @@ BAD = GOOD.replace("limits: {memory: 4Gi", "limits: {memory: 4GB")
 def run(*argv: str, stdin: str | None = None, path: str | None = None) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PATH": path} if path is not None else None
     words = [KUBETPL, "lint", *argv]
-    return subprocess.run(words, input=stdin or "", capture_output=True, text=True, timeout=60, check=False, env=env)
+    return subprocess.run(words, input=stdin or "", capture_output=True, text=True, timeout=300, check=False, env=env)
 
 
 def kubectl_that(folder: Path, script: str) -> str:

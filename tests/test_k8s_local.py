@@ -129,10 +129,10 @@ def test_a_hundred_indexes_with_a_poison_a_killed_and_a_flaky_one(tmp_path: Path
 
 
 def test_fail_job_ends_all_at_once(tmp_path: Path) -> None:
-    script = "[ $JOB_COMPLETION_INDEX != 3 ] || { sleep 0.3; exit 2; }; [ $JOB_COMPLETION_INDEX = 0 ] || sleep 60"
+    script = "[ $JOB_COMPLETION_INDEX != 3 ] || { sleep 1; exit 2; }; [ $JOB_COMPLETION_INDEX = 0 ] || sleep 1000"
     begun = time.monotonic()
     result, told = run([job(script, completions=50)], tmp_path / "s")
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 60
     ledger = result.jobs[0].ledger
     assert reason(result) == "PodFailurePolicy" and ledger.outcome is not None
     assert (
@@ -160,7 +160,7 @@ def test_the_deadline_ends_pods_with_term_and_then_kill(tmp_path: Path) -> None:
     spec: dict[str, Any] = {"activeDeadlineSeconds": 1, "completions": 2}
     begun = time.monotonic()
     result, _ = run([job(script, pod={"terminationGracePeriodSeconds": 1}, **spec)], tmp_path / "s")
-    assert 2 <= time.monotonic() - begun < 8
+    assert 2 <= time.monotonic() - begun < 60
     assert reason(result) == "DeadlineExceeded"
     assert (tmp_path / "0").read_text() == "term\n" == (tmp_path / "1").read_text()
 
@@ -211,13 +211,13 @@ def test_init_containers_and_sidecars(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not can_measure(), reason="NO /proc HERE, THE MEMORY LIMIT IS NOT TESTED")
 def test_more_memory_than_the_limit(tmp_path: Path) -> None:
-    script = f"{sys.executable} -c 'import time; x = bytearray(200 << 20); time.sleep(30)'"
+    script = f"{sys.executable} -c 'import time; x = bytearray(200 << 20); time.sleep(1000)'"
     limit = {"resources": {"limits": {"memory": "100Mi"}}}
     result, told = run([job(script, main=limit, completions=1, backoffLimitPerIndex=1)], tmp_path / "s")
     assert [(each.exit_code, each.reason, each.action) for each in told.failures] == [(137, "OOMKilled", "Count")] * 2
     assert status(result)["failedIndexes"] == "0"
     limit = {"resources": {"limits": {"memory": "1Gi"}}}
-    result, told = run([job(script.replace("30", "0.5"), main=limit, completions=1)], tmp_path / "t")
+    result, told = run([job(script.replace("1000", "0.5"), main=limit, completions=1)], tmp_path / "t")
     assert result.exit_code == 0
 
 
@@ -331,7 +331,7 @@ def test_stopping_twice_waits_no_longer(tmp_path: Path) -> None:
 
     begun = time.monotonic()
     result, _ = run([job(script)], tmp_path / "s", stop=stop)
-    assert result.interrupted and time.monotonic() - begun < 10
+    assert result.interrupted and time.monotonic() - begun < 25
 
 
 def test_an_exception_leaves_no_process(tmp_path: Path) -> None:

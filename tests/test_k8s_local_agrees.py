@@ -34,7 +34,7 @@ def standin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standin]:
 def in_the_cluster(standin: Standin, document: dict[str, Any]) -> dict[str, Any]:
     """The status of a Job once it is over."""
     standin.api.create(JOBS, "default", copy.deepcopy(document))
-    until = time.monotonic() + 40
+    until = time.monotonic() + 180
     while time.monotonic() < until:
         found = standin.store.find(JOBS, "default", document["metadata"]["name"])
         status: dict[str, Any] = {} if found is None else copy.deepcopy(found["status"])
@@ -67,7 +67,7 @@ AT = "case $JOB_COMPLETION_INDEX in {} esac"
         pytest.param(
             # A shell that is process 1 of its container does not end by SIGTERM.
             job(
-                AT.format("3) sleep 0.5; exit 2;; [4-9]) sleep 60;;"),
+                AT.format("3) sleep 1.5; exit 2;; [4-9]) sleep 1000;;"),
                 completions=8,
                 parallelism=8,
                 pod={"terminationGracePeriodSeconds": 1},
@@ -75,7 +75,7 @@ AT = "case $JOB_COMPLETION_INDEX in {} esac"
             id="fail-job",
         ),
         pytest.param(
-            job("sleep 60", completions=2, activeDeadlineSeconds=1, pod={"terminationGracePeriodSeconds": 1}),
+            job("sleep 1000", completions=2, activeDeadlineSeconds=1, pod={"terminationGracePeriodSeconds": 1}),
             id="deadline",
         ),
         pytest.param(plain("exit 4", backoffLimit=2), id="backoff-limit"),
@@ -126,7 +126,7 @@ RULE = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(
     rules=st.lists(RULE, max_size=4),
     codes=st.fixed_dictionaries({"a": st.integers(0, 4), "b": st.integers(0, 4)}),

@@ -66,18 +66,10 @@ def test_numbers_that_can_not_be() -> None:
 
 
 def test_prices() -> None:
-    assert Price.of(None) is None and Price.of({}) is None
+    assert Price.of({}) is None
     assert Price.of({"cpu_hour": 1, "gib_hour": 0.5}) == Price(1.0, 0.5, 1.0)
-    for config, words in (
-        ({"gib_hour": 1}, "no cpu_hour"),
-        ({"cpu_hour": "cheap"}, "must be a number"),
-        ({"cpu_hour": True}, "must be a number"),
-        ({"cpu_hour": -1}, "must be a number"),
-        ({"cpu_hour": float("nan")}, "must be a number"),
-        ({"cpu_hour": 1, "gpu_hour": 1}, "gpu_hour is not known"),
-    ):
-        with pytest.raises(UsageError, match=words):
-            Price.of(config)
+    with pytest.raises(UsageError, match="no cpu_hour"):
+        Price.of({"gib_hour": 1})
 
 
 def test_spread() -> None:
@@ -196,7 +188,7 @@ def test_lines() -> None:
         1282, plan.total_bytes, 1282, 128, seconds_per_byte=41e-9, cpus=2, memory_gib=4, price=Price(0.05), spot=True
     )
     # 48,380 s of work and 12,820 s of starting are 17 h for each CPU; 11 waves of 47.74 s.
-    assert plan_lines(plan, 128, made, measured=measured, spot=True, priced=True) == [
+    assert plan_lines(plan, 128, made, measured=measured, spot=True) == [
         "1,282 shards, 1.18 TB (sampled 20) → 1,282 slices, 128 at a time, 11 waves",
         "measured 41 s/GB, 38 (35 to 44) s a shard on 3 shards (--measure 3, on this machine)",
         "→ ~9 min; ~34 CPU-h, ~68 GiB-h; $1.70 at your prices, on spot nodes",
@@ -243,6 +235,10 @@ def test_the_command_measures(shards: list[str], alone: Path, capfd: pytest.Capt
     assert "s/GB" in lines[1] and "on 2 shards (--measure 2" in lines[1]
     assert " CPU-h" in lines[2] and "at your prices" in lines[2]
     assert list(alone.iterdir()) == [alone / "kubetpl.yaml"]
+    _, _, err = kubetpl(
+        capfd, "plan", "--shards", spec, "-O", "s3://b/o", "-c", "true", "-e", "MY_TOKEN=x", "--measure", "1"
+    )
+    assert err.count("MY_TOKEN") == 1
     code, lines, err = kubetpl(capfd, "plan", "--shards", spec, "-O", "s3://b/o", "-c", "exit 1", "--measure", "2")
     assert (code, lines, err.count("\n")) == (1, [], 1) and "exit code 1" in err
 

@@ -241,3 +241,10 @@ def test_no_index_is_lost_and_no_limit_exceeded(
         assert book.failed and book.done | book.failed == set(range(completions))
     if book.outcome.reason == "MaxFailedIndexesExceeded":
         assert most is not None and len(book.failed) == most + 1
+
+
+def test_more_pods_than_one_machine_will_ever_run() -> None:
+    spec = {"completions": 2**31 - 1, "completionMode": "Indexed"}
+    with pytest.raises(UsageError, match="Job j: 2,147,483,647 pods are too many for one machine.*--index 0-99"):
+        JobLedger(JobRules.of("j", spec))
+    assert JobLedger(JobRules.of("j", spec), only=[2**31 - 2]).wanted == 1

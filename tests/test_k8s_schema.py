@@ -15,6 +15,7 @@ from tarkit.k8s.lint import schema
 from tarkit.k8s.lint.fields import _FIELDS, fields_of
 from tarkit.k8s.lint.rules import lint
 from tarkit.k8s.lint.schema import check_schema
+from tarkit.k8s.lint.verdict import verdict
 from tarkit.k8s.yamltext import load_documents
 
 DATA = Path(__file__).resolve().parent / "data"
@@ -97,6 +98,13 @@ def test_empty_documents_are_no_manifests() -> None:
     nothing: list[Any] = [{}, None]
     for document in nothing:
         assert said(document) == ["error: document-1: is empty, or no mapping; write a manifest or leave it out"]
+
+
+def test_documents_without_a_name_keep_their_numbers() -> None:
+    nameless = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}, "data": [1]}
+    found = verdict([JOB, nameless], "1.33", lambda error: pytest.fail(str(error)))
+    # Of the data the rules speak, and the schema is silent.
+    assert [each.where for each in found] == ["document-2 metadata.name", "document-2 data"]
 
 
 def test_releases_without_a_schema() -> None:

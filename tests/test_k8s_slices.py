@@ -294,6 +294,13 @@ def test_samples_of_a_planned_list_come_from_all_of_it(most: int, bucket: str, m
     assert plan(f"@{bucket}/l").sample(4) == [names[number] for number in (12, 37, 62, 87)]
 
 
+def test_a_list_in_more_slices_than_a_job_can_have(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarkit.k8s.plan.sliceplan.INDEXES", 3)
+    write_list(f"{bucket}/l", [f"s3://b/{number}.tar" for number in range(4)], [1, 1, 1, 1], outdir=OUT)
+    with pytest.raises(UsageError, match="planned in 4 slices, and a Job can have 3; write it anew with --list-url"):
+        plan(f"@{bucket}/l")
+
+
 def test_a_list_that_another_run_may_be_reading_stays(tmp_path: Path) -> None:
     url = str(tmp_path / "run.list")
     one = plan_shards(["s3://b/a-{0..3}.tar"], parallelism=2, list_url=url)

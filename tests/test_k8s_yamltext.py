@@ -109,7 +109,7 @@ WORDS = [
 
 
 @given(TREES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_what_is_written_is_read_back(tree: Any) -> None:
     text = dump_documents([{"kind": "X", "value": tree, "items": [tree, [tree]]}])
     assert yaml.safe_load(text) == {"kind": "X", "value": tree, "items": [tree, [tree]]}
@@ -117,7 +117,7 @@ def test_what_is_written_is_read_back(tree: Any) -> None:
 
 
 @given(COMMANDS)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_commands_are_read_back_byte_for_byte(command: str) -> None:
     document = {"kind": "Job", "spec": {"containers": [{"args": [command], "name": "main"}]}}
     assert yaml.safe_load(dump_documents([document])) == document
@@ -223,7 +223,7 @@ def test_expansion_is_the_kubelets(text: str, expanded: str) -> None:
 
 
 @given(COMMANDS | st.text("$()Ax", max_size=12))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_an_escaped_text_reaches_the_container_as_it_was(text: str) -> None:
     assert expand(escape(text, {"A"}), {"A": "value"}) == text
 

@@ -19,7 +19,7 @@ from kubetplrun import MAIN, alone, at, documents, kubetpl, one, printed, refuse
 from tarkit.k8s.expansion import expand
 from tarkit.k8s.generate import generate
 from tarkit.k8s.request import Request
-from tarkit.k8s.settings import from_values
+from tarkit.k8s.settings import Settings
 from tarkit.k8s.templates import load_template
 from tarkit.k8s.yamltext import dump_documents
 
@@ -77,17 +77,17 @@ def check(container: dict[str, Any], command: str) -> None:
 
 
 @given(COMMANDS)
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_commands_of_a_job_come_back(command: str) -> None:
     """Through generators and both texts, without the command line."""
-    made = from_values({"name": "x", "command": command, "env": {"A": "value of A"}})
+    made = Settings(name="x", command=command, env={"A": "value of A"})
     documents_ = generate("job", Request(made, load_template("job", [])))
     check(at(documents(dump_documents(documents_))[0], MAIN), command)
     assert at(json.loads(json.dumps(documents_))[0], MAIN) == at(documents(dump_documents(documents_))[0], MAIN)
 
 
 @given(COMMANDS, st.sampled_from(["job", "pod"]), st.sampled_from(["yaml", "json"]))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=75, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @example("-c", "job", "yaml")
 @example("--help", "job", "yaml")
 @example("\n\n x\n\n\n", "pod", "json")
@@ -105,7 +105,7 @@ def test_hard_commands_come_back(command: str) -> None:
 
 
 @given(COMMANDS, COMMANDS)
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_values_of_variables_are_not_touched(first: str, second: str) -> None:
     """They are the API's own: ``$(A)`` in one means the variable A, as people expect who know Kubernetes."""
     outcome = kubetpl("job", "-e", f"A={first}", "-e", f"B={second}", "--no-lint")
@@ -115,7 +115,7 @@ def test_values_of_variables_are_not_touched(first: str, second: str) -> None:
 
 
 @given(COMMANDS)
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_commands_of_files_come_back(command: str) -> None:
     Path("c.yaml").write_text(dump_documents([{"command": command}]), "utf-8")
     outcome = kubetpl("job", "-l", "c.yaml", "-e", "A=value of A", "--no-lint")
@@ -127,7 +127,7 @@ def test_commands_of_files_come_back(command: str) -> None:
 
 
 @given(COMMANDS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_commands_of_indexed_come_back(command: str) -> None:
     words = ["indexed", "-n", "x", "-I", "i", "--shards", "s3://b/{0..3}.tar", "-O", "s3://b/o", "-c", command]
     outcome = kubetpl(*words, "-e", "A=value of A", "--no-lint")

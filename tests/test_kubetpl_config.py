@@ -232,6 +232,7 @@ def test_a_setting_of_another_generator_does_no_harm(folder: Path) -> None:
         ("price: {cpu_hour: -1}\n", "kubetpl.yaml: price.cpu_hour is a number that is not negative; got '-1'"),
         ("price: {cpu_hour: .nan}\n", "kubetpl.yaml: price.cpu_hour is a number that is not negative; got '.nan'"),
         ("price: {cpu_hour: .inf}\n", "kubetpl.yaml: price.cpu_hour is a number that is not negative; got '.inf'"),
+        ("price: {cpu_hour: %s}\n" % ("9" * 400), "kubetpl.yaml: price.cpu_hour is a number that is not negative; got"),
         ("price: {cpu_hour: yes}\n", "kubetpl.yaml: price.cpu_hour is a number that is not negative; got 'True'"),
         ("price: 3\n", "kubetpl.yaml: price holds settings by name; got '3'"),
     ],

@@ -109,7 +109,7 @@ def job(**container: Any) -> dict[str, Any]:
     return {"kind": "Job", "metadata": {"name": "x"}, "spec": {"template": {"spec": spec}}}
 
 
-@pytest.mark.parametrize("name", ["../../esc", "a/b", "..", ".", "", "a\0b"])
+@pytest.mark.parametrize("name", ["../../esc", "a/b", "..", ".", "", "a" * 221])
 def test_names_that_would_lead_out_of_the_state_folder(name: str) -> None:
     with pytest.raises(UsageError, match="no container's or volume's name"):
         works_of([job(name=name)])
@@ -119,9 +119,7 @@ def test_names_that_would_lead_out_of_the_state_folder(name: str) -> None:
         works_of([bad])
 
 
-@pytest.mark.parametrize(
-    "entry", [{"name": "A=B", "value": ""}, {"name": "", "value": "x"}, {"name": "A", "value": "\0"}]
-)
+@pytest.mark.parametrize("entry", [{"name": "A=B", "value": ""}, {"name": "", "value": "x"}])
 def test_variables_that_no_process_can_have(entry: dict[str, str]) -> None:
     with pytest.raises(UsageError, match="no variable"):
         works_of([job(env=[entry])])

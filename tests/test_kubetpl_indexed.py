@@ -18,7 +18,7 @@ from kubetplrun import MAIN, SPEC, alone, at, documents, env_of, kubetpl, one, r
 from tarkit.k8s.expansion import expand
 from tarkit.k8s.generate import generate
 from tarkit.k8s.request import Request
-from tarkit.k8s.settings import from_values
+from tarkit.k8s.settings import Settings
 from tarkit.k8s.templates import load_template
 from tarkit.k8s.yamltext import dump_documents
 from tarkit.shards import expand as expand_shards
@@ -453,7 +453,7 @@ def test_shards_that_come_twice_are_refused() -> None:
 def test_here_paths_and_images_do_not_matter(folder: Path) -> None:
     """As ``kubetpl local`` asks."""
     (folder / "a.tar").write_bytes(bytes(1024))
-    made = from_values({"name": "x", "command": "true", "shards": [str(folder / "a.tar")], "outdir": "out"})
+    made = Settings(name="x", command="true", shards=[str(folder / "a.tar")], outdir="out")
     request = Request(made, load_template("indexed", []), here=True)
     text = dump_documents(generate("indexed", request))
     assert yaml.safe_load(text)["spec"]["completions"] == 1

@@ -27,7 +27,7 @@ Exit codes: 0 it is so now, or was; 2 it can not be; 66 no such Job; 75 the clus
 @version_option
 def command(name: str, delete: bool, undo: bool, **options: Any) -> int:
     """Suspend Job NAME: its pods are stopped, its finished indexes are kept. Done records stay in any case."""
-    from tarkit.k8s.cluster.jobview import state_of
+    from tarkit.k8s.cluster.jobview import ENDED, state_of
     from tarkit.k8s.wellknown import CANCELLED, QUEUE
 
     if delete and undo:
@@ -39,7 +39,7 @@ def command(name: str, delete: bool, undo: bool, **options: Any) -> int:
     if delete:
         cluster.delete("jobs", name)
         done = f"{name} is deleted; its pods and their logs follow. The done records stay"
-    elif state in ("complete", "failed"):
+    elif state in ENDED:
         done = f"{name} has ended ({state}) already, nothing of it runs; --delete removes it with its pods"
     elif QUEUE in (metadata.get("labels") or {}) and not (undo and CANCELLED in (metadata.get("annotations") or {})):
         raise UsageError(

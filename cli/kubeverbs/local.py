@@ -17,7 +17,7 @@ import click
 from tarkit.errors import UsageError, printable
 
 from .._common import Terminated, say, verbose_option, version_option
-from .._manifestfile import manifest_text, shown
+from .._manifestfile import manifest_documents
 from .._results import Results, counted
 
 if TYPE_CHECKING:
@@ -75,11 +75,9 @@ def command(words: tuple[str, ...], file: str | None, **options: Any) -> int:
     """
     from tarkit.k8s.indexset import parse_indexes
     from tarkit.k8s.local.env import host_env
-    from tarkit.k8s.local.plan import works_of
     from tarkit.k8s.local.run import Settings, run_documents
 
     documents = _documents(file, words)
-    folder = options["state"] or f"{works_of(documents)[0].name}.kubetpl-local"
     settings = Settings(
         parallelism=options["parallelism"],
         indexes=None if options["index"] is None else set(parse_indexes(options["index"])),
@@ -91,7 +89,7 @@ def command(words: tuple[str, ...], file: str | None, **options: Any) -> int:
     )
     told = _Told(options["quiet"], options["verbose"])
     with _signals() as caught:
-        result = run_documents(documents, folder, settings, told, stop=lambda: len(caught))
+        result = run_documents(documents, options["state"], settings, told, stop=lambda: len(caught))
     _tell_end(result)
     if options["as_json"]:
         _print_status(result)
@@ -111,9 +109,7 @@ def _documents(file: str | None, words: Sequence[str]) -> list[dict[str, Any]]:
         return asked_for(words).documents(here=True)
     if file is None:
         raise UsageError("no manifest: name one with -f, or a generator: kubetpl local indexed -n NAME …")
-    from tarkit.k8s.yamltext import load_documents
-
-    return load_documents(manifest_text(file), shown(file))
+    return manifest_documents(file)
 
 
 def _with_own_programs(env: dict[str, str]) -> dict[str, str]:
@@ -195,10 +191,11 @@ class _Told:
         if self._quiet or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _LINE_EVERY
-        counts = [sum(len(part) for part in parts) for parts in zip(*map(_parts, jobs), strict=True)]
-        line = (
-            f"done {counts[0]}, failed {counts[1]}, running {counts[2]}, waiting {sum(j.ledger.waiting for j in jobs)}"
+        ledgers = [job.ledger for job in jobs]
+        done, failed, running = (
+            sum(len(getattr(each, part)) for each in ledgers) for part in ("done", "failed", "running")
         )
+        line = f"done {done}, failed {failed}, running {running}, waiting {sum(each.waiting for each in ledgers)}"
         if line != self._last:
             say(NAME, line)
         self._last = line
@@ -211,10 +208,6 @@ _MEANING = {
     "FailJob": "the Job has failed",
     "Restart": "it is restarted",
 }
-
-
-def _parts(job: JobRun) -> tuple[set[int], set[int], set[int]]:
-    return job.ledger.done, job.ledger.failed, job.ledger.running
 
 
 def _tell_end(result: Result) -> None:

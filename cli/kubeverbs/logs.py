@@ -20,7 +20,7 @@ from tarkit.errors import (
 
 from .._clusteroptions import cluster_options, open_cluster, record_options
 from .._common import say, verbose_option, version_option
-from .._jobwork import expected_work
+from .._jobwork import read_records
 from .._results import Results, counted
 
 if TYPE_CHECKING:
@@ -175,15 +175,12 @@ def _without_pods(job: Any, pods: Iterable[Any], wanted: Collection[int] | None,
 
 
 def _tell_records(cluster: Cluster, job: Any, missing: set[int], results: Results, options: dict[str, Any]) -> int:
-    from tarkit.k8s.cluster.jobstatus import read_run
     from tarkit.k8s.indexset import format_indexes
 
     what = "index" if len(missing) == 1 else "indexes"
     say(_PROGRAM, f"the pods of {what} {format_indexes(missing)} are gone, and their logs with them")
     try:
-        records = read_run(
-            cluster, job, (), options["outdir"], options["specs"], options["check_inputs"], expected_work(job)
-        )
+        records = read_records(cluster, job, options)
     except ClusterUnreachableError:
         raise
     except TarkitError as error:

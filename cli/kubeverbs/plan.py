@@ -17,7 +17,6 @@ from .._results import Results
 
 if TYPE_CHECKING:
     from tarkit.k8s.plan.measure import Measured
-    from tarkit.k8s.plan.sliceplan import ShardPlan
 
 _EPILOG = """\b
 Example:
@@ -58,9 +57,13 @@ def command(
     settings = request.configuration.settings
     price = Price.of(request.configuration.price)
     plan = plan_of(settings, sizes=sizes or ("none" if measure is None else "sample"), publish=False)
-    measured = None if measure is None else _measured(request, plan, measure)
+    if measure is not None and settings.command is None and not words:
+        raise UsageError("--measure runs the command over shards: name it with --command")
+    shards = plan.sample(measure or 1)
+    container = _container(request, shards)
+    cpus, memory = _requested(container)
+    measured = None if measure is None else _measured(container, cpus, shards)
     told = None if settings.shard_seconds is None else seconds(settings.shard_seconds, "--shard-seconds")
-    cpus, memory = _requested(_container(request, plan.sample(1)))
     parallelism = settings.parallelism or PARALLELISM
     made = estimate(
         plan.shards,
@@ -82,24 +85,18 @@ def command(
             measured=measured,
             shard_seconds=told,
             spot=settings.spot is not None,
-            priced=price is not None,
         ):
             results.line(line)
     return EXIT_OK
 
 
-def _measured(request: Asked, plan: ShardPlan, count: int) -> Measured:
+def _measured(container: dict[str, Any], cpus: float, shards: list[str]) -> Measured:
     import math
 
     from tarkit.k8s.expansion import expand
     from tarkit.k8s.plan.measure import measure
 
-    if request.configuration.settings.command is None and not request.words:
-        raise UsageError("--measure runs the command over shards: name it with --command")
-    shards = plan.sample(count)
-    container = _container(request, shards)
     env = dict(os.environ)
-    cpus, _ = _requested(container)
     env["TARKIT_CPUS"] = str(max(1, math.ceil(cpus)))
     for each in container.get("env", ()):
         if "value" in each:

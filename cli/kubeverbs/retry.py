@@ -16,6 +16,7 @@ from tarkit.errors import (
     NoSuchObjectError,
     UsageError,
 )
+from tarkit.k8s.limits import INDEXES
 
 from .._clusteroptions import cluster_options, job_in, manifest_option, open_cluster, read_manifest, record_options
 from .._common import say, verbose_option, version_option, write_stdout
@@ -51,7 +52,7 @@ Exit codes: 0 printed, created, or nothing is left; 2 the Job still runs, or can
 @click.option("-I", "--image", metavar="IMAGE", help="Image of each pod.")
 @click.option("--on-demand", is_flag=True, help="Not on spot nodes.")
 @click.option("-j", "--parallelism", type=click.IntRange(1), metavar="P", help="Pods at once.")
-@click.option("--slices", type=click.IntRange(1, 100_000), metavar="W", help="Pods in all; one a shard is the most.")
+@click.option("--slices", type=click.IntRange(1, INDEXES), metavar="W", help="Pods in all; one a shard is the most.")
 @click.option("--list-url", metavar="URL", help="Write the list of shards there, not into a ConfigMap.")
 @click.option("--apply", "create", is_flag=True, help="Create it in the cluster, rather than print it.")
 @manifest_option

@@ -7,14 +7,11 @@ from typing import Any
 import click
 
 from tarkit.errors import EXIT_OK, UsageError
+from tarkit.k8s.limits import INDEXES, INDEXES_OF_MANY
 
 from .._clusteroptions import cluster_options, open_cluster
 from .._common import verbose_option, version_option
 from .._results import Results
-
-_MOST = 100_000
-_MOST_OF_MANY = 10_000
-"""Where there are more than 100,000 completions with a limit for each index. Both are rules of the API."""
 
 
 @click.command("scale")
@@ -29,12 +26,12 @@ def command(name: str, parallelism: int, **options: Any) -> int:
     \b
     Exit codes: 0 set; 2 the Job has ended, or P can not be; 66 no such Job; 75 the cluster can not be reached.
     """
-    from tarkit.k8s.cluster.jobview import state_of
+    from tarkit.k8s.cluster.jobview import ENDED, state_of
 
     cluster = open_cluster(options)
     job = cluster.get("jobs", name)
     state = state_of(job)[0]
-    if state in ("complete", "failed"):
+    if state in ENDED:
         raise UsageError(
             f"Job {name} has ended ({state}), nothing of it runs any more; kubetpl retry does what is left"
         )
@@ -58,7 +55,7 @@ def _check(parallelism: int, spec: dict[str, Any]) -> None:
         raise UsageError(
             f"-j {parallelism}: there are {total} completions, so more than {total} pods never run at once"
         )
-    many = total is not None and total > _MOST and spec.get("backoffLimitPerIndex") is not None
-    most = _MOST_OF_MANY if many else _MOST
+    many = total is not None and total > INDEXES and spec.get("backoffLimitPerIndex") is not None
+    most = INDEXES_OF_MANY if many else INDEXES
     if spec.get("completionMode") == "Indexed" and parallelism > most:
         raise UsageError(f"-j {parallelism}: an Indexed Job of this size takes {most} at most")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -27,8 +28,8 @@ from .._clusteroptions import (
     read_manifest,
     record_options,
 )
-from .._common import verbose_option, version_option
-from .._jobwork import expected_work
+from .._common import say, verbose_option, version_option
+from .._jobwork import read_records
 from .._results import Results
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def _pause(watch: str | None) -> float | None:
 def _ask(
     name: str | None, selector: str | None, documents: list[dict[str, Any]], options: dict[str, Any], no_records: bool
 ) -> list[JobStatus]:
-    from tarkit.k8s.cluster.jobstatus import find_jobs, look, read_run
+    from tarkit.k8s.cluster.jobstatus import find_jobs, look
 
     try:
         cluster = open_cluster(options)
@@ -120,20 +121,16 @@ def _ask(
         raise UsageError("-O and --shards are about one Job; this names several")
 
     def read(job: Any) -> Any:
-        return None if no_records else read_run(
-            cluster, job, documents, options["outdir"], options["specs"], options["check_inputs"], expected_work(job)
-        )  # fmt: skip
+        return None if no_records else read_records(cluster, job, options, documents)
 
     return [look(cluster, job, now=time.time(), read_records=read) for job in jobs]
 
 
 def _from_records(name: str, documents: list[dict[str, Any]], options: dict[str, Any], why: TarkitError) -> JobStatus:
-    from tarkit.k8s.cluster.jobstatus import JobStatus, read_run
+    from tarkit.k8s.cluster.jobstatus import JobStatus
 
     job = job_in(documents, name) or {"metadata": {"name": name}}
-    records = read_run(
-        None, job, documents, options["outdir"], options["specs"], options["check_inputs"], expected_work(job)
-    )
+    records = read_records(None, job, options, documents)
     if records is None:
         raise UsageError(
             f"the manifest of {name} does not say where its records are (--raw?), and {why}; name it: -O OUT"
@@ -182,8 +179,6 @@ def _worst(codes: list[int]) -> int:
 
 
 def _watch(ask: Callable[[], list[JobStatus]], pause: float, as_json: bool, verbose: bool) -> int:
-    import os
-
     first = True
     while True:
         try:
@@ -191,7 +186,7 @@ def _watch(ask: Callable[[], list[JobStatus]], pause: float, as_json: bool, verb
         except ClusterUnreachableError as error:
             if first:
                 raise
-            _say_lost(error)
+            say("kubetpl status", str(error))
             time.sleep(pause)
             continue
         if not first and not as_json:
@@ -205,9 +200,3 @@ def _watch(ask: Callable[[], list[JobStatus]], pause: float, as_json: bool, verb
         if all(each.view is None or each.view.finished for each in found):
             return code
         time.sleep(pause)
-
-
-def _say_lost(error: TarkitError) -> None:
-    from .._common import say
-
-    say("kubetpl status", str(error))

@@ -11,7 +11,7 @@ from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_TEMPORARY, ClusterUnreachab
 
 from .._clusteroptions import cluster_options, open_cluster, record_options
 from .._common import say, verbose_option, version_option
-from .._jobwork import expected_work
+from .._jobwork import read_records
 from .._results import Results
 
 _PROGRAM = "kubetpl wait"
@@ -69,15 +69,13 @@ def command(name: str, timeout: str | None, patience: str, progress: bool, **opt
 
 def _ended(cluster: Any, job: dict[str, Any], view: Any, options: dict[str, Any]) -> int:
     """What the Job's end means, with the done records where they can be read."""
-    from tarkit.k8s.cluster.jobstatus import JobStatus, read_run
+    from tarkit.k8s.cluster.jobstatus import JobStatus
 
     from .._jobtext import status_lines
 
     found = JobStatus(view.name, view)
     try:
-        found.records = read_run(
-            cluster, job, (), options["outdir"], options["specs"], options["check_inputs"], expected_work(job)
-        )
+        found.records = read_records(cluster, job, options)
     except ClusterUnreachableError as error:
         say(_PROGRAM, str(error))
     except TarkitError as error:

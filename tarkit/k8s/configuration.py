@@ -11,11 +11,11 @@ import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import Field, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from tarkit.errors import UsageError, printable
-from tarkit.k8s.settings import FLAG, GENERATORS, LIST, PAIRS, WHOLE, Settings, from_values, table
+from tarkit.k8s.settings import FLAG, GENERATORS, LIST, PAIRS, WHOLE, Settings, flag_of, table
 from tarkit.k8s.yamltext import load_yaml
 
 FOLDER_FILES = ("kubetpl.yaml", "kubetpl.yml", ".kubetpl.yaml", ".kubetpl.yml")
@@ -65,7 +65,7 @@ def read_file(
     top = top or {}
     profiles = _mapping(top.get("profiles"), f"{where}: profiles")
     prices = {
-        name: _number(value, f"{where}: price.{name}", _PRICES, name)
+        name: _price(name, value, f"{where}: price.{name}")
         for name, value in _mapping(top.get("price"), f"{where}: price").items()
     }
     layers = [Layer(where, _known({k: v for k, v in top.items() if k not in _SECTIONS}, where, _SECTIONS))]
@@ -131,16 +131,13 @@ def merge(
             kind = _kind(name)
             origin = f"{ENV_PREFIX}{name.upper()}" if layer.origin == _ENVIRONMENT else layer.origin
             value = convert(name, raw, origin)
-            if kind in (LIST, PAIRS) and is_last and compat_lists and value:
+            if name in _REPLACED or (kind in (LIST, PAIRS) and is_last and compat_lists and value):
                 values.pop(name, None)
                 origins.pop(name, None)
             if kind == PAIRS:
                 values.setdefault(name, {}).update(value)
                 origins.setdefault(name, {}).update(dict.fromkeys(value, origin))
             elif kind == LIST:
-                if name in _REPLACED:
-                    values.pop(name, None)
-                    origins.pop(name, None)
                 known = values.setdefault(name, [])
                 new = [each for each in value if each not in known]
                 known.extend(new)
@@ -148,7 +145,7 @@ def merge(
             else:
                 values[name] = value
                 origins[name] = {"": origin}
-    return from_values(values), origins
+    return Settings(**values), origins
 
 
 def convert(name: str, raw: Any, origin: str) -> Any:
@@ -221,11 +218,11 @@ def _mapping(value: Any, where: str) -> dict[str, Any]:
     return value or {}
 
 
-def _number(value: Any, where: str, known: Sequence[str], name: str) -> float:
-    if name not in known:
-        raise UsageError(f"{printable(where)}: there is no such price; there are {', '.join(known)}")
-    # Numbers come as they were written.
-    if not isinstance(value, str) or not re.fullmatch(r"[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]{1,2})?", value):
+def _price(name: str, value: Any, where: str) -> float:
+    if name not in _PRICES:
+        raise UsageError(f"{printable(where)}: there is no such price; there are {', '.join(_PRICES)}")
+    # Numbers come as they were written; so many digits that it would be infinite are none.
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,20}(\.[0-9]*)?([eE][-+]?[0-9]{1,2})?", value):
         raise UsageError(f"{printable(where)} is a number that is not negative; got {printable(str(value))!r}")
     return float(value)
 
@@ -235,5 +232,4 @@ def _kind(name: str) -> str:
 
 
 def _shown(name: str) -> str:
-    setting: Field[Any] = _BY_NAME[name]
-    return f"{name.replace('_', '-')} ({setting.metadata['flags'][-1]})"
+    return f"{name.replace('_', '-')} ({flag_of(name)})"

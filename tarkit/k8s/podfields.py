@@ -91,6 +91,11 @@ def fill_container(spec: Document, settings: Settings) -> None:
     _fill_resources(container, settings)
     if settings.scratch is not None:
         _fill_scratch(spec, container, settings.scratch)
+    for name in ("requests", "limits"):
+        if not container["resources"][name]:
+            del container["resources"][name]
+    if not container["resources"]:
+        del container["resources"]
 
 
 def port_number(text: str) -> int:
@@ -145,7 +150,7 @@ def _fill_files(spec: Document, container: Document, settings: Settings) -> None
         if not settings.config_map:
             raise UsageError("--config-map: write the ConfigMap's name")
         source = {"configMap": {"name": settings.config_map}}
-        mount(spec, container, f"config-{settings.config_map}", source, _files_path(settings))
+        mount(spec, container, f"config-{settings.config_map}", source, settings.config_map_path or "/files")
     secrets = [_name_and_path(each) for each in settings.secret]
     for name, path in secrets:
         mount(spec, container, f"secret-{name}", {"secret": {"secretName": name}}, path)
@@ -154,10 +159,6 @@ def _fill_files(spec: Document, container: Document, settings: Settings) -> None
             listed(container, "env"),
             {"name": "GOOGLE_APPLICATION_CREDENTIALS", "value": _credentials(settings.gac or "", secrets)},
         )
-
-
-def _files_path(settings: Settings) -> str:
-    return settings.config_map_path or "/files"
 
 
 def _name_and_path(text: str) -> tuple[str, str]:
@@ -192,10 +193,9 @@ def _fill_resources(container: Document, settings: Settings) -> None:
     requests, limits = part(container, "resources", "requests"), part(container, "resources", "limits")
     if settings.cpu is not None:
         limits.pop("cpu", None)
-        if _quantity(settings.cpu, "--cpu").startswith("-") or parse_quantity(settings.cpu) == 0:
-            requests.pop("cpu", None)
-        else:
-            requests["cpu"] = _quantity(settings.cpu, "--cpu")
+        requests["cpu"] = _quantity(settings.cpu, "--cpu")
+        if parse_quantity(settings.cpu) <= 0:
+            del requests["cpu"]
     if settings.memory is not None:
         requests["memory"] = limits["memory"] = _amount(settings.memory, "--memory")
     if settings.gpu is not None:
@@ -204,11 +204,6 @@ def _fill_resources(container: Document, settings: Settings) -> None:
             each.pop(resource, None)
             if settings.gpu > 0:
                 each[resource] = str(settings.gpu)
-    for name in ("requests", "limits"):
-        if not container["resources"][name]:
-            del container["resources"][name]
-    if not container["resources"]:
-        del container["resources"]
 
 
 def _quantity(text: str, flag: str) -> str:

@@ -6,7 +6,6 @@ A setting that nobody gave leaves the template as it is: the defaults are what s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
@@ -234,8 +233,3 @@ def applies(setting: Field[Any], generator: str) -> bool:
 def flag_of(name: str) -> str:
     """The long flag of a setting, for messages."""
     return next(str(each.metadata["flags"][-1]) for each in table() if each.name == name)
-
-
-def from_values(values: Mapping[str, Any]) -> Settings:
-    """Settings from converted values by name."""
-    return Settings(**values)

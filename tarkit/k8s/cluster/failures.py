@@ -24,7 +24,8 @@ from tarkit.errors import (
     printable,
     signal_name,
 )
-from tarkit.k8s.cluster.jobview import condition_of, index_of
+from tarkit.k8s import podfields
+from tarkit.k8s.cluster.jobview import condition_of, container_statuses, index_of, name_of
 from tarkit.k8s.indexset import format_indexes
 from tarkit.k8s.quantity import is_milli, total
 
@@ -102,7 +103,7 @@ def group_failures(pods: Iterable[Object], names_of: NamesOf | None = None) -> l
         alike = "" if found.kind in ("OOMKilled", "disrupted") else normalised(found.message)
         group = groups.setdefault((found.kind, found.code, found.reason, alike), found)
         group.count += 1
-        group.pods.append(str((pod.get("metadata") or {}).get("name")))
+        group.pods.append(name_of(pod))
         index = index_of(pod)
         if index is not None and index not in group.indexes:
             group.indexes.append(index)
@@ -122,7 +123,7 @@ def failure_of(pod: Object) -> Failure | None:
     if disruption is not None and disruption.get("status") == "True":
         reason = str(disruption.get("reason") or "")
         return Failure("disrupted", None, reason, "", "taken away, not counted: another pod does its index")
-    container = _terminated(status)
+    container = _terminated(pod)
     if container is None or status.get("reason") in ("Evicted", "DeadlineExceeded"):
         return _by_pod(status)
     code, reason = int(container.get("exitCode") or 0), str(container.get("reason") or "")
@@ -162,14 +163,14 @@ def doubled(quantity: str) -> str | None:
 
 
 def main_container(pod: Object) -> Object:
-    """The container whose fate is the pod's: ``main``, or the first."""
-    containers = (pod.get("spec") or {}).get("containers") or [{}]
-    return next((dict(each) for each in containers if each.get("name") == "main"), dict(containers[0]))
+    """The container whose fate is the pod's; an empty one if a server or a manifest names none."""
+    spec = pod.get("spec") or {}
+    return podfields.main_container(dict(spec)) if spec.get("containers") else {}
 
 
-def _terminated(status: Object) -> Object | None:
-    """How the container ended that failed; init containers come first, as they did."""
-    for each in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
+def _terminated(pod: Object) -> Object | None:
+    """How the first container ended that failed."""
+    for each in container_statuses(pod):
         ended = (each.get("state") or {}).get("terminated") or (each.get("lastState") or {}).get("terminated")
         if ended and (ended.get("exitCode") or ended.get("reason") == "OOMKilled"):
             return dict(ended)

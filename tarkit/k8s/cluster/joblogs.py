@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from tarkit.k8s.cluster.jobview import index_of
+from tarkit.k8s.cluster.jobview import index_of, name_of
 
 Object = Mapping[str, Any]
 
@@ -19,15 +19,15 @@ def chosen_pods(pods: Iterable[Object], *, indexes: Collection[int] | None, fail
     for pod in sorted(pods, key=_age):
         index = index_of(pod)
         if indexes is None or index in indexes:
-            last[_name(pod) if index is None else index] = pod
+            last[name_of(pod) if index is None else index] = pod
     found = [pod for pod in last.values() if not failed or (pod.get("status") or {}).get("phase") == "Failed"]
-    return sorted(found, key=lambda pod: (index_of(pod) is None, index_of(pod) or 0, _name(pod)))
+    return sorted(found, key=lambda pod: (index_of(pod) is None, index_of(pod) or 0, name_of(pod)))
 
 
 def label_of(pod: Object) -> str:
     """What stands before the lines of a pod: its index, or its name."""
     index = index_of(pod)
-    return _name(pod) if index is None else str(index)
+    return name_of(pod) if index is None else str(index)
 
 
 def has_log(pod: Object) -> bool:
@@ -37,8 +37,4 @@ def has_log(pod: Object) -> bool:
 
 
 def _age(pod: Object) -> tuple[str, str]:
-    return str((pod.get("metadata") or {}).get("creationTimestamp") or ""), _name(pod)
-
-
-def _name(pod: Object) -> str:
-    return str((pod.get("metadata") or {}).get("name"))
+    return str((pod.get("metadata") or {}).get("creationTimestamp") or ""), name_of(pod)

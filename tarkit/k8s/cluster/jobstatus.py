@@ -19,7 +19,7 @@ from tarkit.errors import (
 )
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.failures import Failure, group_failures
-from tarkit.k8s.cluster.jobview import JobView, Plan, index_of, job_view, plan_of
+from tarkit.k8s.cluster.jobview import JobView, Plan, index_of, job_view, name_of, plan_of
 from tarkit.k8s.cluster.runplan import RunRecords, ShardMap, listed_specs, records_of, shard_map
 from tarkit.k8s.cluster.whynot import Reason, why_not
 from tarkit.k8s.indexset import parse_indexes
@@ -128,9 +128,11 @@ def plan_source(cluster: Cluster | None, job: Object, documents: Sequence[Object
     plan = plan_of(job)
     specs = plan.inputs or ()
     if LIST_SPEC in specs and plan.list_name is not None:
-        local = [each for each in documents if each.get("kind") == "ConfigMap" and _name(each) == plan.list_name]
-        if local or cluster is not None:
-            source = local[0] if local or cluster is None else cluster.get("configmaps", plan.list_name)
+        local = (each for each in documents if each.get("kind") == "ConfigMap" and name_of(each) == plan.list_name)
+        source = next(local, None)
+        if source is None and cluster is not None:
+            source = cluster.get("configmaps", plan.list_name)
+        if source is not None:
             listed = listed_specs(source)
             return plan, [each for spec in specs for each in (listed if spec == LIST_SPEC else [spec])]
     return plan, specs
@@ -146,9 +148,9 @@ def look(
     Raises:
         ClusterUnreachableError: the cluster does not answer any more.
     """
-    found = JobStatus(_name(job))
+    found = JobStatus(name_of(job))
     pods = _allowed(found, "pods", lambda: list(pods_of(cluster, job)))
-    found.view = job_view(job, pods, now)
+    view = found.view = job_view(job, pods, now)
     try:
         found.records = read_records(job)
     except ClusterUnreachableError:
@@ -158,15 +160,13 @@ def look(
     shards = None if found.records is None else found.records.shards
     unfinished = None if found.records is None else found.records.unfinished_names()
     found.failures = group_failures(pods or (), _names(shards, unfinished))
-    gone = _gone(found.view, pods)
+    gone = _gone(view, pods)
     if gone:
         found.failures.append(gone)
-    if not found.view.finished:
+    if not view.finished:
         events = _allowed(found, "events", lambda: _events_of(cluster, job, pods or ()))
         found.reasons = why_not(job, pods, events, now, _workload(cluster, job))
-    run = found.view
-    retries = _allowed(found, "retries", lambda: _retries(cluster, run))
-    found.retries = [job_view(each, None, now) for each in retries or ()]
+    found.retries = _allowed(found, "retries", lambda: _retries(cluster, view, now)) or []
     return found
 
 
@@ -185,14 +185,11 @@ def read_run(
 
     Raises:
         As ``plan_source``, ``shard_map`` and ``records_of``.
-    """  # fmt: skip
-    plan, own = (Plan(), ()) if specs else plan_source(cluster, job, documents)
-    if specs:
-        plan = plan_of(job)
+    """
+    plan, wanted = (plan_of(job), specs) if specs else plan_source(cluster, job, documents)
     folder = outdir or plan.outdir
     if folder is None:
         return None
-    wanted = specs or own
     shards = shard_map(plan, wanted, folder) if wanted else None
     return records_of(folder, shards, check_inputs=check_inputs, work=work)
 
@@ -257,11 +254,7 @@ def _workload(cluster: Cluster, job: Object) -> Object | None:
     return None
 
 
-def _retries(cluster: Cluster, view: JobView) -> list[dict[str, Any]]:
+def _retries(cluster: Cluster, view: JobView, now: float) -> list[JobView]:
     """Other Jobs of the same run that were made to finish it."""
-    found = [job for job in cluster.list("jobs", labels=f"{RUN}={view.run}") if _name(job) != view.name]
-    return [job for job in found if job_view(job, None, 0.0).retry_of]
-
-
-def _name(thing: Object) -> str:
-    return str((thing.get("metadata") or {}).get("name"))
+    views = (job_view(job, None, now) for job in cluster.list("jobs", labels=f"{RUN}={view.run}"))
+    return [each for each in views if each.retry_of and each.name != view.name]

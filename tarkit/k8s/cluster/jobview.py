@@ -17,6 +17,8 @@ from tarkit.k8s.wellknown import INDEX, INPUTS, LIST, OUTDIR, RETRY_OF, RUN, SHA
 
 Object = Mapping[str, Any]
 
+ENDED = ("complete", "failed")
+"""The states in which no pod of a Job will run again."""
 # The earlier, certain sign of what the final condition will be.
 _ENDINGS = {"Complete": "complete", "SuccessCriteriaMet": "complete", "Failed": "failed", "FailureTarget": "failed"}
 
@@ -70,7 +72,7 @@ class JobView:
     @property
     def finished(self) -> bool:
         """Whether no pod of it will run again."""
-        return self.state in ("complete", "failed")
+        return self.state in ENDED
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for a report."""
@@ -96,16 +98,17 @@ def job_view(job: Object, pods: Iterable[Object] | None, now: float) -> JobView:
     ended_indexes = done + failed
     left = 0 if total is None else max(0, total - ended_indexes - running - pending)
     rate = ended_indexes * 60 / seconds if seconds and ended_indexes else None
-    over = state in ("complete", "failed")
-    eta = None if rate is None or total is None or over else (total - ended_indexes) * 60 / rate
+    eta = None
+    if rate is not None and total is not None and state not in (*ENDED, "suspended"):
+        eta = (total - ended_indexes) * 60 / rate
     return JobView(
-        name=str(metadata.get("name")), namespace=str(metadata.get("namespace") or "default"),
+        name=name_of(job), namespace=str(metadata.get("namespace") or "default"),
         state="running" if state == "waiting" and running else state, reason=reason, message=message,
         total=total, done=done, failed=failed, running=running, pending=pending, left=left,
         parallelism=1 if spec.get("parallelism") is None else int(spec["parallelism"]),
         completed_indexes=str(status.get("completedIndexes") or ""), failed_indexes=failed_indexes,
         started=started, ended=ended, seconds=seconds, per_minute=rate,
-        seconds_left=eta if state != "suspended" else None,
+        seconds_left=eta,
         run=str((metadata.get("labels") or {}).get(RUN) or metadata.get("name")),
         retry_of=(metadata.get("annotations") or {}).get(RETRY_OF), plan=plan_of(job),
     )  # fmt: skip
@@ -117,8 +120,7 @@ def plan_of(job: Object) -> Plan:
     Raises:
         UsageError: one of them is not what kubetpl writes.
     """
-    metadata = job.get("metadata") or {}
-    notes = metadata.get("annotations") or {}
+    notes = (job.get("metadata") or {}).get("annotations") or {}
     try:
         inputs = None if INPUTS not in notes else tuple(json.loads(notes[INPUTS]))
         if inputs is not None and not all(isinstance(each, str) for each in inputs):
@@ -126,9 +128,14 @@ def plan_of(job: Object) -> Plan:
         numbers = [int(notes[each]) if each in notes else None for each in (SHARDS, SLICES)]
     except (ValueError, TypeError):
         raise UsageError(
-            f"Job {metadata.get('name')}: the annotations {INPUTS}, {SHARDS}, {SLICES} are not as kubetpl writes them"
+            f"Job {name_of(job)}: the annotations {INPUTS}, {SHARDS}, {SLICES} are not as kubetpl writes them"
         ) from None
     return Plan(numbers[0], numbers[1], notes.get(OUTDIR), inputs, notes.get(LIST))
+
+
+def name_of(thing: Object) -> str:
+    """The name of a Job, pod or the like."""
+    return str((thing.get("metadata") or {}).get("name"))
 
 
 def state_of(job: Object) -> tuple[str, str, str]:
@@ -156,6 +163,12 @@ def index_of(pod: Object) -> int | None:
     metadata = pod.get("metadata") or {}
     text = str((metadata.get("labels") or {}).get(INDEX) or (metadata.get("annotations") or {}).get(INDEX) or "")
     return int(text) if text.isascii() and text.isdigit() else None
+
+
+def container_statuses(pod: Object) -> list[Object]:
+    """What a pod says of its containers; init containers come first, as they did."""
+    status = pod.get("status") or {}
+    return [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
 
 
 def timestamp(text: str | None) -> float | None:

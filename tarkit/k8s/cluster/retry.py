@@ -19,8 +19,8 @@ from tarkit.k8s.expansion import escape, expand
 from tarkit.k8s.names import index_name_budget, safe_label
 from tarkit.k8s.placement import without_spot
 from tarkit.k8s.plan.shardlist import LIST_SPEC, MOUNT_PATH, list_config_map
-from tarkit.k8s.podfields import listed, main_container, mount, part, put_named
-from tarkit.k8s.quantity import canonical, is_milli
+from tarkit.k8s.podfields import fill_container, listed, main_container, mount, part, put_named
+from tarkit.k8s.settings import Settings
 from tarkit.k8s.wellknown import (
     CANCELLED,
     CONTROLLER,
@@ -69,10 +69,11 @@ class Changes:
 
 def is_per_shard(job: Mapping[str, Any]) -> bool:
     """Whether a Job runs tarproc over slices, so that its done records say what is left. --raw ones do not."""
+    template = (job.get("spec") or {}).get("template") or {}
     try:
-        container = main_container(job["spec"]["template"]["spec"])
+        container = main_container(template.get("spec") or {})
         specs = plan_of(job).inputs
-    except (KeyError, UsageError):
+    except UsageError:
         return False
     command = container.get("command") or [""]
     return (
@@ -139,7 +140,7 @@ def retry_documents(
         spec["parallelism"] = wanted if specs is None else min(wanted, slices)
     found = [fresh]
     if specs is not None:
-        if "maxFailedIndexes" in spec:
+        if spec.get("maxFailedIndexes") is not None:
             spec["maxFailedIndexes"] = min(int(spec["maxFailedIndexes"]), slices)
         config_map = _give(fresh, pod, container, specs, slices, changes)
         found[:0] = [] if config_map is None else [config_map]
@@ -182,21 +183,11 @@ def _name(job: Mapping[str, Any]) -> str:
 
 
 def _resize(container: Object, pod: Object, changes: Changes) -> None:
-    resources = part(container, "resources")
-    if changes.memory is not None:
-        if is_milli(changes.memory):
-            raise UsageError(f"--memory {changes.memory}: m is a thousandth of a byte; write for example 8Gi")
-        memory = canonical(changes.memory)
-        part(resources, "requests")["memory"] = memory
-        part(resources, "limits")["memory"] = memory
-    if changes.cpu is not None:
-        part(resources, "requests")["cpu"] = canonical(changes.cpu)
-        if "cpu" in part(resources, "limits"):
-            resources["limits"]["cpu"] = canonical(changes.cpu)
-    if resources.get("limits") == {}:
-        del resources["limits"]
-    if changes.image is not None:
-        container["image"] = changes.image
+    limited = changes.cpu is not None and "cpu" in part(container, "resources", "limits")
+    fill_container(pod, Settings(image=changes.image, memory=changes.memory, cpu=changes.cpu))
+    # Which takes a limit of CPUs out; who had one keeps one.
+    if limited and (cpu := part(container, "resources", "requests").get("cpu")):
+        part(container, "resources", "limits")["cpu"] = cpu
     if changes.on_demand:
         without_spot(pod)
 

@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import Any
 
 from tarkit.errors import MissingInputError, UsageError, printable
-from tarkit.k8s.cluster.jobview import Plan
+from tarkit.k8s.cluster.jobview import Plan, name_of
 from tarkit.k8s.plan.shardlist import FILE_NAME, LIST_SPEC
 from tarkit.shardlist import open_list
 from tarkit.shardplan import plan_outputs
@@ -87,12 +87,11 @@ def listed_specs(config_map: Mapping[str, Any]) -> list[str]:
     Raises:
         UsageError: there is no such list in it.
     """
-    name = (config_map.get("metadata") or {}).get("name")
     try:
         packed = base64.b64decode((config_map.get("binaryData") or {})[FILE_NAME], validate=True)
         text = zlib.decompressobj(47).decompress(packed, _LONGEST_LIST)
     except (KeyError, ValueError, TypeError, zlib.error):
-        raise UsageError(f"ConfigMap {printable(str(name))} holds no list of shards ({FILE_NAME})") from None
+        raise UsageError(f"ConfigMap {printable(name_of(config_map))} holds no list of shards ({FILE_NAME})") from None
     return [line for line in text.decode("utf-8", "surrogateescape").split("\n") if line]
 
 

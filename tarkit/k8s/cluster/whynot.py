@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tarkit.errors import printable
-from tarkit.k8s.cluster.jobview import condition_of, state_of, timestamp
+from tarkit.k8s.cluster.jobview import ENDED, condition_of, container_statuses, state_of, timestamp
 from tarkit.k8s.wellknown import CANCELLED, QUEUE
 
 Object = Mapping[str, Any]
@@ -75,7 +75,7 @@ def why_not(
     """
     spec, status = job.get("spec") or {}, job.get("status") or {}
     state, reason, message = state_of(job)
-    if state in ("complete", "failed"):
+    if state in ENDED:
         said = f": {reason}" + (f", {shortened(message)}" if message else "") if reason or message else ""
         return [Reason("finished", f"the Job is {state}{said}")]
     if spec.get("suspend"):
@@ -156,7 +156,7 @@ def _pending(pod: Object, events: Sequence[Object], now: float) -> list[Reason]:
             ]
         flags = [flag for pattern, flag in _MISFITS if re.search(pattern, message)]
         return [Reason("unschedulable", f"no node takes it: {message}", ", ".join(flags))]
-    for container in _statuses(pod):
+    for container in container_statuses(pod):
         waiting = (container.get("state") or {}).get("waiting") or {}
         kind, said = str(waiting.get("reason") or ""), shortened(str(waiting.get("message") or ""))
         tail = f": {said}" if said else ""
@@ -212,11 +212,6 @@ def _between(status: Object, events: Sequence[Object] | None) -> Reason:
     if events is None:
         return Reason("unknown", "there is no pod, and events may not be read")
     return Reason("new", "there is no pod yet; if it stays so, no Job controller is at work, or spec.managedBy is set")
-
-
-def _statuses(pod: Object) -> list[Object]:
-    status = pod.get("status") or {}
-    return [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
 
 
 def _together(reasons: Iterable[Reason]) -> list[Reason]:

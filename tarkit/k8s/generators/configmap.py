@@ -5,18 +5,17 @@ from __future__ import annotations
 import base64
 import dataclasses
 import os.path
-import re
 
 from tarkit.errors import MissingInputError, StreamError, UsageError, printable
 from tarkit.k8s.fill import filled
+from tarkit.k8s.limits import ANNOTATIONS
+from tarkit.k8s.names import config_key
+from tarkit.k8s.podfields import part
 from tarkit.k8s.request import Request
 from tarkit.k8s.yamltext import Document
 
 ABOUT = "A ConfigMap with the content of files: NAME FILE… or NAME KEY=FILE…"
 EXAMPLE = "kubetpl configmap files mapper.py labels.txt | kubectl apply -f -"
-
-_MOST = 256 * 1024
-"""Bytes: what client-side ``kubectl apply`` keeps of a manifest in one annotation of it, whole."""
 
 
 def documents(request: Request) -> list[Document]:
@@ -47,19 +46,19 @@ def documents(request: Request) -> list[Document]:
         if "\0" in text.get(key, ""):
             binary[key] = base64.b64encode(text.pop(key).encode("utf-8")).decode("ascii")
     size = sum(len(each.encode()) for each in (*text.values(), *binary.values()))
-    if size > _MOST:
+    if size > ANNOTATIONS:
         raise UsageError(
-            f"the files are {size} bytes; client-side kubectl apply takes {_MOST} in all: put large ones in a bucket"
+            f"the files take at least {size} bytes; client-side kubectl apply takes {ANNOTATIONS} in all: put large "
+            "ones in a bucket"
         )
     return [_with_data(filled(template, settings), text, binary) for template in request.template]
 
 
 def _with_data(document: Document, text: dict[str, str], binary: dict[str, str]) -> Document:
-    document.pop("data", None)
-    if text:
-        document["data"] = text
-    if binary:
-        document["binaryData"] = binary
+    for name, files in (("data", text), ("binaryData", binary)):
+        part(document, name).update(files)
+        if not document[name]:
+            del document[name]
     return document
 
 
@@ -67,15 +66,15 @@ def _key_and_path(word: str) -> tuple[str, str]:
     key, mark, path = word.partition("=")
     if not mark:
         key, path = os.path.basename(word), word
-    if not re.fullmatch(r"[-._a-zA-Z0-9]{1,253}", key) or key in (".", ".."):
-        raise UsageError(f"{printable(word)}: a key of a ConfigMap has letters, digits, - _ and . only; write KEY=FILE")
+    if wrong := config_key(key):
+        raise UsageError(f"{printable(word)}: as a key of a ConfigMap {wrong}; write KEY=FILE")
     return key, path
 
 
 def _content(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
-            return file.read(2 * _MOST)
+            return file.read(2 * ANNOTATIONS)
     except FileNotFoundError:
         raise MissingInputError("there is no such file", url=path) from None
     except OSError as error:

@@ -33,8 +33,6 @@ _TOLD = ("TARKIT_SLICES", "TARKIT_RUN", "TARKIT_OUT")
 
 _MAX_FAILED = "5%"
 _RETRIES = 3
-_MOST_FAILED = 10_000
-"""Of maxFailedIndexes where there are more than 100,000 completions; a rule of the API."""
 
 
 def documents(request: Request) -> list[Document]:
@@ -222,4 +220,4 @@ def _max_failed(text: str, slices: int) -> int:
     percent = float(text[:-1]) if match[2] else 0
     # At least one: a share of few slices is not to mean none.
     number = max(1 if percent else 0, int(slices * percent / 100)) if match[2] else int(match[1])
-    return min(number, slices, _MOST_FAILED if slices > 100_000 else 100_000)
+    return min(number, slices)

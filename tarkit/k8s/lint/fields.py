@@ -85,7 +85,10 @@ _FIELDS = {
         resourceFieldRef:ResourceFieldSelector secretKeyRef:SecretKeySelector
     """,
     "EnvFromSource": """
-        configMapRef:map prefix:text secretRef:map
+        configMapRef:SourceOfEnv prefix:text secretRef:SourceOfEnv
+    """,
+    "SourceOfEnv": """
+        name:text optional:flag
     """,
     "ConfigMapKeySelector": """
         key!:text name:text optional:flag
@@ -114,10 +117,12 @@ _FIELDS = {
     """,
     "Volume": """
         awsElasticBlockStore:map azureDisk:map azureFile:map cephfs:map cinder:map
-        configMap:ConfigMapVolumeSource csi:map downwardAPI:map emptyDir:EmptyDirVolumeSource ephemeral:map
+        configMap:ConfigMapVolumeSource csi:map downwardAPI:DownwardVolumeSource emptyDir:EmptyDirVolumeSource
+        ephemeral:map
         fc:map flexVolume:map flocker:map gcePersistentDisk:map gitRepo:map glusterfs:map
         hostPath:HostPathVolumeSource image:map@1.31 iscsi:map name!:text nfs:map
-        persistentVolumeClaim:ClaimSource photonPersistentDisk:map portworxVolume:map projected:map quobyte:map
+        persistentVolumeClaim:ClaimSource photonPersistentDisk:map portworxVolume:map
+        projected:ProjectedVolumeSource quobyte:map
         rbd:map scaleIO:map secret:SecretVolumeSource storageos:map vsphereVolume:map
     """,
     "EmptyDirVolumeSource": """
@@ -128,6 +133,25 @@ _FIELDS = {
     """,
     "SecretVolumeSource": """
         defaultMode:int defaultUser:long@1.37 items:[KeyToPath] optional:flag secretName:text
+    """,
+    "ProjectedVolumeSource": """
+        defaultMode:int defaultUser:long@1.37 sources:[VolumeProjection]
+    """,
+    "VolumeProjection": """
+        clusterTrustBundle:map@1.29 configMap:KeysProjection downwardAPI:DownwardProjection
+        podCertificate:map@1.34 secret:KeysProjection serviceAccountToken:map
+    """,
+    "KeysProjection": """
+        items:[KeyToPath] name:text optional:flag
+    """,
+    "DownwardProjection": """
+        items:[DownwardAPIVolumeFile]
+    """,
+    "DownwardVolumeSource": """
+        defaultMode:int defaultUser:long@1.37 items:[DownwardAPIVolumeFile]
+    """,
+    "DownwardAPIVolumeFile": """
+        fieldRef:ObjectFieldSelector mode:int path!:text resourceFieldRef:ResourceFieldSelector user:long@1.37
     """,
     "ClaimSource": """
         claimName!:text readOnly:flag

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tarkit.k8s.limits import INDEXES, INDEXES_OF_MANY
 from tarkit.k8s.lint.nodes import Finding, Node, repeated
 from tarkit.k8s.names import index_name_budget, label_key
 from tarkit.k8s.wellknown import MIN_PARALLELISM, QUEUE
 
-_INDEXES = 100_000
-_INDEXES_OF_MANY = 10_000
 _RULES = 20
 _CODES = 255
-_ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
+ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
+OPERATORS = ("In", "NotIn")
+"""Of the rules of a podFailurePolicy."""
+
 _COUNTS = (
     "parallelism",
     "completions",
@@ -44,8 +46,8 @@ def completion_mode(job: Node) -> Iterator[Finding]:
         return
     if not job.has("completions"):
         yield job.at("completions").error("is missing; an Indexed Job must say how many indexes it has")
-    if (job.whole("parallelism") or 0) > _INDEXES:
-        yield job.at("parallelism").error(f"{job.whole('parallelism')} is too many; at most {_INDEXES} pods at a time")
+    if (job.whole("parallelism") or 0) > INDEXES:
+        yield job.at("parallelism").error(f"{job.whole('parallelism')} is too many; at most {INDEXES} pods at a time")
 
 
 def per_index(job: Node) -> Iterator[Finding]:
@@ -70,17 +72,17 @@ def failed_indexes(job: Node) -> Iterator[Finding]:
     completions, parallelism = job.whole("completions"), job.whole("parallelism") or 0
     if most is not None and completions is not None and most > completions:
         yield node.error(f"{most} is more than the {completions} completions; write at most as many")
-    if completions is None or completions <= _INDEXES or not job.has("backoffLimitPerIndex"):
-        if most is not None and most > _INDEXES:
-            yield node.error(f"{most} is too many; at most {_INDEXES} can be")
+    if completions is None or completions <= INDEXES or not job.has("backoffLimitPerIndex"):
+        if most is not None and most > INDEXES:
+            yield node.error(f"{most} is too many; at most {INDEXES} can be")
         return
-    many = f"with more than {_INDEXES} completions and backoffLimitPerIndex"
+    many = f"with more than {INDEXES} completions and backoffLimitPerIndex"
     if most is None:
-        yield node.error(f"must be there {many}, and be at most {_INDEXES_OF_MANY}")
-    elif most > _INDEXES_OF_MANY:
-        yield node.error(f"{most} is too many; {many} it is at most {_INDEXES_OF_MANY}")
-    if parallelism > _INDEXES_OF_MANY:
-        yield job.at("parallelism").error(f"{parallelism} is too many; {many} it is at most {_INDEXES_OF_MANY}")
+        yield node.error(f"must be there {many}, and be at most {INDEXES_OF_MANY}")
+    elif most > INDEXES_OF_MANY:
+        yield node.error(f"{most} is too many; {many} it is at most {INDEXES_OF_MANY}")
+    if parallelism > INDEXES_OF_MANY:
+        yield job.at("parallelism").error(f"{parallelism} is too many; {many} it is at most {INDEXES_OF_MANY}")
 
 
 def restart_policy(job: Node) -> Iterator[Finding]:
@@ -108,8 +110,8 @@ def failure_policy(job: Node) -> Iterator[Finding]:
     }
     for rule in rules.items():
         action = rule.text("action")
-        if action and action not in _ACTIONS:
-            yield rule.at("action").error(f"{action!r} is no action; write one of {', '.join(_ACTIONS)}")
+        if action and action not in ACTIONS:
+            yield rule.at("action").error(f"{action!r} is no action; write one of {', '.join(ACTIONS)}")
         if action == "FailIndex" and not job.has("backoffLimitPerIndex"):
             yield rule.at("action").error("FailIndex works with backoffLimitPerIndex only; set that too", "--retries")
         if rule.has("onExitCodes") == bool(rule.at("onPodConditions").value):
@@ -125,8 +127,8 @@ def _exit_codes(codes: Node, names: set[str]) -> Iterator[Finding]:
         there = ", ".join(sorted(names))
         yield codes.at("containerName").error(f"there is no container {container!r} in the pod; there is: {there}")
     operator = codes.text("operator")
-    if operator and operator not in ("In", "NotIn"):
-        yield codes.at("operator").error(f"{operator!r} is no operator; write In or NotIn")
+    if operator and operator not in OPERATORS:
+        yield codes.at("operator").error(f"{operator!r} is no operator; write {' or '.join(OPERATORS)}")
     if not isinstance(values.value, list):
         return
     numbers = [value for value in values.value if isinstance(value, int) and not isinstance(value, bool)]

@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterator
 
 from tarkit.errors import printable
-from tarkit.k8s.lint.nodes import Finding, Node
-from tarkit.k8s.names import dns_label, dns_subdomain, label_key, label_value, service_name
+from tarkit.k8s.limits import ANNOTATIONS
+from tarkit.k8s.lint.nodes import Finding, Node, label_pairs
+from tarkit.k8s.names import SUBDOMAIN_LENGTH, dns_label, dns_subdomain, label_key, service_name
 from tarkit.k8s.wellknown import LAST_APPLIED
 
 # The kinds of Kubernetes itself that people put beside a Job, and where they are today.
@@ -31,7 +32,6 @@ _API_VERSIONS = {
     "Lease": "coordination.k8s.io/v1",
 }  # fmt: skip
 _OLD_GROUPS = re.compile(r"(apps|batch|extensions|policy|autoscaling|[a-z.]+\.k8s\.io)/v[0-9]+((alpha|beta)[0-9]+)?")
-_ANNOTATIONS = 262_144
 _OBJECT = 1_572_864
 _REQUEST = 3_145_728
 
@@ -77,7 +77,7 @@ def name(root: Node) -> Iterator[Finding]:
         else:
             wrong = dns_subdomain(text)
         # What is too long for a Job is a rule of Jobs.
-        if wrong and not (root.manifest.kind in ("Job", "CronJob") and len(text) > 253):
+        if wrong and not (root.manifest.kind in ("Job", "CronJob") and len(text) > SUBDOMAIN_LENGTH):
             yield node.error(wrong)
     if (namespace := meta.text("namespace")) and (wrong := dns_label(namespace)):
         yield root.at("metadata", "namespace").error(wrong)
@@ -85,11 +85,7 @@ def name(root: Node) -> Iterator[Finding]:
 
 def labels(meta: Node) -> Iterator[Finding]:
     """Names and values of labels; names of annotations. Of ``metadata``, or that of a template."""
-    for key, node in meta.at("labels").fields():
-        if wrong := label_key(key):
-            yield node.error(f"this is no name of a label: {wrong}")
-        if isinstance(node.value, str) and (wrong := label_value(node.value)):
-            yield node.error(f"this is no value of a label: {wrong}")
+    yield from label_pairs(meta.at("labels"))
     for key, node in meta.at("annotations").fields():
         # Servers compare them in lower case.
         if wrong := label_key(key.lower()):
@@ -99,14 +95,14 @@ def labels(meta: Node) -> Iterator[Finding]:
 def size(root: Node) -> Iterator[Finding]:
     """What a server, its store, and kubectl apply can hold."""
     # No character becomes more than six bytes. This takes a fraction of the time of JSON.
-    if len(repr(root.value)) * 6 < _ANNOTATIONS:
+    if len(repr(root.value)) * 6 < ANNOTATIONS:
         return
     text = json.dumps(root.value, separators=(",", ":"), ensure_ascii=False, default=str)
     annotations = root.at("metadata", "annotations").fields()
-    own = sum(len(key.encode()) + len(_utf8(str(node.value))) for key, node in annotations)
-    if own > _ANNOTATIONS:
+    own = sum(len(_utf8(key)) + len(_utf8(str(node.value))) for key, node in annotations)
+    if own > ANNOTATIONS:
         yield root.at("metadata", "annotations").error(
-            f"the annotations have {own} bytes; at most {_ANNOTATIONS} can be", None
+            f"the annotations have {own} bytes; at most {ANNOTATIONS} can be", None
         )
         return
     total = len(_utf8(text))
@@ -120,9 +116,9 @@ def size(root: Node) -> Iterator[Finding]:
         return
     # Go's JSON writes these three in six characters. Two fields are added, and a line's end.
     applied = total + 5 * sum(text.count(each) for each in "<>&") + len(',"annotations":{},"namespace":"default"') + 1
-    if own + len(LAST_APPLIED) + applied > _ANNOTATIONS:
+    if own + len(LAST_APPLIED) + applied > ANNOTATIONS:
         yield root.warning(
-            f"kubectl apply keeps a copy in an annotation, and {applied} bytes are too many for one ({_ANNOTATIONS}); "
+            f"kubectl apply keeps a copy in an annotation, and {applied} bytes are too many for one ({ANNOTATIONS}); "
             "use kubectl apply --server-side, or kubectl create"
         )
 

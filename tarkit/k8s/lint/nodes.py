@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tarkit.errors import printable
-from tarkit.k8s.names import version
+from tarkit.k8s.names import label_key, label_value, version
 
 ERROR = "error"
 WARNING = "warning"
@@ -193,6 +193,15 @@ def root_of(document: Any, number: int, kube_version: str) -> Node:
 def flag_of(path: str) -> str | None:
     """The flag of kubetpl that sets the field at a path; None if there is none for it alone."""
     return next((flag for pattern, flag in _FLAG_PATTERNS if pattern.search(path)), None)
+
+
+def label_pairs(labels: Node) -> Iterator[Finding]:
+    """Names and values that no label can have."""
+    for key, node in labels.fields():
+        if wrong := label_key(key):
+            yield node.error(f"this is no name of a label: {wrong}")
+        if isinstance(node.value, str) and (wrong := label_value(node.value)):
+            yield node.error(f"this is no value of a label: {wrong}")
 
 
 def repeated(names: list[tuple[str, Node]]) -> Iterator[tuple[str, Node]]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tarkit.k8s.lint.nodes import Finding, Node, repeated
-from tarkit.k8s.names import dns_label, dns_subdomain, label_key, label_value
-
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+from tarkit.k8s.lint.nodes import Finding, Node, label_pairs, repeated
+from tarkit.k8s.names import EFFECTS, dns_label, dns_subdomain, label_key, label_value
 
 
 def containers(spec: Node) -> list[Node]:
@@ -54,11 +52,7 @@ def ends(spec: Node) -> Iterator[Finding]:
 
 def node_selector(spec: Node) -> Iterator[Finding]:
     """It is made of labels."""
-    for key, node in spec.at("nodeSelector").fields():
-        if wrong := label_key(key):
-            yield node.error(f"this is no name of a label: {wrong}")
-        if isinstance(node.value, str) and (wrong := label_value(node.value)):
-            yield node.error(f"this is no value of a label: {wrong}")
+    yield from label_pairs(spec.at("nodeSelector"))
 
 
 def tolerations(spec: Node) -> Iterator[Finding]:
@@ -75,8 +69,8 @@ def tolerations(spec: Node) -> Iterator[Finding]:
             yield toleration.at("value").error("operator Exists takes no value; leave it out, or write operator: Equal")
         elif (value := toleration.text("value")) and (wrong := label_value(value)):
             yield toleration.at("value").error(wrong)
-        if effect and effect not in _EFFECTS:
-            yield toleration.at("effect").error(f"{effect!r} is no effect; write one of {', '.join(_EFFECTS)}")
+        if effect and effect not in EFFECTS:
+            yield toleration.at("effect").error(f"{effect!r} is no effect; write one of {', '.join(EFFECTS)}")
         elif toleration.has("tolerationSeconds") and effect != "NoExecute":
             yield toleration.at("effect").error("must be NoExecute where there are tolerationSeconds")
 

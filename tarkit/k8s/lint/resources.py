@@ -13,7 +13,6 @@ from tarkit.k8s.quantity import parse_quantity
 
 _STANDARD = ("cpu", "memory", "ephemeral-storage")
 _BYTES = ("memory", "ephemeral-storage")
-_PARTS = ("requests", "limits")
 
 
 def amount(node: Node) -> Decimal | None:

@@ -16,14 +16,15 @@ from tarkit.extras import library
 from tarkit.k8s.lint.nodes import Finding, Node, root_of
 from tarkit.k8s.names import version
 
+_FOR = ("checking manifests against the API's schema", "lint")
 _TYPES = {
     "string": "a text", "integer": "a whole number", "number": "a number", "boolean": "true or false",
     "object": "a mapping", "array": "a list",
 }  # fmt: skip
 
 
-def check_schema(document: dict[str, Any], kube_version: str = "1.33") -> list[Finding]:
-    """What is wrong with a manifest's fields. kube_version: of the cluster.
+def check_schema(document: dict[str, Any], kube_version: str = "1.33", number: int = 1) -> list[Finding]:
+    """What is wrong with a manifest's fields. kube_version: of the cluster. number: which of several it is.
 
     If there is no schema of that release, the newest before it is taken, and a warning says so.
 
@@ -31,7 +32,7 @@ def check_schema(document: dict[str, Any], kube_version: str = "1.33") -> list[F
         MissingExtraError: kubernetes-validate is not installed.
         UsageError: kube_version is no version, or older than all schemas.
     """
-    root = root_of(document, 1, kube_version)
+    root = root_of(document, number, kube_version)
     if not isinstance(document, dict) or not document:
         return [root.error("is empty, or no mapping; write a manifest or leave it out")]
     missing = [key for key in ("kind", "apiVersion") if not root.text(key)]
@@ -52,9 +53,10 @@ def check_schema(document: dict[str, Any], kube_version: str = "1.33") -> list[F
     return found
 
 
+@cache
 def _release(kube_version: str) -> tuple[str, str]:
     """The newest release with a schema that is not newer than the cluster's: ``1.33``, and the schemas' folder."""
-    utils = library("kubernetes_validate.utils", "checking manifests against the API's schema", "lint")
+    utils = library("kubernetes_validate.utils", *_FOR)
     wanted = version(kube_version)
     known = [each for each in utils.all_versions() if version(each) <= wanted]
     if not known:
@@ -65,9 +67,9 @@ def _release(kube_version: str) -> tuple[str, str]:
 @cache
 def _validator(schemas: str, kind: str, api: str) -> Any:
     """Of a kind, made once: the definitions are megabytes. None if there is no such kind."""
-    utils = library("kubernetes_validate.utils", "checking manifests against the API's schema", "lint")
-    jsonschema = library("jsonschema", "checking manifests against the API's schema", "lint")
-    referencing = library("referencing", "checking manifests against the API's schema", "lint")
+    utils = library("kubernetes_validate.utils", *_FOR)
+    jsonschema = library("jsonschema", *_FOR)
+    referencing = library("referencing", *_FOR)
     group, _, name = api.rpartition("/")
     prefix = f"{group.partition('.')[0]}-{name}" if group else name
     folder = f"kubernetes-json-schema/{schemas}"
@@ -82,8 +84,8 @@ def _validator(schemas: str, kind: str, api: str) -> Any:
 @cache
 def _definitions(folder: str) -> Any:
     """What all kinds of a release share."""
-    utils = library("kubernetes_validate.utils", "checking manifests against the API's schema", "lint")
-    referencing = library("referencing", "checking manifests against the API's schema", "lint")
+    utils = library("kubernetes_validate.utils", *_FOR)
+    referencing = library("referencing", *_FOR)
     return referencing.Resource.from_contents(utils.schema_contents(f"{folder}/_definitions.json", folder))
 
 

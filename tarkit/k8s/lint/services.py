@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tarkit.k8s.lint.nodes import Finding, Node, repeated
-from tarkit.k8s.names import dns_label, label_key, label_value, port_name
+from tarkit.k8s.lint.nodes import Finding, Node, label_pairs, repeated
+from tarkit.k8s.names import dns_label, port_name
 
 _TYPES = ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
 
@@ -28,11 +28,7 @@ def selector(root: Node) -> Iterator[Finding]:
     node = spec.at("selector")
     if not node.value and spec.text("type") != "ExternalName" and isinstance(node.value, (dict, type(None))):
         yield node.warning("is empty, so the service has no pods; write a label that they carry, such as app: NAME")
-    for key, each in node.fields():
-        if wrong := label_key(key):
-            yield each.error(f"this is no name of a label: {wrong}")
-        if isinstance(each.value, str) and (wrong := label_value(each.value)):
-            yield each.error(f"this is no value of a label: {wrong}")
+    yield from label_pairs(node)
 
 
 def ports(root: Node) -> Iterator[Finding]:

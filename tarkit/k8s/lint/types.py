@@ -14,13 +14,6 @@ from tarkit.k8s.names import version
 from tarkit.k8s.quantity import parse_quantity
 
 _RANGE = {"int": 2**31, "long": 2**63}
-_WORDS = {
-    "text": "a text",
-    "int": "a whole number",
-    "long": "a whole number",
-    "flag": "true or false",
-    "map": "a mapping",
-}
 
 
 def fields(root: Node) -> Iterator[Finding]:
@@ -29,7 +22,13 @@ def fields(root: Node) -> Iterator[Finding]:
         yield from _object(root, root.manifest.kind)
 
 
-def _object(node: Node, table: str) -> Iterator[Finding]:
+def shapes(root: Node) -> Iterator[Finding]:
+    """Values of wrong types alone, of fields that are known: nobody could follow them, whatever the release."""
+    if fields_of(root.manifest.kind) is not None:
+        yield from _object(root, root.manifest.kind, shapes_only=True)
+
+
+def _object(node: Node, table: str, shapes_only: bool = False) -> Iterator[Finding]:
     known = fields_of(table) or {}
     for name, value in node.value.items():
         field = known.get(name)
@@ -37,14 +36,16 @@ def _object(node: Node, table: str) -> Iterator[Finding]:
             continue
         child = Node(value, node.manifest, node, str(name))
         if field is None:
+            if shapes_only:
+                continue
             near = difflib.get_close_matches(str(name), known, 1, 0.6)
             hint = f"did you mean {near[0]}?" if near else "leave it out"
             yield child.error(f"there is no such field; {hint}", None)
         elif child.value is not None:
-            if field.since or field.switched_on is not None:
+            if not shapes_only and (field.since or field.switched_on is not None):
                 yield from _age(child, field)
-            yield from _value(child, field.kind)
-    for name in required_of(table):
+            yield from _value(child, field.kind, shapes_only)
+    for name in () if shapes_only else required_of(table):
         if node.value.get(name) is None:
             yield node.at(name).error("is missing, and must be there")
 
@@ -64,7 +65,7 @@ def _age(node: Node, field: Field) -> Iterator[Finding]:
         yield node.warning(f"{when} unless the cluster has the feature gate {field.switch} on", None)
 
 
-def _value(node: Node, kind: str) -> Iterator[Finding]:
+def _value(node: Node, kind: str, shapes_only: bool) -> Iterator[Finding]:
     value = node.value
     if kind == "text":
         if not isinstance(value, str):
@@ -72,9 +73,9 @@ def _value(node: Node, kind: str) -> Iterator[Finding]:
     elif kind == "quantity":
         yield from _amount(node)
     elif kind[0] == "[":
-        yield from _list(node, kind[1:-1])
+        yield from _list(node, kind[1:-1], shapes_only)
     elif kind[0] == "{":
-        yield from _map(node, kind[1:-1])
+        yield from _map(node, kind[1:-1], shapes_only)
     elif kind in _RANGE:
         if not isinstance(value, int) or isinstance(value, bool):
             # A server takes 3.0 for 3.
@@ -89,10 +90,10 @@ def _value(node: Node, kind: str) -> Iterator[Finding]:
         if not isinstance(value, dict):
             yield node.error(f"{_shown(value)} is no mapping; write NAME: VALUE below it")
         elif kind != "map":
-            yield from _object(node, kind)
+            yield from _object(node, kind, shapes_only)
 
 
-def _list(node: Node, kind: str) -> Iterator[Finding]:
+def _list(node: Node, kind: str, shapes_only: bool) -> Iterator[Finding]:
     if not isinstance(node.value, list):
         yield node.error(f"{_shown(node.value)} is no list; write [{_shown(node.value)}]")
         return
@@ -102,17 +103,17 @@ def _list(node: Node, kind: str) -> Iterator[Finding]:
         if child.value is None:
             yield child.error("is empty (null); leave it out")
         else:
-            yield from _value(child, kind)
+            yield from _value(child, kind, shapes_only)
 
 
-def _map(node: Node, kind: str) -> Iterator[Finding]:
+def _map(node: Node, kind: str, shapes_only: bool) -> Iterator[Finding]:
     if not isinstance(node.value, dict):
         yield node.error(f"{_shown(node.value)} is no mapping; write NAME: VALUE below it")
         return
     for _, child in node.fields():
         # To a server null is an empty text here.
         if child.value is not None:
-            yield from _value(child, kind)
+            yield from _value(child, kind, shapes_only)
 
 
 def _amount(node: Node) -> Iterator[Finding]:

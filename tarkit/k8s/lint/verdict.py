@@ -24,8 +24,8 @@ def verdict(
     found = lint(documents, kube_version)
     known = {finding.where for finding in found if finding.severity == ERROR}
     try:
-        for document in documents:
-            found += [each for each in check_schema(document, kube_version) if each.where not in known]
+        for number, document in enumerate(documents, 1):
+            found += [each for each in check_schema(document, kube_version, number) if each.where not in known]
     except MissingExtraError as error:
         unchecked(error)
     return found

@@ -40,14 +40,16 @@ def _source(volume: Node) -> Iterator[Finding]:
         for item in source.at("items").items():
             if (text := item.text("key")) and (wrong := config_key(text)):
                 yield item.at("key").error(wrong)
-            path = item.text("path")
-            if path.startswith("/") or ".." in path.split("/"):
-                yield item.at("path").error(
-                    f"{path!r} must be below the volume; write it without / first and without .."
-                )
+            yield from _below(item, "path")
     medium = volume.at("emptyDir").text("medium")
     if medium and medium != "Memory" and not medium.startswith("HugePages"):
         yield volume.at("emptyDir", "medium").error(f"{medium!r} is no medium; write Memory, or leave it out for disk")
+
+
+def _below(holder: Node, key: str) -> Iterator[Finding]:
+    path = holder.text(key)
+    if path.startswith("/") or ".." in path.split("/"):
+        yield holder.at(key).error(f"{path!r} must be below the volume; write it without / first and without ..")
 
 
 def mounts(spec: Node) -> Iterator[Finding]:
@@ -66,11 +68,7 @@ def mounts(spec: Node) -> Iterator[Finding]:
                 yield mount.at("mountPath").error("is empty; write a path from the root on")
             elif path and not path.startswith("/"):
                 yield mount.at("mountPath").warning(f"{path!r} is not from the root on; write /{path}")
-            below = mount.text("subPath")
-            if below.startswith("/") or ".." in below.split("/"):
-                yield mount.at("subPath").error(
-                    f"{below!r} must be below the volume; write it without / first and without .."
-                )
+            yield from _below(mount, "subPath")
         for path, node in repeated([(mount.text("mountPath"), mount.at("mountPath")) for mount in listed]):
             yield node.error(f"{path} is a mount already; mount one volume there")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os.path
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -76,10 +76,8 @@ def host_env(environ: Mapping[str, str], *, everything: bool = False) -> dict[st
     return found
 
 
-def container_env(
-    pod: PodView, container: Mapping[str, Any], sources: Sources, change: Callable[[str], str] = str
-) -> dict[str, str]:
-    """The variables of one container, in order. change: done to each value last, for example to its paths.
+def container_env(pod: PodView, container: Mapping[str, Any], sources: Sources) -> dict[str, str]:
+    """The variables of one container, in order.
 
     Raises:
         UsageError: a ConfigMap or Secret, or a key in it, is not among the documents; a field is unknown.
@@ -89,19 +87,14 @@ def container_env(
     for entry in container.get("envFrom") or ():
         env.update(_whole_source(entry, sources, where))
     for entry in container.get("env") or ():
-        name, value = str(entry.get("name")), entry.get("value")
-        if value not in (None, ""):
-            if not isinstance(value, str):
-                raise UsageError(f"{where}: the value of env {printable(name)} is no text; put it in quotes")
-            env[name] = expand(value, env)
+        name, source = str(entry.get("name")), entry.get("valueFrom")
+        if entry.get("value") or source is None:
+            env[name] = expand(entry.get("value") or "", env)
             continue
-        if "valueFrom" not in entry:
-            env[name] = ""
-            continue
-        found = _value_from(entry["valueFrom"] or {}, pod, container, sources, f"{where}: env {printable(name)}")
+        found = _value_from(source, pod, container, sources, f"{where}: env {printable(name)}")
         if found is not None:
             env[name] = found
-    return {name: change(value) for name, value in env.items()}
+    return env
 
 
 def _whole_source(entry: Mapping[str, Any], sources: Sources, where: str) -> dict[str, str]:
@@ -122,13 +115,13 @@ def _whole_source(entry: Mapping[str, Any], sources: Sources, where: str) -> dic
 def _value_from(
     source: Mapping[str, Any], pod: PodView, container: Mapping[str, Any], sources: Sources, where: str
 ) -> str | None:
-    if "fieldRef" in source:
-        return field_value(pod, str(source["fieldRef"].get("fieldPath")), where)
-    if "resourceFieldRef" in source:
-        return resource_value(pod, container, source["resourceFieldRef"], where)
+    if (reference := source.get("fieldRef")) is not None:
+        return field_value(pod, str(reference.get("fieldPath")), where)
+    if (reference := source.get("resourceFieldRef")) is not None:
+        return resource_value(pod, container, reference, where)
     for name, kind in (("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")):
-        if name in source:
-            return sources.value(kind, source[name], where)
+        if (reference := source.get(name)) is not None:
+            return sources.value(kind, reference, where)
     raise UsageError(f"{where}: valueFrom {printable(', '.join(source))} is not known here; use value, or fieldRef")
 
 

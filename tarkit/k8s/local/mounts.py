@@ -82,9 +82,8 @@ def mount_map(container: Mapping[str, Any], volumes: Mapping[str, str], where: s
         if name not in volumes:
             raise UsageError(f"{where} mounts the volume {printable(name)}, which the pod has not")
         real = volumes[name]
-        below = mount.get("subPath")
-        if below:
-            real = os.path.join(real, str(below))
+        if below := mount.get("subPath"):
+            real = os.path.join(real, below)
             if not os.path.exists(real):
                 os.makedirs(real)
         mounts[str(mount.get("mountPath"))] = real
@@ -96,33 +95,32 @@ def _folder_of(pod: PodView, volume: Mapping[str, Any], own: str, shared: str, s
     where = f"{printable(pod.name)}: volume {printable(name)} "
     if name in sources.folders:
         return sources.folders[name]
-    if "hostPath" in volume:
-        return str(volume["hostPath"].get("path"))
+    if path := (volume.get("hostPath") or {}).get("path"):
+        return str(path)
     if "emptyDir" in volume or "ephemeral" in volume:
         folder = os.path.join(own, "volumes", name)
         os.makedirs(folder, 0o700, exist_ok=True)
         return folder
-    projected = volume["projected"].get("sources") or () if "projected" in volume else [volume]
+    projected = volume["projected"].get("sources") or () if volume.get("projected") else [volume]
     personal = any("downwardAPI" in source for source in projected)
     folder = os.path.join(own if personal else shared, "volumes", name)
     files: dict[str, bytes] = {}
     for source in projected:
         files.update(_files_of(pod, source, where, sources))
-    modes = [int(each["defaultMode"]) for each in volume.values() if isinstance(each, dict) and "defaultMode" in each]
+    modes = (each["defaultMode"] for each in volume.values() if isinstance(each, dict) and each.get("defaultMode"))
     # Everything is its owner's here; of the mode only matters whether it can be executed.
-    _write(folder, files, 0o600 | 0o100 & (modes[0] if modes else 0))
+    _write(folder, files, 0o600 | 0o100 & int(next(modes, 0)))
     return folder
 
 
 def _files_of(pod: PodView, source: Mapping[str, Any], where: str, sources: Sources) -> dict[str, bytes]:
     for key, (kind, name_field) in _SOURCE_KINDS.items():
-        if key in source:
-            reference = source[key] or {}
+        if (reference := source.get(key)) is not None:
             name = str(reference.get(name_field) or reference.get("name"))
             content = sources.content(kind, name, where, optional=bool(reference.get("optional"))) or {}
             return _items(content, reference.get("items") or (), f"{where}of {kind} {name}")
-    if "downwardAPI" in source:
-        return dict(_downward(pod, source["downwardAPI"].get("items") or (), where))
+    if (downward := source.get("downwardAPI")) is not None:
+        return dict(_downward(pod, downward.get("items") or (), where))
     if "serviceAccountToken" in source:
         # There is no API server here for which a token could be good.
         return {}
@@ -142,8 +140,8 @@ def _items(content: Mapping[str, bytes], items: Sequence[Mapping[str, Any]], whe
 def _downward(pod: PodView, items: Sequence[Mapping[str, Any]], where: str) -> Iterator[tuple[str, bytes]]:
     containers = {each.get("name"): each for each in pod.spec.get("containers") or ()}
     for item in items:
-        if "fieldRef" in item:
-            text = field_value(pod, str(item["fieldRef"].get("fieldPath")), where)
+        if (reference := item.get("fieldRef")) is not None:
+            text = field_value(pod, str(reference.get("fieldPath")), where)
         else:
             reference = item.get("resourceFieldRef") or {}
             text = resource_value(pod, containers.get(reference.get("containerName"), {}), reference, where)

@@ -7,12 +7,14 @@ import json
 import os
 import shutil
 import uuid
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tarkit.errors import EXIT_NOT_FOUND, CommandNotRunnableError, UsageError, printable
 from tarkit.k8s.expansion import expand
+from tarkit.k8s.lint.shapes import refuse_shapes
 from tarkit.k8s.local.env import Machine, PodView, container_env
 from tarkit.k8s.local.mounts import MountMap, mount_map, prepare
 from tarkit.k8s.local.policy import JobRules
@@ -23,6 +25,9 @@ from tarkit.k8s.wellknown import INDEX
 _IGNORED = ("ConfigMap", "Secret", "Service", "Namespace", "ServiceAccount", "PersistentVolumeClaim")
 # What a cluster lets be changed while a Job runs, so that it is the same work.
 _MUTABLE = ("parallelism", "suspend", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
+
+_LONGEST_NAME = 220
+"""Bytes. A file's name has 255 at most, and something is added."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +65,10 @@ def works_of(documents: Sequence[Mapping[str, Any]]) -> list[Work]:
     """What is to be run of a manifest, in its order.
 
     Raises:
-        UsageError: nothing is; two have one name; or a document is of a kind that does not run here.
+        UsageError: nothing is; two have one name; or a document is of a kind that does not run here. As
+            ``refuse_shapes``.
     """
+    refuse_shapes(documents)
     found: list[Work] = []
     for document in documents:
         kind = str(document.get("kind"))
@@ -71,8 +78,7 @@ def works_of(documents: Sequence[Mapping[str, Any]]) -> list[Work]:
             raise UsageError(f"a {printable(kind)} does not run on this machine; only Jobs and Pods do")
     if not found:
         raise UsageError("there is neither a Job nor a Pod in this manifest, so there is nothing to run")
-    names = [work.name for work in found]
-    twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+    twice = next((name for name, count in Counter(work.name for work in found).items() if count > 1), None)
     if twice is not None:
         raise UsageError(f"two documents have the name {printable(twice)}; a cluster would refuse the second")
     return found
@@ -82,7 +88,7 @@ def _work_of(kind: str, document: Mapping[str, Any]) -> Work:
     metadata = document.get("metadata") or {}
     # What a server would append to generateName differs each time; here a rerun is to go on.
     name = str(metadata.get("name") or f"{metadata.get('generateName') or ''}local")
-    if "/" in name or name.startswith("."):
+    if "/" in name or name.startswith(".") or _length(name) > _LONGEST_NAME:
         raise UsageError(f"{kind} {printable(name)}: this is no name of a Kubernetes object; correct metadata.name")
     namespace = str(metadata.get("namespace") or "default")
     spec = document.get("spec") or {}
@@ -102,19 +108,20 @@ def _work_of(kind: str, document: Mapping[str, Any]) -> Work:
 
 def _check_names(work: Work) -> None:
     """See to it that names, of which files' names are made here, are some; a server would refuse the same."""
-    spec = work.template["spec"]
-    for each in (*_containers(work), *(spec.get("volumes") or ())):
+    for each in (*_containers(work), *(work.template["spec"].get("volumes") or ())):
         name = str(each.get("name"))
-        if "/" in name or "\0" in name or name in ("", ".", ".."):
+        if "/" in name or name in ("", ".", "..") or _length(name) > _LONGEST_NAME:
             raise UsageError(
                 f"{work.kind} {printable(work.name)}: {printable(name)!r} is no container's or volume's name"
             )
     for each in (entry for container in _containers(work) for entry in container.get("env") or ()):
-        name, value = str(each.get("name")), each.get("value")
-        if not name or "=" in name or "\0" in name or (isinstance(value, str) and "\0" in value):
-            raise UsageError(
-                f"{work.kind} {printable(work.name)}: env {printable(name)!r}: no variable is called so, or holds a NUL"
-            )
+        name = str(each.get("name"))
+        if not name or "=" in name:
+            raise UsageError(f"{work.kind} {printable(work.name)}: env {printable(name)!r}: no variable is called so")
+
+
+def _length(name: str) -> int:
+    return len(name.encode("utf-8", "surrogatepass"))
 
 
 def digest_of(documents: Sequence[Mapping[str, Any]]) -> str:

@@ -8,7 +8,6 @@ and later, and the fields of batch/v1 JobSpec.
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -62,7 +61,7 @@ class JobRules:
     """The fields of a JobSpec that decide. completions None: any pod that succeeds ends the work (a work queue).
 
     parallelism: pods at once. per_index: backoffLimitPerIndex. deadline: seconds. rules: podFailurePolicy's.
-    restarts: containers are restarted in their pods (restartPolicy OnFailure). endless: restarts never use up a limit.
+    restarts: containers are restarted in their pods (restartPolicy OnFailure).
     """
 
     name: str
@@ -95,7 +94,7 @@ class JobRules:
         if completions is None and parallelism is None:
             completions = 1
         limit = _whole(name, spec, "backoffLimit")
-        pod = _mapping(_mapping(spec.get("template")).get("spec"))
+        pod = (spec.get("template") or {}).get("spec") or {}
         return cls(
             name,
             completions,
@@ -106,7 +105,7 @@ class JobRules:
             _whole(name, spec, "maxFailedIndexes"),
             _whole(name, spec, "activeDeadlineSeconds"),
             pod.get("restartPolicy") == "OnFailure",
-            tuple(_mapping(rule) for rule in _mapping(spec.get("podFailurePolicy")).get("rules") or ()),
+            tuple((spec.get("podFailurePolicy") or {}).get("rules") or ()),
             namespace,
         )
 
@@ -116,7 +115,7 @@ class JobRules:
             what = self._matched(rule, end)
             if what is None:
                 continue
-            action = Action(rule.get("action", "Count"))
+            action = Action(rule.get("action") or "Count")
             # Without limits per index there is no index to fail: the API refuses such a Job.
             if action is Action.FAIL_INDEX and self.per_index is None:
                 continue
@@ -124,8 +123,7 @@ class JobRules:
         return Action.COUNT, ""
 
     def _matched(self, rule: Mapping[str, Any], end: PodEnd) -> str | None:
-        codes = _mapping(rule.get("onExitCodes"))
-        if codes:
+        if codes := rule.get("onExitCodes"):
             values = codes.get("values") or ()
             for container, code in end.exit_codes.items():
                 wanted = codes.get("containerName") in (None, container)
@@ -133,13 +131,9 @@ class JobRules:
                     return f"Container {container} for pod {self.namespace}/{end.pod} failed with exit code {code}"
             return None
         for condition in rule.get("onPodConditions") or ():
-            if condition.get("type") in end.conditions and condition.get("status", "True") == "True":
+            if condition.get("type") in end.conditions and (condition.get("status") or "True") == "True":
                 return f"Pod {self.namespace}/{end.pod} has condition {condition.get('type')}"
         return None
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _whole(name: str, spec: Mapping[str, Any], key: str) -> int | None:
@@ -147,6 +141,10 @@ def _whole(name: str, spec: Mapping[str, Any], key: str) -> int | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
         return value
     raise UsageError(f"Job {printable(name)}: spec.{key} is {printable(repr(value))}; it must be a whole number")
+
+
+MOST_PLACES = 1_000_000
+"""Pods of a Job that one run keeps the books of: some 100 bytes each."""
 
 
 @dataclass
@@ -176,6 +174,11 @@ class JobLedger:
 
     def __post_init__(self) -> None:
         places = range(self.rules.parallelism if self.rules.completions is None else self.rules.completions)
+        if self.only is None and len(places) > MOST_PLACES:
+            raise UsageError(
+                f"Job {printable(self.rules.name)}: {len(places):,} pods are too many for one machine; run some of "
+                "them: --index 0-99"
+            )
         chosen = sorted(places if self.only is None else set(self.only))
         if self.only is not None and (not self.rules.indexed or not chosen or chosen[-1] not in places):
             why = f"has indexes 0-{len(places) - 1}" if self.rules.indexed else "is not Indexed, so it has no indexes"
@@ -183,7 +186,7 @@ class JobLedger:
         self.wanted = len(chosen)
         self.done.update(set(self.done_before).intersection(chosen))
         self._fresh = deque(index for index in chosen if index not in self.done)
-        self._delayed: list[tuple[float, int]] = []
+        self._due: dict[int, float] = {}
         self._counts: dict[int, int] = {}
         self._restarts: dict[int, int] = {}
         self._in_a_row = 0
@@ -205,10 +208,9 @@ class JobLedger:
         full = len(self.running) >= self.rules.parallelism
         if self.outcome is not None or full or queue_is_done or now < self._held_until:
             return None
-        ripe = min((index for due, index in self._delayed if due <= now), default=None)
+        ripe = min((index for index, due in self._due.items() if due <= now), default=None)
         if ripe is not None and (not self._fresh or ripe < self._fresh[0]):
-            self._delayed = [entry for entry in self._delayed if entry[1] != ripe]
-            heapq.heapify(self._delayed)
+            del self._due[ripe]
             index = ripe
         elif self._fresh:
             index = self._fresh.popleft()
@@ -239,7 +241,7 @@ class JobLedger:
         self.running.discard(index)
         action, message = self.rules.judge(end)
         if action is Action.IGNORE:
-            heapq.heappush(self._delayed, (now, index))
+            self._due[index] = now
             return action
         self.failures += 1
         if action is Action.FAIL_JOB:
@@ -276,11 +278,10 @@ class JobLedger:
             if action is Action.FAIL_INDEX or self._counts[index] > self.rules.per_index:
                 self.failed.add(index)
                 return
-            due = now + self._delay(self._counts[index])
+            self._due[index] = now + self._delay(self._counts[index])
         else:
             self._in_a_row += 1
-            due = self._held_until = now + self._delay(self._in_a_row)
-        heapq.heappush(self._delayed, (due, index))
+            self._due[index] = self._held_until = now + self._delay(self._in_a_row)
 
     def _delay(self, failures: int) -> float:
         return float(min(self.base_delay * 2 ** min(failures - 1, 60), self.longest_delay))
@@ -288,9 +289,9 @@ class JobLedger:
     def _conclude(self) -> None:
         """Whether the Job is over, in the order in which the controller asks."""
         rules = self.rules
-        over = len(self.failed) + len(self.done) >= self.wanted
         if self.outcome is not None:
             return
+        over = len(self.failed) + len(self.done) >= self.wanted
         if rules.backoff_limit is not None and self.failures > rules.backoff_limit:
             self._fail("BackoffLimitExceeded", "Job has reached the specified backoff limit")
         elif rules.max_failed_indexes is not None and len(self.failed) > rules.max_failed_indexes:

@@ -48,7 +48,7 @@ class Settings:
 
 def run_documents(
     documents: Sequence[Mapping[str, Any]],
-    folder: str,
+    folder: str | None,
     settings: Settings,
     reporter: Reporter,
     *,
@@ -60,7 +60,8 @@ def run_documents(
     """Run all Jobs and Pods of a manifest, until each is complete or failed.
 
     Args:
-        documents: manifests, as yamltext.load_documents gives them. folder: where the state is kept.
+        documents: manifests, as yamltext.load_documents gives them.
+        folder: where the state is kept; None is NAME.kubetpl-local, of the first Job's or Pod's name.
         stop: asked often; 1 ends all pods with SIGTERM first, 2 at once.
 
     Raises:
@@ -70,10 +71,11 @@ def run_documents(
     """
     works = works_of(documents)
     sources = Sources(documents, settings.volumes)
+    folder = folder or f"{works[0].name}.kubetpl-local"
     with State(folder, digest_of(documents), fresh=settings.fresh, clock=wall, sleep=sleep) as state:
         jobs = [JobRun(work, _ledger(work, settings, state, len(works))) for work in works]
         _preflight(jobs, state, sources, settings)
-        _tell_differences(works, jobs, settings, state, reporter)
+        _tell_differences(jobs, settings, state, reporter)
         run = _Run(jobs, state, sources, settings, reporter, clock, wall)
         interrupted = run.loop(stop, sleep)
         return Result(jobs, state.logs, interrupted)
@@ -105,9 +107,8 @@ def _preflight(jobs: Sequence[JobRun], state: State, sources: Sources, settings:
             scratch.remove(own)
 
 
-def _tell_differences(
-    works: Sequence[Work], jobs: Sequence[JobRun], settings: Settings, state: State, reporter: Reporter
-) -> None:
+def _tell_differences(jobs: Sequence[JobRun], settings: Settings, state: State, reporter: Reporter) -> None:
+    works = [job.work for job in jobs]
     if uses_image(works):
         reporter.note(
             "images, users and security contexts are a cluster's; here commands run as you, with what you have"

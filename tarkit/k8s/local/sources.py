@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -84,5 +83,5 @@ def _content(kind: str, name: str, document: Mapping[str, Any]) -> dict[str, byt
 def _decoded(value: str, where: str) -> bytes:
     try:
         return base64.b64decode("".join(value.split()), validate=True)
-    except binascii.Error:
+    except ValueError:
         raise UsageError(f"{printable(where)} is no base64; texts of a Secret may stand in stringData") from None

@@ -15,15 +15,13 @@ def listed_sizes(spec: str) -> dict[str, int]:
 
     Empty for every other spec, and if the folder can not be listed: then the sizes are not known.
     """
-    folder, slash, last = spec.rpartition("/")
-    if spec.startswith("@") or not slash or not folder or not _GLOB.search(last) or re.search(r"[*?\[{}]", folder):
+    folder, _, last = spec.rpartition("/")
+    if not folder or not _GLOB.search(last) or re.search(r"[*?\[{}]", folder):
         return {}
-    if spec.lower().startswith(("http://", "https://")):
+    if spec.lower().startswith(("@", "http://", "https://")):
         return {}
     try:
-        found = [entry for entry in entries(folder) if entry.size is not None]
+        # A listing may write the folder in another way; what counts is how the shards are named.
+        return {f"{folder}/{entry.name}": entry.size for entry in entries(folder) if entry.size is not None}
     except (LocatedError, UsageError):
         return {}
-    # A listing may write the folder in another way; what counts is how the shards are named.
-
-    return {f"{folder}/{entry.name}": entry.size for entry in found if entry.size is not None}

@@ -21,24 +21,20 @@ def plan_lines(
     measured: Measured | None = None,
     shard_seconds: float | None = None,
     spot: bool = False,
-    priced: bool = False,
 ) -> list[str]:
     """What ``kubetpl plan`` says.
 
-    measured, shard_seconds: what ``made`` was told from; neither: the time is not known. priced: whether
-    prices are configured.
+    measured, shard_seconds: what ``made`` was told from; neither: the time is not known.
     """
     shards, slices = _counted(plan.shards, "shard"), _counted(plan.slices, "slice")
     at_once = min(parallelism, plan.slices)
     lines = [f"{shards}, {_size(plan)} → {slices}, {at_once:,} at a time, {_counted(made.waves, 'wave')}"]
-    lines += _time(made, measured, shard_seconds, spot, priced)
+    lines += _time(made, measured, shard_seconds, spot)
     lines.append(_where(plan))
     return lines + [f"note: {note}" for note in plan.notes]
 
 
-def _time(
-    made: Estimate, measured: Measured | None, shard_seconds: float | None, spot: bool, priced: bool
-) -> Iterator[str]:
+def _time(made: Estimate, measured: Measured | None, shard_seconds: float | None, spot: bool) -> Iterator[str]:
     if measured is not None:
         rate = measured.per_byte
         of_bytes = "" if rate is None else f"{_range(rate.median * 1e9, rate.least * 1e9, rate.greatest * 1e9)} s/GB, "
@@ -56,8 +52,6 @@ def _time(
     cost = "no price is configured (price: {cpu_hour: …} in kubetpl.yaml)"
     if made.cost is not None:
         cost = f"${made.cost:,.2f} at your prices{', on spot nodes' if spot else ''}"
-    elif priced:
-        cost = "the cost is not known"
     yield f"→ ~{in_words(made.seconds)}; ~{_rough(made.cpu_hours)} CPU-h{memory}; {cost}"
     yield (
         f"  of it in a pod ~{in_words(made.slice_seconds)}, and {POD_START:g} s to start; if {PODS_PER_SECOND:g} pods "

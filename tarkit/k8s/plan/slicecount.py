@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 
 from tarkit.errors import UsageError
+from tarkit.k8s.limits import INDEXES
 
 USUAL_MOST = 10_000
 """Slices, unless the user says how many."""
-
-MOST = 100_000
-"""Slices. With more completions a Job can not have backoffLimitPerIndex as we set it."""
 
 
 def slice_count(
@@ -29,8 +27,9 @@ def slice_count(
     if parallelism < 1:
         raise UsageError(f"--parallelism {parallelism}: at least one pod must run")
     if slices is not None:
-        if not 1 <= slices <= MOST:
-            raise UsageError(f"--slices {slices}: a Job can have 1 to {MOST:,} of them")
+        # With more completions a Job can not have maxFailedIndexes as we set it.
+        if not 1 <= slices <= INDEXES:
+            raise UsageError(f"--slices {slices}: a Job can have 1 to {INDEXES:,} of them")
         return min(n, slices)
     if work_seconds is None:
         return min(n, USUAL_MOST)

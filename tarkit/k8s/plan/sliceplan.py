@@ -16,6 +16,7 @@ from typing import Literal
 from tarkit.braces import Choice, Product
 from tarkit.errors import LocatedError, UsageError, quoted, redact
 from tarkit.inputslice import FEW, are_distinct, count_of, names_of, patterns_of
+from tarkit.k8s.limits import INDEXES
 from tarkit.k8s.plan.bucketlist import content_sha256, place_of, put_list
 from tarkit.k8s.plan.estimate import Bytes, bytes_of, sizes_of, spread
 from tarkit.k8s.plan.listing import listed_sizes
@@ -138,6 +139,11 @@ def _of_remote_list(spec: str, slices: int | None, cut: Callable[[int], int], ou
             raise UsageError(
                 f"--slices {slices}: {quoted(url)} was planned in {planned.w} slices; leave --slices out, or write "
                 "the list anew with --list-url"
+            )
+        if planned.w > INDEXES:
+            raise UsageError(
+                f"{quoted(url)} was planned in {planned.w:,} slices, and a Job can have {INDEXES:,}; write it anew "
+                "with --list-url"
             )
         plan = ShardPlan([spec], planned.n, planned.w, "bucket list", "")
         if planned.n > _MOST_READ_BY_ALL:
