@@ -353,6 +353,21 @@ def test_what_a_pod_leaves_running_ends_with_it(tmp_path: Path) -> None:
     assert living(int((tmp_path / "group").read_text())) == []
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="DAEMONS ARE FOUND IN /proc, WHICH IS LINUX ONLY")
+def test_a_daemon_ends_with_its_own_pod(tmp_path: Path) -> None:
+    script = f"""
+    setsid sleep 600 & daemon=$!
+    echo $daemon >> {tmp_path}/daemons
+    # The other pod ends meanwhile, with its daemon, and this one's is none of its business.
+    case $JOB_COMPLETION_INDEX in 1) sleep 1; kill -0 $daemon && touch {tmp_path}/alive ;; esac
+    """
+    result, _ = run([job(script, completions=2)], tmp_path / "s")
+    assert result.exit_code == 0
+    daemons = (tmp_path / "daemons").read_text().split()
+    assert len(daemons) == 2 and (tmp_path / "alive").exists()
+    assert [living(int(each)) for each in daemons] == [[], []]
+
+
 @pytest.mark.parametrize(
     ("documents", "error", "says"),
     [

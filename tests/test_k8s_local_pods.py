@@ -125,6 +125,7 @@ def test_config_maps_and_secrets(tmp_path: Path) -> None:
         ],
         envFrom=[{"secretRef": {"name": "sec"}, "prefix": "P_"}, {"configMapRef": {"name": "no", "optional": True}}],
     )
+    assert found.pop("TARKIT_LOCAL_POD").startswith(str(tmp_path))
     assert found == {
         **HOST, "HOSTNAME": "j-7", "P_TOKEN": "t0ken", "P_PLAIN": "plain", "C": "from-config", "S": "t0ken",
         "EXPANDED": "t0ken/plain", "JOB_COMPLETION_INDEX": "7",

@@ -158,6 +158,21 @@ def test_kill_dash_nine_in_the_middle_and_once_more(tmp_path: Path) -> None:
     assert living([int(each) for each in (tmp_path / "groups").read_text().split()]) == []
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="DAEMONS ARE FOUND IN /proc, WHICH IS LINUX ONLY")
+def test_kill_dash_nine_leaves_no_daemon_either(tmp_path: Path) -> None:
+    script = f"setsid sleep 600 & echo $! >> {tmp_path}/groups; wait"
+    running = begin(tmp_path, manifest(script), "-j", "4")
+    wait_for(tmp_path / "groups", 4)
+    groups = [int(each) for each in (tmp_path / "groups").read_text().split()]
+    assert len(living(groups)) == 4
+    running.kill()
+    running.communicate()
+    until = time.monotonic() + 60
+    while living(groups) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert living(groups) == []
+
+
 def test_a_second_one_at_the_same_time_is_refused(tmp_path: Path) -> None:
     running = begin(tmp_path, manifest(f"echo x >> {tmp_path}/up; sleep 1000"))
     wait_for(tmp_path / "up")

@@ -19,6 +19,7 @@ from tarkit.k8s.local.env import Machine, PodView, container_env
 from tarkit.k8s.local.mounts import MountMap, mount_map, prepare
 from tarkit.k8s.local.policy import JobRules
 from tarkit.k8s.local.sources import Sources
+from tarkit.k8s.local.watch import MARK
 from tarkit.k8s.quantity import parse_quantity
 from tarkit.k8s.wellknown import INDEX
 
@@ -204,6 +205,7 @@ def _process(
     own = container_env(pod, container, sources)
     env = {**host, "HOSTNAME": str(pod.spec.get("hostname") or pod.name)}
     env.update((key, mounts.word(value)) for key, value in own.items())
+    env[MARK] = f"{os.path.abspath(folder)}/{name}"
     # As a kubelet does it: what comes with the image or this machine is not known to $(NAME).
     words = [expand(str(word), own) for word in [*(container.get("command") or ()), *(container.get("args") or ())]]
     if not container.get("command"):

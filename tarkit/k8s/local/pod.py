@@ -15,7 +15,7 @@ from typing import IO
 from tarkit.errors import EXIT_CANNOT_RUN, EXIT_NOT_FOUND
 from tarkit.k8s.local.plan import Process
 from tarkit.k8s.local.policy import PodEnd
-from tarkit.k8s.local.watch import Processes, Watchdog, memory_of, send
+from tarkit.k8s.local.watch import MARK, Processes, Watchdog, marked, memory_of, send
 
 DEFAULT_GRACE = 30.0
 _TAIL_BYTES = 2048
@@ -62,12 +62,12 @@ class Container:
         return self.exit_code is None
 
     def poll(self) -> bool:
-        """Look whether it ended; whatever it left behind in its group ends with it."""
+        """Look whether it ended; whatever it left behind ends with it."""
         popen = self._popen
         if popen is None or self.exit_code is not None or not _has_ended(popen):
             return self.exit_code is not None
         # Before it is reaped, nobody else can have this number.
-        send(popen.pid, (), signal.SIGKILL)
+        send(popen.pid, marked(self.process.env[MARK]), signal.SIGKILL)
         code = popen.wait()
         code = 128 - code if code < 0 else code
         killed = self._over_memory and code == 128 + signal.SIGKILL

@@ -162,7 +162,7 @@ class _Run:
 
     def loop(self, stop: Callable[[], int], sleep: Callable[[float], None]) -> bool:
         """Until all is over; whether it was told to stop."""
-        watchdog = Watchdog(self._state.lock)
+        watchdog = Watchdog(self._state.lock, os.path.abspath(self._state.path("pods")))
         asked = 0
         try:
             while True:

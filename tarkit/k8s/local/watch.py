@@ -1,6 +1,6 @@
 """The processes of pods: how much memory they take, and that none outlives its runner.
 
-Memory and descendants are read from /proc, which is Linux only; elsewhere a pod is its process group.
+Memory, descendants and daemons are found in /proc, which is Linux only; elsewhere a pod is its process group.
 """
 
 from __future__ import annotations
@@ -13,24 +13,34 @@ from contextlib import suppress
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
+MARK = "TARKIT_LOCAL_POD"
+"""The variable by which processes are known that left their container's group and session: daemons."""
+
 _SCRIPT = """
 trap '' HUP INT TERM
+mark=$1
 set --
+strays() {
+  grep -slaF -e "$mark" /proc/[0-9]*/environ | while IFS=/ read -r _ _ pid _; do kill -s "$1" "$pid"; done
+}
 while read -r sign group; do
   if [ "$sign" = + ]; then set -- "$@" "$group"; continue; fi
   n=$#
   while [ "$n" -gt 0 ]; do [ "$1" = "$group" ] || set -- "$@" "$1"; shift; n=$((n - 1)); done
 done
+[ "$#" -gt 0 ] || exit 0
 for group; do kill -s TERM -- "-$group"; done
+strays TERM
 n=50
 while [ "$n" -gt 0 ]; do
   alive=
   for group; do kill -s 0 -- "-$group" && alive=1; done
-  [ "$alive" ] || exit 0
+  [ "$alive" ] || break
   sleep 0.1
   n=$((n - 1))
 done
-for group; do kill -s KILL -- "-$group"; done
+[ "$alive" ] && for group; do kill -s KILL -- "-$group"; done
+strays KILL
 """
 
 
@@ -39,11 +49,14 @@ class Watchdog:
 
     It reads process groups from a pipe, and acts when the pipe ends: TERM, after at most five
     seconds KILL. It has the lock of the state folder open until then, so no other run begins before.
+
+    Args:
+        lock: descriptor of the lock. pods: the folder in which all marks of this run are.
     """
 
-    def __init__(self, lock: int) -> None:
+    def __init__(self, lock: int, pods: str) -> None:
         self._shell = subprocess.Popen(
-            ["/bin/sh", "-c", _SCRIPT],
+            ["/bin/sh", "-c", _SCRIPT, "sh", f"{MARK}={pods}/"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -102,6 +115,17 @@ class Processes:
             size = len(found)
             found.update(pid for pid, parent in self._parents.items() if parent in found)
         return found
+
+
+def marked(mark: str) -> list[int]:
+    """Processes that were started with this value of ``MARK``."""
+    wanted = f"\0{MARK}={mark}\0".encode("utf-8", "surrogateescape")
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc") if can_measure() else []):
+        with suppress(OSError), open(f"/proc/{name}/environ", "rb") as stream:
+            if wanted in b"\0" + stream.read():
+                found.append(int(name))
+    return found
 
 
 def memory_of(pids: Iterable[int], limit: int) -> int:
