@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -202,6 +203,13 @@ def label_pairs(labels: Node) -> Iterator[Finding]:
             yield node.error(f"this is no name of a label: {wrong}")
         if isinstance(node.value, str) and (wrong := label_value(node.value)):
             yield node.error(f"this is no value of a label: {wrong}")
+
+
+def no_such_field(node: Node, known: Iterable[str]) -> Finding:
+    """Of a field that an object can not have. known: those that it can."""
+    near = difflib.get_close_matches(str(node._key), list(known), 1, 0.6)
+    hint = f"did you mean {near[0]}?" if near else "leave it out"
+    return node.error(f"there is no such field; {hint}", None)
 
 
 def repeated(names: list[tuple[str, Node]]) -> Iterator[tuple[str, Node]]:

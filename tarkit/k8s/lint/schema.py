@@ -6,14 +6,13 @@ in the rules beside this.
 
 from __future__ import annotations
 
-import difflib
 import json
 from functools import cache
 from typing import Any
 
 from tarkit.errors import UsageError, printable
 from tarkit.extras import library
-from tarkit.k8s.lint.nodes import Finding, Node, root_of
+from tarkit.k8s.lint.nodes import Finding, Node, no_such_field, root_of
 from tarkit.k8s.names import version
 
 _FOR = ("checking manifests against the API's schema", "lint")
@@ -106,7 +105,7 @@ def _findings(root: Node, error: Any) -> list[Finding]:
         node = Node(None, root.manifest, node, step)
     if error.validator == "additionalProperties" and isinstance(error.schema.get("properties"), dict):
         known = error.schema["properties"]
-        return [_unknown_field(node, name, known) for name in error.instance if name not in known]
+        return [no_such_field(node.at(str(name)), known) for name in error.instance if name not in known]
     if error.validator == "required":
         return [
             node.at(name).error("is missing, and must be there")
@@ -121,12 +120,6 @@ def _findings(root: Node, error: Any) -> list[Finding]:
     if error.validator == "oneOf":
         return [node.error(f"{value} is neither a text nor a number")]
     return [node.error(printable(error.message))]
-
-
-def _unknown_field(node: Node, name: str, known: dict[str, Any]) -> Finding:
-    near = difflib.get_close_matches(str(name), known, 1, 0.6)
-    hint = f"did you mean {near[0]}?" if near else "leave it out"
-    return node.at(str(name)).error(f"there is no such field; {hint}", None)
 
 
 def _defaulted(node: Node, name: str) -> bool:

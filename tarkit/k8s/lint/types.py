@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator
 from typing import Any
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.lint.fields import Field, fields_of, required_of
-from tarkit.k8s.lint.nodes import Finding, Node
+from tarkit.k8s.lint.nodes import Finding, Node, no_such_field
 from tarkit.k8s.names import version
 from tarkit.k8s.quantity import parse_quantity
 
@@ -38,9 +37,7 @@ def _object(node: Node, table: str, shapes_only: bool = False) -> Iterator[Findi
         if field is None:
             if shapes_only:
                 continue
-            near = difflib.get_close_matches(str(name), known, 1, 0.6)
-            hint = f"did you mean {near[0]}?" if near else "leave it out"
-            yield child.error(f"there is no such field; {hint}", None)
+            yield no_such_field(child, known)
         elif child.value is not None:
             if not shapes_only and (field.since or field.switched_on is not None):
                 yield from _age(child, field)
