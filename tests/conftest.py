@@ -20,6 +20,20 @@ HERE = Path(__file__).resolve().parent
 for folder in ("faults", "services"):
     sys.path.insert(0, str(HERE / folder))
 
+SERVERS = {"s3_endpoint", "gcs_endpoint", "hdfs", "cluster", "s3", "webhdfs"}
+
+
+def _wants_server(item: pytest.Item) -> bool:
+    """Whether it names a server, as a fixture or as a parameter."""
+    parameters = getattr(getattr(item, "callspec", None), "params", {}).values()
+    names = {*getattr(item, "fixturenames", ()), *(one for one in parameters if isinstance(one, str))}
+    return bool(SERVERS & names)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with servers come first: neighbours go to one worker of pytest-xdist, so that each server starts once."""
+    items.sort(key=lambda item: not _wants_server(item))
+
 
 @pytest.fixture(scope="session")
 def s3_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:

@@ -22,6 +22,8 @@ from tarkit.k8s.lint.rules import lint
 kubernetes_validate = pytest.importorskip(
     "kubernetes_validate", reason="NO SCHEMAS TO CHECK MANIFESTS BY: pip install kubernetes-validate"
 )
+# It reads and parses its files anew for each manifest, which takes most of the time of a test.
+kubernetes_validate.utils.schema_contents = functools.cache(kubernetes_validate.utils.schema_contents)
 MISSING = "missing"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 SPEC = "spec template spec"

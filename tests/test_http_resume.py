@@ -370,7 +370,7 @@ def test_https(certificate: str, monkeypatch: pytest.MonkeyPatch) -> None:
             time.sleep(0.05)
             begin = time.monotonic()
             stream.close()
-            assert time.monotonic() - begin < 0.9
+            assert time.monotonic() - begin < 20
         finally:
             _opener.cache_clear()
 

@@ -106,8 +106,8 @@ def test_producer_hangs_after_its_end_of_file_and_is_waited_for() -> None:
 
 def test_background_job_that_keeps_stderr_does_not_hold_the_reader() -> None:
     begin = time.monotonic()
-    assert to_the_end("pipe:sleep 5 >/dev/null & echo done") == b"done\n"
-    assert time.monotonic() - begin < 4
+    assert to_the_end("pipe:sleep 30 >/dev/null & echo done") == b"done\n"
+    assert time.monotonic() - begin < 20
 
 
 def test_last_three_lines_of_stderr_are_in_the_error() -> None:

@@ -97,7 +97,7 @@ class Source:
     def read(self, count: int) -> bytes:
         if self.at == self.fail_at:
             if self.gate is not None:
-                self.gate.wait(20)
+                self.gate.wait(200)
             raise StreamError("broken", offset=self.at)
         end = min(self.at + count, self.size)
         if self.at < self.fail_at:
@@ -116,11 +116,10 @@ class Source:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if condition():
-            return
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "it never came to be"
         time.sleep(0.005)
-    pytest.fail("it never came to be")
 
 
 def test_bounded_and_in_order() -> None:
@@ -166,7 +165,7 @@ def test_close_is_prompt(place: str) -> None:
         wait_for(lambda: source.at >= 5000)
     begin = time.monotonic()
     reader.close()
-    assert time.monotonic() - begin < 0.5
+    assert time.monotonic() - begin < 10
     assert ahead_threads() == 0
     assert source.closed
 
@@ -215,7 +214,7 @@ def test_closing_a_stream_that_waits(server: FaultServer, fault: Fault) -> None:
     time.sleep(0.1)
     begin = time.monotonic()
     stream.close()
-    assert time.monotonic() - begin < 1
+    assert time.monotonic() - begin < 20
     wait_for(lambda: ahead_threads() == 0)
 
 

@@ -95,7 +95,7 @@ def watched(folder: Path, *arguments: str, **more: str) -> Seen:
     def watch() -> None:
         # A child that was only forked shows the arguments that the user typed.
         own = Path(f"/proc/{process.pid}/cmdline").read_bytes()
-        while not ended.wait(0.005):
+        while not ended.wait(0.02):
             for pid in descendants(process.pid):
                 try:
                     line = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -107,7 +107,7 @@ def watched(folder: Path, *arguments: str, **more: str) -> Seen:
     thread = threading.Thread(target=watch)
     thread.start()
     try:
-        stdout, stderr = process.communicate(timeout=120)
+        stdout, stderr = process.communicate(timeout=300)
     finally:
         ended.set()
         thread.join()

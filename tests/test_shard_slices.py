@@ -65,7 +65,7 @@ def is_closed_too_early(pattern: str) -> bool:
     return False
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(PIECES, st.integers(0, 60), st.integers(0, 60))
 @example("{a,b{00..11},{x,{1..3}}}-{Z..X}.tar", 3, 40)
 @example("{0..3\n}{a{b}c}", 0, 9)
@@ -115,7 +115,7 @@ TAILS = st.lists(
 ).map("".join)  # fmt: skip
 
 
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(st.lists(TAILS, min_size=1, max_size=3))
 @example(["x-{0..4}.tar", "x-{5..9}.tar"])
 @example(["{0..9}{0..99}"])
@@ -207,7 +207,7 @@ SPECS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(SPECS, st.integers(1, 9), st.data())
 def test_a_slice_is_that_of_the_whole(specs: list[str], w: int, data: st.DataObject) -> None:
     index = data.draw(st.integers(0, w - 1))

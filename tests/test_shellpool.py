@@ -269,7 +269,7 @@ def test_stopped_shell_and_timeout(tmp_path: Path) -> None:
     started = time.monotonic()
     (outcome,) = _outcomes(tmp_path, "kill -STOP $$; sleep 100", timeout=0.3, grace=0.3)
     assert outcome.failure is not None and outcome.failure.kind == "timeout"
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 30
 
 
 def test_timeout_with_terminate_and_kill(tmp_path: Path) -> None:
@@ -372,8 +372,8 @@ def test_batches_have_a_folder_for_each(tmp_path: Path) -> None:
 
 def test_slots_run_at_the_same_time(tmp_path: Path) -> None:
     started = time.monotonic()
-    _outcomes(tmp_path, "sleep 0.5", 8, slots=8)
-    assert time.monotonic() - started < 2.5
+    _outcomes(tmp_path, "sleep 1", 8, slots=8)
+    assert time.monotonic() - started < 6
 
 
 def test_field_that_can_not_be_a_file(tmp_path: Path) -> None:

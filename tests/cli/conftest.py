@@ -77,7 +77,7 @@ def spawn() -> Callable[..., Result]:
         else:
             options["input"] = stdin or b""
         command = [program_path(program), *(str(argument) for argument in argv)]
-        done = subprocess.run(command, check=False, timeout=60, **options)
+        done = subprocess.run(command, check=False, timeout=300, **options)
         return Result(done.returncode, done.stdout or b"", (done.stderr or b"").decode())
 
     return spawn
@@ -96,7 +96,7 @@ def shell(tmp_path: Path) -> Callable[[str], Result]:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
-            timeout=60,
+            timeout=300,
         )
         return Result(done.returncode, done.stdout, done.stderr.decode())
 

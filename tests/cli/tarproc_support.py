@@ -64,7 +64,7 @@ def running(marker: str) -> list[str]:
     return found
 
 
-def gone(marker: str, seconds: float = 2.0) -> bool:
+def gone(marker: str, seconds: float = 20.0) -> bool:
     """Whether no process with the marker is left, soon."""
     end = time.monotonic() + seconds
     while running(marker):
@@ -93,7 +93,7 @@ class Bench:
         self,
         *arguments: str,
         input: bytes | None = None,
-        timeout: float = 60,
+        timeout: float = 300,
         tidy: bool = True,
         env: Mapping[str, str] | None = None,
         **options: Any,

@@ -28,7 +28,7 @@ def open_bench() -> Iterator[Bench]:
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     bench = Bench(tmp_path)
-    bench.shard(numbered(60, 2000))
+    bench.shard(numbered(40, 2000))
     return bench
 
 
@@ -65,7 +65,7 @@ def test_surroundings(bench: Bench) -> None:
 
 def test_another_user(open_bench: Bench) -> None:
     bench = open_bench
-    bench.shard(numbered(60, 2000))
+    bench.shard(numbered(40, 2000))
     if os.getuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("needs root and setpriv to become someone else")
     become = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]

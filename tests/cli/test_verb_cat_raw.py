@@ -79,7 +79,7 @@ def test_a_local_file_that_is_cut_meanwhile(spawn: Run, tmp_path: Path) -> None:
     assert pipe.stdout is not None
     pipe.stdout.read(1)
     os.truncate(path, 32 << 20)
-    _, stderr = pipe.communicate(timeout=60)
+    _, stderr = pipe.communicate(timeout=300)
     assert (pipe.returncode, b"the file was cut while it was read: it had 67108864 bytes" in stderr) == (1, True)
     assert spawn("tarkit", "cat", "--raw", path, "-o", out).code == 0
     assert out.stat().st_size == 32 << 20
@@ -141,7 +141,7 @@ def test_50_random_schedules(server: FaultServer, tmp_path: Path) -> None:
 
 
 def _ended(folder: Path, seed: int, url: str, faults: list[Fault], process: subprocess.Popen[bytes]) -> Counter[str]:
-    _, stderr = process.communicate(timeout=120)
+    _, stderr = process.communicate(timeout=300)
     got = (folder / f"{seed}").read_bytes()
     both = (DATA, bytes(255 - byte for byte in DATA))
     if process.returncode == 0:
@@ -159,7 +159,7 @@ def test_a_reader_that_closes_early_is_success(shell: Run, server: FaultServer, 
     started = time.monotonic()
     result = shell(f"set -o pipefail; tarkit cat --raw {url} | head -c 10 | wc -c")
     assert (result.code, result.stdout.split(), result.stderr) == (0, [b"10"], "")
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 60
     result = shell("set -o pipefail; tarkit cat --raw 'pipe:yes' | head -c 10 | wc -c")
     assert (result.code, result.stdout.split(), result.stderr) == (0, [b"10"], "")
 

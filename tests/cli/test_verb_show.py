@@ -130,8 +130,8 @@ def test_a_stream_that_never_ends() -> None:
     feeder = threading.Thread(target=feed, args=(process.stdin,), daemon=True)
     feeder.start()
     assert process.stdout.read().split() == [b"0", b"x:1", b"1", b"x:1", b"2", b"x:1"]
-    assert process.wait(timeout=30) == 0
-    feeder.join(timeout=30)
+    assert process.wait(timeout=120) == 0
+    feeder.join(timeout=120)
     process.stdout.close()
     try:
         process.stdin.close()

@@ -15,9 +15,12 @@ from typing import Any
 
 import apideletion
 from apierrors import ApiError
-from apiresources import NAMESPACES, PODS
+from apiresources import NAMESPACES, PODS, RESOURCES
 from apiservice import Manner
 from kubestandin import Standin, kubeconfig
+
+# Seconds: for a slow and busy machine, and for a real controller, which tries again after 10 s and 20 s.
+PATIENCE = 180
 
 
 @dataclass
@@ -52,7 +55,7 @@ class Cluster:
         return subprocess.Popen([self.program, *args], env=self.env, text=True, **options)
 
     def kubectl(
-        self, *args: str, input: str | None = None, check: bool = False, timeout: float = 60
+        self, *args: str, input: str | None = None, check: bool = False, timeout: float = PATIENCE
     ) -> subprocess.CompletedProcess[str]:
         """Runs kubectl to its end; `check` fails with what it said."""
         done = subprocess.run(
@@ -76,15 +79,23 @@ class Cluster:
         """`kubectl get ARGS -o json`, parsed."""
         return json.loads(self.kubectl("get", *args, "-o", "json", check=True).stdout)
 
-    def wait_for(self, question: Callable[[], Any], seconds: float = 20, what: str = "") -> Any:
-        """The first true answer; fails after a time. Against the stand-in ask its store, not kubectl: it is quicker."""
-        ends = time.monotonic() + seconds
+    def peek(self, plural: str) -> list[dict[str, Any]]:
+        """All objects of a kind, for questions of wait_for: without a process for each time that one asks."""
+        if self.standin is None:
+            found: list[dict[str, Any]] = self.json(plural)["items"]
+            return found
+        resource = next(one for one in RESOURCES if one.plural == plural)
+        return self.standin.store.items(resource, self.namespace)[0]
+
+    def wait_for(self, question: Callable[[], Any], what: str = "") -> Any:
+        """The first true answer; fails after a time."""
+        ends = time.monotonic() + PATIENCE
         while time.monotonic() < ends:
             answer = question()
             if answer:
                 return answer
             time.sleep(0.02 if self.is_standin else 0.5)
-        raise AssertionError(f"not within {seconds} s: {what or question}")
+        raise AssertionError(f"not within {PATIENCE} s: {what or question}")
 
 
 def start_standin(folder: Path, shared: list[Path], **options: Any) -> Standin:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kubecluster import Cluster
 
 Json = dict[str, Any]
 
@@ -28,6 +31,12 @@ def condition(thing: Json, kind: str) -> Json | None:
             found: Json = one
             return found
     return None
+
+
+def has_ended(cluster: Cluster, name: str) -> bool:
+    """Whether a Job is complete or has failed."""
+    thing = next(one for one in cluster.peek("jobs") if one["metadata"]["name"] == name)
+    return any(condition(thing, kind) for kind in ("Complete", "Failed"))
 
 
 POLICY = {

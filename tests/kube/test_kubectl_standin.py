@@ -67,7 +67,7 @@ def test_wait_for_failed_and_the_reason(cluster: Cluster) -> None:
 
 def test_logs_are_followed_while_the_job_runs(cluster: Cluster) -> None:
     cluster.apply(job("slow", "echo first; sleep 1; echo last"))
-    cluster.wait_for(lambda: "Running" in cluster.kubectl("get", "pods").stdout, what="a running pod")
+    cluster.wait_for(lambda: "first" in cluster.kubectl("logs", "job/slow").stdout, "its first line")
     follower = cluster.start("logs", "-f", "job/slow", stdout=subprocess.PIPE)
     with follower:
         assert follower.stdout is not None
@@ -78,12 +78,12 @@ def test_logs_are_followed_while_the_job_runs(cluster: Cluster) -> None:
 
 def test_deleting_a_job_takes_its_pods(cluster: Cluster) -> None:
     cluster.apply(job("endless", "sleep 600", pod={"terminationGracePeriodSeconds": 1}))
-    cluster.wait_for(lambda: "Running" in cluster.kubectl("get", "pods").stdout, what="a running pod")
+    cluster.wait_for(lambda: any(one["status"]["phase"] == "Running" for one in cluster.peek("pods")), "a running pod")
     cluster.kubectl("delete", "job", "endless", check=True)
     gone = cluster.kubectl("get", "job", "endless")
     assert gone.returncode == 1
     assert 'Error from server (NotFound): jobs.batch "endless" not found' in gone.stderr
-    cluster.wait_for(lambda: cluster.json("pods")["items"] == [], what="no pods")
+    cluster.wait_for(lambda: not cluster.peek("pods"), "no pods")
 
 
 def test_names_that_are_taken_and_names_that_are_not_there(cluster: Cluster) -> None:

@@ -50,7 +50,7 @@ def test_create_list_patch_and_delete(cluster: Cluster, client: Any) -> None:
         'Operation cannot be fulfilled on jobs.batch "py": the object has been modified'
     )
     batch(client).delete_namespaced_job("py", space, propagation_policy="Foreground")
-    cluster.wait_for(lambda: not batch(client).list_namespaced_job(space).items, 30, "the Job to go")
+    cluster.wait_for(lambda: not batch(client).list_namespaced_job(space).items, "the Job to go")
     with pytest.raises(kubernetes.client.ApiException) as absent:
         batch(client).read_namespaced_job("py", space)
     answer = json.loads(absent.value.body)
@@ -61,7 +61,7 @@ def test_a_job_deleted_without_a_policy_leaves_its_pods(cluster: Cluster, client
     cluster.apply(job("orphans", "true"))
     cluster.kubectl("wait", "--for=condition=complete", "job/orphans", "--timeout=60s", check=True)
     batch(client).delete_namespaced_job("orphans", cluster.namespace)
-    left = cluster.wait_for(lambda: core(client).list_namespaced_pod(cluster.namespace).items, 10, "a pod")
+    left = cluster.wait_for(lambda: core(client).list_namespaced_pod(cluster.namespace).items, "a pod")
     assert [one.metadata.owner_references for one in left] == [None]
 
 
@@ -112,7 +112,7 @@ def test_a_watch_with_a_selector_tells_what_leaves_it(cluster: Cluster, client: 
     found = []
     listing = core(client).list_namespaced_config_map
     for event in watch.stream(
-        listing, cluster.namespace, label_selector="in=yes", resource_version=version, timeout_seconds=5
+        listing, cluster.namespace, label_selector="in=yes", resource_version=version, timeout_seconds=60
     ):
         found.append((event["type"], event["object"].metadata.name))
         watch.stop()
@@ -128,7 +128,7 @@ def test_a_watch_from_a_forgotten_version_is_gone(cluster: Cluster, client: Any)
     watch = kubernetes.watch.Watch()
     with pytest.raises(kubernetes.client.ApiException) as gone:
         listing = batch(client).list_namespaced_job
-        for _ in watch.stream(listing, cluster.namespace, resource_version=version, timeout_seconds=5):
+        for _ in watch.stream(listing, cluster.namespace, resource_version=version, timeout_seconds=60):
             watch.stop()
     assert gone.value.status == 410
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from apiresources import JOBS, PODS
 from apistore import Json
+from kubecluster import PATIENCE
 from kubejobs import condition, job
 from kubestandin import Standin
 from podsandbox import MemoryGroup
@@ -23,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 
 def until(standin: Standin, name: str) -> Json:
     """The Job once it has ended."""
-    ends = time.monotonic() + 20
+    ends = time.monotonic() + PATIENCE
     while time.monotonic() < ends:
         found = standin.store.get(JOBS, "default", name)
         if condition(found, "Complete") or condition(found, "Failed"):
@@ -69,7 +70,7 @@ def test_stopping_leaves_no_thread_no_process_and_no_mount(tmp_path: Path) -> No
     started.api.create(
         JOBS, "default", job("left", f"(setsid sleep {mark} &); sleep {mark}", completions=3, parallelism=3)
     )
-    ends = time.monotonic() + 20
+    ends = time.monotonic() + PATIENCE
     while len(_processes(mark)) < 6 and time.monotonic() < ends:
         time.sleep(0.02)
     assert len(_processes(mark)) >= 6
@@ -104,7 +105,7 @@ def test_its_controllers_lose_nothing_when_clients_must_list_again(own: Standin)
 def test_without_cgroups_memory_is_polled(own: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryGroup, "_V1", Path("/nowhere"))
     monkeypatch.setattr(MemoryGroup, "_V2", Path("/nowhere"))
-    hog = "import time; kept = bytearray(300_000_000); time.sleep(20)"
+    hog = "import time; kept = bytearray(300_000_000); time.sleep(1000)"
     container = {"command": [sys.executable, "-c", hog], "resources": {"limits": {"memory": "128Mi"}}}
     own.api.create(JOBS, "default", job("hog", "", backoffLimit=0, container=container))
     assert condition(until(own, "hog"), "Failed")
@@ -121,7 +122,7 @@ def test_without_mounts_a_pod_with_volumes_is_refused_and_others_run(own: Standi
     pod = {"volumes": [{"name": "s", "emptyDir": {}}], "terminationGracePeriodSeconds": 0}
     container = {"volumeMounts": [{"name": "s", "mountPath": "/scratch"}]}
     own.api.create(JOBS, "default", job("mounted", "true", pod=pod, container=container))
-    ends = time.monotonic() + 10
+    ends = time.monotonic() + PATIENCE
     while "FailedMount" not in reasons(own) and time.monotonic() < ends:
         time.sleep(0.02)
     assert "FailedMount" in reasons(own)

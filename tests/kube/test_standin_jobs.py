@@ -7,19 +7,15 @@ from typing import Any
 
 import pytest
 from kubecluster import Cluster
-from kubejobs import POLICY, condition, indexed, job
+from kubejobs import POLICY, condition, has_ended, indexed, job
 
 pytestmark = pytest.mark.cluster
 
 
 def over(cluster: Cluster, name: str) -> dict[str, Any]:
-    """The Job once it is complete or has failed; the real controller retries after 10 s, 20 s."""
-
-    def question() -> Any:
-        thing = cluster.json("job", name)
-        return thing if condition(thing, "Complete") or condition(thing, "Failed") else None
-
-    found: dict[str, Any] = cluster.wait_for(question, 20 if cluster.is_standin else 180, f"the end of {name}")
+    """The Job once it is complete or has failed."""
+    cluster.wait_for(lambda: has_ended(cluster, name), f"the end of {name}")
+    found: dict[str, Any] = cluster.json("job", name)
     return found
 
 
@@ -71,9 +67,7 @@ def test_exit_64_fails_the_whole_job_and_names_the_rule(cluster: Cluster) -> Non
     assert failed is not None and failed["reason"] == "PodFailurePolicy"
     assert failed["message"].startswith(f"Container main for pod {cluster.namespace}/usage-1-")
     assert failed["message"].endswith("failed with exit code 64 matching FailJob rule at index 1")
-    cluster.wait_for(
-        lambda: all(pod["status"]["phase"] == "Failed" for pod in cluster.json("pods")["items"]), what="all pods ended"
-    )
+    cluster.wait_for(lambda: all(pod["status"]["phase"] == "Failed" for pod in cluster.peek("pods")), "all pods ended")
 
 
 def test_a_plain_job_retries_up_to_its_limit(cluster: Cluster) -> None:
@@ -87,14 +81,20 @@ def test_a_plain_job_retries_up_to_its_limit(cluster: Cluster) -> None:
 
 def test_an_eviction_is_ignored_and_the_index_runs_again(cluster: Cluster) -> None:
     pod = {"terminationGracePeriodSeconds": 5}
-    command = 'trap "exit 143" TERM; sleep 2 & wait $!'
-    cluster.apply(indexed("evicted", command, 1, backoffLimitPerIndex=0, podFailurePolicy=POLICY, pod=pod))
+    # Only the first pod waits to be evicted.
+    command = 'trap "exit 143" TERM; echo up; [ "$BEFORE" ] || { sleep 600 & wait $!; }'
+    before = "metadata.annotations['batch.kubernetes.io/job-index-ignored-failure-count']"
+    container = {"env": [{"name": "BEFORE", "valueFrom": {"fieldRef": {"fieldPath": before}}}]}
+    cluster.apply(
+        indexed("evicted", command, 1, backoffLimitPerIndex=0, podFailurePolicy=POLICY, pod=pod, container=container)
+    )
 
     def running() -> Any:
-        pods = [one for one in cluster.json("pods")["items"] if one["status"]["phase"] == "Running"]
+        pods = [one for one in cluster.peek("pods") if one["status"]["phase"] == "Running"]
         return pods[0]["metadata"]["name"] if pods else None
 
-    first = cluster.wait_for(running, 60, "a running pod")
+    first = cluster.wait_for(running, "a running pod")
+    cluster.wait_for(lambda: cluster.kubectl("logs", first).stdout == "up\n", "its first line")
     eviction = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -122,8 +122,9 @@ def test_a_deadline_ends_a_job(cluster: Cluster) -> None:
 
 def test_a_finished_job_goes_after_its_ttl_with_its_pods(cluster: Cluster) -> None:
     cluster.apply(job("brief", "true", ttlSecondsAfterFinished=0))
-    cluster.wait_for(lambda: cluster.kubectl("get", "job", "brief").returncode == 1, 60, "the Job to go")
-    cluster.wait_for(lambda: cluster.json("pods")["items"] == [], 30, "the pods to go")
+    cluster.wait_for(lambda: not cluster.peek("jobs"), "the Job to go")
+    assert cluster.kubectl("get", "job", "brief").returncode == 1
+    cluster.wait_for(lambda: not cluster.peek("pods"), "the pods to go")
 
 
 def test_parallelism_can_be_lowered_while_a_job_runs(cluster: Cluster) -> None:
@@ -131,12 +132,12 @@ def test_parallelism_can_be_lowered_while_a_job_runs(cluster: Cluster) -> None:
     cluster.apply(indexed("throttled", "sleep 600", 6, parallelism=4, pod=pod))
 
     def active() -> int:
-        count: int = cluster.json("job", "throttled")["status"].get("active", 0)
+        count: int = cluster.peek("jobs")[0]["status"].get("active", 0)
         return count
 
-    cluster.wait_for(lambda: active() == 4, 60, "four pods")
+    cluster.wait_for(lambda: active() == 4, "four pods")
     cluster.kubectl("patch", "job", "throttled", "--type=merge", "-p", '{"spec":{"parallelism":1}}', check=True)
-    cluster.wait_for(lambda: active() == 1, 60, "one pod")
+    cluster.wait_for(lambda: active() == 1, "one pod")
     assert cluster.json("job", "throttled")["status"].get("failed", 0) == 0
     left = [one for one in cluster.json("pods")["items"] if "deletionTimestamp" not in one["metadata"]]
     assert [one["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] for one in left] == ["0"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kubecluster import Cluster
-from kubejobs import condition, indexed, job
+from kubejobs import condition, has_ended, indexed, job
 
 pytestmark = pytest.mark.cluster
 
@@ -19,19 +19,13 @@ def pods(cluster: Cluster) -> list[dict[str, Any]]:
 
 
 def finished(cluster: Cluster, name: str) -> dict[str, Any]:
-    cluster.wait_for(lambda: set(_ended(cluster, name)), 90, f"the end of {name}")
+    cluster.wait_for(lambda: has_ended(cluster, name), f"the end of {name}")
     found: dict[str, Any] = cluster.json("job", name)
     return found
 
 
-def _ended(cluster: Cluster, name: str) -> list[str]:
-    thing = cluster.json("job", name)
-    return [kind for kind in ("Complete", "Failed") if condition(thing, kind)]
-
-
 def event_messages(cluster: Cluster, reason: str) -> list[str]:
-    found = cluster.json("events", "--field-selector", f"reason={reason}")["items"]
-    return [one["message"] for one in found]
+    return [one["message"] for one in cluster.peek("events") if one["reason"] == reason]
 
 
 def test_config_maps_secrets_and_scratch_folders_are_mounted(cluster: Cluster) -> None:
@@ -151,7 +145,7 @@ def test_an_enforcing_namespace_refuses_pods_not_jobs(cluster: Cluster) -> None:
     label = "pod-security.kubernetes.io/enforce=restricted"
     cluster.kubectl("label", "namespace", cluster.namespace, label, check=True)
     cluster.apply(job("loose", "true"))
-    said = cluster.wait_for(lambda: event_messages(cluster, "FailedCreate"), 60, "a FailedCreate event")[0]
+    said = cluster.wait_for(lambda: event_messages(cluster, "FailedCreate"), "a FailedCreate event")[0]
     assert said.startswith('Error creating: pods "loose-')
     wanted = (
         'is forbidden: violates PodSecurity "restricted:latest": '
@@ -179,9 +173,11 @@ def test_an_enforcing_namespace_refuses_pods_not_jobs(cluster: Cluster) -> None:
 def test_a_quota_refuses_pods_in_its_words(cluster: Cluster) -> None:
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}}
     cluster.apply(quota)
-    cluster.wait_for(lambda: cluster.json("quota", "few").get("status", {}).get("hard"), 30, "the quota to be in force")
+    cluster.wait_for(
+        lambda: cluster.peek("resourcequotas")[0].get("status", {}).get("hard"), "the quota to be in force"
+    )
     cluster.apply(indexed("crowd", "sleep 600", 2, parallelism=2, pod={"terminationGracePeriodSeconds": 0}))
-    said = cluster.wait_for(lambda: event_messages(cluster, "FailedCreate"), 60, "a FailedCreate event")[0]
+    said = cluster.wait_for(lambda: event_messages(cluster, "FailedCreate"), "a FailedCreate event")[0]
     assert said.endswith("is forbidden: exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1")
 
 
@@ -191,15 +187,13 @@ def test_an_image_that_can_not_be_pulled(cluster: Cluster) -> None:
     cluster.apply(job("unpulled", "true", container=container))
 
     def waiting() -> Any:
-        for pod in pods(cluster):
+        for pod in cluster.peek("pods"):
             for one in pod["status"].get("containerStatuses", []):
                 if one["state"].get("waiting", {}).get("reason") == "ImagePullBackOff":
                     return one["state"]["waiting"]["message"]
         return None
 
-    assert 'Back-off pulling image "registry.invalid/no-such-image:1"' in cluster.wait_for(
-        waiting, 90, "ImagePullBackOff"
-    )
+    assert 'Back-off pulling image "registry.invalid/no-such-image:1"' in cluster.wait_for(waiting, "ImagePullBackOff")
     assert any("Error: ErrImagePull" in one for one in event_messages(cluster, "Failed"))
     assert any(
         'Failed to pull image "registry.invalid/no-such-image:1"' in one for one in event_messages(cluster, "Failed")
@@ -223,13 +217,13 @@ def test_a_pod_that_fits_nowhere(cluster: Cluster, pod: Any, container: Any, wor
     cluster.apply(job("stuck", "true", pod=pod, container=container))
 
     def refused() -> Any:
-        for one in pods(cluster):
+        for one in cluster.peek("pods"):
             for about in one["status"].get("conditions", []):
                 if (about["type"], about["status"]) == ("PodScheduled", "False"):
                     return one["status"]["phase"], about["reason"], about["message"]
         return None
 
-    phase, reason, message = cluster.wait_for(refused, 60, "PodScheduled=False")
+    phase, reason, message = cluster.wait_for(refused, "PodScheduled=False")
     assert (phase, reason) == ("Pending", "Unschedulable")
     assert words in message and "nodes are available:" in message
     assert any(words in one for one in event_messages(cluster, "FailedScheduling"))
@@ -239,10 +233,10 @@ def test_a_config_map_that_is_not_there_is_waited_for(cluster: Cluster) -> None:
     volumes = [{"name": "plan", "configMap": {"name": "later"}}]
     mounts = [{"name": "plan", "mountPath": "/plan"}]
     cluster.apply(job("patient", "cat /plan/list", pod={"volumes": volumes}, container={"volumeMounts": mounts}))
-    said = cluster.wait_for(lambda: event_messages(cluster, "FailedMount"), 90, "FailedMount")[0]
+    said = cluster.wait_for(lambda: event_messages(cluster, "FailedMount"), "FailedMount")[0]
     assert said.endswith('MountVolume.SetUp failed for volume "plan" : configmap "later" not found')
     cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "later"}, "data": {"list": "a.tar\n"}})
-    cluster.wait_for(lambda: _ended(cluster, "patient"), 180, "the end")
+    cluster.wait_for(lambda: has_ended(cluster, "patient"), "the end")
     assert cluster.kubectl("logs", "job/patient", check=True).stdout == "a.tar\n"
 
 
@@ -251,10 +245,10 @@ def test_a_missing_key_keeps_the_container_from_being_made(cluster: Cluster) -> 
     cluster.apply(job("keyless", "true", container={"env": env}))
 
     def waiting() -> Any:
-        states = [one["state"] for pod in pods(cluster) for one in pod["status"].get("containerStatuses", [])]
+        states = [one["state"] for pod in cluster.peek("pods") for one in pod["status"].get("containerStatuses", [])]
         return [one["waiting"] for one in states if one.get("waiting", {}).get("message")]
 
-    found = cluster.wait_for(waiting, 60, "CreateContainerConfigError")[0]
+    found = cluster.wait_for(waiting, "CreateContainerConfigError")[0]
     assert found == {"reason": "CreateContainerConfigError", "message": 'configmap "nowhere" not found'}
 
 
@@ -271,7 +265,7 @@ def test_a_pod_of_its_own_is_terminated_with_grace(cluster: Cluster) -> None:
     }
     cluster.kubectl("apply", "-f", "-", input=json.dumps(pod), check=True)
     cluster.kubectl("wait", "--for=condition=Ready", "pod/alone", "--timeout=60s", check=True)
-    cluster.wait_for(lambda: cluster.kubectl("logs", "alone").stdout == "up\n", 30, "its first line")
+    cluster.wait_for(lambda: cluster.kubectl("logs", "alone").stdout == "up\n", "its first line")
     follower = cluster.start("logs", "-f", "alone", stdout=-1)
     with follower:
         assert follower.stdout is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,20 @@ import fsspec
 import object_servers
 
 PART = 8 << 20
+
+
+@functools.cache
+def plain_client(endpoint: str) -> Any:
+    """Kept, since making one takes botocore a fifth of a second."""
+    import botocore.session
+
+    return botocore.session.get_session().create_client(
+        "s3",
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id=object_servers.ACCESS_KEY,
+        aws_secret_access_key=object_servers.SECRET_KEY,
+    )
 
 
 class S3:
@@ -42,15 +57,7 @@ class S3:
 
     def client(self) -> Any:
         """botocore, synchronous: somebody else's reader and witness."""
-        import botocore.session
-
-        return botocore.session.get_session().create_client(
-            "s3",
-            endpoint_url=self.endpoint,
-            region_name="us-east-1",
-            aws_access_key_id=object_servers.ACCESS_KEY,
-            aws_secret_access_key=object_servers.SECRET_KEY,
-        )
+        return plain_client(self.endpoint)
 
     def names(self) -> list[str]:
         listed = self.client().list_objects_v2(Bucket=self.bucket, Prefix=f"{self.folder}/")

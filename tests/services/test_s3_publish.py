@@ -300,7 +300,7 @@ def test_bucket_that_is_not_there(bad_day: S3, proxy: S3Proxy) -> None:
 def test_random_faults_leave_the_object_whole_or_absent(bad_day: S3, proxy: S3Proxy) -> None:
     draw = random.Random(7)
     outcomes = {True: 0, False: 0}
-    for number in range(40):
+    for number in range(25):
         url = bad_day.url(f"{number}")
         proxy.faults[:] = [
             Fault(
@@ -437,7 +437,7 @@ def test_interrupted_writer_aborts_its_upload(s3: S3) -> None:
     assert child.stdout is not None
     assert child.stdout.readline() == b"written\n"
     child.send_signal(signal.SIGINT)
-    _, errors = child.communicate(timeout=60)
+    _, errors = child.communicate(timeout=300)
     assert child.returncode != 0
     assert b"KeyboardInterrupt" in errors
     assert (s3.names(), s3.uploads()) == ([], [])
