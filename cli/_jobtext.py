@@ -87,6 +87,11 @@ def _shards(records: RunRecords, most: int | None) -> Iterator[str]:
         added = f" + added {found.samples['added']}" if found.samples.get("added") else ""
         books = " + ".join(f"{name} {found.samples.get(name, 0)}" for name in ("filtered", "failed"))
         yield f"samples: in {found.samples.get('in', 0)}{added} = out {found.samples.get('out', 0)} + {books}"
+    if records.any_command and found.done:
+        yield (
+            "note: shards made by any command are counted, since a file in the container, or one of its variables, "
+            "decides what the Job's does"
+        )
     if records.shards is not None and not records.shards.starts:
         yield "note: which index has which shard can not be told: the inputs are not those the Job was made for"
     yield from _listed("failed shard", found.failed, most)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +22,22 @@ def read_records(
 ) -> RunRecords | None:
     """The done records of a Job, by the options of ``record_options``; None if it is not said where they are.
 
+    None also of a Job that runs a command of its own, if that keeps no records.
+
     Raises:
         As ``jobstatus.read_run``.
     """
     from tarkit.k8s.cluster.jobstatus import read_run
+    from tarkit.k8s.cluster.retry import is_per_shard
 
-    return read_run(
-        cluster, job, documents, options["outdir"], options["specs"], options["check_inputs"], expected_work(job)
-    )
+    work = expected_work(job)
+    found = read_run(cluster, job, documents, options["outdir"], options["specs"], options["check_inputs"], work)
+    if found is None or "spec" not in job:
+        return found
+    if is_per_shard(job):
+        found.any_command = work is None
+        return found
+    return found if found.found.done or found.found.stale or found.found.failed else None
 
 
 def expected_work(job: Mapping[str, Any]) -> str | None:
@@ -48,9 +55,9 @@ def expected_work(job: Mapping[str, Any]) -> str | None:
     container = main_container(template)
     if container.get("command") != ["tarproc"]:
         return None
-    names = {str(each.get("name")) for each in container.get("env") or []}
-    if "SOURCE_DATE_EPOCH" in names or "SOURCE_DATE_EPOCH" in os.environ:
-        return None
+    env = {str(each.get("name")): each.get("value") for each in container.get("env") or []}
+    # Of this machine's environment pods know nothing.
+    epoch = str(env.get("SOURCE_DATE_EPOCH", "0"))
     arguments = [expand(str(each), {"TARKIT_CPUS": "1"}) for each in container.get("args") or []]
     try:
         with tarproc.make_context("tarproc", arguments, obj=[False]) as context:
@@ -60,6 +67,10 @@ def expected_work(job: Mapping[str, Any]) -> str | None:
         ):
             # Their content counts, and is in the container.
             return None
+        if options["mtime"] is None:
+            if not (epoch.isascii() and epoch.isdigit()):
+                return None
+            options["mtime"] = int(epoch)
         return work_of(options)
     except (click.ClickException, click.exceptions.Exit, TarkitError):
         return None

@@ -17,6 +17,7 @@ from typing import Any
 from tarkit.errors import DataError, MissingInputError
 from tarkit.identity import Identity, identify
 from tarkit.streams import open_publish, open_read
+from tarkit.transport.sources import display_name
 
 SUFFIX = ".done.json"
 _FORMAT = "tarkit-done-1"
@@ -52,13 +53,29 @@ class DoneRecord:
     error: str | None = None
     exit_code: int = 0
 
-    def why_stale(self, work: str, tarkit: str, source: Identity, output_url: str) -> str | None:
-        """Why the shard must be made again; None if it need not."""
+    def other_input(self, url: str) -> str | None:
+        """Which input it is of, if that is not ``url``: inputs of two folders may have the same names.
+
+        A relative path is taken for that of any folder, since it is not known from where it was meant.
+        """
+        recorded, shown = str(self.input.get("url")), display_name(url)
+        pair = [recorded.removeprefix("./"), shown.removeprefix("./")]
+        if pair[0] == pair[1]:
+            return None
+        for short, long in (pair, pair[::-1]):
+            if "://" not in short and not short.startswith("/") and long.endswith(f"/{short}"):
+                return None
+        return recorded
+
+    def why_stale(self, work: str, tarkit: str, source: Identity, url: str, output_url: str) -> str | None:
+        """Why the shard that is to be made of ``url`` must be made again; None if it need not."""
         if self.state != "done" or self.output is None:
             return "failed"
+        if other := self.other_input(url):
+            return f"it was made of {other}"
         if (self.input.get("size"), self.input.get("tag")) != (source.size, source.tag):
             return "the input changed"
-        if source == (None, None):
+        if source.tag is None:
             return "its store says nothing of the input by which a change could be seen"
         if self.work != work:
             return "the command changed"
@@ -98,9 +115,27 @@ def read_record(url: str) -> DoneRecord | None:
         known = {each.name for each in fields(DoneRecord)}
         record = DoneRecord(**{name: value for name, value in document.items() if name in known})
         record.failed = [(key, at) for key, at in record.failed]
-    except (ValueError, TypeError, KeyError, AttributeError):
+        if not _is_sound(record):
+            raise ValueError
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise DataError("this is no done record", url=url, hint="remove it, and the shard is made again") from None
     return record
+
+
+def _is_sound(record: DoneRecord) -> bool:
+    """Whether its values are of the kinds that others rely on: one damaged record is not to end a look at them all."""
+    output, counts = record.output, record.samples
+    return (
+        record.state in ("done", "failed")
+        and isinstance(record.input, dict)
+        and (output is None or (isinstance(output, dict) and type(output.get("size")) is int))
+        and isinstance(counts, dict)
+        and all(type(number) is int for number in counts.values())
+        and type(record.exit_code) is int
+        and isinstance(record.damage, list)
+        and isinstance(record.retried, list)
+        and isinstance(record.error, (str, type(None)))
+    )
 
 
 def fingerprint(work: Mapping[str, Any]) -> str:

@@ -221,11 +221,16 @@ class CommandNotRunnableError(TarkitError):
 
 
 class ClusterError(TarkitError):
-    """A Kubernetes API server refused what was asked of it. status: of its answer, 0 if it is not known."""
+    """A Kubernetes API server refused what was asked of it. status: of its answer, 0 if it is not known.
+
+    Of who may not ask, nothing is known to have failed: with 401 and 403 the exit code is that of try again.
+    """
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.status = status
+        if status in (401, 403):
+            self.exit_code = EXIT_TEMPORARY
 
 
 class NoSuchObjectError(ClusterError):

@@ -9,12 +9,12 @@ from tarkit.account import Account
 from tarkit.books import Books, lost_anything
 from tarkit.donerecord import SUFFIX, DoneRecord, read_record
 from tarkit.entries import remove
-from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, MissingInputError, TarkitError
+from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, MissingInputError, TarkitError, TemporaryStreamError
 from tarkit.identity import Identity, identify
 from tarkit.sample import Tally
 from tarkit.shardplan import FAILED_SUFFIX
 from tarkit.shards import output_name
-from tarkit.transport.sources import display_name
+from tarkit.transport.sources import display_name, local_path
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class ShardKeeper:
     def _is_fresh(self, shard: Shard, record: DoneRecord | None) -> bool:
         if record is None:
             return False
-        return record.why_stale(self._work, self._version, shard.source, shard.output_url) is None
+        return record.why_stale(self._work, self._version, shard.source, shard.url, shard.output_url) is None
 
     def publish(self, shard: Shard, account: Account, tally: Tally) -> Finished:
         """Publish a shard and then its record; unless another run did in the meantime."""
@@ -84,6 +84,7 @@ class ShardKeeper:
             if there is not None and self._is_fresh(shard, there):
                 account.sinks.discard()
                 return Finished(shard, there, account.books, by_another=True)
+            _refuse_changed(shard)
             if shard.recorded:
                 # Sizes are multiples of 10 KiB: an old record might be taken for that of a new output.
                 _remove(shard.output_url + SUFFIX)
@@ -104,6 +105,14 @@ class ShardKeeper:
         """A record with nothing in it but what it is about."""
         source = {"url": display_name(shard.url), "size": shard.source.size, "tag": shard.source.tag}
         return DoneRecord(state, source, self._work, self._version)
+
+
+def _refuse_changed(shard: Shard) -> None:
+    """A local file has no version that could be asked for, so what was read may be of two."""
+    if local_path(shard.url) is not None:
+        with suppress(MissingInputError):
+            if identify(shard.url) != shard.source:
+                raise TemporaryStreamError("the input changed while it was read", url=display_name(shard.url))
 
 
 def _remove(url: str) -> None:

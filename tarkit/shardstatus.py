@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,8 +20,13 @@ from tarkit.transport.sources import display_name, local_path
 _AT_ONCE = 16
 """Records that are read at the same time."""
 
+_PART = 2_000
+"""Records that are asked for in one go: each that waits takes some kilobytes."""
+
 TEMPORARY_MARK = ".tarkit-"
 """In the names under which outputs are written before they are published."""
+
+_Looked = tuple[str, DoneRecord | None, str | None]
 
 
 @dataclass
@@ -66,12 +71,18 @@ class Progress:
         }
 
 
-def progress_of(folder: str, inputs: Iterable[str] | None = None, work: str | None = None) -> Progress:
+def progress_of(
+    folder: str,
+    inputs: Iterable[str] | None = None,
+    work: str | None = None,
+    made_of: Mapping[str, str] | None = None,
+) -> Progress:
     """Look at every done record of a folder.
 
     Args:
         folder: path or URL. inputs: what the run was given, to know what is missing, and whether
             an input changed since. work: fingerprint of what the run does; shards made by anything else are stale.
+        made_of: output's name -> its input, as the run names it; shards made of anything else are stale.
 
     Raises:
         MissingInputError: there is no such folder (never where inputs are given: then all are missing).
@@ -83,36 +94,44 @@ def progress_of(folder: str, inputs: Iterable[str] | None = None, work: str | No
         None if inputs is None else {output.rpartition("/")[2]: url for url, output in plan_outputs(inputs, folder)}
     )
     try:
-        listing = {entry.name: entry for entry in entries(folder) if not entry.is_folder}
+        sizes = {entry.name: entry.size for entry in entries(folder) if not entry.is_folder}
     except MissingInputError:
         if sources is None:
             raise
-        listing = {}
-    names = sorted(name.removesuffix(SUFFIX) for name in listing if name.endswith(SUFFIX))
+        sizes = {}
+    names = sorted(name.removesuffix(SUFFIX) for name in sizes if name.endswith(SUFFIX))
     if sources is not None:
         recorded = set(names)
         found.missing = [name for name in sources if name not in recorded]
         names = [name for name in names if name in sources]
 
-    def look(name: str) -> tuple[str, DoneRecord | None, str | None]:
+    def look(name: str) -> _Looked:
         try:
             record = read_record(f"{base}/{name}{SUFFIX}")
         except DataError as problem:
             return name, None, str(problem)
         return name, record, None if sources is None or record is None else _changed(sources[name], record)
 
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="records") as executor:
-        for name, record, problem in executor.map(look, names):
-            if record is None and problem is not None:
-                found.failed[name] = problem
-            elif record is None:
-                found.stale[name] = "its record is of another version"
-            else:
-                entry = listing.get(name)
-                if work is not None and record.state == "done" and record.work != work:
-                    problem = "it was made by another command"
-                _enter(found, name, record, entry is not None, None if entry is None else entry.size, problem)
+    for name, record, problem in _in_order(look, names):
+        if record is None and problem is not None:
+            found.failed[name] = problem
+        elif record is None:
+            found.stale[name] = "its record is of another version"
+        else:
+            if work is not None and record.state == "done" and record.work != work:
+                problem = "it was made by another command"
+            other = None if made_of is None or name not in made_of else record.other_input(made_of[name])
+            if other is not None:
+                problem = f"it was made of {other}"
+            _enter(found, name, record, name in sizes, sizes.get(name), problem)
     return found
+
+
+def _in_order(look: Callable[[str], _Looked], names: list[str]) -> Iterator[_Looked]:
+    """What a look at each name says, some at once; no more of them are held than a part has."""
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="records") as executor:
+        for start in range(0, len(names), _PART):
+            yield from executor.map(look, names[start : start + _PART])
 
 
 def _enter(found: Progress, name: str, record: DoneRecord, there: bool, size: int | None, changed: str | None) -> None:

@@ -201,8 +201,8 @@ def test_writes(cluster: Cluster, server: Server) -> None:
 @pytest.mark.parametrize(
     ("status", "kind", "code", "expected"),
     [
-        (401, ClusterError, 1, "does not know who you are .401.: log in again"),
-        (403, ClusterError, 1, "you may not get jobs in namespace etl .403.; have a role with the verb get on jobs"),
+        (401, ClusterError, 75, "does not know who you are .401.: log in again"),
+        (403, ClusterError, 75, "you may not get jobs in namespace etl .403.; have a role with the verb get on jobs"),
         (404, NoSuchObjectError, 66, "no job x in namespace etl of http"),
         (410, ClusterError, 1, "refuses to get job x .410.: said"),
         (429, ClusterUnreachableError, 75, "is busy .429.: said; try again later"),
@@ -216,6 +216,15 @@ def test_refusals(
     with pytest.raises(kind, match=expected) as caught:
         cluster.get("jobs", "x")
     assert (caught.value.status, caught.value.exit_code) == (status, code)
+
+
+@pytest.mark.parametrize("content", [b"<html>Bad Gateway</html>", b'{"kind": "Job", "meta', b"[]"])
+def test_an_answer_that_is_no_json_object_is_none(cluster: Cluster, server: Server, content: bytes) -> None:
+    """What a proxy says, and what was cut: nobody knows how the Job is."""
+    server.says((200, {}, content))
+    with pytest.raises(ClusterUnreachableError, match="no JSON object; is it a Kubernetes API server") as caught:
+        cluster.get("jobs", "x")
+    assert caught.value.exit_code == 75
 
 
 def test_the_log_of_a_pod_that_may_not_be_read(cluster: Cluster, server: Server) -> None:
@@ -310,6 +319,15 @@ def test_a_watch_goes_on_after_its_end_and_after_410(cluster: Cluster, server: S
     with pytest.raises(NoSuchObjectError, match="Job x was deleted meanwhile"):
         next(seen)
     assert "resourceVersion=3" in server.asked[3][1]
+
+
+def test_a_job_created_anew_while_nobody_watched_is_another_one(cluster: Cluster, server: Server) -> None:
+    first, second = ({"metadata": {**state(version)["metadata"], "uid": uid}} for version, uid in ("1a", "2b"))
+    server.says(first, events(), second, events())
+    seen = watched(cluster)
+    assert next(seen) == "1"
+    with pytest.raises(NoSuchObjectError, match="Job x was deleted meanwhile, and another one has its name"):
+        next(seen)
 
 
 def test_a_watch_that_is_cut_or_forbidden(cluster: Cluster, server: Server) -> None:

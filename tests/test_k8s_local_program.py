@@ -275,3 +275,30 @@ def test_what_a_generator_would_print(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["status"]["succeeded"] == 3
     assert progress_of(str(out), [inputs[0], inputs[2], inputs[3]]).unfinished is False
+
+
+def test_outputs_that_would_go_with_the_pods(tmp_path: Path) -> None:
+    with TarWriter(str(tmp_path / "a.tar")) as writer:
+        writer.write({"__key__": "k", "txt": b"x"})
+    words = ["indexed", "-n", "j", "-c", "true", "--shards", "a.tar", "-O", "/scratch/out"]
+    done = kubetpl(tmp_path, *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "'/scratch/out' is in the volume scratch, which is gone with its pod" in done.stderr
+    (tmp_path / "kept").mkdir()
+    assert kubetpl(tmp_path, "--volume", "scratch=kept", *words).returncode == 0
+    assert (tmp_path / "kept/out/a.tar").exists()
+
+
+def test_another_folder_for_a_volume_is_other_work(tmp_path: Path) -> None:
+    document = json.loads(manifest('cat "$DATA/x"'))
+    pod = document["spec"]["template"]["spec"]
+    pod["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    pod["containers"][0] |= {
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}], "env": [{"name": "DATA", "value": "/data"}]
+    }  # fmt: skip
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x").write_text(folder)
+    for folder, code in (("one", 0), ("one", 0), ("two", 2)):
+        done = kubetpl(tmp_path, "-f", "-", "--volume", f"data={folder}", stdin=json.dumps(document))
+        assert done.returncode == code, done.stderr

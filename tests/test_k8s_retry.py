@@ -13,7 +13,9 @@ from tarkit.errors import UsageError
 from tarkit.k8s.cluster.retry import Changes, clean, is_per_shard, next_name, retry_documents
 from tarkit.k8s.cluster.runplan import listed_specs
 from tarkit.k8s.lint.rules import lint
+from tarkit.k8s.plan.shardlist import LIST_SPEC
 from tarkit.k8s.yamltext import load_documents
+from tarkit.shardlist import sha256_of
 
 URLS = [f"s3://b/raw-{i}.tar" for i in (3, 5, 8)]
 
@@ -120,7 +122,7 @@ def test_the_shards_that_are_left(live: dict[str, Any]) -> None:
     spec = retry["spec"]
     assert (spec["completions"], spec["parallelism"], spec["maxFailedIndexes"]) == (3, 2, 3)
     old = live["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert container["args"] == ["--slice", "3", *old[2:-1], "@/etc/tarkit/shards.gz"]
+    assert container["args"] == ["--slice", "3", *old[2:-2], "--list-sha256", sha256_of(URLS), "--", LIST_SPEC]
     assert {"name": "TARKIT_SLICES", "value": "3"} in container["env"]
     assert {"name": "shards", "mountPath": "/etc/tarkit", "readOnly": True} in container["volumeMounts"]
     assert [each for each in lint([config_map, retry]) if each.severity == "error"] == []
@@ -163,7 +165,7 @@ def test_the_retry_of_a_pinned_list_pins_its_own(live: dict[str, Any]) -> None:
     args = live["spec"]["template"]["spec"]["containers"][0]["args"]
     args[2:2] = ["--list-sha256", "a" * 64]
     changes = Changes(list_url="s3://b/lists/x.list", list_sha256="b" * 64)
-    for wanted, found in ((Changes(), []), (changes, ["b" * 64])):
+    for wanted, found in ((Changes(), [sha256_of(URLS)]), (changes, ["b" * 64])):
         retry = retry_documents(live, URLS, wanted, set())[-1]
         args = retry["spec"]["template"]["spec"]["containers"][0]["args"]
         assert [args[i + 1] for i, word in enumerate(args) if word == "--list-sha256"] == found

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tarkit.cli.kubetpl import main
+from tarkit.cli.kubeverbs.retry import _refuse_running
+
+from tarkit.errors import UsageError
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -31,6 +37,16 @@ spec:
         command: [tarproc]
         args: [--slice, "2", -O, {out}, -c, "true", --, "s3://b/raw-{{0..2}}.tar"]
 """
+
+CONFIG = """\
+apiVersion: v1
+kind: Config
+current-context: here
+contexts: [{{name: here, context: {{cluster: here, user: me}}}}]
+clusters: [{{name: here, cluster: {{server: "http://127.0.0.1:{port}"}}}}]
+users: [{{name: me, user: {{token: old}}}}]
+"""
+ENDED = {"type": "Failed", "status": "True", "reason": "FailedIndexes"}
 
 
 @pytest.fixture
@@ -113,3 +129,55 @@ def test_records_without_known_inputs(run: Run, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     code, out, _ = run("status", "grey", "-O", tmp_path / "out")
     assert code == 1 and "which shards there should be is not known; --shards names them" in out
+
+
+def test_who_is_not_known_to_the_cluster_is_answered_from_the_records(
+    run: Run, manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refusing(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(401)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing is to be said on stderr."""
+
+    with HTTPServer(("127.0.0.1", 0), Refusing) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            config = tmp_path / "config"
+            config.write_text(CONFIG.format(port=server.server_port))
+            monkeypatch.setenv("KUBECONFIG", str(config))
+            code, out, _ = run("status", "grey", "-f", manifest)
+            assert code == 1 and "3 missing" in out and "log in again" in out
+            for words in (["status", "grey"], ["wait", "grey"]):
+                code, out, err = run(*words)
+                assert (code, out) == (75, "") and "does not know who you are (401): log in again" in err
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_command_of_ones_own_keeps_no_records(run: Run, manifest: Path, tmp_path: Path) -> None:
+    text = MANIFEST.format(out=tmp_path / "out")
+    manifest.write_text(text.replace("[tarproc]", "[bash, -c]").replace("[--slice", "[tarproc, --slice"))
+    code, _, err = run("status", "grey", "-f", manifest)
+    assert code == 2 and "does not say where its records are (--raw?)" in err
+
+
+def test_a_retry_waits_for_what_it_is_a_retry_of() -> None:
+    def job(name: str, retry_of: str | None = None, **status: int) -> dict[str, Any]:
+        notes = {} if retry_of is None else {"tarkit.dev/retry-of": retry_of}
+        metadata = {"name": name, "labels": {"tarkit.dev/run": "grey"}, "annotations": notes}
+        return {"metadata": metadata, "spec": {}, "status": {"conditions": [ENDED], **status}}
+
+    known = {
+        each["metadata"]["name"]: each for each in (job("grey"), job("grey-r2", "grey"), job("grey-r3", "grey-r2"))
+    }
+    _refuse_running("grey-r3", known["grey-r3"], known)
+    known["grey"] = job("grey", active=1)
+    with pytest.raises(UsageError, match="grey, which grey-r3 is a retry of, still runs; kubetpl wait grey"):
+        _refuse_running("grey-r3", known["grey-r3"], known)
+    # Others of the run that kubetpl jobs made have shards of their own.
+    known["grey-r3"] = job("grey-r3")
+    _refuse_running("grey-r3", known["grey-r3"], known)

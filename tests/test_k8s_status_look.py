@@ -9,12 +9,19 @@ from typing import Any
 import pytest
 from tarkit.cli._jobtext import status_lines
 
-from tarkit.errors import ClusterError, ClusterUnreachableError, MissingInputError, NoSuchObjectError, UsageError
+from tarkit.errors import (
+    ClusterError,
+    ClusterUnreachableError,
+    DataError,
+    MissingInputError,
+    NoSuchObjectError,
+    UsageError,
+)
 from tarkit.k8s.cluster.jobstatus import JobStatus, find_jobs, look, plan_source, read_run
 from tarkit.k8s.cluster.jobview import Plan, job_view
 from tarkit.k8s.cluster.runplan import RunRecords, ShardMap, listed_specs, records_of, shard_map
 from tarkit.k8s.plan.shardlist import LIST_SPEC, list_config_map
-from tarkit.shardlist import write_list
+from tarkit.shardlist import sha256_of, write_list
 from tarkit.shardstatus import Progress
 
 
@@ -195,3 +202,31 @@ def test_records_on_another_machine(tmp_path: Path) -> None:
         records_of(str(tmp_path / "no/out"), shards("a.tar"))
     assert records_of(str(tmp_path / "out"), shards("a.tar")).found.missing == ["a.tar"], "not made yet"
     assert read_run(None, made("grey"), (), None, (), False) is None
+
+
+def listed_job(tmp_path: Path, **args: str) -> dict[str, Any]:
+    notes = {"shards": "2", "slices": "2", "outdir": f"{tmp_path}/out", "inputs": f'["@{tmp_path}/run.list"]'}
+    job = made("grey", {f"tarkit.dev/{key}": value for key, value in notes.items()})
+    words = [word for option, value in args.items() for word in (f"--{option.replace('_', '-')}", value)]
+    job["spec"]["template"] = {"spec": {"containers": [{"name": "main", "command": ["tarproc"], "args": words}]}}
+    return job
+
+
+@pytest.mark.parametrize("names", [["/in/a.tar"], ["/in/a.tar", "/in/c.tar"], ["/in/a.tar", "/in/b.tar", "/in/c.tar"]])
+def test_what_is_left_of_a_list_that_was_changed_is_not_known(tmp_path: Path, names: list[str]) -> None:
+    (tmp_path / "out").mkdir()
+    job = listed_job(tmp_path, list_sha256=sha256_of(["/in/a.tar", "/in/b.tar"]))
+    (tmp_path / "run.list").write_text("".join(f"{name}\n" for name in names))
+    with pytest.raises(DataError, match="the list was changed after its slices were planned"):
+        read_run(None, job, [], None, (), False)
+    (tmp_path / "run.list").write_text("/in/a.tar\n/in/b.tar\n")
+    found = read_run(None, job, [], None, (), False)
+    assert found is not None and found.found.missing == ["a.tar", "b.tar"]
+
+
+def test_a_config_map_with_another_list_than_it_is_named_after() -> None:
+    config_map = list_config_map("grey", ["/in/a.tar", "/in/b.tar"], None, {})
+    other = list_config_map("grey", ["/in/a.tar"], None, {})
+    assert listed_specs(other) == ["/in/a.tar"]
+    with pytest.raises(UsageError, match="holds another list of shards than it is named after"):
+        listed_specs({**other, "metadata": config_map["metadata"]})

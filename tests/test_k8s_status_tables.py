@@ -87,6 +87,13 @@ def test_states(status: dict[str, Any], suspend: bool, expected: str) -> None:
     assert state_of(job({"suspend": suspend}, status))[0] == expected
 
 
+def test_a_pod_that_is_being_ended_does_not_run() -> None:
+    ending = pod(0, "Running")
+    ending["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+    view = job_view(job({"completions": 2}, {"terminating": 1, "active": 1}), [ending, pod(1, "Running")], NOW)
+    assert (view.running, view.left) == (1, 1)
+
+
 def test_a_job_without_indexes() -> None:
     plain = {"completionMode": "NonIndexed", "completions": 1, "parallelism": 1}
     view = job_view(job(plain, {"conditions": [ended("Failed", "BackoffLimitExceeded")]}), [], NOW)
@@ -349,6 +356,7 @@ def test_paused_finished_backing_off_or_unknown() -> None:
         "finished"
     ]
     assert kinds(job(status={"failed": 2}), []) == ["back-off"]
+    assert kinds(job(status={"failed": 2, "terminating": 1}), []) == ["ending"]
     assert kinds(job(), None) == ["unknown"]
     assert kinds(job(status={"active": 4}), None) == []
     assert kinds(job({"completions": 4}, {"succeeded": 3, "active": 1}), []) == [], "no more are wanted"

@@ -26,11 +26,11 @@ tr a-z A-Z < sample.txt > sample.up
 """
 
 
-def kubetpl(folder: Path, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def kubetpl(folder: Path, *words: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(PROGRAMS / "kubetpl"), *words],
         cwd=folder,
-        env={"HOME": str(folder), "PATH": f"{PROGRAMS}:{os.environ['PATH']}"},
+        env={"HOME": str(folder), "PATH": f"{PROGRAMS}:{os.environ['PATH']}", **env},
         input=stdin,
         capture_output=True,
         text=True,
@@ -104,3 +104,43 @@ def test_another_command_over_the_same_shards_is_not_done(tmp_path: Path) -> Non
     assert (again.returncode, "name: two-r2" in again.stdout) == (0, True), again.stderr
     assert kubetpl(tmp_path, "local", "-f", "-", stdin=again.stdout).returncode == 0
     assert kubetpl(tmp_path, "status", "two", "-f", "two.yaml").returncode == 0
+
+
+def test_the_same_names_in_another_folder_are_not_done(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        with TarWriter(str(tmp_path / folder / "s-0.tar")) as writer:
+            writer.write({"__key__": "k", "txt": folder.encode()})
+        # As unpacked from an archive: size and time tell nothing.
+        os.utime(tmp_path / folder / "s-0.tar", (0, 0))
+    for folder in ("a", "b"):
+        shards = str(tmp_path / folder / "s-{0..0}.tar")
+        words = ["indexed", "-n", folder, "-O", str(tmp_path / "out"), "-c", "true", "--shards", shards]
+        (tmp_path / "job.yaml").write_text(kubetpl(tmp_path, *words, "-I", "i:1").stdout)
+        status = kubetpl(tmp_path, "status", folder, "-f", "job.yaml")
+        assert status.returncode == 1, "nothing is done yet"
+        if folder == "b":
+            assert f"stale shard s-0.tar: it was made of {tmp_path}/a/s-0.tar" in status.stdout
+        assert kubetpl(tmp_path, "local", *words).returncode == 0
+        assert kubetpl(tmp_path, "status", folder, "-f", "job.yaml").returncode == 0
+        (sample,) = read_samples([str(tmp_path / "out/s-0.tar")])
+        assert sample["txt"] == folder.encode()
+
+
+def test_what_of_a_command_can_not_be_known_is_said(tmp_path: Path) -> None:
+    write_shard(tmp_path, 0)
+    (tmp_path / "m.py").write_text("def same(sample):\n    return sample\n")
+    words = ["--shards", f"{tmp_path}/raw-{{000..000}}.tar", "-O", f"{tmp_path}/out"]
+    mapped = ["indexed", "-n", "j", "-c", "true", *words]
+    assert kubetpl(tmp_path, "local", *mapped).returncode == 0
+    for number, (more, code, said) in enumerate((
+        (["-c", "true"], 0, None),
+        (["-c", "false"], 1, "made by another command"),
+        (["--", "--map", f"{tmp_path}/m.py:same"], 0, "note: shards made by any command are counted"),
+    )):  # fmt: skip
+        rendered = kubetpl(tmp_path, "indexed", "-n", "j", "-I", "image", *words, *more)
+        (tmp_path / f"{number}.yaml").write_text(rendered.stdout)
+        # A variable of this machine says nothing of the pods'.
+        found = kubetpl(tmp_path, "status", "j", "-f", f"{number}.yaml", SOURCE_DATE_EPOCH="7")
+        assert found.returncode == code, found.stdout + found.stderr
+        assert (said or "shards: 1 of 1 done") in found.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tarkit.account import Policy, Sinks
 from tarkit.books import Books, Limit
 from tarkit.donerecord import SUFFIX, DoneRecord, fingerprint, read_record
 from tarkit.errors import DataError, MissingInputError, StreamError, TemporaryStreamError, UsageError
+from tarkit.identity import Identity
 from tarkit.output import Output
 from tarkit.parallel import Batch, Failure, Outcome
 from tarkit.retryrun import RetryRun, outputs_of
@@ -22,6 +24,7 @@ from tarkit.sample import Sample, Tally
 from tarkit.shardplan import plan_outputs
 from tarkit.shardrun import ShardRun, Totals
 from tarkit.shards import check_local
+from tarkit.shardstatus import progress_of
 from tarkit.tarshard import read_samples
 
 
@@ -175,6 +178,23 @@ def test_another_run_was_faster(world: World, tmp_path: Path) -> None:
     assert (totals.done, totals.skipped, totals.failed, totals.exit_code()) == (0, 3, 0, 0)
     assert totals.books.read == 0
     assert {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in world.out.iterdir()} == marks
+
+
+def test_an_input_that_changes_while_it_is_read(world: World) -> None:
+    """Its first samples may be of the old file, and its last of the new one."""
+    source = Path(world.inputs[0])
+
+    def change(sample: Sample) -> Sample:
+        if sample["txt"] == b"0.tar"[-5:]:
+            os.utime(source, ns=(1, source.stat().st_mtime_ns + 1))
+        return sample
+
+    totals = world.run(change, slots=1)
+    assert (totals.done, totals.failed, totals.exit_code()) == (2, 1, 75)
+    assert world.told.done[0][:2] == ("s0.tar", "failed")
+    assert str(world.told.done[0][2]).endswith("the input changed while it was read")
+    assert not (world.out / "s0.tar").exists()
+    assert world.run().done == 1
 
 
 def test_with_one_slot_a_shard_is_published_before_the_next_begins(world: World) -> None:
@@ -405,3 +425,39 @@ def test_a_record_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b'{"format": "tarkit-done-1", "state": "done", "input": {}}')
     with pytest.raises(DataError, match="no done record"):
         read_record(str(tmp_path / "x"))
+
+
+def test_records_are_read_in_parts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.run()
+    whole = progress_of(str(world.out), world.inputs)
+    monkeypatch.setattr("tarkit.shardstatus._PART", 2)
+    assert progress_of(str(world.out), world.inputs) == whole
+    assert whole.done == ["s0.tar", "s1.tar", "s2.tar"]
+
+
+def test_an_input_of_which_only_the_size_is_known_may_have_changed(world: World) -> None:
+    """As of an http server that sends neither ETag nor Last-Modified."""
+    world.run()
+    output = f"{world.out}/s0.tar"
+    record = read_record(f"{output}{SUFFIX}")
+    assert record is not None
+    record.input["tag"] = None
+    why = record.why_stale(record.work, record.tarkit, Identity(record.input["size"], None), world.inputs[0], output)
+    assert why == "its store says nothing of the input by which a change could be seen"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"state": "DONE"}, {"input": None}, {"output": {"name": "s0.tar"}}, {"output": {"size": "10240"}},
+        {"samples": [1]}, {"samples": {"in": "x"}}, {"exit_code": "3"}, {"error": ["x"]}, {"damage": None},
+    ],
+)  # fmt: skip
+def test_one_record_of_wrong_values_hides_no_other(world: World, wrong: dict[str, Any]) -> None:
+    world.run()
+    path = world.out / f"s0.tar{SUFFIX}"
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), **wrong}))
+    found = progress_of(str(world.out))
+    assert (found.done, list(found.failed)) == (["s1.tar", "s2.tar"], ["s0.tar"])
+    assert (totals := world.run()).exit_code() == 65
+    assert (totals.skipped, totals.failed) == (2, 1)

@@ -79,6 +79,7 @@ CASES: dict[str, Case] = {
         "limited: requests.memory=512Gi"
     ),
     "quota, a limit": refused("failed quota: team: must specify limits.cpu for: main"),
+    "quota, a request": refused("failed quota: team: must specify requests.cpu for: main"),
     "LimitRange": refused("maximum memory usage per Container is 2Gi, but limit is 4Gi"),
     "service account": refused('error looking up service account vision/etl: serviceaccount "etl" not found'),
     "priority class": refused("no PriorityClass with name soon was found"),
@@ -104,6 +105,7 @@ CASES: dict[str, Case] = {
     ),
     "suspended": (job(spec={"suspend": True}), [], [], None),
     "paused": (job(spec={"parallelism": 0}), [], [], None),
+    "ending": (job({"terminating": 1}), [], [], None),
     "back-off": (job({"failed": 3}), [], [], None),
     "new": (job(), [], [], None),
     "no events": (job(), [], None, None),

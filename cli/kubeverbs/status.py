@@ -12,6 +12,7 @@ import click
 
 from tarkit.errors import (
     EXIT_OK,
+    ClusterError,
     ClusterUnreachableError,
     MissingExtraError,
     NoSuchObjectError,
@@ -104,15 +105,21 @@ def _ask(
 ) -> list[JobStatus]:
     from tarkit.k8s.cluster.jobstatus import find_jobs, look
 
+    gone = False
     try:
         cluster = open_cluster(options)
         if name is not None:
             jobs = find_jobs(cluster, name)
+            gone = _only_retries(jobs, name)
+            if gone and (documents or (options["outdir"] and options["specs"])):
+                # Of these shards the retries have a part only.
+                there = ", ".join(str(job["metadata"]["name"]) for job in jobs)
+                raise NoSuchObjectError(f"no job {name} in namespace {cluster.namespace}; its retries: {there}", 404)
         else:
             jobs = sorted(cluster.list("jobs", labels=selector or ""), key=lambda job: str(job["metadata"]["name"]))
             if not jobs:
                 raise NoSuchObjectError(f"no Job in namespace {cluster.namespace} has the labels {selector}", 404)
-    except (ClusterUnreachableError, NoSuchObjectError, MissingExtraError, UsageError) as error:
+    except (ClusterError, MissingExtraError, UsageError) as error:
         if name is None or not (documents or options["outdir"]):
             hint = f"; {UNANSWERED}" if name is not None and isinstance(error, ClusterUnreachableError) else ""
             raise ClusterUnreachableError(f"{error}{hint}") if hint else error from None
@@ -123,7 +130,21 @@ def _ask(
     def read(job: Any) -> Any:
         return None if no_records else read_records(cluster, job, options, documents)
 
-    return [look(cluster, job, now=time.time(), read_records=read) for job in jobs]
+    found = [look(cluster, job, now=time.time(), read_records=read) for job in jobs]
+    if gone:
+        note = f"Job {name} is gone, and this is of its retries alone; -f MANIFEST tells of all its shards"
+        for each in found:
+            each.notes.insert(0, note)
+    return found
+
+
+def _only_retries(jobs: list[dict[str, Any]], name: str) -> bool:
+    """Whether these are what is left of a run whose first Job, of this name, is gone."""
+    from tarkit.k8s.wellknown import RETRY_OF
+
+    return all(
+        job["metadata"]["name"] != name and RETRY_OF in (job["metadata"].get("annotations") or {}) for job in jobs
+    )
 
 
 def _from_records(name: str, documents: list[dict[str, Any]], options: dict[str, Any], why: TarkitError) -> JobStatus:
@@ -166,7 +187,7 @@ def _table(found: list[JobStatus], results: Results) -> None:
             continue
         states[each.view.state] = states.get(each.view.state, 0) + 1
         results.line(short_line(each.view))
-        if each.exit_code or each.failures or each.reasons:
+        if each.exit_code or each.failures or each.reasons or each.notes:
             for line in status_lines(each):
                 if line.startswith(("failures:", "not running:", "failed shard", "note:")):
                     results.line(f"  {line}")

@@ -139,7 +139,10 @@ class Cluster:
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
-            raise ClusterError(f"{self.where} answers what is no JSON object; is it a Kubernetes API server?")
+            # A page of a proxy, or an answer that was cut.
+            raise ClusterUnreachableError(
+                f"{self.where} answers what is no JSON object; is it a Kubernetes API server?"
+            )
         return answer
 
     def _send(

@@ -160,6 +160,7 @@ def look(
     shards = None if found.records is None else found.records.shards
     unfinished = None if found.records is None else found.records.unfinished_names()
     found.failures = group_failures(pods or (), _names(shards, unfinished))
+    _excuse(found.failures, set(parse_indexes(view.completed_indexes)), view.state == "complete")
     gone = _gone(view, pods)
     if gone:
         found.failures.append(gone)
@@ -190,14 +191,21 @@ def read_run(
     folder = outdir or plan.outdir
     if folder is None:
         return None
-    shards = shard_map(plan, wanted, folder) if wanted else None
-    return records_of(folder, shards, check_inputs=check_inputs, work=work)
+    shards = shard_map(plan, wanted, folder, own=not specs) if wanted else None
+    return records_of(folder, shards, check_inputs=check_inputs, work=work, own_urls=not specs)
 
 
 def _names(shards: ShardMap | None, unfinished: set[str] | None) -> Callable[[int], Sequence[str]] | None:
     if shards is None or unfinished is None:
         return None
     return lambda index: [name for name in shards.of_index(index) if name in unfinished]
+
+
+def _excuse(failures: Iterable[Failure], done: set[int], complete: bool) -> None:
+    """Nothing is to be done about failures of indexes, or of a Job, that went well later."""
+    for each in failures:
+        if each.kind != "disrupted" and (done.issuperset(each.indexes) if each.indexes else complete):
+            each.advice = "went well when it was tried again"
 
 
 def _gone(view: JobView, pods: Iterable[Object] | None) -> Failure | None:

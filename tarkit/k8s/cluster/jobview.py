@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
+from itertools import pairwise
 from typing import Any
 
 from tarkit.errors import UsageError
@@ -25,9 +26,10 @@ _ENDINGS = {"Complete": "complete", "SuccessCriteriaMet": "complete", "Failed": 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a Job made by kubetpl works on, as its annotations say; None where they do not.
+    """What a Job made by kubetpl works on, as it says itself; None where it does not.
 
-    inputs: shard specs as tarproc got them. list_name: the ConfigMap that holds them.
+    inputs: shard specs as tarproc got them. list_name: the ConfigMap that holds them. list_sha256: by which its pods
+    know their list.
     """
 
     shards: int | None = None
@@ -35,6 +37,7 @@ class Plan:
     outdir: str | None = None
     inputs: tuple[str, ...] | None = None
     list_name: str | None = None
+    list_sha256: str | None = None
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ def job_view(job: Object, pods: Iterable[Object] | None, now: float) -> JobView:
 
 
 def plan_of(job: Object) -> Plan:
-    """What the annotations say.
+    """What its annotations and arguments say.
 
     Raises:
         UsageError: one of them is not what kubetpl writes.
@@ -130,7 +133,10 @@ def plan_of(job: Object) -> Plan:
         raise UsageError(
             f"Job {name_of(job)}: the annotations {INPUTS}, {SHARDS}, {SLICES} are not as kubetpl writes them"
         ) from None
-    return Plan(numbers[0], numbers[1], notes.get(OUTDIR), inputs, notes.get(LIST))
+    pod = ((job.get("spec") or {}).get("template") or {}).get("spec") or {}
+    args = [str(word) for each in pod.get("containers") or () for word in each.get("args") or ()]
+    list_sha256 = next((word for option, word in pairwise(args) if option == "--list-sha256"), None)
+    return Plan(numbers[0], numbers[1], notes.get(OUTDIR), inputs, notes.get(LIST), list_sha256)
 
 
 def name_of(thing: Object) -> str:
@@ -188,7 +194,9 @@ def _alive(status: Object, pods: Iterable[Object] | None) -> tuple[int, int]:
     if pods is None:
         ready = min(active, int(status.get("ready") or 0))
         return ready, active - ready
-    phases = [(pod.get("status") or {}).get("phase") for pod in pods]
+    # As in the Job's own status, a pod that is being ended is not active.
+    staying = [pod for pod in pods if not (pod.get("metadata") or {}).get("deletionTimestamp")]
+    phases = [(pod.get("status") or {}).get("phase") for pod in staying]
     return phases.count("Running"), phases.count("Pending")
 
 

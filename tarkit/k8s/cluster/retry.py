@@ -39,6 +39,7 @@ from tarkit.k8s.wellknown import (
     SHARDS,
     SLICES,
 )
+from tarkit.shardlist import sha256_of
 from tarkit.shards import scheme_of
 
 Object = dict[str, Any]
@@ -207,6 +208,7 @@ def _give(
     names = {each.get("name") for each in pod["volumes"]}
     container["volumeMounts"] = [each for each in listed(container, "volumeMounts") if each.get("name") in names]
     config_map = None
+    list_sha256 = changes.list_sha256 if changes.list_url is not None else sha256_of(specs)
     given = [LIST_SPEC if changes.list_url is None else f"@{changes.list_url}"]
     if changes.list_url is None:
         labels = {MANAGED_BY: "kubetpl", RUN: metadata["labels"][RUN]}
@@ -215,7 +217,7 @@ def _give(
         notes[LIST] = config_map["metadata"]["name"]
         mount(pod, container, "shards", {"configMap": {"name": notes[LIST]}}, MOUNT_PATH)
     notes.update({SHARDS: str(len(specs)), SLICES: str(slices), INPUTS: json.dumps(given, ensure_ascii=False)})
-    _rewrite(container, slices, given, changes.list_sha256, _name(job))
+    _rewrite(container, slices, given, list_sha256, _name(job))
     return config_map
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from tarkit.errors import MissingInputError, UsageError, printable
 from tarkit.k8s.cluster.jobview import Plan, name_of
-from tarkit.k8s.plan.shardlist import FILE_NAME, LIST_SPEC
-from tarkit.shardlist import open_list
+from tarkit.k8s.plan.shardlist import FILE_NAME, LIST_SPEC, name_end
+from tarkit.shardlist import SlicedList, changed, open_list, sha256_of
 from tarkit.shardplan import plan_outputs
 from tarkit.shards import expand, take_slice
 from tarkit.shardstatus import Progress, progress_of
@@ -59,12 +59,14 @@ class ShardMap:
 class RunRecords:
     """What the done records of a run's own shards say.
 
-    found: of these shards alone. shards: all of the run, None if its inputs are not known.
+    found: of these shards alone. shards: all of the run, None if its inputs are not known. any_command: they are
+    counted whatever command made them, since which one the run's is can not be told.
     """
 
     outdir: str
     found: Progress
     shards: ShardMap | None
+    any_command: bool = False
 
     @property
     def total(self) -> int | None:
@@ -85,20 +87,27 @@ def listed_specs(config_map: Mapping[str, Any]) -> list[str]:
     """The shard specs in a ConfigMap that kubetpl made.
 
     Raises:
-        UsageError: there is no such list in it.
+        UsageError: there is no such list in it, or another one than when it was named.
     """
     try:
         packed = base64.b64decode((config_map.get("binaryData") or {})[FILE_NAME], validate=True)
         text = zlib.decompressobj(47).decompress(packed, _LONGEST_LIST)
     except (KeyError, ValueError, TypeError, zlib.error):
         raise UsageError(f"ConfigMap {printable(name_of(config_map))} holds no list of shards ({FILE_NAME})") from None
+    if not name_of(config_map).endswith(name_end(text)):
+        raise UsageError(
+            f"ConfigMap {printable(name_of(config_map))} holds another list of shards than it is named after"
+        )
     return [line for line in text.decode("utf-8", "surrogateescape").split("\n") if line]
 
 
-def shard_map(plan: Plan, specs: Sequence[str], outdir: str) -> ShardMap:
+def shard_map(plan: Plan, specs: Sequence[str], outdir: str, *, own: bool = False) -> ShardMap:
     """The shards that specs stand for, in order. What globs and lists at URLs name is looked up now.
 
+    own: they are the Job's own specs, and must still stand for what it was made for.
+
     Raises:
+        DataError: they do not; what is left could not be told.
         As ``expand`` and ``plan_outputs``.
     """
     if LIST_SPEC in specs:
@@ -107,15 +116,23 @@ def shard_map(plan: Plan, specs: Sequence[str], outdir: str) -> ShardMap:
         )
     pairs = list(plan_outputs(expand(specs, allow_pipe=False), outdir))
     urls = [url for url, _ in pairs]
-    return ShardMap(urls, [output.rpartition("/")[2] for _, output in pairs], _starts(plan, specs, urls))
+    planned = open_list(specs[0][1:]) if len(specs) == 1 and specs[0].startswith("@") else None
+    if own:
+        _refuse_changed(plan, specs, urls, planned)
+    return ShardMap(urls, [output.rpartition("/")[2] for _, output in pairs], _starts(plan, urls, planned))
 
 
-def _starts(plan: Plan, specs: Sequence[str], urls: Sequence[str]) -> Sequence[int]:
+def _refuse_changed(plan: Plan, specs: Sequence[str], urls: Sequence[str], planned: SlicedList | None) -> None:
+    known = (sha256_of(urls), None if planned is None else planned.offsets_sha256)
+    if plan.shards not in (None, len(urls)) or (plan.list_sha256 is not None and plan.list_sha256 not in known):
+        raise changed(" ".join(each.removeprefix("@") for each in specs))
+
+
+def _starts(plan: Plan, urls: Sequence[str], planned: SlicedList | None) -> Sequence[int]:
     slices = plan.slices or 0
     if not slices or (plan.shards is not None and plan.shards != len(urls)):
         # Other shards than the Job's: an index no longer says which.
         return ()
-    planned = open_list(specs[0][1:]) if len(specs) == 1 and specs[0].startswith("@") else None
     if planned is None or planned.w != slices:
         return [take_slice(len(urls), index, slices).start for index in range(slices)] + [len(urls)]
     # A list that was cut by bytes: its slices begin at these of its lines.
@@ -124,12 +141,18 @@ def _starts(plan: Plan, specs: Sequence[str], urls: Sequence[str]) -> Sequence[i
 
 
 def records_of(
-    outdir: str, shards: ShardMap | None, *, check_inputs: bool = False, work: str | None = None
+    outdir: str,
+    shards: ShardMap | None,
+    *,
+    check_inputs: bool = False,
+    work: str | None = None,
+    own_urls: bool = False,
 ) -> RunRecords:
     """Read the done records of a run.
 
     check_inputs: also ask every input whether it changed since; it must be reachable from here. work: fingerprint
-    of what the Job does, if it is known.
+    of what the Job does, if it is known. own_urls: the shards are named as the Job names them, so records of other
+    inputs are not its.
 
     Raises:
         MissingInputError: there is no such folder on this machine, or none at all and the inputs are not known.
@@ -144,10 +167,11 @@ def records_of(
         )
     if shards is None:
         return RunRecords(outdir, progress_of(outdir, work=work), None)
+    made_of = dict(zip(shards.names, shards.urls, strict=True)) if own_urls else None
     if check_inputs:
-        return RunRecords(outdir, progress_of(outdir, shards.urls, work), shards)
+        return RunRecords(outdir, progress_of(outdir, shards.urls, work, made_of), shards)
     try:
-        everything = progress_of(outdir, work=work)
+        everything = progress_of(outdir, work=work, made_of=made_of)
     except MissingInputError:
         everything = Progress()
     return RunRecords(outdir, _only(everything, shards.names), shards)

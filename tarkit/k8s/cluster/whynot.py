@@ -23,7 +23,9 @@ _IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNever
 _REFUSALS = (
     (r"violates PodSecurity", "pod security", "--security restricted"),
     (r"must specify [\w.,\-]*memory", "quota", "-M --memory: the quota wants it to be said"),
-    (r"must specify [\w.,\-]*cpu", "quota", "-C --cpu, or a limit by --set: the quota wants it to be said"),
+    (r"must specify [\w.,\-]*limits\.cpu", "quota",
+     "--set 'spec.template.spec.containers[main].resources.limits.cpu=2': the quota wants a limit, and -C sets none"),
+    (r"must specify [\w.,\-]*cpu", "quota", "-C --cpu: the quota wants it to be said"),
     (r"exceeded quota", "quota", "scale -j to what fits, ask for less by -C --cpu and -M --memory, or wait"),
     (r"(maximum|minimum) memory usage", "LimitRange", "-M --memory within the namespace's limits"),
     (r"(maximum|minimum) cpu usage", "LimitRange", "-C --cpu within the namespace's limits"),
@@ -207,6 +209,10 @@ def _missing_source(message: str) -> str:
 
 def _between(status: Object, events: Sequence[Object] | None) -> Reason:
     """No pod, and nobody says why."""
+    if status.get("terminating"):
+        number = int(status["terminating"])
+        text = "1 pod is" if number == 1 else f"{number} pods are"
+        return Reason("ending", f"{text} still ending, and the next ones begin when they have ended")
     if status.get("failed"):
         return Reason("back-off", "failed indexes are tried again after a pause, of 10 s at first and 10 min at most")
     if events is None:

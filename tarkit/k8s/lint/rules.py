@@ -18,7 +18,7 @@ __all__ = ["ERROR", "RULES", "WARNING", "Finding", "lint"]
 Rule = Callable[[Node], Iterator[Finding]]
 
 RULES: dict[str, tuple[Rule, ...]] = {
-    "document": (meta.kind, meta.name, meta.size, types.fields),
+    "document": (meta.kind, meta.name, meta.selector, meta.size, types.fields),
     "metadata": (meta.labels,),
     "named job": (jobs.job_name,),
     "job": (
@@ -47,6 +47,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
         volumes.volumes,
         volumes.mounts,
         volumes.memory_disks,
+        volumes.lost_outputs,
         volumes.credentials,
     ),
     "container": (
@@ -92,7 +93,7 @@ def _document(root: Node) -> Iterator[Finding]:
     kind = root.manifest.kind
     job_specs = list(_jobs(root))
     templates = [job.at("template") for job in job_specs]
-    if kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"):
+    if kind in meta.SELECTING:
         templates.append(root.at("spec", "template"))
     pod_specs = [template.at("spec") for template in templates]
     if kind == "Pod":

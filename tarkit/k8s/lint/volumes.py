@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
+from itertools import pairwise
+from posixpath import normpath
 
 from tarkit.k8s.lint.nodes import Finding, Node, repeated
 from tarkit.k8s.lint.pods import containers
@@ -10,6 +13,7 @@ from tarkit.k8s.lint.resources import amount
 from tarkit.k8s.names import config_key, dns_label, dns_subdomain
 
 _CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
+_OUTPUT = "TARKIT_OUT"
 
 
 def volumes(spec: Node) -> Iterator[Finding]:
@@ -90,6 +94,53 @@ def memory_disks(spec: Node) -> Iterator[Finding]:
                     f"{limit.value}, and it is killed before they are full; write less, or a higher limit",
                     "--scratch or --memory",
                 )
+
+
+def lost_outputs(spec: Node, kept: Collection[str] = ()) -> Iterator[Finding]:
+    """What is written to the output folder stays: what is gone with its pod is lost, and each pod ends with 0.
+
+    kept: names of volumes that stay all the same.
+    """
+    gone = {each.text("name") for each in spec.at("volumes").items() if each.has("emptyDir") or each.has("ephemeral")}
+    gone -= set(kept)
+    for container in containers(spec):
+        mounts = container.at("volumeMounts").items()
+        mounted = {each.text("mountPath").rstrip("/"): each.text("name") for each in mounts if each.text("mountPath")}
+        for word, is_tarproc in _outdirs(container):
+            path = re.sub("^(--outdir=|-O)?(file://)?", "", str(word.value))
+            if not path.startswith("/"):
+                continue
+            path = normpath(path)
+            folders = (each for each in mounted if path.startswith(f"{each}/") or path == each)
+            above = max(folders, key=len, default=None)
+            if above is None:
+                yield word.warning(
+                    f"{path!r}: nothing is mounted there, and a folder of the pod itself is lost when it ends; name a "
+                    "URL, or mount a volume that stays",
+                    "--outdir",
+                )
+            elif mounted[above] in gone:
+                # Another program may bring away what it has there.
+                yield (word.error if is_tarproc else word.warning)(
+                    f"{path!r} is in the volume {mounted[above]}, which is gone with its pod, and the "
+                    "outputs with it; name a bucket, or a folder in a volume that stays",
+                    "--outdir",
+                )
+
+
+def _outdirs(container: Node) -> Iterator[tuple[Node, bool]]:
+    """What names the output folder: an argument of tarproc (True), or what else runs is told (False)."""
+    command = container.at("command").members()
+    if command and str(command[0].value).rpartition("/")[2] == "tarproc":
+        for before, word in pairwise([*command, *container.at("args").members()]):
+            if word.value == "--":
+                return
+            if before.value in ("-O", "--outdir") or re.match("--outdir=|-O.", str(word.value)):
+                yield word, True
+    else:
+        for variable in container.at("env").items():
+            if variable.text("name") == _OUTPUT:
+                yield variable.at("value"), False
 
 
 def credentials(spec: Node) -> Iterator[Finding]:

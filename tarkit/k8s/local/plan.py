@@ -125,9 +125,9 @@ def _length(name: str) -> int:
     return len(name.encode("utf-8", "surrogatepass"))
 
 
-def digest_of(documents: Sequence[Mapping[str, Any]]) -> str:
-    """SHA-256 of what is done: of all that a cluster does not let be changed while it runs."""
-    parts = []
+def digest_of(documents: Sequence[Mapping[str, Any]], volumes: Mapping[str, str] | None = None) -> str:
+    """SHA-256 of what is done: of all that a cluster does not let be changed while it runs, and folders for volumes."""
+    parts: list[Any] = [dict(volumes)] if volumes else []
     for document in documents:
         spec = document.get("spec") or {}
         fixed = {key: value for key, value in spec.items() if key not in _MUTABLE}

@@ -13,6 +13,8 @@ from typing import Any
 
 from tarkit import scratch
 from tarkit.errors import UsageError, printable
+from tarkit.k8s.lint.nodes import ERROR, root_of
+from tarkit.k8s.lint.volumes import lost_outputs
 from tarkit.k8s.local.env import Machine
 from tarkit.k8s.local.job import JobRun, PodFailure, Reporter, Result
 from tarkit.k8s.local.plan import Work, digest_of, limits_memory, notes_on, pod_view, processes_of, uses_image, works_of
@@ -70,15 +72,27 @@ def run_documents(
         StreamError: the folder can not be written.
     """
     works = works_of(documents)
+    _refuse_lost_outputs(documents, settings.volumes)
     sources = Sources(documents, settings.volumes)
     folder = folder or f"{works[0].name}.kubetpl-local"
-    with State(folder, digest_of(documents), fresh=settings.fresh, clock=wall, sleep=sleep) as state:
+    with State(folder, digest_of(documents, settings.volumes), fresh=settings.fresh, clock=wall, sleep=sleep) as state:
         jobs = [JobRun(work, _ledger(work, settings, state, len(works))) for work in works]
         _preflight(jobs, state, sources, settings)
         _tell_differences(jobs, settings, state, reporter)
         run = _Run(jobs, state, sources, settings, reporter, clock, wall)
         interrupted = run.loop(stop, sleep)
         return Result(jobs, state.logs, interrupted)
+
+
+def _refuse_lost_outputs(documents: Sequence[Mapping[str, Any]], volumes: Mapping[str, str]) -> None:
+    """Refuse a run whose outputs would go with its pods: nothing else would tell that they are lost."""
+    for number, document in enumerate(documents, 1):
+        root = root_of(document, number, "1.33")
+        spec = root.at("spec") if document.get("kind") == "Pod" else root.at("spec", "template", "spec")
+        # A folder that is in no volume is one of this machine, and stays.
+        found = next((each for each in lost_outputs(spec, kept=volumes) if each.severity == ERROR), None)
+        if found is not None:
+            raise UsageError(str(found))
 
 
 def _ledger(work: Work, settings: Settings, state: State, works: int) -> JobLedger:
@@ -124,11 +138,9 @@ def _tell_differences(jobs: Sequence[JobRun], settings: Settings, state: State, 
         reporter.note(
             f"{at_once} pods at once, as there are that many CPUs; the manifest has {asked} (change it with -j)"
         )
-    before = sum(len(job.ledger.done) for job in jobs)
+    before, wanted = sum(len(job.ledger.done) for job in jobs), sum(job.ledger.wanted for job in jobs)
     if state.resumed and before:
-        reporter.note(
-            f"going on in {state.folder}: {before} of {sum(job.ledger.wanted for job in jobs)} were done before"
-        )
+        reporter.note(f"going on in {state.folder}: {before} of {wanted} were done before; --fresh does all again")
 
 
 def _slots(jobs: Sequence[JobRun], settings: Settings) -> int:

@@ -42,6 +42,11 @@ def list_text(specs: Iterable[str]) -> bytes:
     return b"".join(lines)
 
 
+def name_end(text: bytes) -> str:
+    """What the name of a ConfigMap with this list ends with: a sum of its content."""
+    return f"-shards-{hashlib.sha256(text).hexdigest()[:8]}"
+
+
 def list_config_map(
     name: str, specs: Iterable[str], namespace: str | None, labels: Mapping[str, str]
 ) -> dict[str, Any]:
@@ -56,7 +61,7 @@ def list_config_map(
     # 31: a gzip header, with time 0, and trailer.
     compressor = zlib.compressobj(9, zlib.DEFLATED, 31)
     packed = compressor.compress(text) + compressor.flush()
-    metadata: dict[str, Any] = {"name": f"{name}-shards-{hashlib.sha256(text).hexdigest()[:8]}"}
+    metadata: dict[str, Any] = {"name": name + name_end(text)}
     if namespace is not None:
         metadata["namespace"] = namespace
     if labels:

@@ -225,6 +225,8 @@ def _of_listed(
                 pass
         plan.first_from = lambda number: next(names_of(found, number, number + 1))
         plan.sha256 = _digest(plan, hashlib.sha256(list_text(entries)).hexdigest())
+        if n <= _MOST_READ_BY_ALL:
+            plan.list_sha256 = sha256_of(names_of(found, 0, n))
     if len(known) >= n and (each := _sizes_of(list(names_of(found, 0, n)), known, "none")) is not None:
         plan.total_bytes = sum(each)
     else:
