@@ -34,7 +34,7 @@ class Asked:
 
     def documents(self, here: bool = False) -> list[Document]:
         """The manifests. here: they are to run on this machine."""
-        from tarkit.k8s.generate import generate, refuse_lost, suffixed
+        from tarkit.k8s.generate import generate, refuse_idle, refuse_lost, suffixed
         from tarkit.k8s.request import Request
 
         request = Request(self.configuration.settings, self._template(), self.words, here)
@@ -44,9 +44,14 @@ class Asked:
             request = suffixed(self.generator, request, os.urandom(3).hex())
         found = generate(self.generator, request, self.switches["assignments"])
         if self.generator not in ("service", "configmap"):
-            origins = self.configuration.origins.items()
             # Files serve all generators, and may say more than one of them has.
-            refuse_lost([name for name, each in origins if _COMMAND_LINE in each.values()], found)
+            given = {
+                name: [key for key, origin in each.items() if origin == _COMMAND_LINE]
+                for name, each in self.configuration.origins.items()
+                if _COMMAND_LINE in each.values()
+            }
+            refuse_lost(given, found)
+            refuse_idle(self.generator, request.settings, given, found)
         for note in (*request.notes, *_secrets_in(request.settings)):
             say("kubetpl", note)
         return found
@@ -98,7 +103,11 @@ def _check_words(words: Sequence[str], has_command: bool) -> None:
     from .tarproc import tarproc
 
     context = click.Context(tarproc, **tarproc.context_settings)
-    found = tarproc.make_parser(context).parse_args(list(words))[0]
+    try:
+        found = tarproc.make_parser(context).parse_args(list(words))[0]
+    except click.UsageError as error:
+        said = error.format_message().rstrip(".")
+        raise UsageError(f"after --: {said}; tarproc --help lists the options that can stand there") from None
     inputs = found.pop("inputs", None)
     # Of no inputs click has a mark of its own.
     inputs = inputs if isinstance(inputs, (tuple, list)) else ()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from collections.abc import Sequence
 
 import click
 
-from tarkit.errors import UsageError
+from tarkit.errors import UsageError, printable
 from tarkit.k8s.settings import GENERATORS
 
 from ._common import run_program, version_option
@@ -32,6 +33,18 @@ class _Commands(click.Group):
 
             return generator_command(cmd_name)
         return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """A name that is no command may be a template's, so it is told where those are looked for."""
+        name, known = args[0], self.list_commands(ctx)
+        if name not in known and not name.startswith("-") and name not in (found := _templates(ctx)):
+            near = difflib.get_close_matches(name, sorted({*known, *found}), 1, 0.5)
+            hint = f"did you mean {near[0]}?" if near else f"commands are {', '.join(known)}"
+            folders = ", ".join(map(printable, template_folders(ctx.meta.get("kubetpl.path")))) or "no folder"
+            raise UsageError(f"there is no command {printable(name)!r}, nor a template of it in {folders}; {hint}")
+        return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Options before the command's name, as the original had them, are taken for that command's."""

@@ -200,6 +200,8 @@ def test_lines() -> None:
     told = plan_lines(plan, 128, estimate(1, None, 1, 1, seconds_per_shard=5.0), shard_seconds=5.0)
     assert told[1] == "5 s a shard, as --shard-seconds says"
     assert "~15 s; ~0.0042 CPU-h; no price is configured" in told[2]
+    slow = Measured(3, Spread(3611.0, 999.6, 1234567.0), Spread(41e-9, 41e-9, 41e-9))
+    assert "3,610 (1,000 to 1,230,000) s a shard" in plan_lines(plan, 128, made, measured=slow)[1]
 
 
 # The command

@@ -456,3 +456,54 @@ def test_shards_given_here_are_not_added_to_those_of_a_file(tmp_path: Path, monk
     assert manifest["metadata"]["annotations"]["tarkit.dev/inputs"] == '["s3://b/new-{0..2}.tar"]'
     manifest = one("indexed", "-n", "x", "-c", "true")
     assert manifest["metadata"]["annotations"]["tarkit.dev/shards"] == "10"
+
+
+INDEXED = ("indexed", "-n", "x", "-c", "echo {k}", "-I", "i:1", "--shards", "s3://b/{0..9}.tar", "-O", "s3://b/o")
+IDLE = [
+    ("slice_target", "5m", INDEXED, ("--shard-seconds", "9")),
+    ("min_parallelism", 2, (*INDEXED, "-j", "4"), ("--queue", "q")),
+    ("config_map_path", "/x", ("job",), ("--config-map", "files")),
+    ("gpu_resource", "amd.com/gpu", ("pod",), ("-G", "1")),
+    ("param", {"k": "v"}, ("job",), ("--command", "echo {k}")),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "words", "needed"), IDLE, ids=lambda each: str(each)[:20])
+def test_flags_without_effect(
+    name: str, value: Any, words: tuple[str, ...], needed: tuple[str, str], folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    flag = f"--{name.replace('_', '-')}"
+    given = [flag, *("k=v" if isinstance(value, dict) else str(value),)]
+    other = next(each.metadata["flags"][-1] for each in table() if needed[0] in each.metadata["flags"])
+    said = refused(*words, *given)
+    assert said.startswith(flag) and f"has no effect without {other}" in said
+    assert one(*words, *given, *needed)
+    # The other one may come from elsewhere; and one file serves commands of all kinds.
+    write("kubetpl.yaml", {other.removeprefix("--"): needed[1]})
+    assert one(*words, *given)
+    write("kubetpl.yaml", {name: value})
+    assert one(*words)
+    os.remove("kubetpl.yaml")
+    monkeypatch.setenv(f"KUBETPL_{name.upper()}", given[1])
+    assert one(*words)
+
+
+def test_params_without_effect() -> None:
+    assert refused("job", "-c", "echo {a}", "-p", "a=1", "-p", "b=2").startswith(
+        "--param b has no effect: there is no {b}"
+    )
+    assert "there is no {b} in --command" in refused(*INDEXED, "-p", "k=1", "-p", "b=2")
+    # Of jobs, these two are what --over gives.
+    for key in ("i", "n"):
+        said = refused("jobs", "-n", "j{i}", "-c", "echo {i} {n}", "--over", "{0..1}", "-p", f"{key}=x")
+        assert said == f"--param {key}: {{{key}}} stands for what --over gives; take another name"
+
+
+def test_a_queue_may_be_in_a_label_or_a_template(folder: Path) -> None:
+    label = "kueue.x-k8s.io/queue-name"
+    words = (*INDEXED, "-j", "4", "--min-parallelism", "2")
+    assert one(*words, "-L", f"{label}=q")["metadata"]["labels"][label] == "q"
+    document = one(*INDEXED, "--queue", "own")
+    write("t.yaml", document)
+    assert one(*words, "--template", "t.yaml")["metadata"]["labels"][label] == "own"

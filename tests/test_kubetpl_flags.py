@@ -303,11 +303,18 @@ BRACES = "echo ${HOME} {} {0} {{x}} | awk '{print $1}' | xargs -I{} cp {} {undec
 def test_only_declared_names_are_replaced() -> None:
     """The original gave the whole command to str.format: any ${HOME} was a KeyError."""
     assert at(one("job", "-c", BRACES), f"{MAIN} args") == [BRACES]
-    assert at(one("job", "-c", BRACES, "-p", "y=1"), f"{MAIN} args") == [BRACES]
+    assert "there is no {y} in --command" in refused("job", "-c", BRACES, "-p", "y=1")
     assert at(one("job", "-c", BRACES, "-p", "x=1"), f"{MAIN} args") == [BRACES.replace("{x}", "1")]
     # Also what is declared is no format: a value is not looked at again, and a name is no pattern.
     document = one("job", "-c", "{a}{b}{a.}{ab}", "-p", "a={b}", "-p", "b={a}", "-p", "a.=\\1")
     assert at(document, f"{MAIN} args") == ["{b}{a}\\1{ab}"]
+
+
+def test_braces_after_a_dollar_are_the_shells() -> None:
+    """The original made $v of ${a}."""
+    document = one("job", "-c", "${a} {a} ${a:-{a}} ${{a}} {{a}} \\${a}", "-p", "a=v")
+    assert at(document, f"{MAIN} args") == ["${a} v ${a:-v} ${v} {v} \\${a}"]
+    assert "(${…} is the shell's)" in refused("job", "-c", "echo ${a}", "-p", "a=v")
 
 
 @pytest.mark.parametrize("text", ["0", "65536", "-1", "x", "7880/tcp", "", "78 80", "١"])
@@ -394,7 +401,6 @@ def test_a_shells_flags() -> None:
 def test_a_config_map_is_mounted_read_only() -> None:
     document = one("job", "--config-map", "files", "--secret", "keys")
     assert [each.get("readOnly") for each in at(document, f"{MAIN} volumeMounts")] == [None, True, True]
-    assert at(one("job", "--config-map-path", "/x"), f"{SPEC} volumes 1") == MISSING
 
 
 def test_config_maps_may_be_called_as_objects_may_be() -> None:
@@ -489,8 +495,13 @@ def test_own_templates_are_found_by_name(folder: Path) -> None:
         assert one(*words)["metadata"]["name"] == "froma", words
     assert one("--path", "missing:b:a", "mine", "-n", "x")["spec"]["containers"][0]["image"] == "fromb:1"
     assert one("--path", "a:b", "other", "-c", "echo")["spec"]["containers"][0]["args"] == ["echo"]
-    assert "No such command 'other'" in refused("other")
-    assert "No such command 'other'" in refused("--path", "a", "other")
+    usual = "kubetpl-templates, .kubetpl, /usr/local/lib/kubetpl, /usr/lib/kubetpl"
+    assert refused("other").startswith(
+        f"there is no command 'other', nor a template of it in {usual}; commands are job"
+    )
+    assert "nor a template of it in a;" in refused("--path", "a", "other")
+    for typo, right in (("jbo", "job"), ("index", "indexed"), ("stauts", "status"), ("mien", "mine")):
+        assert refused(typo).endswith(f"; did you mean {right}?")
 
 
 def test_an_own_job_is_taken_for_ours(folder: Path) -> None:

@@ -480,3 +480,57 @@ def test_a_template_of_ones_own_becomes_indexed(folder: Path) -> None:
     assert job["spec"]["backoffLimitPerIndex"] == 2
     assert at(job, f"{MAIN} command") == ["tarproc"]
     assert one(*BASE, "--template", "t.yaml")["spec"]["completions"] == 20
+
+
+CLAIM = ("--set", "spec.template.spec.volumes=[{name: d, persistentVolumeClaim: {claimName: d}}]",
+         "--set", "spec.template.spec.containers[main].volumeMounts=[{name: d, mountPath: /data}]")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("outdir", "more", "severity"),
+    [
+        ("/data/out", (), "warning: "), ("/scratchy", (), "warning: "), ("file:///data/out", (), "warning: "),
+        ("/data/out", ("--raw",), "warning: "), ("/scratch/out", ("--raw",), "warning: "),
+        ("/scratch/out", (), "error: "), ("/scratch", (), "error: "), ("/data/../scratch/out", (), "error: "),
+        ("s3://b/out", (), ""), ("/data/out", CLAIM, ""), ("/data", CLAIM, ""), ("s3://b/out", ("--raw",), ""),
+    ],
+)  # fmt: skip
+def test_an_output_that_is_lost_with_the_pod(outdir: str, more: tuple[str, ...], severity: str) -> None:
+    said = kubetpl(*BASE[:-1], outdir, *more)
+    assert (said.code, bool(said.out)) == ((2, False) if severity == "error: " else (0, True)), said.err
+    if not severity:
+        assert said.err == ""
+        return
+    where = "is in the volume scratch" if outdir.endswith(("/scratch", "/scratch/out")) else "nothing is mounted there"
+    first = said.err.splitlines()[0]
+    assert first.startswith(f"kubetpl: {severity}") and where in first and first.endswith("; change --outdir")
+
+
+@pytest.mark.parametrize("outdir", ["http://h/out", "https://u:secret@h/out", "HTTP://h/out"])
+def test_outputs_are_not_written_by_http(outdir: str) -> None:
+    said = refused(*BASE[:-1], outdir)
+    assert said.startswith("--outdir ") and "can not be written by http" in said
+    assert "secret" not in said
+    # What a command of one's own does is its own affair.
+    assert one(*BASE[:-1], "http://h/out", "--raw")["metadata"]["annotations"]["tarkit.dev/outdir"] == "http://h/out"
+
+
+def test_a_loop_in_the_command_keeps_its_variable() -> None:
+    command = "for i in a b; do echo ${i} ${n} {i}-{n} $i; done"
+    (job,) = rendered("jobs", "-n", "j{i}", "-c", command, "-e", "X=${i}{i}", "--over", "{0000..0000}")
+    assert at(job, f"{MAIN} args 0") == "for i in a b; do echo ${i} ${n} 0000-0 $i; done"
+    assert env_of(job)["X"] == "${i}0000"
+
+
+@pytest.mark.parametrize(
+    "words", [("--no-such",), ("--errors", "sometimes"), ("--timeout",), ("-p", "x", "--jobs", "4"), ("-Z",)]
+)
+def test_bad_options_after_the_dashes_point_to_tarproc(words: tuple[str, ...]) -> None:
+    outcome = kubetpl(*BASE, "--", *words)
+    if words == ("--errors", "sometimes"):
+        # Values are tarproc's to judge.
+        assert outcome.code == 0
+        return
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert outcome.err.startswith("kubetpl: after --: ") and "tarproc --help" in outcome.err
+    assert "kubetpl --help" not in outcome.err

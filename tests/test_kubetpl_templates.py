@@ -416,3 +416,32 @@ def test_unique_names_of_manifests_without_one(folder: Path) -> None:
 
 def test_what_never_ends_is_no_template() -> None:
     assert "over 4 MiB is no template" in refused("job", "--template", "/dev/zero")
+
+
+def test_the_selector_follows_the_labels(folder: Path) -> None:
+    """Else a server refuses it: the selector does not match the template's labels."""
+    web = manifest("Deployment").replace("own: 'yes'", "app: web, own: 'yes'")
+    (folder / "t.yaml").write_text(web)
+    for words, expected in (
+        ((), {"app": "web", "own": "yes"}),
+        (("-n", "x"), {"app": "x", "own": "yes"}),
+        (("-a", "y", "-n", "x", "-L", "own=no", "-L", "more=1"), {"app": "y", "own": "no"}),
+    ):
+        spec = one("job", "--template", "t.yaml", *words)["spec"]
+        assert spec["selector"] == {"matchLabels": expected}
+        assert spec["template"]["metadata"]["labels"].items() >= expected.items()
+    # What did not fit before is a mistake that is told, and not made to fit.
+    (folder / "t.yaml").write_text(web.replace("matchLabels: {app: web", "matchLabels: {app: wep"))
+    assert "spec.selector.matchLabels.app: the pods' template has 'x' there" in lint_refused(
+        "job", "--template", "t.yaml", "-n", "x"
+    )
+
+
+def test_selectors_of_other_forms_stay_as_they_are(folder: Path) -> None:
+    for selector in ("{matchExpressions: [{key: app, operator: Exists}]}", "{matchLabels: {}}"):
+        text = manifest("Deployment").replace("{matchLabels: {own: 'yes'}}", selector)
+        (folder / "t.yaml").write_text(text)
+        assert one("job", "--template", "t.yaml", "-n", "x")["spec"]["selector"] == load(text)["spec"]["selector"]
+    # A Job's selector is the server's affair.
+    (folder / "t.yaml").write_text(manifest("Job"))
+    assert "selector" not in one("job", "--template", "t.yaml", "-n", "x")["spec"]

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from types import ModuleType
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.fieldpath import set_field
-from tarkit.k8s.fill import main_ones, pod_of, with_scripts
-from tarkit.k8s.podfields import part
+from tarkit.k8s.fill import labels_of, main_ones, pod_of, with_scripts
+from tarkit.k8s.podfields import part, replace_params
 from tarkit.k8s.request import Request
-from tarkit.k8s.settings import GENERATORS, applies, flag_of, table
-from tarkit.k8s.wellknown import SLICES
+from tarkit.k8s.settings import GENERATORS, OWN_PARAMS, Settings, applies, flag_of, table
+from tarkit.k8s.wellknown import QUEUE, SLICES
 from tarkit.k8s.yamltext import Document
 
 _TEMPLATES = {"jobs": "job"}
+_NEEDS = {
+    "slice_target": "shard_seconds",
+    "min_parallelism": "queue",
+    "config_map_path": "config_map",
+    "gpu_resource": "gpu",
+}
+"""Settings that say something about another one."""
 
 
 def generator_module(name: str) -> ModuleType:
@@ -75,6 +82,35 @@ def refuse_lost(names: Collection[str], documents: list[Document]) -> None:
                 raise UsageError(f"{flag_of(setting.name)}: nothing in the template runs a pod, which alone has that")
             if not has_job and not applies(setting, "pod"):
                 raise UsageError(f"{flag_of(setting.name)}: nothing in the template is a Job, which alone has that")
+
+
+def refuse_idle(
+    generator: str, settings: Settings, given: Mapping[str, Collection[str]], documents: list[Document]
+) -> None:
+    """See to it that nothing was given that has no effect without something else.
+
+    given: names of settings; of pairs their keys besides.
+
+    Raises:
+        UsageError: something else is missing.
+    """
+    for name, needed in _NEEDS.items():
+        has_it = getattr(settings, needed) is not None
+        if needed == "queue":
+            # Also by --label, or in a template.
+            has_it = any(QUEUE in labels_of(each) for each in documents)
+        if name in given and not has_it:
+            raise UsageError(f"{flag_of(name)} has no effect without {flag_of(needed)}; add that, or leave it out")
+    for key in given.get("param", ()):
+        if generator == "jobs" and key in OWN_PARAMS:
+            raise UsageError(f"--param {key}: {{{key}}} stands for what --over gives; take another name")
+        if settings.command is None:
+            raise UsageError(f"--param {printable(key)} has no effect without --command; add that, or leave it out")
+        if replace_params(settings.command, {key: ""}) == settings.command:
+            raise UsageError(
+                f"--param {printable(key)} has no effect: there is no {{{printable(key)}}} in --command (${{…}} is the "
+                "shell's); write it there, or leave it out"
+            )
 
 
 def suffixed(generator: str, request: Request, suffix: str) -> Request:

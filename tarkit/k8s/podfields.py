@@ -138,11 +138,14 @@ def escape_in(container: Document, text: str) -> str:
 
 
 def replace_params(command: str, params: dict[str, str]) -> str:
-    """The command with ``{K}`` of declared names replaced; in one pass, so that values are not looked at."""
+    """The command with ``{K}`` of declared names replaced; in one pass, so that values are not looked at.
+
+    ``${K}`` is a variable of the shell, and stays.
+    """
     if not params:
         return command
-    declared = re.compile("|".join(rf"\{{{re.escape(name)}\}}" for name in sorted(params, key=len, reverse=True)))
-    return declared.sub(lambda match: params[match[0][1:-1]], command)
+    names = "|".join(map(re.escape, sorted(params, key=len, reverse=True)))
+    return re.sub(rf"(?<!\$)\{{({names})\}}", lambda match: params[match[1]], command)
 
 
 def _fill_files(spec: Document, container: Document, settings: Settings) -> None:

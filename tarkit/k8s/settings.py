@@ -16,6 +16,9 @@ GENERATORS = ("job", "pod", "jobs", "indexed", "service", "configmap")
 
 WORKLOADS = ("job", "pod", "jobs", "indexed")
 SHARDED = ("indexed",)
+OWN_PARAMS = ("i", "n")
+"""What ``jobs`` itself replaces: the thing that a Job is for, and its number."""
+
 JOBS = ("job", "jobs", "indexed")
 
 
@@ -66,7 +69,11 @@ class Settings:
     )
     env: dict[str, str] = _setting(PAIRS, "-e", "--env", only=WORKLOADS, help="Environment variable.")
     param: dict[str, str] = _setting(
-        PAIRS, "-p", "--param", only=WORKLOADS, help="Replace {K} in the command by V; all other braces stay."
+        PAIRS,
+        "-p",
+        "--param",
+        only=WORKLOADS,
+        help="Replace {K} in the command by V; all other braces stay, and ${K} too.",
     )
     port: list[str] = _setting(
         LIST, "-P", "--port", metavar="PORT", only=(*WORKLOADS, "service"), help="Port that is served."
@@ -174,7 +181,7 @@ class Settings:
         metavar="SPEC",
         only=("jobs",),
         help="One Job for each of these, such as {0000..0147}; "
-        "{i} in name, command and variables stands for it, {n} for its number.",
+        "{i} in name, command and variables stands for it, {n} for its number; ${i} is the shell's own.",
     )
     shards: list[str] = _setting(
         LIST,

@@ -46,6 +46,12 @@ def unshare_command() -> list[str] | None:
     return None
 
 
+def chroot_command() -> str:
+    """Where chroot is: Debian has it in a folder that is not on the PATH of ordinary users."""
+    folders = [*os.get_exec_path(), "/usr/sbin", "/sbin"]
+    return shutil.which("chroot", path=os.pathsep.join(folders)) or "chroot"
+
+
 def other_mounts() -> list[str]:
     """Mounted folders of the host that an overlay of / does not show."""
     found = []
@@ -107,7 +113,7 @@ class Sandbox:
         lines.append(f"mkdir -p {q(root + workdir)} 2>/dev/null || true")
         if self.read_only:
             lines.append(f"mount -o remount,ro {q(root)}")
-        lines.append(f"exec chroot {q(root)} env -i -C {q(workdir)} {words} {' '.join(map(q, argv))}")
+        lines.append(f"exec {q(chroot_command())} {q(root)} env -i -C {q(workdir)} {words} {' '.join(map(q, argv))}")
         return "\n".join(lines)
 
     @staticmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ from apistore import Json
 from kubecluster import PATIENCE
 from kubejobs import condition, job
 from kubestandin import Standin
-from podsandbox import MemoryGroup
+from podsandbox import MemoryGroup, Sandbox
 
 pytest.importorskip("kubernetes_validate", reason="NO SCHEMAS TO CHECK BY: pip install kubernetes-validate")
 
@@ -111,6 +112,15 @@ def test_without_cgroups_memory_is_polled(own: Standin, monkeypatch: pytest.Monk
     assert condition(until(own, "hog"), "Failed")
     ended = own.store.items(PODS)[0][0]["status"]["containerStatuses"][0]["state"]["terminated"]
     assert (ended["exitCode"], ended["reason"]) == (137, "OOMKilled")
+
+
+def test_chroot_is_found_by_ordinary_users_of_debian(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their PATH has no sbin."""
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    sandbox = Sandbox(tmp_path, [], [], "host", False, "/dev/termination-log")
+    last = sandbox.script(["true"], {}, "/", "").splitlines()[-1].split()
+    assert (last[0], Path(last[1]).name) == ("exec", "chroot")
+    assert shutil.which(last[1])
 
 
 def test_without_mounts_a_pod_with_volumes_is_refused_and_others_run(own: Standin) -> None:

@@ -103,7 +103,7 @@ def find_jobs(cluster: Cluster, name: str) -> list[dict[str, Any]]:
             return sorted(found, key=lambda job: str(job["metadata"]["name"]))
         near = difflib.get_close_matches(name, [str(job["metadata"]["name"]) for job in known], n=3, cutoff=0.4)
         hint = f"did you mean {', '.join(map(printable, near))}?" if near else (
-            f"it has {len(known)} Jobs; -N names another namespace" if known else "it has no Jobs; -N names another one"
+            f"it has {'one Job' if len(known) == 1 else f'{len(known)} Jobs'}; -N names another namespace" if known else "it has no Jobs; -N names another one"
         )  # fmt: skip
         raise NoSuchObjectError(f"{error}; {hint}", 404) from None
 

@@ -7,7 +7,7 @@ import json
 import os.path
 import re
 
-from tarkit.errors import UsageError, printable
+from tarkit.errors import UsageError, printable, redact
 from tarkit.k8s.durations import seconds
 from tarkit.k8s.fill import filled, pod_of, without_name
 from tarkit.k8s.names import safe_label
@@ -97,6 +97,11 @@ def _check(request: Request) -> None:
     if not settings.raw and not settings.outdir:
         raise UsageError("name where the output shards go: --outdir s3://bucket/folder")
     outdir = settings.outdir or "/"
+    if not settings.raw and scheme_of(outdir) in ("http", "https"):
+        raise UsageError(
+            f"--outdir {printable(redact(outdir))}: outputs can not be written by http; name a bucket, such as "
+            "s3://bucket/folder"
+        )
     if not request.here and not scheme_of(outdir) and not outdir.startswith("/"):
         raise UsageError(
             f"--outdir {printable(outdir)}: a folder of this machine, which a pod can not see; name a URL, or the "

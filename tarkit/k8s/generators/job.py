@@ -7,7 +7,7 @@ from tarkit.k8s.request import Request
 from tarkit.k8s.yamltext import Document
 
 ABOUT = "A Job that runs a shell command in one pod."
-EXAMPLE = "kubetpl job -n job0000 -c 'curl -sf URL | tarproc -c \"ls -l\"' | kubectl apply -f -"
+EXAMPLE = "kubetpl job -n job0000 -I example.com/etl:1 -c 'curl -sf URL | tarproc -c \"ls -l\"' | kubectl apply -f -"
 
 
 def documents(request: Request) -> list[Document]:

@@ -9,13 +9,16 @@ from tarkit.k8s.fill import with_scripts
 from tarkit.k8s.names import safe_label
 from tarkit.k8s.podfields import replace_params
 from tarkit.k8s.request import Request
-from tarkit.k8s.settings import Settings
+from tarkit.k8s.settings import OWN_PARAMS, Settings
 from tarkit.k8s.wellknown import RUN
 from tarkit.k8s.yamltext import Document
 from tarkit.shards import expand
 
 ABOUT = "A Job for each of a row of things, in one stream; {i} stands for the thing, {n} for its number."
-EXAMPLE = "kubetpl jobs -n 'job{i}' -c 'tarproc … raw-{i}.tar' --over '{0000..0147}' | kubectl apply -f -"
+EXAMPLE = (
+    "kubetpl jobs -n 'job{i}' -I example.com/etl:1 -c 'tarproc … raw-{i}.tar' \\\n"
+    "      --over '{0000..0147}' | kubectl apply -f -"
+)
 NAME = "mytask-{n}"
 
 
@@ -48,7 +51,7 @@ def documents(request: Request) -> list[Document]:
 
 def _settings_of(settings: Settings, pattern: str, item: str, number: str, run: str) -> Settings:
     # By --param's own rule: in one pass, so that an item may have braces itself, and no other brace is touched.
-    own = {"i": item, "n": number}
+    own = dict(zip(OWN_PARAMS, (item, number), strict=True))
     return dataclasses.replace(
         settings,
         name=replace_params(pattern, own),

@@ -11,12 +11,15 @@ from tarkit.errors import printable
 from tarkit.k8s.limits import ANNOTATIONS
 from tarkit.k8s.lint.nodes import Finding, Node, label_pairs
 from tarkit.k8s.names import SUBDOMAIN_LENGTH, dns_label, dns_subdomain, label_key, service_name
-from tarkit.k8s.wellknown import LAST_APPLIED
+from tarkit.k8s.wellknown import APP_NAME, LAST_APPLIED
+
+SELECTING = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
+"""Kinds that know their pods by a selector."""
 
 # The kinds of Kubernetes itself that people put beside a Job, and where they are today.
 _API_VERSIONS = {
     **dict.fromkeys(("Job", "CronJob"), "batch/v1"),
-    **dict.fromkeys(("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"), "apps/v1"),
+    **dict.fromkeys(SELECTING, "apps/v1"),
     **dict.fromkeys(
         ("Pod", "Service", "ConfigMap", "Secret", "ServiceAccount", "Namespace", "PersistentVolumeClaim",
          "PersistentVolume", "LimitRange", "ResourceQuota", "Endpoints", "Event", "List", "Node", "PodTemplate",
@@ -90,6 +93,22 @@ def labels(meta: Node) -> Iterator[Finding]:
         # Servers compare them in lower case.
         if wrong := label_key(key.lower()):
             yield node.error(f"this is no name of an annotation: {wrong}", None)
+
+
+def selector(root: Node) -> Iterator[Finding]:
+    """What makes pods finds them again: its selector fits the labels of their template."""
+    spec = root.at("spec")
+    if root.manifest.kind not in SELECTING and spec.at("manualSelector").value is not True:
+        # Of a Job without it, a server makes both.
+        return
+    labels = spec.at("template", "metadata", "labels")
+    for key, node in spec.at("selector", "matchLabels").fields():
+        if node.value != labels.at(key).value:
+            there = f"has {printable(str(labels.at(key).value))!r} there" if labels.has(key) else "has no such label"
+            flag = "--app" if key in ("app", APP_NAME) else "--label"
+            yield node.error(
+                f"the pods' template {there}, and so they would not be found; write the same in both", flag
+            )
 
 
 def size(root: Node) -> Iterator[Finding]:

@@ -44,7 +44,7 @@ def _time(made: Estimate, measured: Measured | None, shard_seconds: float | None
             f"{_counted(measured.shards, 'shard')} (--measure {measured.shards}, on this machine)"
         )
     elif shard_seconds is not None:
-        yield f"{shard_seconds:g} s a shard, as --shard-seconds says"
+        yield f"{shard_seconds:,.10g} s a shard, as --shard-seconds says"
     if made.seconds is None or made.slice_seconds is None or made.cpu_hours is None or made.gib_hours is None:
         yield "time and cost are not known: --measure 3 runs 3 shards here, or say --shard-seconds"
         return
@@ -84,7 +84,12 @@ def byte_size(number: int) -> str:
 
 
 def _range(median: float, least: float, greatest: float) -> str:
-    return f"{median:.3g}" if least == greatest else f"{median:.3g} ({least:.3g} to {greatest:.3g})"
+    return _three(median) if least == greatest else f"{_three(median)} ({_three(least)} to {_three(greatest)})"
+
+
+def _three(number: float) -> str:
+    """Three digits that count: ``0.0123``, ``41.2``, ``3,610``."""
+    return f"{number:.3g}" if number < 999.5 else f"{float(f'{number:.3g}'):,.0f}"
 
 
 def _rough(number: float) -> str:
