@@ -102,9 +102,9 @@ def find_jobs(cluster: Cluster, name: str) -> list[dict[str, Any]]:
         if found:
             return sorted(found, key=lambda job: str(job["metadata"]["name"]))
         near = difflib.get_close_matches(name, [str(job["metadata"]["name"]) for job in known], n=3, cutoff=0.4)
-        hint = f"did you mean {', '.join(map(printable, near))}?" if near else (
-            f"it has {'one Job' if len(known) == 1 else f'{len(known)} Jobs'}; -N names another namespace" if known else "it has no Jobs; -N names another one"
-        )  # fmt: skip
+        there = "no Jobs" if not known else "one Job" if len(known) == 1 else f"{len(known)} Jobs"
+        elsewhere = f"it has {there}; -N names another namespace"
+        hint = f"did you mean {', '.join(map(printable, near))}?" if near else elsewhere
         raise NoSuchObjectError(f"{error}; {hint}", 404) from None
 
 
