@@ -61,24 +61,31 @@ def command(
 ) -> int:  # fmt: skip
     """Show what the pods of Job NAME wrote: of each index the last pod's log, its lines behind [INDEX].
 
-    Where the pods are gone, the done records say what became of the shards.
+    NAME may be a run of kubetpl jobs, too: then the logs of its failed Jobs, each below the Job's name.
+    Where the pods of a Job are gone, the done records say what became of the shards.
     """
-    from tarkit.k8s.cluster.joblogs import chosen_pods
-    from tarkit.k8s.cluster.jobstatus import pods_of
     from tarkit.k8s.cluster.jobview import state_of
     from tarkit.k8s.indexset import parse_indexes
+
+    from .._runjobs import is_run, jobs_named
 
     if indexes is not None and shard is not None:
         raise UsageError("--index and --shard both say which index; give one")
     wanted = None if indexes is None else set(parse_indexes(indexes))
     matches = _matcher(pattern)
     cluster = open_cluster(options)
-    job = _job(cluster, name)
+    jobs = jobs_named(cluster, name)
+    if is_run(jobs, name):
+        one = {"--index": indexes, "--shard": shard, "--follow": follow, "--shards": options["specs"],
+               "-O": options["outdir"]}  # fmt: skip
+        _of_run(cluster, name, jobs, [flag for flag, value in one.items() if value], failed, matches, tail, container)
+        return EXIT_OK
+    job = jobs[0]
     if shard is not None:
         wanted = {_index_of(cluster, job, shard, options)}
     if wanted is None and not failed and not follow and state_of(job)[0] == "failed":
         failed = True
-    pods = chosen_pods(pods_of(cluster, job, succeeded=not failed), indexes=wanted, failed=failed)
+    pods = _pods(cluster, job, wanted, failed)
     if wanted is None and not failed and len(pods) > _MOST_PODS:
         raise UsageError(f"{name} has {len(pods)} pods; say which: --failed, --index SET or --shard NAME")
     if follow and len(pods) != 1:
@@ -94,21 +101,59 @@ def command(
     return EXIT_OK
 
 
+def _of_run(
+    cluster: Cluster, run: str, jobs: list[dict[str, Any]], flags: list[str], failed: bool,
+    matches: re.Pattern[bytes] | None, tail: int | None, container: str | None,
+) -> None:  # fmt: skip
+    """The logs of the failed Jobs of a run, each below the Job's name. flags: what goes with one Job only."""
+    from tarkit.k8s.cluster.jobview import name_of, state_of
+
+    from .._runjobs import not_one
+
+    if flags:
+        raise not_one(run, jobs, f"and {flags[0]} goes with one")
+    ended_badly = [job for job in jobs if state_of(job)[0] == "failed"]
+    if not ended_badly and failed:
+        raise MissingInputError(f"no Job of run {run} has failed")
+    if not ended_badly:
+        raise not_one(run, jobs, "none of which has failed")
+    found = 0
+    with Results() as results:
+        for job in ended_badly:
+            pods = _pods(cluster, job, None, True)
+            if pods:
+                results.line(f"==> {name_of(job)} <==")
+                _show(cluster, pods, results, matches, set(), tail=tail, follow=False, container=container)
+            else:
+                say(_PROGRAM, f"{name_of(job)}: its pods are gone, and their logs with them")
+            found += len(pods)
+    if not found:
+        raise MissingInputError(f"run {run} has no failed pods any more")
+
+
+def _pods(cluster: Cluster, job: dict[str, Any], wanted: Collection[int] | None, failed: bool) -> list[Any]:
+    """Those that have the logs."""
+    from tarkit.k8s.cluster.joblogs import chosen_pods
+    from tarkit.k8s.cluster.jobstatus import pods_of
+
+    listed = pods_of(cluster, job, succeeded=not failed)
+    return chosen_pods(_not_done(job, listed) if failed else listed, indexes=wanted, failed=failed)
+
+
+def _not_done(job: dict[str, Any], pods: Iterable[Any]) -> Iterator[Any]:
+    """Without those of indexes that went well later: pods that succeeded are not in the list."""
+    from tarkit.k8s.cluster.jobview import index_of
+    from tarkit.k8s.indexset import parse_indexes
+
+    done = set(parse_indexes(str((job.get("status") or {}).get("completedIndexes") or "")))
+    return (pod for pod in pods if index_of(pod) not in done)
+
+
 def _matcher(pattern: str | None) -> re.Pattern[bytes] | None:
     try:
         return None if pattern is None else re.compile(pattern.encode())
     except re.error as error:
         raise UsageError(f"--grep: this is no regular expression: {error}") from None
-
-
-def _job(cluster: Cluster, name: str) -> dict[str, Any]:
-    from tarkit.k8s.cluster.jobstatus import find_jobs
-
-    jobs = find_jobs(cluster, name)
-    if len(jobs) > 1:
-        some = ", ".join(str(job["metadata"]["name"]) for job in jobs[:3])
-        raise UsageError(f"{name} is a run of {len(jobs)} Jobs; name one: {some}, …")
-    return jobs[0]
 
 
 def _index_of(cluster: Cluster, job: dict[str, Any], shard: str, options: dict[str, Any]) -> int:
@@ -117,10 +162,10 @@ def _index_of(cluster: Cluster, job: dict[str, Any], shard: str, options: dict[s
 
     plan, specs = plan_source(cluster, job)
     folder = options["outdir"] or plan.outdir
-    specs = options["specs"] or specs
-    if folder is None or not specs:
+    named = options["specs"]
+    if folder is None or not (named or specs):
         raise UsageError("the Job does not say which shards it has (--raw?); --index names an index")
-    return shard_map(plan, specs, folder).index_of(shard)
+    return shard_map(plan, named or specs, folder, own=not named).index_of(shard)
 
 
 def _show(

@@ -101,10 +101,9 @@ def _source(
         if job is None and given is None:
             from tarkit.k8s.cluster.jobstatus import find_jobs
 
-            jobs = find_jobs(cluster, name)
-            raise UsageError(
-                f"{name} is a run of {counted(len(jobs), 'Job')}; name one: {jobs[0]['metadata']['name']}, …"
-            )
+            from .._runjobs import not_retried
+
+            raise UsageError(not_retried(name, find_jobs(cluster, name)))
     except NoSuchObjectError as error:
         raise NoSuchObjectError(f"{error}; -f MANIFEST is what it was made from", 404) from None
     except (ClusterUnreachableError, UsageError, MissingExtraError) as error:
@@ -136,7 +135,8 @@ def _has_pods(job: dict[str, Any]) -> bool:
 def _refuse_running(name: str, job: dict[str, Any] | None, known: dict[str, dict[str, Any]]) -> None:
     """Two Jobs on the same shards would undo each other's work."""
     from tarkit.k8s.cluster.jobview import state_of
-    from tarkit.k8s.wellknown import RETRY_OF, RUN
+    from tarkit.k8s.cluster.jobwatch import origin, retries_among
+    from tarkit.k8s.wellknown import RUN
 
     if job is not None and _is_at_work(job):
         raise UsageError(
@@ -145,11 +145,14 @@ def _refuse_running(name: str, job: dict[str, Any] | None, known: dict[str, dict
     if job is not None and state_of(job)[0] == "suspended":
         say(_PROGRAM, f"Job {name} is suspended: do not let it go on beside the retry; kubetpl cancel {name} --delete")
     run = name if job is None else (job["metadata"].get("labels") or {}).get(RUN, name)
+    retries = retries_among([*known.values(), *([] if job is None else [job])])
     for other, each in known.items():
-        metadata = each["metadata"]
-        same = (metadata.get("labels") or {}).get(RUN) == run and RETRY_OF in (metadata.get("annotations") or {})
-        if other != name and same and _is_at_work(each):
-            raise UsageError(f"{other}, a retry of the same run, still runs; kubetpl wait {other}, then retry that")
+        first = origin(other, retries)
+        # All Jobs of kubetpl jobs are of one run, and have shards of their own. But of a retry of what is gone,
+        # nobody knows whose shards it has.
+        lost = first not in retries and (each["metadata"].get("labels") or {}).get(RUN) == run
+        if other != name and (first == origin(name, retries) or lost) and _is_at_work(each):
+            raise UsageError(f"{other}, of the same shards, still runs; kubetpl wait {other}, then retry that")
 
 
 def _is_at_work(job: dict[str, Any]) -> bool:

@@ -28,8 +28,14 @@ def command(name: str, parallelism: int, **options: Any) -> int:
     """
     from tarkit.k8s.cluster.jobview import ENDED, state_of
 
+    from .._runjobs import is_run, jobs_named, not_one
+
     cluster = open_cluster(options)
-    job = cluster.get("jobs", name)
+    jobs = jobs_named(cluster, name)
+    if is_run(jobs, name):
+        why = f"which run side by side: kubetpl cancel {name} stops all of them, and --undo lets them go on"
+        raise not_one(name, jobs, why)
+    job = jobs[0]
     state = state_of(job)[0]
     if state in ENDED:
         raise UsageError(
@@ -53,7 +59,7 @@ def _check(parallelism: int, spec: dict[str, Any]) -> None:
     total = spec.get("completions")
     if total is not None and parallelism > total:
         raise UsageError(
-            f"-j {parallelism}: there are {total} completions, so more than {total} pods never run at once"
+            f"-j {parallelism} is more than the Job has completions ({total}), so some pods would never run"
         )
     many = total is not None and total > INDEXES and spec.get("backoffLimitPerIndex") is not None
     most = INDEXES_OF_MANY if many else INDEXES

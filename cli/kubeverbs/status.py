@@ -36,6 +36,8 @@ from .._results import Results
 if TYPE_CHECKING:
     from tarkit.k8s.cluster.jobstatus import JobStatus
 
+    _Answer = tuple[list[JobStatus], int]
+
 _WATCH_SECONDS = 5.0
 _EPILOG = """\b
 Examples:
@@ -80,11 +82,11 @@ def command(
     documents = read_manifest(options["manifest"])
     pause = _pause(watch)
 
-    def ask() -> list[JobStatus]:
+    def ask() -> _Answer:
         return _ask(name, selector, documents, options, no_records)
 
     if pause is None:
-        return _show(ask(), as_json, options["verbose"])
+        return _show(*ask(), as_json, options["verbose"])
     return _watch(ask, pause, as_json, options["verbose"])
 
 
@@ -102,14 +104,19 @@ def _pause(watch: str | None) -> float | None:
 
 def _ask(
     name: str | None, selector: str | None, documents: list[dict[str, Any]], options: dict[str, Any], no_records: bool
-) -> list[JobStatus]:
+) -> _Answer:
+    """The Jobs, and how many of a run there are besides for which a retry counts."""
     from tarkit.k8s.cluster.jobstatus import find_jobs, look
+    from tarkit.k8s.cluster.jobwatch import run_state
 
-    gone = False
+    gone, retried = False, 0
     try:
         cluster = open_cluster(options)
         if name is not None:
             jobs = find_jobs(cluster, name)
+            if len(jobs) > 1:
+                run = run_state(jobs)
+                jobs, retried = run.jobs, len(run.retried)
             gone = _only_retries(jobs, name)
             if gone and (documents or (options["outdir"] and options["specs"])):
                 # Of these shards the retries have a part only.
@@ -123,7 +130,7 @@ def _ask(
         if name is None or not (documents or options["outdir"]):
             hint = f"; {UNANSWERED}" if name is not None and isinstance(error, ClusterUnreachableError) else ""
             raise ClusterUnreachableError(f"{error}{hint}") if hint else error from None
-        return [_from_records(name, documents, options, error)]
+        return [_from_records(name, documents, options, error)], 0
     if len(jobs) > 1 and (options["outdir"] or options["specs"]):
         raise UsageError("-O and --shards are about one Job; this names several")
 
@@ -135,7 +142,9 @@ def _ask(
         note = f"Job {name} is gone, and this is of its retries alone; -f MANIFEST tells of all its shards"
         for each in found:
             each.notes.insert(0, note)
-    return found
+    if retried and len(found) == 1:
+        found[0].notes.insert(0, f"{retried} of the run's Jobs failed before, and this one counts instead")
+    return found, retried
 
 
 def _only_retries(jobs: list[dict[str, Any]], name: str) -> bool:
@@ -162,36 +171,36 @@ def _from_records(name: str, documents: list[dict[str, Any]], options: dict[str,
     return found
 
 
-def _show(found: list[JobStatus], as_json: bool, verbose: bool) -> int:
+def _show(found: list[JobStatus], retried: int, as_json: bool, verbose: bool) -> int:
     from .._jobtext import status_lines
 
     with Results() as results:
         if as_json:
             documents = [each.as_dict() for each in found]
-            results.line(json.dumps(documents[0] if len(documents) == 1 else {"jobs": documents}))
+            results.line(json.dumps(documents[0] if len(documents) == 1 else {"jobs": documents, "retried": retried}))
         elif len(found) > 1:
-            _table(found, results)
+            _table(found, retried, results)
         else:
             for line in status_lines(found[0], None) if verbose else status_lines(found[0]):
                 results.line(line)
     return _worst([each.exit_code for each in found])
 
 
-def _table(found: list[JobStatus], results: Results) -> None:
+def _table(found: list[JobStatus], retried: int, results: Results) -> None:
     """A line a Job, what is wrong below it, and a sum."""
     from .._jobtext import short_line, status_lines
+    from .._runjobs import sum_line
 
-    states: dict[str, int] = {}
+    states = [each.view.state for each in found if each.view is not None]
     for each in found:
         if each.view is None:
             continue
-        states[each.view.state] = states.get(each.view.state, 0) + 1
         results.line(short_line(each.view))
         if each.exit_code or each.failures or each.reasons or each.notes:
             for line in status_lines(each):
                 if line.startswith(("failures:", "not running:", "failed shard", "note:")):
                     results.line(f"  {line}")
-    results.line(f"{len(found)} Jobs: " + ", ".join(f"{count} {state}" for state, count in sorted(states.items())))
+    results.line(sum_line(states, {"retried": retried}))
 
 
 def _worst(codes: list[int]) -> int:
@@ -199,11 +208,11 @@ def _worst(codes: list[int]) -> int:
     return min((code for code in codes if code), default=EXIT_OK)
 
 
-def _watch(ask: Callable[[], list[JobStatus]], pause: float, as_json: bool, verbose: bool) -> int:
+def _watch(ask: Callable[[], _Answer], pause: float, as_json: bool, verbose: bool) -> int:
     first = True
     while True:
         try:
-            found = ask()
+            found, retried = ask()
         except ClusterUnreachableError as error:
             if first:
                 raise
@@ -217,7 +226,7 @@ def _watch(ask: Callable[[], list[JobStatus]], pause: float, as_json: bool, verb
         first = False
         if os.isatty(1) and not as_json:
             click.clear()
-        code = _show(found, as_json, verbose)
+        code = _show(found, retried, as_json, verbose)
         if all(each.view is None or each.view.finished for each in found):
             return code
         time.sleep(pause)

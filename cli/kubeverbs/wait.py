@@ -1,27 +1,45 @@
-"""``kubetpl wait``: until a Job has ended, and how."""
+"""``kubetpl wait``: until a Job has ended, or all Jobs of a run, and how."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_TEMPORARY, ClusterUnreachableError, TarkitError
+from tarkit.errors import (
+    EXIT_FAILED,
+    EXIT_MISSING,
+    EXIT_OK,
+    EXIT_TEMPORARY,
+    ClusterUnreachableError,
+    TarkitError,
+    UsageError,
+)
 
 from .._clusteroptions import cluster_options, open_cluster, record_options
 from .._common import say, verbose_option, version_option
 from .._jobwork import read_records
 from .._results import Results
 
+if TYPE_CHECKING:
+    from tarkit.k8s.cluster.connection import Cluster
+    from tarkit.k8s.cluster.jobstatus import JobStatus
+    from tarkit.k8s.cluster.jobview import JobView
+    from tarkit.k8s.cluster.jobwatch import RunState
+
 _PROGRAM = "kubetpl wait"
+_MOST_LEFT = 20
 _EPILOG = """\b
 Examples:
   kubetpl wait grey --timeout 12h --progress && kubetpl status grey
+  kubetpl wait job                          # all Jobs of kubetpl jobs -n 'job{i}'
 
 \b
-Exit codes: 0 complete; 1 failed, told as soon as it is certain; 3 complete, but samples were set
-aside; 66 no such Job, or it was deleted; 75 the time was up, or the cluster did not answer for long.
+Exit codes: 0 complete; 1 failed, told as soon as it is certain, of a run once all have ended;
+3 complete, but samples were set aside; 66 no such Job, or it was deleted; 75 the time was up, or
+the cluster did not answer for long.
 """
 
 
@@ -39,22 +57,53 @@ aside; 66 no such Job, or it was deleted; 75 the time was up, or the cluster did
 def command(name: str, timeout: str | None, patience: str, progress: bool, **options: Any) -> int:
     """Wait until Job NAME is complete or has failed; one line on standard output says which.
 
-    Lost connections and restarts of the API server are waited out.
+    NAME may be a run of kubetpl jobs, too: until all its Jobs have ended, with a line for each that has
+    failed, and the sum. If no pod runs for 30 s, stderr says why. Lost connections and restarts of the
+    API server are waited out.
     """
-    from tarkit.k8s.cluster.jobview import job_view
-    from tarkit.k8s.cluster.jobwatch import job_states
     from tarkit.k8s.durations import seconds
 
-    limit = None if timeout is None else seconds(timeout, "--timeout")
-    cluster = open_cluster(options)
-    until = None if limit is None else time.monotonic() + limit
-    last = told = ""
-    from .._jobtext import short_line
+    from .._runjobs import is_run, jobs_named
 
-    for job in job_states(
-        cluster, name, until=until, patience=seconds(patience, "--patience"), clock=time.monotonic, sleep=time.sleep,
-        lost=lambda why: say(_PROGRAM, f"{why}; asking again"),
-    ):  # fmt: skip
+    limit = None if timeout is None else seconds(timeout, "--timeout")
+    watching: dict[str, Any] = {
+        "until": None if limit is None else time.monotonic() + limit,
+        "patience": seconds(patience, "--patience"),
+        "clock": time.monotonic,
+        "sleep": time.sleep,
+        "lost": lambda why: say(_PROGRAM, f"{why}; asking again"),
+    }
+    cluster = open_cluster(options)
+    jobs = jobs_named(cluster, name)
+    if not is_run(jobs, name):
+        ended, last = _wait(cluster, name, watching, progress, options)
+    elif options["outdir"] or options["specs"]:
+        raise UsageError("-O and --shards are about one Job; this names several")
+    else:
+        ended, last = _wait_for_run(cluster, name, watching, progress, options)
+    if ended is None:
+        say(_PROGRAM, f"the time is up after {_with_unit(timeout or '')}: {last or name}")
+    return EXIT_TEMPORARY if ended is None else ended
+
+
+def _with_unit(time: str) -> str:
+    """A time as it was given; of a bare number it is said what it counts."""
+    return f"{time.strip()} s" if time.strip()[-1:].isdigit() else time.strip()
+
+
+def _wait(
+    cluster: Cluster, name: str, watching: dict[str, Any], progress: bool, options: dict[str, Any]
+) -> tuple[int | None, str]:
+    """(exit code, how it stood in the end); None if the time was up."""
+    from tarkit.k8s.cluster.jobview import job_view
+    from tarkit.k8s.cluster.jobwatch import job_states
+
+    from .._jobtext import short_line, status_lines
+    from .._standstill import Standstill
+
+    last = told = ""
+    standstill = Standstill(cluster, lambda line: say(_PROGRAM, line), time.monotonic)
+    for job in job_states(cluster, name, **watching):
         view = job_view(job, None, time.time())
         last = short_line(view)
         # Without the time left, which changes with every look.
@@ -62,16 +111,68 @@ def command(name: str, timeout: str | None, patience: str, progress: bool, **opt
             told = last.partition(";")[0]
             say(_PROGRAM, last)
         if view.finished:
-            return _ended(cluster, job, view, options)
-    say(_PROGRAM, f"the time is up after {timeout}: {last or name}")
-    return EXIT_TEMPORARY
+            found = _ended(cluster, job, view, options)
+            with Results() as results:
+                for line in list(status_lines(found))[:3]:
+                    results.line(line)
+            return found.exit_code, last
+        standstill.see([(job, view)])
+    return None, last
 
 
-def _ended(cluster: Any, job: dict[str, Any], view: Any, options: dict[str, Any]) -> int:
+def _wait_for_run(
+    cluster: Cluster, run: str, watching: dict[str, Any], progress: bool, options: dict[str, Any]
+) -> tuple[int | None, str]:
+    """As ``_wait``, for all Jobs of a run."""
+    from tarkit.k8s.cluster.jobview import job_view
+    from tarkit.k8s.cluster.jobwatch import run_states
+
+    from .._runjobs import sum_line
+    from .._standstill import Standstill
+
+    last = ""
+    views: list[JobView] = []
+    standstill = Standstill(cluster, lambda line: say(_PROGRAM, line), time.monotonic)
+    for state in run_states(cluster, run, **watching):
+        views = [job_view(job, None, time.time()) for job in state.jobs]
+        now = sum_line((view.state for view in views), {"retried": len(state.retried), "deleted": len(state.deleted)})
+        if progress and now != last:
+            say(_PROGRAM, f"{run}: {now}")
+        last = now
+        if state.ended:
+            return _tell_run(cluster, state, views, last, options), last
+        standstill.see(list(zip(state.jobs, views, strict=True)))
+    return None, f"{run}: {last}{_left(views)}"
+
+
+def _left(views: Sequence[JobView]) -> str:
+    names = [view.name for view in views if not view.finished]
+    more = f" and {len(names) - _MOST_LEFT} more" if len(names) > _MOST_LEFT else ""
+    return f"; left: {', '.join(names[:_MOST_LEFT])}{more}" if names else ""
+
+
+def _tell_run(cluster: Cluster, state: RunState, views: Sequence[JobView], total: str, options: dict[str, Any]) -> int:
+    """A line for each Job that is not as it should be, and the sum."""
+    from .._jobtext import status_lines
+
+    codes: set[int] = {EXIT_MISSING} if state.deleted else set()
+    with Results() as results:
+        for job, view in zip(state.jobs, views, strict=True):
+            found = _ended(cluster, job, view, options)
+            codes.add(found.exit_code)
+            if found.exit_code:
+                first, _, *rest = status_lines(found)
+                results.line("; ".join([first, *rest[:1]] if found.records is not None else [first]))
+        for name in state.deleted:
+            results.line(f"{name}: deleted before it had ended")
+        results.line(total)
+    # That one has failed outweighs that one is gone, or has set samples aside.
+    return min(codes - {EXIT_OK}, default=EXIT_OK, key=lambda code: (code != EXIT_FAILED, -code))
+
+
+def _ended(cluster: Cluster, job: dict[str, Any], view: JobView, options: dict[str, Any]) -> JobStatus:
     """What the Job's end means, with the done records where they can be read."""
     from tarkit.k8s.cluster.jobstatus import JobStatus
-
-    from .._jobtext import status_lines
 
     found = JobStatus(view.name, view)
     try:
@@ -80,9 +181,4 @@ def _ended(cluster: Any, job: dict[str, Any], view: Any, options: dict[str, Any]
         say(_PROGRAM, str(error))
     except TarkitError as error:
         say(_PROGRAM, f"no done records: {error}")
-    with Results() as results:
-        for line in list(status_lines(found))[:3]:
-            results.line(line)
-    if found.records is None:
-        return EXIT_OK if view.state == "complete" else EXIT_FAILED
-    return found.exit_code
+    return found

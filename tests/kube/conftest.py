@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from kubecluster import Cluster
+    from kubecluster import Cluster, Said
     from kubestandin import Standin
 
 
@@ -55,3 +55,22 @@ def cluster(request: pytest.FixtureRequest, kubectl_program: str, kube_home: Pat
     with own_namespace(started, tmp_path, kubectl_program, kube_home) as own:
         yield own
     assert started.failures[before:] == [], "the stand-in itself broke"
+
+
+@pytest.fixture
+def kubetpl(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> Callable[..., Said]:
+    """``kubetpl(*words)`` in this process; the cluster is that of KUBECONFIG."""
+    from kubecluster import Said
+    from tarkit.cli.kubetpl import main
+
+    monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
+
+    def run(*words: str | Path) -> Said:
+        capfdbinary.readouterr()
+        code = main([str(word) for word in words])
+        out, err = capfdbinary.readouterr()
+        return Said(code, out.decode(), err.decode())
+
+    return run

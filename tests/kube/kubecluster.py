@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import apideletion
 from apierrors import ApiError
@@ -96,6 +96,14 @@ class Cluster:
                 return answer
             time.sleep(0.02 if self.is_standin else 0.5)
         raise AssertionError(f"not within {PATIENCE} s: {what or question}")
+
+
+class Said(NamedTuple):
+    """What a program has said, and its exit code."""
+
+    code: int
+    out: str
+    err: str
 
 
 def start_standin(folder: Path, shared: list[Path], **options: Any) -> Standin:

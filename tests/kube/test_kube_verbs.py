@@ -9,11 +9,11 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from cutproxy import CutProxy
-from kubecluster import Cluster
+from kubecluster import Cluster, Said
 from kubejobs import indexed, job
 from kubestandin import kubeconfig
 
@@ -22,30 +22,6 @@ from tarkit.writer import TarWriter
 pytestmark = pytest.mark.cluster
 
 BIN = Path(sys.executable).parent
-
-
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def kubetpl(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
-) -> Callable[..., Said]:
-    """``kubetpl(*words)`` in this process; the cluster is that of KUBECONFIG."""
-    from tarkit.cli.kubetpl import main
-
-    monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
-
-    def run(*words: str | Path) -> Said:
-        capfdbinary.readouterr()
-        code = main([str(word) for word in words])
-        out, err = capfdbinary.readouterr()
-        return Said(code, out.decode(), err.decode())
-
-    return run
 
 
 def shards(folder: Path, count: int, samples: int = 2) -> str:
@@ -170,6 +146,46 @@ def test_a_retry_is_created_with_apply(cluster: Cluster, kubetpl: Callable[..., 
     assert "3 shards to retry" in third.err
 
 
+def test_an_index_that_went_well_in_the_end_has_not_failed(
+    cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path
+) -> None:
+    applied(cluster, json.dumps(indexed("grey", f"test -e {tmp_path}/seen || {{ touch {tmp_path}/seen; exit 1; }}", 1)))
+    assert kubetpl("wait", "grey", "--timeout", "180").code == 0
+    assert kubetpl("logs", "grey", "--failed").code == 66
+    (failure,) = [line for line in kubetpl("status", "grey").out.splitlines() if line.startswith("failures:")]
+    assert failure.startswith("failures: exit 1 ×1 ") and failure.endswith(
+        "on index 0: went well when it was tried again"
+    )
+
+
+def test_a_retry_does_not_stand_for_a_job_that_is_gone(
+    cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path
+) -> None:
+    spec = shards(tmp_path / "in", 3)
+    (tmp_path / "in/in-1.tar").write_bytes((tmp_path / "in/in-1.tar").read_bytes()[:600])
+    text = manifest(kubetpl, "grey", UPPER, spec, tmp_path / "out", "--max-failed", "3")
+    (tmp_path / "grey.yaml").write_text(text)
+    applied(cluster, text)
+    assert kubetpl("wait", "grey", "--timeout", "180").code == 1
+    shards(tmp_path / "in", 2)
+    assert kubetpl("retry", "grey", "--apply").code == 0
+    assert kubetpl("wait", "grey-r2", "--timeout", "180").code == 0
+    assert kubetpl("cancel", "grey", "--delete").code == 0
+    assert kubetpl("wait", "grey", "--timeout", "180").code == 66
+    (tmp_path / "out/in-2.tar").unlink()
+
+    alone = kubetpl("status", "grey")
+    assert "note: Job grey is gone, and this is of its retries alone; -f MANIFEST tells of all its shards" in alone.out
+    for words in (("-f", tmp_path / "grey.yaml"), ("-O", tmp_path / "out", "--shards", spec)):
+        told = kubetpl("status", "grey", *words)
+        assert told.code == 1, told.out
+        assert "no job grey in namespace" in told.out and "its retries: grey-r2" in told.out
+        assert "shards: 2 of 3 done" in told.out and "stale shard in-2.tar" in told.out
+    refused = kubetpl("retry", "grey")
+    assert refused.code == 2 and "there is no Job grey" in refused.err and "-f MANIFEST" in refused.err
+    assert "1 shard to retry" in kubetpl("retry", "grey", "-f", tmp_path / "grey.yaml").err
+
+
 def test_memory_that_does_not_suffice(cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path) -> None:
     limits = {"requests": {"memory": "64Mi"}, "limits": {"memory": "64Mi"}}
     eat = "head -c 200M /dev/zero | tail"
@@ -251,7 +267,7 @@ def test_scale_and_cancel(cluster: Cluster, kubetpl: Callable[..., Said]) -> Non
     assert kubetpl("scale", "slow", "-j", "3").out == "slow: parallelism 1 → 3\n"
     cluster.wait_for(lambda: "3 running" in kubetpl("status", "slow").out, what="three running pods")
     late = kubetpl("wait", "slow", "--timeout", "1")
-    assert late.code == 75 and "the time is up after 1: slow: running, 0 of 5 done" in late.err
+    assert late.code == 75 and "the time is up after 1 s: slow: running, 0 of 5 done" in late.err
     assert kubetpl("scale", "slow", "-j", "6").code == 2
     assert "kubetpl scale slow -j 3 goes on" in kubetpl("scale", "slow", "-j", "0").out
     assert "not running: parallelism is 0 → kubetpl scale -j P" in kubetpl("status", "slow").out
@@ -313,7 +329,6 @@ def test_jobs_of_one_run(cluster: Cluster, kubetpl: Callable[..., Said]) -> None
     assert told.code == 1
     assert told.out.splitlines()[-1] == "3 Jobs: 1 complete, 2 failed"
     assert kubetpl("status", "-l", "no=such").code == 66
-    assert "is a run of 3 Jobs" in kubetpl("logs", run).err
 
 
 @pytest.mark.parametrize(

@@ -118,19 +118,24 @@ class RunState:
 def run_state(jobs: Iterable[Object], deleted: Iterable[str] = ()) -> RunState:
     """Of Jobs as the API gives them, in the order of their names."""
     ordered = sorted(jobs, key=name_of)
-    retries = {name_of(job): (job["metadata"].get("annotations") or {}).get(RETRY_OF) for job in ordered}
+    retries = retries_among(ordered)
     last: dict[str, Object] = {}
     for job in sorted(ordered, key=lambda job: str(job["metadata"].get("creationTimestamp") or "")):
-        last[_origin(name_of(job), retries)] = job
+        last[origin(name_of(job), retries)] = job
     found = RunState([], [], sorted({*deleted} - {*retries}))
     for job in ordered:
-        done_over = last[_origin(name_of(job), retries)] is not job and state_of(job)[0] in ("failed", "suspended")
+        done_over = last[origin(name_of(job), retries)] is not job and state_of(job)[0] in ("failed", "suspended")
         (found.retried if done_over else found.jobs).append(job)
     return found
 
 
-def _origin(name: str, retries: Mapping[str, str | None]) -> str:
-    """The name of the Job that a Job is a retry of in the end; its own if it is none."""
+def retries_among(jobs: Iterable[Object]) -> dict[str, str | None]:
+    """Of each Job by name, which one it is a retry of; None if it is none."""
+    return {name_of(job): (job["metadata"].get("annotations") or {}).get(RETRY_OF) for job in jobs}
+
+
+def origin(name: str, retries: Mapping[str, str | None]) -> str:
+    """The name of the Job that a Job is a retry of in the end; its own if it is none. retries: ``retries_among``."""
     passed: set[str] = set()
     while (older := retries.get(name)) is not None and name not in passed:
         passed.add(name)

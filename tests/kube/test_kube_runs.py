@@ -1,0 +1,185 @@
+"""The Jobs of kubetpl jobs under the one name of their run; and what a Job of which nothing runs says of itself."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cutproxy import CutProxy
+from kubecluster import Cluster, Said
+from kubejobs import indexed, job
+from kubestandin import kubeconfig
+
+pytestmark = pytest.mark.cluster
+
+RUN = "part"
+
+
+def started(cluster: Cluster, kubetpl: Callable[..., Said], command: str, *more: str, count: int = 3) -> str:
+    """The Jobs part0, part1, …, applied; their manifests."""
+    over = f"{{0..{count - 1}}}"
+    said = kubetpl("jobs", "-n", "part{i}", "-c", command, "--over", over, "-I", "host:1", "--retries", "0", *more)
+    assert said.code == 0 and f"tarkit.dev/run: {RUN}\n" in said.out, said.err
+    cluster.kubectl("apply", "-f", "-", input=said.out, check=True)
+    return said.out
+
+
+def asked(cluster: Cluster) -> list[str]:
+    """What the stand-in was asked about Jobs of this namespace."""
+    assert cluster.standin is not None
+    return [one for one in list(cluster.standin.router.seen) if f"/{cluster.namespace}/jobs" in one]
+
+
+def test_a_run_is_waited_for_and_its_failed_jobs_are_retried(
+    cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path
+) -> None:
+    started(cluster, kubetpl, "echo seen {i}; exit {i}")
+    before = len(asked(cluster)) if cluster.is_standin else 0
+    waited = kubetpl("wait", RUN, "--timeout", "180", "--progress")
+    assert waited.code == 1
+    lines = waited.out.splitlines()
+    assert [line.partition(" after ")[0] for line in lines[:2]] == ["part1: failed", "part2: failed"]
+    assert lines[2:] == ["3 Jobs: 1 complete, 2 failed"]
+    assert waited.err.endswith("kubetpl wait: part: 3 Jobs: 1 complete, 2 failed\n")
+    if cluster.is_standin:
+        looks = asked(cluster)[before:]
+        assert not [one for one in looks if "watch=" in one], "one list a look, and not a watch for each Job"
+        assert [one for one in looks if "part0" in one or "part1" in one] == []
+
+    assert kubetpl("logs", RUN).out == "==> part1 <==\nseen 1\n==> part2 <==\nseen 2\n"
+    for words in (("--follow",), ("--index", "0"), ("-O", str(tmp_path))):
+        refused = kubetpl("logs", RUN, *words)
+        assert refused.code == 2 and f"part is a run of 3 Jobs, and {words[0]} goes with one" in refused.err
+        assert "name one: part0, part1, part2" in refused.err
+    scaled = kubetpl("scale", RUN, "-j", "2")
+    assert scaled.code == 2 and "part is a run of 3 Jobs" in scaled.err and "kubetpl cancel part stops" in scaled.err
+    assert kubetpl("wait", RUN, "-O", str(tmp_path)).code == 2
+    assert "did you mean part" in kubetpl("wait", "part9").err
+    assert "did you mean part" in kubetpl("cancel", "part9").err
+
+    refused = kubetpl("retry", RUN)
+    assert refused.code == 2 and refused.err.count("\n") == 1
+    assert "a run of 3 Jobs, 2 of which have failed; retry each by its name" in refused.err
+    assert "such as kubetpl retry part1 --apply: part1, part2; " in refused.err
+    for name in ("part1", "part2"):
+        again = kubetpl("retry", name)
+        assert again.code == 0, again.err
+        mended = re.sub(r"exit [12]", "exit 0", again.out)
+        cluster.kubectl("apply", "-f", "-", input=mended, check=True)
+        assert kubetpl("wait", f"{name}-r2", "--timeout", "180").code == 0
+    whole = kubetpl("wait", RUN, "--timeout", "180")
+    assert (whole.code, whole.out) == (0, "3 Jobs: 3 complete, 2 retried\n")
+    told = kubetpl("status", "part")
+    assert (told.code, told.out.splitlines()[-1]) == (0, "3 Jobs: 3 complete, 2 retried")
+    assert "of which none has failed; name one, such as part0" in kubetpl("retry", RUN).err
+
+
+def test_a_run_is_suspended_goes_on_and_is_deleted(
+    cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    started(cluster, kubetpl, f"[ {{i}} = 0 ] || until [ -e {go} ]; do sleep 0.1; done")
+    late = kubetpl("wait", RUN, "--timeout", "1")
+    assert late.code == 75 and late.out == ""
+    assert late.err.startswith("kubetpl wait: the time is up after 1 s: part: 3 Jobs: ")
+    cluster.wait_for(lambda: "1 complete, 2 running" in kubetpl("status", RUN).out, what="one has ended, two run")
+    assert kubetpl("wait", RUN, "--timeout", "1s").err == (
+        "kubetpl wait: the time is up after 1s: part: 3 Jobs: 1 complete, 2 running; left: part1, part2\n"
+    )
+    assert "part is a run of 3 Jobs, none of which has failed; name one: part0" in kubetpl("logs", RUN).err
+    assert kubetpl("logs", RUN, "--failed").code == 66
+    assert kubetpl("cancel", RUN).out == (
+        "part: 2 Jobs are suspended; 2 pods are stopped; 1 has ended already. To go on: kubetpl cancel part --undo\n"
+    )
+    assert "1 complete, 2 suspended" in kubetpl("status", RUN).out
+    assert kubetpl("cancel", RUN, "--undo").out == "part: 2 Jobs go on; 1 has ended already\n"
+    assert kubetpl("cancel", RUN, "--undo").out == "part: no Job was suspended; 1 has ended already\n"
+    go.touch()
+    assert kubetpl("wait", RUN, "--timeout", "180").out == "3 Jobs: 3 complete\n"
+    assert kubetpl("cancel", RUN).out.startswith("part: all 3 Jobs of it have ended already")
+    assert kubetpl("cancel", RUN, "--delete").out.startswith("part: 3 Jobs are deleted; ")
+    cluster.wait_for(lambda: kubetpl("wait", RUN).code == 66, what="the Jobs are gone")
+
+
+def test_a_job_of_that_very_name_wins(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:
+    started(cluster, kubetpl, "exit 1", count=2)
+    cluster.apply(job(RUN, "echo mine"))
+    assert kubetpl("wait", RUN, "--timeout", "180").out.startswith("part: complete after ")
+    assert kubetpl("logs", RUN).out == "mine\n"
+    assert kubetpl("cancel", RUN, "--delete").out.startswith("part is deleted")
+    cluster.wait_for(lambda: kubetpl("wait", RUN, "--timeout", "180").code == 1, what="the run's turn")
+
+
+def test_a_job_of_the_run_is_deleted_meanwhile(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:
+    started(cluster, kubetpl, "[ {i} = 0 ] || sleep 60", count=2)
+    timer = threading.Timer(1.0, lambda: cluster.kubectl("delete", "job", "part1", "--wait=false"))
+    timer.start()
+    said = kubetpl("wait", RUN, "--timeout", "180")
+    timer.join()
+    assert said.code == 66
+    assert said.out == "part1: deleted before it had ended\n1 Job: 1 complete, 1 deleted\n"
+
+
+def test_a_run_of_which_kueue_decides_is_not_suspended(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:
+    started(cluster, kubetpl, "sleep 60", "-L", "kueue.x-k8s.io/queue-name=etl", "--set", "spec.suspend=true", count=2)
+    for words in ((), ("--undo",)):
+        refused = kubetpl("cancel", RUN, *words)
+        assert refused.code == 2 and "part: 2 Jobs are in the Kueue queue etl, which decides" in refused.err
+    assert [one["spec"]["suspend"] for one in cluster.peek("jobs")] == [True, True]
+    assert kubetpl("cancel", RUN, "--delete").out.startswith("part: 2 Jobs are deleted")
+
+
+def test_a_run_is_waited_for_while_the_server_is_away(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes],
+    kubetpl: Callable[..., Said],
+) -> None:  # fmt: skip
+    if cluster.standin is None:
+        pytest.skip("THE SERVER OF A REAL CLUSTER IS NOT CUT OFF")
+    host, _, port = cluster.standin.url.rpartition("/")[2].partition(":")
+    proxy = CutProxy((host, int(port)))
+    go = tmp_path / "go"
+    started(cluster, kubetpl, f"until [ -e {go} ]; do sleep 0.1; done", count=2)
+    config = tmp_path / "through-proxy"
+    config.write_text(kubeconfig(f"http://127.0.0.1:{proxy.port}", cluster.namespace))
+    monkeypatch.setenv("KUBECONFIG", str(config))
+
+    def interrupt() -> None:
+        cluster.wait_for(
+            lambda: sum("labelSelector" in one for one in asked(cluster)) > 1, "an answer to the first look"
+        )
+        proxy.cut()
+        # A connection that broke is tried 4 times before anybody says so.
+        cluster.wait_for(lambda: proxy.refused > 4, "a look that was given up")
+        proxy.mend()
+        go.touch()
+
+    interrupting = threading.Thread(target=interrupt)
+    try:
+        interrupting.start()
+        said = kubetpl("wait", RUN, "--timeout", "180")
+    finally:
+        interrupting.join()
+        proxy.close()
+    assert (said.code, said.out) == (0, "2 Jobs: 2 complete\n"), said.err
+    assert said.err.count("asking again") == 1
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_why_nothing_runs_is_said_to_who_waits(
+    cluster: Cluster, kubetpl: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, many: bool
+) -> None:
+    monkeypatch.setattr("tarkit.cli._standstill.IDLE_SECONDS", 0.5)
+    monkeypatch.setattr("tarkit.k8s.cluster.jobwatch._ONE_WATCH", 1.0)
+    if many:
+        started(cluster, kubetpl, "true", "--node-selector", "disk=none", count=2)
+    else:
+        cluster.apply(indexed("part0", "true", 2, pod={"nodeSelector": {"disk": "none"}}))
+    cluster.wait_for(lambda: "no node takes it" in kubetpl("status", "part0").out, what="the scheduler's word")
+    said = kubetpl("wait", RUN if many else "part0", "--timeout", "6")
+    assert said.code == 75
+    told = [line for line in said.err.splitlines() if "not running" in line]
+    assert len(told) == 1, said.err
+    assert told[0].startswith("kubetpl wait: part0: not running: no node takes it: ") and "--node-selector" in told[0]

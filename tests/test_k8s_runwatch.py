@@ -1,0 +1,227 @@
+"""Jobs of a run as they are waited for, and what stands still, by a cluster that answers as it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tarkit.cli._runjobs import not_retried, sum_line
+from tarkit.cli._standstill import Standstill
+from tarkit.cli.kubeverbs import cancel
+
+from tarkit.errors import ClusterError, ClusterUnreachableError, NoSuchObjectError, TarkitError
+from tarkit.k8s.cluster.jobview import job_view
+from tarkit.k8s.cluster.jobwatch import RunState, run_states
+
+COMPLETE = [{"type": "Complete", "status": "True"}]
+FAILED = [{"type": "Failed", "status": "True"}]
+
+
+def made(name: str, state: str = "running", uid: str = "", of: str = "", at: int = 0, **status: Any) -> dict[str, Any]:
+    conditions = {"complete": COMPLETE, "failed": FAILED}.get(state, [])
+    return {
+        "metadata": {
+            "name": name, "uid": uid or name, "labels": {"tarkit.dev/run": "part"},
+            "annotations": {"tarkit.dev/retry-of": of} if of else {},
+            "creationTimestamp": f"2027-01-15T07:00:{at:02d}Z",
+        },
+        "spec": {"completions": 1, "parallelism": 1, "suspend": state == "suspended"},
+        "status": {"conditions": conditions, **status},
+    }  # fmt: skip
+
+
+class Told:
+    """A cluster whose lists of Jobs are these, one after the other; the last again and again. asked: by which words."""
+
+    namespace = "etl"
+    user = "ann"
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, ...]] = []
+
+    def list(self, kind: str, *, labels: str = "", fields: str = "") -> Iterator[dict[str, Any]]:
+        self.asked.append((kind, labels))
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, TarkitError):
+            raise answer
+        yield from answer
+
+    def patch(self, kind: str, name: str, changes: Any) -> None:
+        self.asked.append(("patch", name))
+        answer = self.answers.pop(0)
+        if isinstance(answer, TarkitError):
+            raise answer
+
+
+def states(
+    cluster: Told, lost: Callable[[str], None] = lambda why: None, until: float | None = None
+) -> Iterator[RunState]:
+    ticks = iter(range(10_000))
+    return run_states(
+        cluster, "part", until=until, patience=60.0, clock=lambda: float(next(ticks)), sleep=lambda seconds: None,
+        lost=lost,
+    )  # type: ignore[arg-type]  # fmt: skip
+
+
+def names(jobs: list[dict[str, Any]]) -> list[str]:
+    return [str(job["metadata"]["name"]) for job in jobs]
+
+
+def test_a_look_is_one_list_and_lost_connections_are_waited_out() -> None:
+    gone = ClusterUnreachableError("gone")
+    lost: list[str] = []
+    cluster = Told([made("b"), made("a")], gone, gone, ClusterError("too old", 410), [made("b"), made("a", "complete")])
+    looks = states(cluster, lost.append)
+    first, second = next(looks), next(looks)
+    assert names(first.jobs) == ["a", "b"] and not first.ended and not second.ended
+    assert lost == ["gone"] and cluster.asked == [("jobs", "tarkit.dev/run=part")] * 5
+
+
+def test_who_never_answered_is_not_waited_for_and_patience_ends() -> None:
+    with pytest.raises(ClusterUnreachableError):
+        next(states(Told(ClusterUnreachableError("gone"))))
+    looks = states(Told([made("a")], ClusterUnreachableError("gone")))
+    next(looks)
+    with pytest.raises(ClusterUnreachableError):
+        next(looks)
+    with pytest.raises(ClusterError, match="may not"):
+        next(states(Told(ClusterError("you may not list jobs", 403))))
+    assert len(list(states(Told([made("a")]), until=9.0))) == 3
+
+
+def test_what_is_removed_once_it_has_ended_has_ended_and_what_before_is_deleted() -> None:
+    looks = states(Told([made("a", "complete"), made("b")], [made("b", "failed")], []))
+    assert names(next(looks).jobs) == ["a", "b"]
+    second = next(looks)
+    assert (names(second.jobs), second.deleted, second.ended) == (["a", "b"], [], True)
+    looks = states(Told([made("a"), made("b")], [made("b", "complete")], [made("b", "complete"), made("a", uid="new")]))
+    next(looks)
+    second, third = next(looks), next(looks)
+    assert (names(second.jobs), second.deleted, second.ended) == (["b"], ["a"], True)
+    assert (names(third.jobs), third.deleted, third.ended) == (["a", "b"], [], False)
+    with pytest.raises(NoSuchObjectError, match="no Job in namespace etl is of run part"):
+        next(states(Told([])))
+
+
+@pytest.mark.parametrize(
+    ("jobs", "counting", "retried"),
+    [
+        ([made("a", "failed"), made("a-r2", of="a", at=1)], ["a-r2"], ["a"]),
+        ([made("a", "suspended"), made("a-r2", "failed", of="a", at=1), made("a-r3", "complete", of="a", at=2)],
+         ["a-r3"], ["a", "a-r2"]),
+        ([made("a", "failed"), made("a-r2", "failed", of="a", at=1), made("x", "failed", of="a-r2", at=2)],
+         ["x"], ["a", "a-r2"]),
+        ([made("a", "complete"), made("a-r2", "failed", of="a", at=1)], ["a", "a-r2"], []),
+        ([made("a", "failed"), made("a", "complete", uid="new", at=1)], ["a"], ["a"]),
+        ([made("a", of="b"), made("b", of="a")], ["a", "b"], []),
+    ],
+)  # fmt: skip
+def test_a_retry_counts_instead_of_the_job(jobs: list[dict[str, Any]], counting: list[str], retried: list[str]) -> None:
+    look = next(states(Told(jobs)))
+    assert (names(look.jobs), names(look.retried)) == (counting, retried)
+
+
+def test_sums_and_which_jobs_to_retry() -> None:
+    assert sum_line(["running", "complete", "running"], {"retried": 0, "deleted": 1}) == (
+        "3 Jobs: 1 complete, 2 running, 1 deleted"
+    )
+    assert sum_line(["complete"]) == "1 Job: 1 complete"
+    many = [made(f"part{n:04}", "failed") for n in range(300)]
+    assert "a run of 300 Jobs, 300 of which have failed; kubetpl status part tells which" in not_retried("part", many)
+    one = not_retried("part", [made("a", "failed"), made("a-r2", "failed", of="a", at=1), made("b")])
+    assert (
+        "a run of 3 Jobs, 1 of which has failed; retry each by its name, such as kubetpl retry a-r2 --apply: a-r2; "
+        in (one)
+    )
+
+
+def test_a_run_that_was_suspended_in_part_is_told() -> None:
+    cluster = Told(None, NoSuchObjectError("gone", 404), ClusterUnreachableError("busy", 503))
+    with pytest.raises(
+        ClusterUnreachableError, match=r"busy; done with 1 of 3 Jobs before, the same again does the rest"
+    ):
+        cancel._cancel_run(cluster, "part", [made("a"), made("b"), made("c")], False, False)  # type: ignore[arg-type]
+    assert cluster.asked == [("patch", "a"), ("patch", "b"), ("patch", "c")]
+    beside = [made("a", "suspended"), made("a-r2", of="a", at=1), made("b", "suspended")]
+    assert cancel._cancel_run(Told(None), "part", beside, False, True) == "part: 1 Job goes on"  # type: ignore[arg-type]
+
+
+class Stuck:
+    """A cluster with events of a Job, and no pods; what is forbidden is refused."""
+
+    namespace = "etl"
+
+    def __init__(self, *forbidden: str) -> None:
+        self.forbidden = forbidden
+        self.said = 'pods "a-x7k2p" is forbidden: exceeded quota: team, used: 1'
+        self.looks = 0
+
+    def list(self, kind: str, *, labels: str = "", fields: str = "") -> Iterator[dict[str, Any]]:
+        self.looks += kind == "pods"
+        if kind in self.forbidden:
+            raise ClusterError(f"you may not list {kind}", 403)
+        if "unreachable" in self.forbidden:
+            raise ClusterUnreachableError("gone")
+        if kind == "events":
+            yield {"involvedObject": {"uid": "a"}, "reason": "FailedCreate", "message": self.said,
+                   "lastTimestamp": "2027-01-15T07:00:00Z"}  # fmt: skip
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def watching(cluster: Stuck) -> tuple[Clock, list[str], Callable[..., None]]:
+    clock, told = Clock(), []
+    standstill = Standstill(cluster, told.append, clock)  # type: ignore[arg-type]
+
+    def see(now: float, *jobs: dict[str, Any]) -> None:
+        clock.now = now
+        standstill.see([(job, job_view(job, None, 0.0)) for job in jobs])
+
+    return clock, told, see
+
+
+def test_a_standstill_is_told_once_and_again_when_it_is_another() -> None:
+    cluster = Stuck()
+    _, told, see = watching(cluster)
+    job = made("a")
+    for now in (0.0, 10.0, 29.0):
+        see(now, job)
+    assert not told and not cluster.looks
+    see(30.0, job)
+    assert len(told) == 1 and told[0].startswith("a: not running: pods are refused: pods")
+    cluster.said = 'pods "a-p9qrs" is forbidden: exceeded quota: team, used: 2'
+    see(89.0, job)
+    assert cluster.looks == 1, "asked less and less often"
+    see(90.0, job)
+    assert cluster.looks == 2 and len(told) == 1, "names of pods and numbers make no other reason"
+    cluster.said = 'pods "a-p9qrs" is forbidden: violates PodSecurity "restricted:latest"'
+    see(210.0, job)
+    assert len(told) == 2 and told[1].endswith("→ --security restricted")
+
+
+def test_what_runs_or_goes_on_does_not_stand_still() -> None:
+    cluster = Stuck()
+    _, told, see = watching(cluster)
+    for now in range(0, 300, 20):
+        see(now, made("a"), made("b", active=1, ready=int(now % 40 == 0)))
+    for now in range(300, 600, 20):
+        see(now, made("a"), made("b", succeeded=now))
+    see(700, made("a", "complete"), made("b", "failed"))
+    see(800, made("a", "complete"), made("b", "failed"))
+    assert not told and not cluster.looks
+
+
+@pytest.mark.parametrize("forbidden", [("events",), ("pods", "events", "jobs"), ("unreachable",)])
+def test_who_may_not_ask_why_is_told_nothing_and_waits_on(forbidden: tuple[str, ...]) -> None:
+    cluster = Stuck(*forbidden)
+    _, told, see = watching(cluster)
+    for now in (0.0, 30.0, 60.0):
+        see(now, made("a"))
+    assert cluster.looks == 2 and not told
