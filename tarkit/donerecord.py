@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -17,7 +19,7 @@ from typing import Any
 from tarkit.errors import DataError, MissingInputError
 from tarkit.identity import Identity, identify
 from tarkit.streams import open_publish, open_read
-from tarkit.transport.sources import display_name
+from tarkit.transport.sources import display_name, local_path
 
 SUFFIX = ".done.json"
 _FORMAT = "tarkit-done-1"
@@ -58,12 +60,11 @@ class DoneRecord:
 
         A relative path is taken for that of any folder, since it is not known from where it was meant.
         """
-        recorded, shown = str(self.input.get("url")), display_name(url)
-        pair = [recorded.removeprefix("./"), shown.removeprefix("./")]
-        if pair[0] == pair[1]:
-            return None
-        for short, long in (pair, pair[::-1]):
-            if "://" not in short and not short.startswith("/") and long.endswith(f"/{short}"):
+        recorded = str(self.input.get("url"))
+        there, here = _place(recorded), _place(display_name(url))
+        for short, long in ((there, here), (here, there)):
+            is_relative = "://" not in short + long and not short.startswith("/")
+            if short == long or (is_relative and long.endswith(f"/{short}")):
                 return None
         return recorded
 
@@ -136,6 +137,12 @@ def _is_sound(record: DoneRecord) -> bool:
         and isinstance(record.retried, list)
         and isinstance(record.error, (str, type(None)))
     )
+
+
+def _place(url: str) -> str:
+    """The same for all ways to write a path, as far as that can be told without its folder."""
+    path = local_path(url) if not url.startswith("pipe:") else None
+    return url if path is None else re.sub(r"^(?:\.\./)+", "", os.path.normpath(path))
 
 
 def fingerprint(work: Mapping[str, Any]) -> str:

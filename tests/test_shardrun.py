@@ -26,6 +26,7 @@ from tarkit.shardrun import ShardRun, Totals
 from tarkit.shards import check_local
 from tarkit.shardstatus import progress_of
 from tarkit.tarshard import read_samples
+from tarkit.transport.sources import display_name
 
 
 class Told:
@@ -444,6 +445,22 @@ def test_an_input_of_which_only_the_size_is_known_may_have_changed(world: World)
     record.input["tag"] = None
     why = record.why_stale(record.work, record.tarkit, Identity(record.input["size"], None), world.inputs[0], output)
     assert why == "its store says nothing of the input by which a change could be seen"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "url", "same"),
+    [
+        ("in/a.tar", "in/a.tar", True), ("./in/a.tar", "in//a.tar", True), ("in/a.tar", "/data/in/a.tar", True),
+        ("../in/a.tar", "/data/in/a.tar", True), ("/data/in/a.tar", "a.tar", True), ("in/a.tar", "../in/a.tar", True),
+        ("file:///data/a.tar", "/data/a.tar", True), ("/data/x/../a.tar", "/data/a.tar", True),
+        ("s3://b/a.tar", "s3://b/a.tar", True), ("https://h/a.tar?sig=1", "https://h/a.tar?sig=2", True),
+        ("in/a.tar", "out/a.tar", False), ("n/a.tar", "/data/in/a.tar", False), ("/in/a.tar", "/data/in/a.tar", False),
+        ("s3://b/a.tar", "s3://c/a.tar", False), ("s3://b/a.tar", "/b/a.tar", False), ("a.tar", "s3://b/a.tar", False),
+    ],
+)  # fmt: skip
+def test_which_input_a_record_is_of(recorded: str, url: str, same: bool) -> None:
+    found = DoneRecord("done", {"url": display_name(recorded)}, "w", "0").other_input(url)
+    assert (found is None) == same
 
 
 @pytest.mark.parametrize(
