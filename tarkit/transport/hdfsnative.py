@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import urllib.parse
 from collections.abc import Iterator
@@ -147,4 +148,5 @@ class _NativeWriter:
         self._client.call(self._path, self._file.close)
 
     def abort(self) -> None:
-        self._file = None
+        # The file's own close() would finish it, now or when it is collected; and what is deleted can not be finished.
+        io.RawIOBase.close(self._file)
