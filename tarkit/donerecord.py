@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from tarkit.errors import DataError, MissingInputError
+from tarkit.errors import DataError, MissingInputError, UsageError
 from tarkit.identity import Identity, identify
 from tarkit.streams import open_publish, open_read
 from tarkit.transport.sources import display_name, local_path
@@ -141,7 +141,11 @@ def _is_sound(record: DoneRecord) -> bool:
 
 def _place(url: str) -> str:
     """The same for all ways to write a path, as far as that can be told without its folder."""
-    path = local_path(url) if not url.startswith("pipe:") else None
+    try:
+        path = local_path(url)
+    except UsageError:
+        # No path at all; a record may hold anything.
+        return url
     return url if path is None else re.sub(r"^(?:\.\./)+", "", os.path.normpath(path))
 
 

@@ -456,6 +456,7 @@ def test_an_input_of_which_only_the_size_is_known_may_have_changed(world: World)
         ("s3://b/a.tar", "s3://b/a.tar", True), ("https://h/a.tar?sig=1", "https://h/a.tar?sig=2", True),
         ("in/a.tar", "out/a.tar", False), ("n/a.tar", "/data/in/a.tar", False), ("/in/a.tar", "/data/in/a.tar", False),
         ("s3://b/a.tar", "s3://c/a.tar", False), ("s3://b/a.tar", "/b/a.tar", False), ("a.tar", "s3://b/a.tar", False),
+        ("file://host/a.tar", "/data/a.tar", False), ("a\0.tar", "/data/a.tar", False),
     ],
 )  # fmt: skip
 def test_which_input_a_record_is_of(recorded: str, url: str, same: bool) -> None:
