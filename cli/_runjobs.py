@@ -26,10 +26,9 @@ def jobs_named(cluster: Cluster, name: str) -> list[dict[str, Any]]:
         NoSuchObjectError: neither; or nothing but retries is left, which do not stand for a Job that is gone.
     """
     from tarkit.k8s.cluster.jobstatus import find_jobs
-    from tarkit.k8s.wellknown import RETRY_OF
 
     jobs = find_jobs(cluster, name)
-    if is_run(jobs, name) and all(RETRY_OF in (job["metadata"].get("annotations") or {}) for job in jobs):
+    if only_retries(jobs, name):
         raise NoSuchObjectError(f"no job {name} in namespace {cluster.namespace}; its retries: {some_names(jobs)}", 404)
     return jobs
 
@@ -37,6 +36,13 @@ def jobs_named(cluster: Cluster, name: str) -> list[dict[str, Any]]:
 def is_run(jobs: Sequence[Object], name: str) -> bool:
     """Whether these are Jobs of the run that is called so, and not the Job of this name."""
     return bool(jobs[0]["metadata"]["name"] != name)
+
+
+def only_retries(jobs: Sequence[Object], name: str) -> bool:
+    """Whether these are what is left of a run whose first Job, of this name, is gone."""
+    from tarkit.k8s.wellknown import RETRY_OF
+
+    return is_run(jobs, name) and all(RETRY_OF in (job["metadata"].get("annotations") or {}) for job in jobs)
 
 
 def some_names(jobs: Iterable[Object]) -> str:

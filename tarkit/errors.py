@@ -221,16 +221,17 @@ class CommandNotRunnableError(TarkitError):
 
 
 class ClusterError(TarkitError):
-    """A Kubernetes API server refused what was asked of it. status: of its answer, 0 if it is not known.
-
-    Of who may not ask, nothing is known to have failed: with 401 and 403 the exit code is that of try again.
-    """
+    """A Kubernetes API server refused what was asked of it. status: of its answer, 0 if it is not known."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.status = status
-        if status in (401, 403):
-            self.exit_code = EXIT_TEMPORARY
+
+
+class ClusterDeniedError(ClusterError):
+    """The user is not known to a cluster (401), or may not ask (403): so nothing is known to have failed."""
+
+    exit_code = EXIT_TEMPORARY
 
 
 class NoSuchObjectError(ClusterError):

@@ -109,6 +109,8 @@ def _ask(
     from tarkit.k8s.cluster.jobstatus import find_jobs, look
     from tarkit.k8s.cluster.jobwatch import run_state
 
+    from .._runjobs import only_retries
+
     gone, retried = False, 0
     try:
         cluster = open_cluster(options)
@@ -117,7 +119,7 @@ def _ask(
             if len(jobs) > 1:
                 run = run_state(jobs)
                 jobs, retried = run.jobs, len(run.retried)
-            gone = _only_retries(jobs, name)
+            gone = only_retries(jobs, name)
             if gone and (documents or (options["outdir"] and options["specs"])):
                 # Of these shards the retries have a part only.
                 there = ", ".join(str(job["metadata"]["name"]) for job in jobs)
@@ -145,15 +147,6 @@ def _ask(
     if retried and len(found) == 1:
         found[0].notes.insert(0, f"{retried} of the run's Jobs failed before, and this one counts instead")
     return found, retried
-
-
-def _only_retries(jobs: list[dict[str, Any]], name: str) -> bool:
-    """Whether these are what is left of a run whose first Job, of this name, is gone."""
-    from tarkit.k8s.wellknown import RETRY_OF
-
-    return all(
-        job["metadata"]["name"] != name and RETRY_OF in (job["metadata"].get("annotations") or {}) for job in jobs
-    )
 
 
 def _from_records(name: str, documents: list[dict[str, Any]], options: dict[str, Any], why: TarkitError) -> JobStatus:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from tarkit.errors import ClusterError, ClusterUnreachableError, NoSuchObjectError, printable
+from tarkit.errors import ClusterDeniedError, ClusterError, ClusterUnreachableError, NoSuchObjectError, printable
 from tarkit.extras import library
 from tarkit.k8s.cluster.config import Access
 
@@ -214,9 +214,9 @@ class Cluster:
         resource = "pods/log" if name.endswith("/log") else kind
         status = int(response.status)
         if status == 401:
-            return ClusterError(f"{self.where} does not know who you are (401): log in again{said}", 401)
+            return ClusterDeniedError(f"{self.where} does not know who you are (401): log in again{said}", 401)
         if status == 403:
-            return ClusterError(
+            return ClusterDeniedError(
                 f"{self.where}: you may not {verb} {resource} in namespace {self.namespace} (403); have a role "
                 f"with the verb {verb} on {resource} bound to you{said}",
                 403,
