@@ -17,10 +17,14 @@ MANY = bytes(300_000)
 
 def children() -> set[int]:
     """Process ids of all children of this process, the dead among them too."""
-    found = set()
-    for task in Path("/proc/self/task").iterdir():
-        found |= {int(pid) for pid in (task / "children").read_text().split()}
-    return found
+    while True:
+        found = set()
+        try:
+            for task in Path("/proc/self/task").iterdir():
+                found |= {int(pid) for pid in (task / "children").read_text().split()}
+        except (FileNotFoundError, ProcessLookupError):  # a thread ended meanwhile: another one has its children now
+            continue
+        return found
 
 
 @pytest.fixture(autouse=True)
