@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from tarkit.errors import ClusterError, ClusterUnreachableError, NoSuchObjectError, UsageError
+from tarkit.errors import ClusterDeniedError, ClusterError, ClusterUnreachableError, NoSuchObjectError, UsageError
 from tarkit.k8s.cluster import config as clusterconfig
 from tarkit.k8s.cluster.config import load_access
 from tarkit.k8s.cluster.connection import Cluster
-from tarkit.k8s.cluster.jobwatch import job_states
+from tarkit.k8s.cluster.jobwatch import Watching, job_states
 
 pytest.importorskip("kubernetes", reason="NO KUBERNETES CLIENT: pip install kubernetes")
 
@@ -138,6 +138,58 @@ def test_a_kubeconfig_that_is_none(tmp_path: Path, text: str, context: str | Non
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
 
 
+LOGIN = "client.authentication.k8s.io/v1"
+
+
+def login_config(url: str, *words: str) -> str:
+    """A kubeconfig with a program that is run to log in."""
+    config = json.loads(config_text(url))
+    login = {"apiVersion": LOGIN, "command": words[0], "args": words[1:], "interactiveMode": "Never"}
+    config["users"] = [{"name": "u", "user": {"exec": login}}]
+    return json.dumps(config)
+
+
+def credential(**status: str) -> str:
+    return json.dumps({"apiVersion": LOGIN, "kind": "ExecCredential", "status": status})
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["sh", "-c", "echo expired >&2; exit 1"], "exec: process returned 1. expired"),
+        (["echo", credential()], "exec: missing token or clientCertificateData field in plugin output"),
+        (["no-such-program"], "No such file or directory: 'no-such-program'"),
+    ],
+)
+def test_a_login_program_that_fails(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], words: list[str], expected: str
+) -> None:
+    (tmp_path / "config").write_text(login_config("http://x.test", *words))
+    with pytest.raises(ClusterDeniedError) as caught:
+        load_access(str(tmp_path / "config"), None, None)
+    text = str(caught.value)
+    assert text.startswith("can not log in to context one: ") and text.endswith(f"{expected}; log in again")
+    assert caught.value.exit_code == 75 and "\n" not in text
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_token_that_can_not_be_asked_for_anew(
+    server: Server, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The old one is tried; if it is refused, the reason is in the error."""
+    (tmp_path / "answer").write_text(credential(token="t0ken", expirationTimestamp="2001-01-01T00:00:00Z"))
+    script = f"cat {tmp_path}/answer || {{ echo no network >&2; exit 1; }}"
+    (tmp_path / "config").write_text(login_config(server.url, "sh", "-c", script))
+    cluster = Cluster(load_access(str(tmp_path / "config"), None, None), print)
+    (tmp_path / "answer").unlink()
+    server.says(named("x"), refusal(401))
+    assert cluster.get("jobs", "x") == named("x")
+    assert server.asked[0][2]["authorization"] == "Bearer t0ken"
+    with pytest.raises(ClusterDeniedError, match=r"log in again: exec: process returned 1.*no network$"):
+        cluster.get("jobs", "x")
+    assert capfd.readouterr() == ("", "")
+
+
 def test_no_kubeconfig_and_no_pod(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not exist, and this is no pod; name a kubeconfig with --kubeconfig"):
         load_access(str(tmp_path / "absent"), None, None)
@@ -172,7 +224,7 @@ def named(name: str) -> dict[str, Any]:
 @pytest.mark.parametrize("answer", [{}, {"metadata": []}, {"metadata": {"name": 3}}])
 def test_what_is_no_object_is_refused(cluster: Cluster, server: Server, answer: dict[str, Any]) -> None:
     server.says(answer)
-    with pytest.raises(ClusterError, match="has no metadata.name; is it a Kubernetes API server"):
+    with pytest.raises(ClusterUnreachableError, match="has no metadata.name; is it a Kubernetes API server"):
         cluster.get("jobs", "x")
 
 
@@ -218,7 +270,7 @@ def test_refusals(
     assert (caught.value.status, caught.value.exit_code) == (status, code)
 
 
-@pytest.mark.parametrize("content", [b"<html>Bad Gateway</html>", b'{"kind": "Job", "meta', b"[]"])
+@pytest.mark.parametrize("content", [b"<html>Bad Gateway</html>", b'{"kind": "Job", "meta', b"[]", b""])
 def test_an_answer_that_is_no_json_object_is_none(cluster: Cluster, server: Server, content: bytes) -> None:
     """What a proxy says, and what was cut: nobody knows how the Job is."""
     server.says((200, {}, content))
@@ -251,13 +303,6 @@ def test_what_may_have_been_done_is_not_done_twice(cluster: Cluster, server: Ser
     with pytest.raises(ClusterUnreachableError, match="is busy .500."):
         cluster.create("jobs", {})
     assert not pauses and len(server.asked) == 1
-
-
-@pytest.mark.parametrize("content", [b"<html>log in</html>", b"[]", b""])
-def test_something_else_listens_there(cluster: Cluster, server: Server, content: bytes) -> None:
-    server.says((200, {}, content))
-    with pytest.raises(ClusterError, match="is it a Kubernetes API server?"):
-        cluster.get("jobs", "x")
 
 
 def test_a_body_that_is_cut(cluster: Cluster, server: Server) -> None:
@@ -297,15 +342,8 @@ def watched(
     cluster: Cluster, lost: Callable[[str], None] = lambda why: None, until: float | None = None
 ) -> Iterator[str]:
     ticks = iter(range(10_000))
-    for job in job_states(
-        cluster,
-        "x",
-        until=until,
-        patience=60.0,
-        clock=lambda: float(next(ticks)),
-        sleep=lambda seconds: None,
-        lost=lost,
-    ):
+    watching = Watching(until, 60.0, lambda: float(next(ticks)), lambda seconds: None, lost)
+    for job in job_states(cluster, "x", watching):
         yield str(job["metadata"]["resourceVersion"])
 
 

@@ -12,7 +12,7 @@ from tarkit.cli.kubeverbs import cancel
 
 from tarkit.errors import ClusterError, ClusterUnreachableError, NoSuchObjectError, TarkitError
 from tarkit.k8s.cluster.jobview import job_view
-from tarkit.k8s.cluster.jobwatch import RunState, run_states
+from tarkit.k8s.cluster.jobwatch import RunState, Watching, run_states
 
 COMPLETE = [{"type": "Complete", "status": "True"}]
 FAILED = [{"type": "Failed", "status": "True"}]
@@ -59,10 +59,8 @@ def states(
     cluster: Told, lost: Callable[[str], None] = lambda why: None, until: float | None = None
 ) -> Iterator[RunState]:
     ticks = iter(range(10_000))
-    return run_states(
-        cluster, "part", until=until, patience=60.0, clock=lambda: float(next(ticks)), sleep=lambda seconds: None,
-        lost=lost,
-    )  # type: ignore[arg-type]  # fmt: skip
+    watching = Watching(until, 60.0, lambda: float(next(ticks)), lambda seconds: None, lost)
+    return run_states(cluster, "part", watching)  # type: ignore[arg-type]
 
 
 def names(jobs: list[dict[str, Any]]) -> list[str]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tarkit.k8s.cluster.connection import Cluster
     from tarkit.k8s.cluster.jobstatus import JobStatus
     from tarkit.k8s.cluster.jobview import JobView
-    from tarkit.k8s.cluster.jobwatch import RunState
+    from tarkit.k8s.cluster.jobwatch import RunState, Watching
 
 _PROGRAM = "kubetpl wait"
 _MOST_LEFT = 20
@@ -61,18 +61,19 @@ def command(name: str, timeout: str | None, patience: str, progress: bool, **opt
     failed, and the sum. If no pod runs for 30 s, stderr says why. Lost connections and restarts of the
     API server are waited out.
     """
+    from tarkit.k8s.cluster.jobwatch import Watching
     from tarkit.k8s.durations import seconds
 
     from .._runjobs import is_run, jobs_named
 
     limit = None if timeout is None else seconds(timeout, "--timeout")
-    watching: dict[str, Any] = {
-        "until": None if limit is None else time.monotonic() + limit,
-        "patience": seconds(patience, "--patience"),
-        "clock": time.monotonic,
-        "sleep": time.sleep,
-        "lost": lambda why: say(_PROGRAM, f"{why}; asking again"),
-    }
+    watching = Watching(
+        until=None if limit is None else time.monotonic() + limit,
+        patience=seconds(patience, "--patience"),
+        clock=time.monotonic,
+        sleep=time.sleep,
+        lost=lambda why: say(_PROGRAM, f"{why}; asking again"),
+    )
     cluster = open_cluster(options)
     jobs = jobs_named(cluster, name)
     if not is_run(jobs, name):
@@ -92,7 +93,7 @@ def _with_unit(time: str) -> str:
 
 
 def _wait(
-    cluster: Cluster, name: str, watching: dict[str, Any], progress: bool, options: dict[str, Any]
+    cluster: Cluster, name: str, watching: Watching, progress: bool, options: dict[str, Any]
 ) -> tuple[int | None, str]:
     """(exit code, how it stood in the end); None if the time was up."""
     from tarkit.k8s.cluster.jobview import job_view
@@ -103,7 +104,7 @@ def _wait(
 
     last = told = ""
     standstill = Standstill(cluster, lambda line: say(_PROGRAM, line), time.monotonic)
-    for job in job_states(cluster, name, **watching):
+    for job in job_states(cluster, name, watching):
         view = job_view(job, None, time.time())
         last = short_line(view)
         # Without the time left, which changes with every look.
@@ -121,7 +122,7 @@ def _wait(
 
 
 def _wait_for_run(
-    cluster: Cluster, run: str, watching: dict[str, Any], progress: bool, options: dict[str, Any]
+    cluster: Cluster, run: str, watching: Watching, progress: bool, options: dict[str, Any]
 ) -> tuple[int | None, str]:
     """As ``_wait``, for all Jobs of a run."""
     from tarkit.k8s.cluster.jobview import job_view
@@ -133,7 +134,7 @@ def _wait_for_run(
     last = ""
     views: list[JobView] = []
     standstill = Standstill(cluster, lambda line: say(_PROGRAM, line), time.monotonic)
-    for state in run_states(cluster, run, **watching):
+    for state in run_states(cluster, run, watching):
         views = [job_view(job, None, time.time()) for job in state.jobs]
         now = sum_line((view.state for view in views), {"retried": len(state.retried), "deleted": len(state.deleted)})
         if progress and now != last:

@@ -6,10 +6,13 @@ current context counts unless another one is named; without any file, a pod's ow
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from tarkit.errors import UsageError, printable
+from tarkit.errors import ClusterDeniedError, UsageError, printable
 from tarkit.extras import library
 
 DEFAULT_FILE = "~/.kube/config"
@@ -37,6 +40,7 @@ def load_access(kubeconfig: str | None, context: str | None, namespace: str | No
 
     Raises:
         UsageError: there is no configuration, none that can be used, or no such context.
+        ClusterDeniedError: the program that a kubeconfig names for logging in gives nothing to log in with.
         MissingExtraError: the client is not installed.
     """
     files = kubeconfig or DEFAULT_FILE
@@ -64,7 +68,8 @@ def _from_files(files: str, context: str | None, namespace: str | None) -> Acces
             raise UsageError(_no_context(wanted, names, files))
         loader = module.KubeConfigLoader(config_dict=merged, active_context=wanted, config_base_path=None)
         configuration = client.Configuration()
-        loader.load_and_set(configuration)
+        with login_errors() as problems:
+            loader.load_and_set(configuration)
         chosen = loader.current_context["context"]
     except module.ConfigException as error:
         raise UsageError(f"kubeconfig {printable(files)}: {printable(str(error))}") from error
@@ -73,8 +78,32 @@ def _from_files(files: str, context: str | None, namespace: str | None) -> Acces
     except (*_MALFORMED, yaml.YAMLError) as error:
         why = " ".join(str(error).split())
         raise UsageError(f"kubeconfig {printable(files)} can not be used: {printable(why)}") from error
+    if problems:
+        # Without it one would be anonymous, and be told so at best.
+        raise ClusterDeniedError(f"can not log in to context {printable(str(wanted))}: {problems[0]}; log in again")
     space = namespace or chosen.get("namespace") or "default"
     return Access(client.ApiClient(configuration), space, str(wanted), str(chosen.get("user") or ""))
+
+
+@contextmanager
+def login_errors() -> Iterator[list[str]]:
+    """What the client has to say meanwhile about programs of a kubeconfig that failed, each on one line.
+
+    It raises nothing, logs it, and goes on without credentials.
+    """
+    said: list[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.module == "kube_config":
+                said.append(printable(" ".join(record.getMessage().split())))
+
+    listener = Listener(logging.ERROR)
+    logging.root.addHandler(listener)
+    try:
+        yield said
+    finally:
+        logging.root.removeHandler(listener)
 
 
 def _no_context(wanted: str | None, names: list[str], files: str) -> str:

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 
 from tarkit.errors import ClusterDeniedError, ClusterError, ClusterUnreachableError, NoSuchObjectError, printable
 from tarkit.extras import library
-from tarkit.k8s.cluster.config import Access
+from tarkit.k8s.cluster.config import Access, login_errors
 
 Object = dict[str, Any]
 
@@ -54,6 +54,7 @@ class Cluster:
         self.user = access.user
         self._client = access.client
         self._sleep = sleep
+        self._login_problems: list[str] = []
         self._host = str(access.client.configuration.host).rstrip("/")
         self.where = f"{self._host} (context {printable(access.context)})"
 
@@ -117,7 +118,9 @@ class Cluster:
     def _object(self, answer: Any) -> Object:
         metadata = answer.get("metadata") if isinstance(answer, dict) else None
         if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
-            raise ClusterError(f"{self.where} answers what has no metadata.name; is it a Kubernetes API server?")
+            raise ClusterUnreachableError(
+                f"{self.where} answers what has no metadata.name; is it a Kubernetes API server?"
+            )
         return dict(answer)
 
     def _json(
@@ -189,7 +192,10 @@ class Cluster:
             headers["Content-Type"] = "application/merge-patch+json"
         elif method != "GET":
             headers["Content-Type"] = "application/json"
-        for setting in self._client.configuration.auth_settings().values():
+        # Here a token that has expired is asked for anew; the old one stays if that fails.
+        with login_errors() as self._login_problems:
+            settings = self._client.configuration.auth_settings()
+        for setting in settings.values():
             if setting["in"] == "header" and setting["value"]:
                 headers[setting["key"]] = setting["value"]
         return headers
@@ -214,7 +220,8 @@ class Cluster:
         resource = "pods/log" if name.endswith("/log") else kind
         status = int(response.status)
         if status == 401:
-            return ClusterDeniedError(f"{self.where} does not know who you are (401): log in again{said}", 401)
+            why = "".join(f": {each}" for each in self._login_problems[:1])
+            return ClusterDeniedError(f"{self.where} does not know who you are (401): log in again{said}{why}", 401)
         if status == 403:
             return ClusterDeniedError(
                 f"{self.where}: you may not {verb} {resource} in namespace {self.namespace} (403); have a role "

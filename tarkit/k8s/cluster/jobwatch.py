@@ -22,14 +22,35 @@ _LONGEST_LOOK = 5.0
 """Seconds between two looks at a run."""
 
 
-@dataclass
-class _Silence:
-    """How long nobody has answered; the arguments are those of ``job_states``."""
+@dataclass(frozen=True)
+class Watching:
+    """How long, and how patiently.
 
+    until: by ``clock``, in seconds; None is for ever. patience: seconds for which nobody may answer, once somebody
+    has. sleep: called with seconds. lost: told why, each time the cluster stops answering.
+    """
+
+    until: float | None
     patience: float
     clock: Callable[[], float]
     sleep: Callable[[float], None]
     lost: Callable[[str], None]
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the time is not up."""
+        return self.until is None or self.clock() < self.until
+
+    def at_most(self, seconds: float) -> float:
+        """These seconds, or those that are left if they are fewer."""
+        return seconds if self.until is None else max(0.0, min(seconds, self.until - self.clock()))
+
+
+@dataclass
+class _Silence:
+    """How long nobody has answered."""
+
+    watching: Watching
     heard: float | None = None
     pause: float = _SHORTEST_PAUSE
 
@@ -40,7 +61,7 @@ class _Silence:
 
     def broken(self) -> None:
         """There was a sign of life."""
-        self.heard = self.clock()
+        self.heard = self.watching.clock()
 
     def endured(self, error: ClusterUnreachableError) -> None:
         """Wait a little.
@@ -48,37 +69,24 @@ class _Silence:
         Raises:
             ClusterUnreachableError: nobody ever answered, or not for too long.
         """
-        if self.heard is None or self.clock() - self.heard > self.patience:
+        if self.heard is None or self.watching.clock() - self.heard > self.watching.patience:
             raise error
         if self.pause == _SHORTEST_PAUSE:
-            self.lost(str(error))
-        self.sleep(self.pause)
+            self.watching.lost(str(error))
+        self.watching.sleep(self.pause)
         self.pause = min(self.pause * 2, _LONGEST_PAUSE)
 
 
-def job_states(
-    cluster: Cluster,
-    name: str,
-    *,
-    until: float | None,
-    patience: float,
-    clock: Callable[[], float],
-    sleep: Callable[[float], None],
-    lost: Callable[[str], None],
-) -> Iterator[Object]:
-    """The Job as it is, then as it becomes; at least once after every watch. It ends at the time ``until``.
-
-    Args:
-        until: by ``clock``; None is never. patience: seconds for which nobody may answer, once somebody has.
-        lost: told why, each time the cluster stops answering.
+def job_states(cluster: Cluster, name: str, watching: Watching) -> Iterator[Object]:
+    """The Job as it is, then as it becomes; at least once after every watch. It ends when the time is up.
 
     Raises:
         NoSuchObjectError: there is no such Job, or it was deleted.
         ClusterUnreachableError: nobody answers, from the first or for too long.
     """
     uid: str | None = None
-    silence = _Silence(patience, clock, sleep, lost)
-    while until is None or clock() < until:
+    silence = _Silence(watching)
+    while watching.goes_on:
         try:
             job = cluster.get("jobs", name)
         except ClusterUnreachableError as error:
@@ -90,13 +98,13 @@ def job_states(
             raise NoSuchObjectError(f"Job {name} was deleted meanwhile, and another one has its name", 404)
         uid = job["metadata"].get("uid")
         yield job
-        begun = clock()
-        for state in _watched(cluster, job, until, clock):
+        begun = watching.clock()
+        for state in _watched(cluster, job, watching):
             silence.broken()
             yield state
-        if clock() - begun < _SHORTEST_PAUSE:
+        if watching.clock() - begun < _SHORTEST_PAUSE:
             # Cut at once: do not ask in a tight circle.
-            sleep(_SHORTEST_PAUSE)
+            watching.sleep(_SHORTEST_PAUSE)
 
 
 @dataclass
@@ -143,28 +151,17 @@ def origin(name: str, retries: Mapping[str, str | None]) -> str:
     return name
 
 
-def run_states(
-    cluster: Cluster,
-    run: str,
-    *,
-    until: float | None,
-    patience: float,
-    clock: Callable[[], float],
-    sleep: Callable[[float], None],
-    lost: Callable[[str], None],
-) -> Iterator[RunState]:
-    """The Jobs with the label of a run, by one list for each look. It ends at the time ``until``.
-
-    Args: as of ``job_states``.
+def run_states(cluster: Cluster, run: str, watching: Watching) -> Iterator[RunState]:
+    """The Jobs with the label of a run, by one list for each look. It ends when the time is up.
 
     Raises:
         NoSuchObjectError: there never was one.
         ClusterUnreachableError: nobody answers, from the first or for too long.
     """
     seen: dict[str, Object] = {}
-    silence = _Silence(patience, clock, sleep, lost)
+    silence = _Silence(watching)
     pause = _SHORTEST_PAUSE
-    while until is None or clock() < until:
+    while watching.goes_on:
         try:
             there = {str(job["metadata"].get("uid")): job for job in cluster.list("jobs", labels=f"{RUN}={run}")}
         except ClusterUnreachableError as error:
@@ -182,19 +179,17 @@ def run_states(
             kept = {uid: job for uid, job in seen.items() if uid in there or state_of(job)[0] in ENDED}
             yield run_state(kept.values(), [name_of(job) for uid, job in seen.items() if uid not in kept])
         silence.ended()
-        sleep(pause if until is None else max(0.0, min(pause, until - clock())))
+        watching.sleep(watching.at_most(pause))
         pause = min(pause * 2, _LONGEST_LOOK)
 
 
-def _watched(cluster: Cluster, job: Object, until: float | None, clock: Callable[[], float]) -> Iterator[Object]:
+def _watched(cluster: Cluster, job: Object, watching: Watching) -> Iterator[Object]:
     """The Job's states until the connection ends, however it does: what follows is asked for anew."""
     name, version = str(job["metadata"]["name"]), str(job["metadata"].get("resourceVersion") or "")
-    rest = _ONE_WATCH if until is None else min(_ONE_WATCH, until - clock())
+    seconds = max(1.0, watching.at_most(_ONE_WATCH))
     try:
-        for kind, thing in cluster.watch(
-            "jobs", fields=f"metadata.name={name}", version=version, seconds=max(1.0, rest)
-        ):
-            if kind == "ERROR" or (until is not None and clock() >= until):
+        for kind, thing in cluster.watch("jobs", fields=f"metadata.name={name}", version=version, seconds=seconds):
+            if kind == "ERROR" or not watching.goes_on:
                 # Too old a version, mostly: the next one begins with what is.
                 return
             if kind == "DELETED":
