@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 Object = Mapping[str, Any]
 
 _NAMED = 3
-_RETRIED = 200
-"""Names that one line may have."""
 
 
 def jobs_named(cluster: Cluster, name: str) -> list[dict[str, Any]]:
@@ -61,23 +59,32 @@ def sum_line(states: Iterable[str], more: Mapping[str, int] | None = None) -> st
     return f"{counted(number, 'Job')}: " + ", ".join(f"{many} {word}" for word, many in counts.items())
 
 
-def not_retried(name: str, jobs: Sequence[dict[str, Any]]) -> str:
-    """Why a run is not retried, and which of its Jobs are to be."""
+def failed_of(jobs: Sequence[dict[str, Any]], run: str) -> list[dict[str, Any]]:
+    """The Jobs of a run that have failed, but for those that were retried.
+
+    Raises:
+        UsageError: none has.
+    """
     from tarkit.k8s.cluster.jobview import state_of
     from tarkit.k8s.cluster.jobwatch import run_state
 
-    failed = [str(job["metadata"]["name"]) for job in run_state(jobs).jobs if state_of(job)[0] == "failed"]
-    there = f"there is no Job {name}, but a run of {counted(len(jobs), 'Job')}"
-    gone = f"if {name} was a Job and is gone, -f MANIFEST is what it was made from"
+    failed = [job for job in run_state(jobs).jobs if state_of(job)[0] == "failed"]
     if not failed:
-        return f"{there}, of which none has failed; name one, such as {some_names(jobs)}; {gone}"
-    have = "has" if len(failed) == 1 else "have"
-    if len(failed) > _RETRIED:
-        return f"{there}, {len(failed)} of which {have} failed; kubetpl status {name} tells which, retry each; {gone}"
-    return (
-        f"{there}, {len(failed)} of which {have} failed; retry each by its name, such as kubetpl retry {failed[0]} "
-        f"--apply: {', '.join(failed)}; {gone}"
-    )
+        raise UsageError(
+            f"there is no Job {run}, but a run of {counted(len(jobs), 'Job')}, of which none has failed; name one, "
+            f"such as {some_names(jobs)}; if {run} was a Job and is gone, -f MANIFEST is what it was made from"
+        )
+    return failed
+
+
+def refuse_for_many(options: Mapping[str, Any]) -> None:
+    """Refuse the options that say where one Job's shards are.
+
+    Raises:
+        UsageError: one of them is given.
+    """
+    if options["outdir"] or options["specs"]:
+        raise UsageError("-O and --shards are about one Job; this names several")
 
 
 def not_one(name: str, jobs: Sequence[Object], why: str) -> UsageError:

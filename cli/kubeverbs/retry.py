@@ -10,6 +10,7 @@ import click
 
 from tarkit.errors import (
     EXIT_OK,
+    ClusterDeniedError,
     ClusterError,
     ClusterUnreachableError,
     MissingExtraError,
@@ -35,6 +36,7 @@ Examples:
   kubetpl retry grey --memory 8Gi | kubectl apply -f -
   kubetpl retry grey --failed --on-demand --apply
   kubetpl retry grey -f grey.yaml | kubectl apply -f -     # the cluster is another one
+  kubetpl retry job --apply                 # of kubetpl jobs -n 'job{i}', those that failed
 
 \b
 Exit codes: 0 printed, created, or nothing is left; 2 the Job still runs, or can not be retried so;
@@ -63,64 +65,93 @@ Exit codes: 0 printed, created, or nothing is left; 2 the Job still runs, or can
 def command(name: str, create: bool, **options: Any) -> int:
     """Print the manifest of a Job for the shards that Job NAME has left undone; pipe it to kubectl.
 
-    What is done is read from the done records. Of a Job that does not run tarproc (--raw) nobody knows
-    what is left: it is printed whole, under the new name.
+    NAME may be a run of kubetpl jobs, too: one is printed for each of its Jobs that has failed. What is
+    done is read from the done records. Of a Job that does not run tarproc (--raw) nobody knows what is
+    left: it is printed whole, under the new name.
     """
     from tarkit.k8s.cluster.retry import Changes, is_per_shard, retry_documents
 
     documents = read_manifest(options["manifest"])
-    cluster, job, taken = _source(name, documents, options, create)
-    changes = Changes(
+    cluster, jobs, taken = _source(name, documents, options, create)
+    wanted = Changes(
         options["new_name"], options["memory"], options["cpu"], options["image"], options["on_demand"],
         options["parallelism"], options["slices"], options["list_url"],
     )  # fmt: skip
-    urls = None
-    if is_per_shard(job):
-        urls = _left(cluster, job, documents, options)
-        if not urls:
-            return EXIT_OK
-        changes = _with_list(changes, job, urls)
-    elif options["failed"] or options["missing"] or options["slices"] or options["list_url"]:
-        raise UsageError(f"Job {name} does not run tarproc over slices (--raw?), so it can be retried as a whole only")
-    else:
-        say(_PROGRAM, f"Job {name} does not run tarproc over slices, so which shards are left is not known: all of it")
-    made = retry_documents(job, urls, changes, taken)
+    whole: list[str] = []
+    made: list[dict[str, Any]] = []
+    for job in jobs:
+        urls, changes = None, wanted
+        if is_per_shard(job):
+            urls = _left(cluster, job, documents, options)
+            if not urls:
+                continue
+            changes = _with_list(wanted, job, urls)
+        else:
+            whole.append(str(job["metadata"]["name"]))
+        made += retry_documents(job, urls, changes, taken)
+        taken.add(str(made[-1]["metadata"]["name"]))
+    if whole:
+        _say_whole(whole, options)
     _deliver(cluster if create else None, made)
     return EXIT_OK
 
 
+def _say_whole(names: Sequence[str], options: dict[str, Any]) -> None:
+    """Of Jobs that do not say what is left of them."""
+    these = f"Job {names[0]} does" if len(names) == 1 else f"the Jobs {', '.join(names)} do"
+    if options["failed"] or options["missing"] or options["slices"] or options["list_url"]:
+        raise UsageError(f"{these} not run tarproc over slices (--raw?), so only a retry as a whole can be had")
+    all_of = "it" if len(names) == 1 else "each"
+    say(_PROGRAM, f"{these} not run tarproc over slices, so which shards are left is not known: all of {all_of}")
+
+
 def _source(
     name: str, documents: list[dict[str, Any]], options: dict[str, Any], create: bool
-) -> tuple[Cluster | None, dict[str, Any], set[str]]:
-    """The cluster if it answers, the Job from it or from -f, and the names that are taken."""
+) -> tuple[Cluster | None, list[dict[str, Any]], set[str]]:
+    """The cluster if it answers, the Jobs to be retried from it or from -f, and the names that are taken."""
     given = job_in(documents, name)
     try:
         cluster = open_cluster(options)
+        jobs = _in_cluster(cluster, name, given, options)
         known = {str(job["metadata"]["name"]): job for job in cluster.list("jobs")}
-        job = _settled(cluster, known.get(name))
-        if job is None and given is None:
-            from tarkit.k8s.cluster.jobstatus import find_jobs
-
-            from .._runjobs import not_retried
-
-            raise UsageError(not_retried(name, find_jobs(cluster, name)))
-    except NoSuchObjectError as error:
-        raise NoSuchObjectError(f"{error}; -f MANIFEST is what it was made from", 404) from None
-    except (ClusterUnreachableError, UsageError, MissingExtraError) as error:
+    except (ClusterUnreachableError, ClusterDeniedError, UsageError, MissingExtraError) as error:
         if given is None or create:
             raise
         say(_PROGRAM, f"{error}; taken from the manifest, and whether it still runs is not known")
-        return None, given, set()
-    _refuse_running(name, job, known)
-    return cluster, job or given or {}, set(known)
+        return None, [given], set()
+    for each in (str(job["metadata"]["name"]) for job in jobs):
+        _refuse_running(each, known.get(each), known)
+    return cluster, jobs, set(known)
 
 
-def _settled(cluster: Cluster, job: dict[str, Any] | None) -> dict[str, Any] | None:
+def _in_cluster(
+    cluster: Cluster, name: str, given: dict[str, Any] | None, options: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """The Job of a name; if it is gone, what it was made from; if it is a run, its Jobs that have failed."""
+    from .._runjobs import failed_of, is_run, jobs_named, refuse_for_many
+
+    try:
+        jobs = jobs_named(cluster, name)
+    except NoSuchObjectError as error:
+        if given is None:
+            raise NoSuchObjectError(f"{error}; -f MANIFEST is what it was made from", 404) from None
+        return [given]
+    if is_run(jobs, name):
+        if given is not None:
+            return [given]
+        refuse_for_many(options)
+        jobs = failed_of(jobs, name)
+        if options["new_name"] and len(jobs) > 1:
+            raise UsageError(f"-n {options['new_name']} is a name for one Job; {len(jobs)} of {name} have failed")
+    return [_settled(cluster, job) for job in jobs]
+
+
+def _settled(cluster: Cluster, job: dict[str, Any]) -> dict[str, Any]:
     """The Job; if it has just ended, once its last pods are gone."""
     from tarkit.k8s.cluster.jobview import ENDED, state_of
 
     for _ in range(_SETTLING_SECONDS):
-        if job is None or state_of(job)[0] not in ENDED or not _has_pods(job):
+        if state_of(job)[0] not in ENDED or not _has_pods(job):
             break
         time.sleep(1)
         job = cluster.get("jobs", str(job["metadata"]["name"]))

@@ -109,7 +109,7 @@ def _ask(
     from tarkit.k8s.cluster.jobstatus import find_jobs, look
     from tarkit.k8s.cluster.jobwatch import run_state
 
-    from .._runjobs import only_retries
+    from .._runjobs import only_retries, refuse_for_many
 
     gone, retried = False, 0
     try:
@@ -133,8 +133,8 @@ def _ask(
             hint = f"; {UNANSWERED}" if name is not None and isinstance(error, ClusterUnreachableError) else ""
             raise ClusterUnreachableError(f"{error}{hint}") if hint else error from None
         return [_from_records(name, documents, options, error)], 0
-    if len(jobs) > 1 and (options["outdir"] or options["specs"]):
-        raise UsageError("-O and --shards are about one Job; this names several")
+    if len(jobs) > 1:
+        refuse_for_many(options)
 
     def read(job: Any) -> Any:
         return None if no_records else read_records(cluster, job, options, documents)

@@ -15,7 +15,6 @@ from tarkit.errors import (
     EXIT_TEMPORARY,
     ClusterUnreachableError,
     TarkitError,
-    UsageError,
 )
 
 from .._clusteroptions import cluster_options, open_cluster, record_options
@@ -64,7 +63,7 @@ def command(name: str, timeout: str | None, patience: str, progress: bool, **opt
     from tarkit.k8s.cluster.jobwatch import Watching
     from tarkit.k8s.durations import seconds
 
-    from .._runjobs import is_run, jobs_named
+    from .._runjobs import is_run, jobs_named, refuse_for_many
 
     limit = None if timeout is None else seconds(timeout, "--timeout")
     watching = Watching(
@@ -78,9 +77,8 @@ def command(name: str, timeout: str | None, patience: str, progress: bool, **opt
     jobs = jobs_named(cluster, name)
     if not is_run(jobs, name):
         ended, last = _wait(cluster, name, watching, progress, options)
-    elif options["outdir"] or options["specs"]:
-        raise UsageError("-O and --shards are about one Job; this names several")
     else:
+        refuse_for_many(options)
         ended, last = _wait_for_run(cluster, name, watching, progress, options)
     if ended is None:
         say(_PROGRAM, f"the time is up after {_with_unit(timeout or '')}: {last or name}")

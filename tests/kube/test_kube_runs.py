@@ -36,7 +36,8 @@ def asked(cluster: Cluster) -> list[str]:
 def test_a_run_is_waited_for_and_its_failed_jobs_are_retried(
     cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path
 ) -> None:
-    started(cluster, kubetpl, "echo seen {i}; exit {i}")
+    mended = tmp_path / "mended"
+    started(cluster, kubetpl, f"echo seen {{i}}; [ {{i}} = 0 ] || [ -e {mended} ]")
     before = len(asked(cluster)) if cluster.is_standin else 0
     waited = kubetpl("wait", RUN, "--timeout", "180", "--progress")
     assert waited.code == 1
@@ -60,16 +61,19 @@ def test_a_run_is_waited_for_and_its_failed_jobs_are_retried(
     assert "did you mean part" in kubetpl("wait", "part9").err
     assert "did you mean part" in kubetpl("cancel", "part9").err
 
-    refused = kubetpl("retry", RUN)
-    assert refused.code == 2 and refused.err.count("\n") == 1
-    assert "a run of 3 Jobs, 2 of which have failed; retry each by its name" in refused.err
-    assert "such as kubetpl retry part1 --apply: part1, part2; " in refused.err
-    for name in ("part1", "part2"):
-        again = kubetpl("retry", name)
-        assert again.code == 0, again.err
-        mended = re.sub(r"exit [12]", "exit 0", again.out)
-        cluster.kubectl("apply", "-f", "-", input=mended, check=True)
-        assert kubetpl("wait", f"{name}-r2", "--timeout", "180").code == 0
+    for words, why in (
+        (("-n", "x"), "is a name for one Job; 2 of part"),
+        (("-O", "x"), "-O and --shards are about one"),
+    ):
+        refused = kubetpl("retry", RUN, *words)
+        assert refused.code == 2 and why in refused.err and not refused.out
+    assert "the Jobs part1, part2 do not run tarproc over slices" in kubetpl("retry", RUN, "--failed").err
+    mended.touch()
+    printed = kubetpl("retry", RUN)
+    assert printed.code == 0 and re.findall(r"^  name: (.*)", printed.out, re.MULTILINE) == ["part1-r2", "part2-r2"]
+    again = kubetpl("retry", RUN, "--apply")
+    assert (again.code, again.out) == (0, "Job part1-r2 is created\nJob part2-r2 is created\n")
+    assert again.err.endswith("which shards are left is not known: all of each\n")
     whole = kubetpl("wait", RUN, "--timeout", "180")
     assert (whole.code, whole.out) == (0, "3 Jobs: 3 complete, 2 retried\n")
     told = kubetpl("status", "part")

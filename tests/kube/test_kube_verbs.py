@@ -182,7 +182,7 @@ def test_a_retry_does_not_stand_for_a_job_that_is_gone(
         assert "no job grey in namespace" in told.out and "its retries: grey-r2" in told.out
         assert "shards: 2 of 3 done" in told.out and "stale shard in-2.tar" in told.out
     refused = kubetpl("retry", "grey")
-    assert refused.code == 2 and "there is no Job grey" in refused.err and "-f MANIFEST" in refused.err
+    assert refused.code == 66 and "no job grey" in refused.err and "-f MANIFEST" in refused.err
     assert "1 shard to retry" in kubetpl("retry", "grey", "-f", tmp_path / "grey.yaml").err
 
 
