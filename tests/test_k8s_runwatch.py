@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tarkit.cli._runjobs import not_retried, sum_line
+from tarkit.cli._runjobs import failed_of, sum_line
 from tarkit.cli._standstill import Standstill
 from tarkit.cli.kubeverbs import cancel
 
-from tarkit.errors import ClusterError, ClusterUnreachableError, NoSuchObjectError, TarkitError
+from tarkit.errors import ClusterError, ClusterUnreachableError, NoSuchObjectError, TarkitError, UsageError
 from tarkit.k8s.cluster.jobview import job_view
 from tarkit.k8s.cluster.jobwatch import RunState, Watching, run_states
 
@@ -87,6 +87,7 @@ def test_who_never_answered_is_not_waited_for_and_patience_ends() -> None:
     with pytest.raises(ClusterError, match="may not"):
         next(states(Told(ClusterError("you may not list jobs", 403))))
     assert len(list(states(Told([made("a")]), until=9.0))) == 3
+    assert len(list(states(Told([made("a")]), until=0.0))) == 1, "one look, though the time was up before it"
 
 
 def test_what_is_removed_once_it_has_ended_has_ended_and_what_before_is_deleted() -> None:
@@ -126,13 +127,16 @@ def test_sums_and_which_jobs_to_retry() -> None:
         "3 Jobs: 1 complete, 2 running, 1 deleted"
     )
     assert sum_line(["complete"]) == "1 Job: 1 complete"
+
+
+def test_of_a_run_those_that_failed_are_retried() -> None:
     many = [made(f"part{n:04}", "failed") for n in range(300)]
-    assert "a run of 300 Jobs, 300 of which have failed; kubetpl status part tells which" in not_retried("part", many)
-    one = not_retried("part", [made("a", "failed"), made("a-r2", "failed", of="a", at=1), made("b")])
-    assert (
-        "a run of 3 Jobs, 1 of which has failed; retry each by its name, such as kubetpl retry a-r2 --apply: a-r2; "
-        in (one)
-    )
+    assert failed_of(many, "part") == many
+    retried = [made("a", "failed"), made("a-r2", "failed", of="a", at=1), made("b")]
+    assert names(failed_of(retried, "part")) == ["a-r2"], "a retry counts instead of its Job"
+    going_on = [made("a", "failed"), made("a-r2", of="a", at=1), made("b", "suspended"), made("c", "complete")]
+    with pytest.raises(UsageError, match="a run of 4 Jobs, of which none has failed; name one, such as a, a-r2, b, …"):
+        failed_of(going_on, "part")
 
 
 def test_a_run_that_was_suspended_in_part_is_told() -> None:

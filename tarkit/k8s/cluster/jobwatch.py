@@ -80,13 +80,17 @@ class _Silence:
 def job_states(cluster: Cluster, name: str, watching: Watching) -> Iterator[Object]:
     """The Job as it is, then as it becomes; at least once after every watch. It ends when the time is up.
 
+    However late it is, there is one look: a Job that has ended is not reported as one that was waited for in vain.
+
     Raises:
         NoSuchObjectError: there is no such Job, or it was deleted.
         ClusterUnreachableError: nobody answers, from the first or for too long.
     """
     uid: str | None = None
     silence = _Silence(watching)
-    while watching.goes_on:
+    first = True
+    while watching.goes_on or first:
+        first = False
         try:
             job = cluster.get("jobs", name)
         except ClusterUnreachableError as error:
@@ -152,7 +156,7 @@ def origin(name: str, retries: Mapping[str, str | None]) -> str:
 
 
 def run_states(cluster: Cluster, run: str, watching: Watching) -> Iterator[RunState]:
-    """The Jobs with the label of a run, by one list for each look. It ends when the time is up.
+    """The Jobs with the label of a run, by one list for each look, and one look at least. It ends when the time is up.
 
     Raises:
         NoSuchObjectError: there never was one.
@@ -161,7 +165,9 @@ def run_states(cluster: Cluster, run: str, watching: Watching) -> Iterator[RunSt
     seen: dict[str, Object] = {}
     silence = _Silence(watching)
     pause = _SHORTEST_PAUSE
-    while watching.goes_on:
+    first = True
+    while watching.goes_on or first:
+        first = False
         try:
             there = {str(job["metadata"].get("uid")): job for job in cluster.list("jobs", labels=f"{RUN}={run}")}
         except ClusterUnreachableError as error:
