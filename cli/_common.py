@@ -24,7 +24,7 @@ from tarkit.errors import (
 )
 
 _VERBOSE = "tarkit.verbose"
-_ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
 F = TypeVar("F", bound=Callable[..., Any])

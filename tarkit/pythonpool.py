@@ -206,6 +206,10 @@ class PythonPool:
                 if messages is None:
                     finished += self._died(worker)
                     continue
+                if messages and worker.kill_at is not None:
+                    # It was told to end, so the batch has failed whatever it answers; it gets no other one.
+                    finished += self._replace(worker, self._timeout_failure())
+                    continue
                 for message in messages:
                     finished += self._answered(worker, message)
             finished += self._timed_out()

@@ -74,31 +74,35 @@ def sweep(parent: str) -> int:
     removed = 0
     with suppress(FileNotFoundError), os.scandir(parent) as entries:
         for entry in entries:
-            if not entry.name.startswith(PREFIX) or not entry.is_dir(follow_symlinks=False):
-                continue
-            if entry.stat(follow_symlinks=False).st_uid != os.getuid():
-                continue
-            try:
-                lock = os.open(os.path.join(entry.path, _LOCK), os.O_RDWR)
-            except OSError:
-                # No lock file: not ours, or made this very moment, or its run died at once.
-                age = time.time() - entry.stat(follow_symlinks=False).st_mtime
-                if age > _NEWBORN or not _runs(entry.name.removeprefix(PREFIX).partition("-")[0]):
-                    with suppress(OSError):
-                        os.unlink(os.path.join(entry.path, _UNBORN))
-                    with suppress(OSError):
-                        os.rmdir(entry.path)
-                continue
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                continue
-            else:
-                _remove_run(entry.path)
-                removed += 1
-            finally:
-                os.close(lock)
+            if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False):
+                # A run that ends takes its folder away at any moment.
+                with suppress(FileNotFoundError):
+                    removed += _sweep_one(entry)
     return removed
+
+
+def _sweep_one(entry: os.DirEntry[str]) -> bool:
+    if entry.stat(follow_symlinks=False).st_uid != os.getuid():
+        return False
+    try:
+        lock = os.open(os.path.join(entry.path, _LOCK), os.O_RDWR)
+    except OSError:
+        # No lock file: not ours, or made this very moment, or its run died at once.
+        age = time.time() - entry.stat(follow_symlinks=False).st_mtime
+        if age > _NEWBORN or not _runs(entry.name.removeprefix(PREFIX).partition("-")[0]):
+            with suppress(OSError):
+                os.unlink(os.path.join(entry.path, _UNBORN))
+            with suppress(OSError):
+                os.rmdir(entry.path)
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _remove_run(entry.path)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
 
 
 def _runs(pid: str) -> bool:

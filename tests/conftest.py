@@ -9,12 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from hdfs import Hdfs
 
 # Otherwise gcsfs asks by gRPC what kind of bucket it is, which the emulator can not answer, for minutes.
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
+
+# How long an example takes says more of the machine than of what is tested. All else stays as it is, in CI, too.
+settings.register_profile("patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 HERE = Path(__file__).resolve().parent
 for folder in ("faults", "services"):

@@ -40,6 +40,11 @@ def read(url: str, retry: Retry, step: int = 20_011, read_ahead: int = 1 << 20) 
         return b"".join(iter(lambda: stream.read(step), b""))
 
 
+def patient(timeout: float) -> Retry:
+    """For a server that is silent once: on a busy machine it may be slow many times."""
+    return fast(timeout=timeout, attempts=200, deadline=1e9)
+
+
 def ranges(server: FaultServer, path: str) -> list[str]:
     return [headers.get("Range", "") for headers in server.asked(path)]
 
@@ -55,7 +60,7 @@ def test_one_fault_is_mended(server: FaultServer, kind: str, read_ahead: int) ->
     # The first answer is cut, the second meets the fault, the third is whole.
     path = f"one-{kind}-{read_ahead}"
     url = server.put(path, DATA, Fault("cut", 100_000), Fault(kind, 70_000), Fault("cut", 50_000))
-    assert read(url, fast(timeout=0.3), read_ahead=read_ahead) == DATA
+    assert read(url, fast(timeout=1.0) if kind == "stall" else fast(), read_ahead=read_ahead) == DATA
     assert ranges(server, path)[:2] == ["", "bytes=100000-"]
     assert [asked.get("If-Match") for asked in server.asked(path)[1:]] == [server.objects[path].etag] * (
         len(server.asked(path)) - 1
@@ -65,7 +70,7 @@ def test_one_fault_is_mended(server: FaultServer, kind: str, read_ahead: int) ->
 @pytest.mark.parametrize("kind", ["status", "drop", "reset", "stall"])
 def test_the_first_answer_fails(server: FaultServer, kind: str) -> None:
     url = server.put(f"first-{kind}", DATA, Fault(kind), Fault(kind))
-    assert read(url, fast(timeout=0.3)) == DATA
+    assert read(url, patient(0.3)) == DATA
 
 
 def test_identity_is_asked_for(server: FaultServer) -> None:
@@ -362,7 +367,7 @@ def test_https(certificate: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SSL_CERT_FILE", certificate)
         _opener.cache_clear()
         try:
-            assert read(url, fast(timeout=0.5)) == DATA
+            assert read(url, patient(0.5)) == DATA
             with pytest.raises(StreamError, match="sends more than the 299995 bytes"):
                 read(server.put("t", DATA, always=Fault("shorter", 5)), fast())
             stream = open_read(server.put("t", DATA, Fault("stall", 100_000)), compression=None)
@@ -393,7 +398,9 @@ def test_random_schedules(server: FaultServer) -> None:
         more = {} if etag == "default" else {"etag": etag, "modified": draw.choice(["", OLD])}
         url = server.put(path, data, *faults, **more)
         server.objects[path].conditions = draw.random() < 0.5
-        retry = fast(seed=seed, timeout=0.1, attempts=draw.choice([2, 8]))
+        # What is not silent may take its time: how often it is tried again is the schedule's, not the machine's.
+        silent = any(fault.kind == "stall" for fault in faults)
+        retry = fast(seed=seed, timeout=0.1 if silent else 5.0, attempts=draw.choice([2, 8]))
         both = [data, bytes(255 - byte for byte in data)]
         got = b""
         try:

@@ -395,6 +395,7 @@ def test_patience_ends(cluster: Cluster, server: Server) -> None:
 def test_the_time_is_up(cluster: Cluster, server: Server) -> None:
     server.says(state("1"), events(), state("2"), events(), state("3"), events())
     assert len(list(watched(cluster, until=9.0))) == 2
+    assert len(list(watched(cluster, until=0.0))) == 1, "one look, though the time was up before it"
 
 
 def test_who_never_answered_is_not_waited_for(cluster: Cluster, server: Server) -> None:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import fcntl
+import itertools
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import stands_until, wait_for
 
 from tarkit.errors import CommandNotRunnableError, DataError, StreamError, UsageError
+from tarkit.k8s.local import watch
 from tarkit.k8s.local.env import Machine, host_env
 from tarkit.k8s.local.job import JobRun, PodFailure, Result
 from tarkit.k8s.local.run import Settings, run_documents
-from tarkit.k8s.local.watch import can_measure
+from tarkit.k8s.local.state import State
+from tarkit.k8s.local.watch import MARK, can_measure, marked
 
 CODES = {
     "rules": [
@@ -37,7 +42,7 @@ class Told:
     def __init__(self) -> None:
         self.notes: list[str] = []
         self.failures: list[PodFailure] = []
-        self.most_at_once = 0
+        self.running = self.most_at_once = 0
 
     def note(self, text: str) -> None:
         self.notes.append(text)
@@ -46,7 +51,8 @@ class Told:
         self.failures.append(failure)
 
     def progress(self, jobs: Sequence[JobRun]) -> None:
-        self.most_at_once = max(self.most_at_once, sum(len(job.ledger.running) for job in jobs))
+        self.running = sum(len(job.ledger.running) for job in jobs)
+        self.most_at_once = max(self.most_at_once, self.running)
 
 
 def container(script: str, **more: Any) -> dict[str, Any]:
@@ -68,10 +74,10 @@ def plain(script: str, *, pod: dict[str, Any] | None = None, **spec: Any) -> dic
 
 
 def run(documents: list[dict[str, Any]], state: Path, **more: Any) -> tuple[Result, Told]:
-    told = Told()
-    stop = more.pop("stop", lambda: 0)
+    told = more.pop("told", None) or Told()
+    how = {name: more.pop(name) for name in ("stop", "clock") if name in more}
     values = {"retry_delay": 0.02, "parallelism": 4, "host": {"PATH": os.environ["PATH"]}, **more}
-    result = run_documents(documents, str(state), Settings(**values), told, stop=stop)
+    result = run_documents(documents, str(state), Settings(**values), told, **how)
     return result, told
 
 
@@ -129,9 +135,12 @@ def test_a_hundred_indexes_with_a_poison_a_killed_and_a_flaky_one(tmp_path: Path
 
 
 def test_fail_job_ends_all_at_once(tmp_path: Path) -> None:
-    script = "[ $JOB_COMPLETION_INDEX != 3 ] || { sleep 1; exit 2; }; [ $JOB_COMPLETION_INDEX = 0 ] || sleep 1000"
+    # The fifth index begins once the first is known to be done.
+    wait = f"until [ -e {tmp_path}/fifth ]; do sleep 0.02; done"
+    touch = f"touch {tmp_path}/fifth"
+    script = f"case $JOB_COMPLETION_INDEX in 0) exit ;; 3) {wait}; exit 2 ;; 4) {touch} ;; esac; sleep 1000"
     begun = time.monotonic()
-    result, told = run([job(script, completions=50)], tmp_path / "s")
+    result, told = run([job(script, completions=50, activeDeadlineSeconds=120)], tmp_path / "s")
     assert time.monotonic() - begun < 60
     ledger = result.jobs[0].ledger
     assert reason(result) == "PodFailurePolicy" and ledger.outcome is not None
@@ -156,11 +165,22 @@ def test_exit_code_three_only_where_samples_were_set_aside(tmp_path: Path, codes
 
 
 def test_the_deadline_ends_pods_with_term_and_then_kill(tmp_path: Path) -> None:
-    script = f"trap 'echo term >> {tmp_path}/$JOB_COMPLETION_INDEX' TERM; while :; do sleep 0.05; done"
+    up = f"touch {tmp_path}/up-$JOB_COMPLETION_INDEX"
+    script = f"trap 'echo term >> {tmp_path}/$JOB_COMPLETION_INDEX' TERM; {up}; while :; do sleep 0.05; done"
     spec: dict[str, Any] = {"activeDeadlineSeconds": 1, "completions": 2}
-    begun = time.monotonic()
-    result, _ = run([job(script, pod={"terminationGracePeriodSeconds": 1}, **spec)], tmp_path / "s")
-    assert 2 <= time.monotonic() - begun < 60
+
+    def seconds() -> Iterator[float]:
+        yield from stands_until(lambda: len(list(tmp_path.glob("up-*"))) == 2, 0.0)
+        yield from itertools.repeat(0.99, 10)
+        assert not list(tmp_path.glob("[01]"))
+        yield from stands_until(lambda: [each.read_text() for each in tmp_path.glob("[01]")] == ["term\n"] * 2, 1.0)
+        yield from itertools.repeat(1.99, 10)
+        assert told.running == 2
+        yield from itertools.repeat(2.0)
+
+    told, clock = Told(), seconds()
+    more: dict[str, Any] = {"told": told, "clock": lambda: next(clock)}
+    result, _ = run([job(script, pod={"terminationGracePeriodSeconds": 1}, **spec)], tmp_path / "s", **more)
     assert reason(result) == "DeadlineExceeded"
     assert (tmp_path / "0").read_text() == "term\n" == (tmp_path / "1").read_text()
 
@@ -193,13 +213,15 @@ def test_init_containers_and_sidecars(tmp_path: Path) -> None:
         each("a", f"echo a >> {tmp_path}/order"),
         each(
             "side",
-            f"trap 'echo bye >> {tmp_path}/order; exit' TERM; while :; do sleep 0.02; done",
+            f"trap 'echo bye >> {tmp_path}/order; exit' TERM; touch {tmp_path}/up; while :; do sleep 0.02; done",
             restartPolicy="Always",
         ),
         each("b", f"echo b >> {tmp_path}/order"),
     ]
-    mains = [each("main", f"sleep 0.3; echo main >> {tmp_path}/order; echo said"), each("two", "true")]
-    result, _ = run([plain("", pod={"initContainers": inits, "containers": mains})], tmp_path / "s")
+    wait = f"until [ -e {tmp_path}/up ]; do sleep 0.02; done"
+    mains = [each("main", f"{wait}; echo main >> {tmp_path}/order; echo said"), each("two", "true")]
+    pod = {"initContainers": inits, "containers": mains}
+    result, _ = run([plain("", pod=pod, activeDeadlineSeconds=120)], tmp_path / "s")
     assert result.exit_code == 0
     assert (tmp_path / "order").read_text().split() == ["a", "b", "main", "bye"]
     assert logged(result, "0-1-main.log") == "said\n"
@@ -311,11 +333,34 @@ def test_folders_that_can_not_hold_the_state(tmp_path: Path) -> None:
         run([job("true")], tmp_path / "file")
 
 
+@pytest.mark.parametrize("seconds", [20, 1000])
+def test_the_watchdog_of_a_killed_run_is_waited_for(tmp_path: Path, seconds: int) -> None:
+    slept = 0.0
+
+    def sleep(more: float) -> None:
+        nonlocal slept
+        slept += more
+        if slept > seconds:
+            fcntl.flock(lock, fcntl.LOCK_UN)
+
+    with open(tmp_path / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Of a process that is no more: Linux has no number as high.
+        print((1 << 22) + 1, file=lock, flush=True)
+        if seconds > 60:
+            with pytest.raises(UsageError, match="another kubetpl local is running"):
+                State(str(tmp_path), "digest", sleep=sleep)
+            assert 59 < slept < 61
+        else:
+            with State(str(tmp_path), "digest", sleep=sleep):
+                assert 20 < slept < 21
+
+
 def test_stopping_asks_first_and_is_no_failure(tmp_path: Path) -> None:
     trap = f"trap 'echo $JOB_COMPLETION_INDEX >> {tmp_path}/term; exit 1' TERM"
-    script = f"{trap}; touch {tmp_path}/up; while :; do sleep 0.02; done"
-    document = job(script, completions=9)
-    result, told = run([document], tmp_path / "s", stop=lambda: int((tmp_path / "up").exists()))
+    script = f"{trap}; touch {tmp_path}/up-$JOB_COMPLETION_INDEX; while :; do sleep 0.02; done"
+    document = job(script, completions=9, activeDeadlineSeconds=120)
+    result, told = run([document], tmp_path / "s", stop=lambda: int(len(list(tmp_path.glob("up-*"))) == 4))
     assert result.interrupted and not told.failures and reason(result) == ""
     assert sorted(set((tmp_path / "term").read_text().split())) == ["0", "1", "2", "3"]
 
@@ -330,8 +375,8 @@ def test_stopping_twice_waits_no_longer(tmp_path: Path) -> None:
         return min(asked, 2)
 
     begun = time.monotonic()
-    result, _ = run([job(script)], tmp_path / "s", stop=stop)
-    assert result.interrupted and time.monotonic() - begun < 25
+    result, _ = run([job(script, pod={"terminationGracePeriodSeconds": 1000})], tmp_path / "s", stop=stop)
+    assert result.interrupted and time.monotonic() - begun < 100
 
 
 def test_an_exception_leaves_no_process(tmp_path: Path) -> None:
@@ -341,16 +386,18 @@ def test_an_exception_leaves_no_process(tmp_path: Path) -> None:
         return 0
 
     # A kubelet makes one dollar of two.
-    script = f"echo $$$$ > {tmp_path}/pid; touch {tmp_path}/up; sleep 60 & wait"
+    script = f"echo $$$$ > {tmp_path}/pid; touch {tmp_path}/up; sleep 1000 & wait"
     with pytest.raises(KeyboardInterrupt):
         run([job(script, completions=1)], tmp_path / "s", stop=stop)
-    assert living(int((tmp_path / "pid").read_text())) == []
+    group = int((tmp_path / "pid").read_text())
+    wait_for(lambda: not living(group))
 
 
 def test_what_a_pod_leaves_running_ends_with_it(tmp_path: Path) -> None:
-    result, _ = run([job(f"sleep 60 & echo $$$$ > {tmp_path}/group", completions=1)], tmp_path / "s")
+    result, _ = run([job(f"sleep 1000 & echo $$$$ > {tmp_path}/group", completions=1)], tmp_path / "s")
     assert result.exit_code == 0
-    assert living(int((tmp_path / "group").read_text())) == []
+    group = int((tmp_path / "group").read_text())
+    wait_for(lambda: not living(group))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="DAEMONS ARE FOUND IN /proc, WHICH IS LINUX ONLY")
@@ -365,7 +412,32 @@ def test_a_daemon_ends_with_its_own_pod(tmp_path: Path) -> None:
     assert result.exit_code == 0
     daemons = (tmp_path / "daemons").read_text().split()
     assert len(daemons) == 2 and (tmp_path / "alive").exists()
-    assert [living(int(each)) for each in daemons] == [[], []]
+    wait_for(lambda: not any(living(int(each)) for each in daemons))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="DAEMONS ARE FOUND IN /proc, WHICH IS LINUX ONLY")
+def test_a_process_that_becomes_another_program_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the midst of it the kernel shows no variables of it, as of processes that have none."""
+
+    def show(pid: int, variables: bytes, *, vsize: int = 9, start: int = 0, end: int = 0) -> None:
+        (tmp_path / str(pid)).mkdir(exist_ok=True)
+        (tmp_path / str(pid) / "environ").write_bytes(variables)
+        fields = ["S", *["1"] * 19, vsize, *["1"] * 26, start, end, "0"]
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} (a) b) {' '.join(map(str, fields))}\n")
+
+    def pause(_: float) -> None:
+        pauses.append(len(pauses))
+        if len(pauses) == 3:
+            show(4, f"A=1\0{MARK}=/pods/x\0".encode(), start=70, end=90)
+
+    pauses: list[int] = []
+    show(2, b"", vsize=0)
+    show(3, b"", start=70, end=70)
+    show(4, b"")
+    show(5, f"{MARK}=/pods/y\0".encode(), start=70, end=80)
+    monkeypatch.setattr(watch, "_PROC", str(tmp_path))
+    monkeypatch.setattr("tarkit.k8s.local.watch.time.sleep", pause)
+    assert marked("/pods/x") == [4] and len(pauses) == 3
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import sys
 import time
 from collections.abc import Iterator
@@ -24,9 +25,15 @@ from tarkit.k8s.local.policy import JobRules, PodEnd  # noqa: E402
 
 
 @pytest.fixture(scope="module")
-def standin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standin]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that pods see as this process does."""
+    return tmp_path_factory.mktemp("shared")
+
+
+@pytest.fixture(scope="module")
+def standin(tmp_path_factory: pytest.TempPathFactory, shared: Path) -> Iterator[Standin]:
     pytest.importorskip("kubernetes_validate", reason="NO SCHEMAS TO CHECK BY: pip install kubernetes-validate")
-    cluster = Standin(tmp_path_factory.mktemp("standin"), backoff=0.02)
+    cluster = Standin(tmp_path_factory.mktemp("standin"), [shared], backoff=0.02)
     yield cluster
     cluster.stop()
 
@@ -56,6 +63,17 @@ def told(status: dict[str, Any]) -> dict[str, Any]:
 
 
 AT = "case $JOB_COMPLETION_INDEX in {} esac"
+# Indexes 4, 5 and 6 begin once 0, 1 and 2 are known to be done.
+MEET = (
+    "3) until [ $(ls SHARED | wc -l) = 3 ]; do sleep 0.02; done; exit 2;; [4-6]) touch SHARED/$HOSTNAME; sleep 1000;;"
+)
+
+
+def with_folder(document: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """With a new folder in the place of SHARED."""
+    folder.mkdir()
+    found: dict[str, Any] = json.loads(json.dumps(document).replace("SHARED", str(folder)))
+    return found
 
 
 @pytest.mark.parametrize(
@@ -67,9 +85,10 @@ AT = "case $JOB_COMPLETION_INDEX in {} esac"
         pytest.param(
             # A shell that is process 1 of its container does not end by SIGTERM.
             job(
-                AT.format("3) sleep 1.5; exit 2;; [4-9]) sleep 1000;;"),
-                completions=8,
-                parallelism=8,
+                AT.format(MEET),
+                completions=7,
+                parallelism=4,
+                activeDeadlineSeconds=120,
                 pod={"terminationGracePeriodSeconds": 1},
             ),
             id="fail-job",
@@ -87,7 +106,7 @@ AT = "case $JOB_COMPLETION_INDEX in {} esac"
     ],
 )
 def test_both_say_the_same(
-    document: dict[str, Any], standin: Standin, tmp_path: Path, request: pytest.FixtureRequest
+    document: dict[str, Any], standin: Standin, shared: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     document = copy.deepcopy(document)
     document["apiVersion"] = "batch/v1"
@@ -98,8 +117,9 @@ def test_both_say_the_same(
         document["spec"]["podFailurePolicy"]["rules"].pop()
         del document["spec"]["backoffLimitPerIndex"]
     parallelism = document["spec"].get("parallelism", 1)
-    here, _ = run([document], tmp_path / "state", parallelism=parallelism)
-    assert told(here.jobs[0].status()) == told(in_the_cluster(standin, document))
+    here, _ = run([with_folder(document, tmp_path / "shared")], tmp_path / "state", parallelism=parallelism)
+    there = in_the_cluster(standin, with_folder(document, shared / request.node.callspec.id))
+    assert told(here.jobs[0].status()) == told(there)
 
 
 RULE = st.one_of(

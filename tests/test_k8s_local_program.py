@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_for as wait_until
 
 from tarkit import TarWriter
 from tarkit.shardstatus import progress_of
@@ -127,19 +128,23 @@ def test_a_signal_ends_the_pods_in_good_order(tmp_path: Path, number: int, code:
     assert running.returncode == code
     assert set((tmp_path / "term").read_text().split()) == {"term"}
     assert "run the same command again, and it goes on" in told and "exit code 7" not in told
-    assert living([int(each) for each in (tmp_path / "groups").read_text().split()]) == []
+    groups = [int(each) for each in (tmp_path / "groups").read_text().split()]
+    wait_until(lambda: not living(groups))
 
 
 def test_kill_dash_nine_in_the_middle_and_once_more(tmp_path: Path) -> None:
     # Each index takes a moment, and ends only once the runner was killed if it is one of two.
     script = f"""
     echo $$$$ >> {tmp_path}/groups
-    case $JOB_COMPLETION_INDEX in 30|31) [ -e {tmp_path}/killed ] || sleep 1000 ;; esac
+    case $JOB_COMPLETION_INDEX in
+      30|31) [ -e {tmp_path}/killed ] || {{ echo >> {tmp_path}/hang; sleep 1000; }} ;;
+    esac
     echo $JOB_COMPLETION_INDEX >> {tmp_path}/ended
     """
     text = manifest(script, completions=100)
     running = begin(tmp_path, text, "-j", "3")
     wait_for(tmp_path / "ended", 50)
+    wait_for(tmp_path / "hang", 2)
     running.kill()
     running.wait()
     (tmp_path / "killed").touch()
@@ -155,7 +160,8 @@ def test_kill_dash_nine_in_the_middle_and_once_more(tmp_path: Path) -> None:
     assert f"going on in {tmp_path}/j.kubetpl-local: {len(finished)} of 100 were done before" in done.stderr
     # The two that hung were ended before the second run began, by nobody but the watchdog.
     assert ended.count(30) == ended.count(31) == 1
-    assert living([int(each) for each in (tmp_path / "groups").read_text().split()]) == []
+    groups = [int(each) for each in (tmp_path / "groups").read_text().split()]
+    wait_until(lambda: not living(groups))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="DAEMONS ARE FOUND IN /proc, WHICH IS LINUX ONLY")
@@ -164,13 +170,10 @@ def test_kill_dash_nine_leaves_no_daemon_either(tmp_path: Path) -> None:
     running = begin(tmp_path, manifest(script), "-j", "4")
     wait_for(tmp_path / "groups", 4)
     groups = [int(each) for each in (tmp_path / "groups").read_text().split()]
-    assert len(living(groups)) == 4
+    wait_until(lambda: living(groups) == ["sleep 600"] * 4)
     running.kill()
     running.communicate()
-    until = time.monotonic() + 60
-    while living(groups) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert living(groups) == []
+    wait_until(lambda: not living(groups))
 
 
 def test_a_second_one_at_the_same_time_is_refused(tmp_path: Path) -> None:

@@ -92,9 +92,9 @@ def test_a_pattern_stays_one() -> None:
 
 def test_a_million_by_pattern_at_once() -> None:
     plan("s3://b/warm-{0..9}.tar")
-    begun = time.perf_counter()
+    begun = time.process_time()
     made = plan("s3://b/x-{000000..999999}.tar", shard_seconds=30.0)
-    assert time.perf_counter() - begun < 0.2
+    assert time.process_time() - begun < 0.2
     assert (made.shards, made.slices) == (1_000_000, 10_000)
 
 

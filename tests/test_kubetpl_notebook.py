@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -172,10 +172,16 @@ def test_jobs_of_the_loop(folder: Path, number: str) -> None:
     check(ours, yaml.safe_load((ORIGINAL / f"notebook-in23-{number}.yaml").read_text()), command)
 
 
+def children_seconds() -> float:
+    """CPU time of the processes that this one waited for: the machine may be busy with other tests."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def test_the_loop_as_one_stream_gives_the_same_jobs(folder: Path) -> None:
-    started = time.monotonic()
+    started = children_seconds()
     text = kubetpl(folder, "jobs", "-n", "job{i}", "-c", LOOP.replace("$i", "{i}"), "--over", "{0000..0147}")
-    seconds = time.monotonic() - started
+    seconds = children_seconds() - started
     many = list(yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
     assert [each["metadata"]["name"] for each in many] == [f"job{number:04d}" for number in range(148)]
     for number in (0, 73, 147):
@@ -185,7 +191,7 @@ def test_the_loop_as_one_stream_gives_the_same_jobs(folder: Path) -> None:
         assert ours["spec"]["template"]["metadata"]["labels"].pop("tarkit.dev/run") == "job"
         command = LOOP.replace("$i", f"{number:04d}")
         check(ours, yaml.safe_load((ORIGINAL / f"notebook-in23-{number:04d}.yaml").read_text()), command)
-    # With the start of Python; the machine may be busy with other tests.
+    # With the start of Python.
     assert seconds < 5
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_for
 
 from tarkit.errors import CommandNotRunnableError, UsageError
 from tarkit.parallel import Batch, Outcome
@@ -63,12 +64,74 @@ def test_death_by_signal(tmp_path: Path) -> None:
     assert outcomes[0].failure is None and outcomes[2].failure is None
 
 
+class _TimedRun:
+    """A pool with 100 seconds for a batch, by a clock that can be put forward."""
+
+    def __init__(self, function: Any, folder: Path, **options: Any) -> None:
+        self.ahead = 0.0
+        self.outcomes: dict[int, Outcome] = {}
+        self.pool = PythonPool(
+            function, str(folder), timeout=100, clock=lambda: time.monotonic() + self.ahead, **options
+        )
+
+    def submit(self, *numbers: int) -> None:
+        for number in numbers:
+            self.pool.submit(number, [{"__key__": f"k{number}", "__url__": "x.tar", "n": b"%d" % number}])
+
+    def collect(self, count: int) -> None:
+        """Until there are so many outcomes in all."""
+        while len(self.outcomes) < count:
+            self.outcomes.update(self.pool.collect())
+
+    def failures(self) -> list[str | None]:
+        return [None if (found := self.outcomes[n].failure) is None else found.kind for n in sorted(self.outcomes)]
+
+
 def test_timeout(tmp_path: Path) -> None:
+    def hang() -> None:
+        (tmp_path / "hangs").touch()
+        time.sleep(1000)
+
     started = time.monotonic()
-    outcomes = _run(_on_1(lambda: time.sleep(100)), tmp_path, timeout=0.5, grace=0.5, slots=2)
-    assert time.monotonic() - started < 10
-    assert [outcome.failure is None for outcome in outcomes] == [True, False, True, True, True, True]
-    assert outcomes[1].failure is not None and outcomes[1].failure.kind == "timeout"
+    run = _TimedRun(_on_1(hang), tmp_path, grace=0.5, slots=2)
+    with run.pool:
+        run.submit(0, 2)
+        run.collect(2)
+        run.submit(1)
+        wait_for((tmp_path / "hangs").exists)
+        run.ahead = 60
+        run.submit(3)
+        # Of the two that run, the time of one is over.
+        run.ahead = 100
+        run.collect(4)
+        run.submit(4, 5)
+        run.collect(6)
+    assert time.monotonic() - started < 90
+    assert run.failures() == [None, "timeout", None, None, None, None]
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_an_answer_that_comes_too_late_is_none(tmp_path: Path, slots: int) -> None:
+    """The batch has timed out, no other one has, and its process is not waited for in vain."""
+
+    def end_in_good_order() -> None:
+        told: list[int] = []
+        signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
+        (tmp_path / "runs").touch()
+        wait_for(lambda: told)
+
+    run = _TimedRun(_on_1(end_in_good_order), tmp_path, grace=1000, slots=slots)
+    with run.pool:
+        run.submit(0)
+        run.collect(1)
+        run.submit(1)
+        wait_for((tmp_path / "runs").exists)
+        run.ahead = 100
+        run.collect(2)
+        for number in range(2, 6):
+            run.submit(number)
+            run.collect(number + 1)
+    assert run.failures() == [None, "timeout", None, None, None, None]
 
 
 def test_setup_is_called_once_in_each_process(tmp_path: Path) -> None:

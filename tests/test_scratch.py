@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -298,6 +299,28 @@ def test_sweep_removes_dead_runs_and_no_others(living: str, tmp_path: Path) -> N
     assert sweep(str(tmp_path)) == (1 if os.getuid() == 0 else 2)
     assert {path.name for path in tmp_path.iterdir()} == stay
     assert sweep(str(tmp_path / "none")) == 0
+
+
+def test_a_folder_that_vanishes_meanwhile_keeps_no_other_from_being_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        (tmp_path / f"{PREFIX}{number}").mkdir()
+        (tmp_path / f"{PREFIX}{number}" / "lock").write_bytes(b"")
+    real = os.scandir
+
+    @contextmanager
+    def scandir(path: str) -> Iterator[Iterator[os.DirEntry[str]]]:
+        with real(path) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+        if path == str(tmp_path):
+            shutil.rmtree(found[0].path)
+        yield iter(found)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(scratch.os, "scandir", scandir)
+        assert sweep(str(tmp_path)) == 2
+    assert os.listdir(tmp_path) == []
 
 
 def test_killed_while_it_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

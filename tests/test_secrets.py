@@ -78,6 +78,7 @@ def watched(folder: Path, *arguments: str, **more: str) -> Seen:
         "AWS_SECRET_ACCESS_KEY": ENVIRONMENT,
         "AWS_SESSION_TOKEN": ENVIRONMENT,
         "TMPDIR": str(folder.parent),
+        "SEEN": str(folder.parent / "seen"),
         "PATH": os.pathsep.join((BIN, os.environ.get("PATH", os.defpath))),
         **more,
     }
@@ -91,10 +92,10 @@ def watched(folder: Path, *arguments: str, **more: str) -> Seen:
     )
     argv: set[bytes] = set()
     ended = threading.Event()
+    # A child that was only forked shows the arguments that the user typed.
+    own = Path(f"/proc/{process.pid}/cmdline").read_bytes()
 
     def watch() -> None:
-        # A child that was only forked shows the arguments that the user typed.
-        own = Path(f"/proc/{process.pid}/cmdline").read_bytes()
         while not ended.wait(0.02):
             for pid in descendants(process.pid):
                 try:
@@ -103,6 +104,8 @@ def watched(folder: Path, *arguments: str, **more: str) -> Seen:
                     continue
                 if line != own:
                     argv.add(line)
+            if argv:
+                (folder.parent / "seen").touch()
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -150,7 +153,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-SHELL = "cat __source__; cp __source__ sample.src; sleep 0.05; [ $(cat sample.cls) != 1 ]"
+# It goes on once a process was seen.
+WAIT = "sleep 0.05; until [ -e $SEEN ]; do sleep 0.02; done"
+SHELL = f"cat __source__; cp __source__ sample.src; {WAIT}; [ $(cat sample.cls) != 1 ]"
 RUNS = {
     "tarproc -o": ["tarproc", "-v", "-c", SHELL, "URL", "-o", "out.tar", "--report", "report.json"],
     "tarproc -O": ["tarproc", "-v", "-c", SHELL, "URL", "-O", "outdir", "--report", "report.json"],
@@ -160,7 +165,7 @@ RUNS = {
     "cat --raw": ["tarkit", "cat", "-v", "--raw", "URL", "-o", "out.tar"],
     "show": ["tarkit", "show", "-v", "--json", "URL"],
     "show --count": ["tarkit", "show", "-v", "--count", "URL", "URL"],
-    "split": ["tarkit", "split", "-v", "URL", "-o", "part-%d.tar", "--post", "sleep 0.05"],
+    "split": ["tarkit", "split", "-v", "URL", "-o", "part-%d.tar", "--post", WAIT],
     "create": ["tarkit", "create", "-v", "--plan", "../plan", "-o", "out.tar"],
     "put": ["tarkit", "put", "-v", "../list", "URL"],
     "get": ["tarkit", "get", "-v", "URL", "."],

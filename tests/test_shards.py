@@ -71,10 +71,10 @@ def test_braces_agree_with_bash(pattern: str) -> None:
 
 
 def test_huge_ranges_begin_at_once() -> None:
-    started = time.monotonic()
+    started = time.process_time()
     urls = expand("s3://b/{0000000000..9999999999}-{000000..999999}.tar")
     assert list(islice(urls, 2)) == ["s3://b/0000000000-000000.tar", "s3://b/0000000000-000001.tar"]
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10
 
 
 @pytest.mark.parametrize("pattern", ["a{1..3.tar", "a}b{1,2}", "a}b{", "{1{2,3}"])

@@ -56,7 +56,8 @@ def names(folder: Path) -> list[str]:
 
 
 def wait_until_gone(pid: int) -> bool:
-    for _ in range(400):
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
         try:
             os.kill(pid, 0)
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -215,11 +216,11 @@ def test_named_pipe(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     got: list[bytes] = []
-    reader = threading.Thread(target=lambda: got.append(read_all(open_read(fifo))))
+    reader = threading.Thread(target=lambda: got.append(read_all(open_read(fifo))), daemon=True)
     reader.start()
     with open_publish(fifo, compression="gz") as out:
         out.write(DATA)
-    reader.join(10)
+    reader.join(120)
     assert got == [DATA]
     assert stat.S_ISFIFO(fifo.stat().st_mode)
     assert names(tmp_path) == ["fifo"]
@@ -383,7 +384,7 @@ def test_command_that_ignores_term_is_killed() -> None:
     with open_read("pipe:trap '' TERM PIPE; echo $$; while :; do sleep 1; done", compression=None) as stream:
         pid = int(stream.read(100))
         start = time.monotonic()
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 60
     assert wait_until_gone(pid)
     assert children() == []
 

@@ -6,6 +6,7 @@ import fcntl
 import io
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,7 @@ _KEPT_STDERR = 2000
 _GRACE = 2.0
 _GRACE_AFTER_SHELL = 0.1
 _PIPE_CAPACITY = 1 << 20
+_MOST_BEHIND = 10.0
 
 
 def without_secrets(text: str, url: str) -> str:
@@ -150,7 +152,21 @@ class _Tail:
                 self._kept = (self._kept + data)[-_KEPT_STDERR:]
 
     def close(self) -> None:
+        """Wait for its end; not for long if something in the background holds the pipe, and says nothing."""
+        end = time.monotonic() + _MOST_BEHIND
         self._thread.join(timeout=1.0)
+        # On a busy machine the thread may not have had its turn.
+        while self._thread.is_alive() and self._is_behind() and time.monotonic() < end:
+            self._thread.join(timeout=0.02)
+
+    def _is_behind(self) -> bool:
+        """Whether there is something to read, be it the end."""
+        poll = select.poll()
+        try:
+            poll.register(self._pipe.fileno(), select.POLLIN)
+        except ValueError:
+            return False  # closed meanwhile
+        return bool(poll.poll(0))
 
     def text(self) -> str:
         """The last lines, up to three."""

@@ -20,8 +20,9 @@ from tarkit.errors import DataError, StreamError, UsageError, printable
 _FORMAT = "kubetpl-local-1"
 _LOCK, _JOURNAL, _LOGS, _PODS, _VOLUMES = "lock", "journal", "logs", "pods", "volumes"
 _OURS = frozenset((_LOCK, _JOURNAL, _LOGS, _PODS, _VOLUMES))
-_PATIENCE = 7.0
-"""Seconds to wait for the lock: a killed run's watchdog has it until the last of its pods ended."""
+_PATIENCE = 60.0
+"""Seconds to wait for the lock: a killed run's watchdog has it until the last of its pods ended. That is five
+seconds after SIGTERM, and many more on a busy machine."""
 
 
 class State:

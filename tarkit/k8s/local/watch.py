@@ -8,10 +8,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_PROC = "/proc"
+_LONGEST_EXEC = 1.0
 
 MARK = "TARKIT_LOCAL_POD"
 """The variable by which processes are known that left their container's group and session: daemons."""
@@ -121,11 +124,31 @@ def marked(mark: str) -> list[int]:
     """Processes that were started with this value of ``MARK``."""
     wanted = f"\0{MARK}={mark}\0".encode("utf-8", "surrogateescape")
     found = []
-    for name in filter(str.isdigit, os.listdir("/proc") if can_measure() else []):
-        with suppress(OSError), open(f"/proc/{name}/environ", "rb") as stream:
-            if wanted in b"\0" + stream.read():
+    for name in filter(str.isdigit, os.listdir(_PROC) if can_measure() else []):
+        with suppress(OSError):
+            if wanted in b"\0" + _environment(name):
                 found.append(int(name))
     return found
+
+
+def _environment(name: str) -> bytes:
+    """The variables that a process was started with; while it becomes another program, the kernel shows none."""
+    end = time.monotonic() + _LONGEST_EXEC
+    while True:
+        with open(f"{_PROC}/{name}/environ", "rb") as stream:
+            content = stream.read()
+        if content or _has_none(name) or time.monotonic() > end:
+            return content
+        time.sleep(0.0005)
+
+
+def _has_none(name: str) -> bool:
+    """Whether a process that shows no variables has none."""
+    with open(f"{_PROC}/{name}/stat", "rb") as stream:
+        # From the third field of proc_pid_stat(5) on: vsize is the 23rd, env_start and env_end the 50th and 51st.
+        fields = stream.read().rpartition(b")")[2].split()
+    vsize, start, end = fields[20], fields[47], fields[48]
+    return vsize == b"0" or start == end != b"0"
 
 
 def memory_of(pids: Iterable[int], limit: int) -> int:

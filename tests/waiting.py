@@ -1,0 +1,22 @@
+"""Waiting for what must come to be, however slow the machine is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:
+    """Look again and again until it is true; the bound is there only so that a test ends that would hang."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"it never came to be, in {seconds:g} s"
+        time.sleep(0.005)
+
+
+def stands_until(condition: Callable[[], object], now: float, seconds: float = 120) -> Iterator[float]:
+    """What a clock says that stands at ``now`` until it is true."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"it never came to be, in {seconds:g} s"
+        yield now
