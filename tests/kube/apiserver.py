@@ -85,10 +85,6 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *args: Any) -> None:
         pass
 
-    def setup(self) -> None:
-        super().setup()
-        cast(_Server, self.server).opened(self.connection)
-
     def read_body(self) -> bytes:
         if "chunked" in self.headers.get("Transfer-Encoding", ""):
             parts = []
@@ -106,8 +102,10 @@ class _Handler(BaseHTTPRequestHandler):
     def client_is_gone(self) -> bool:
         """True when the other side has closed the connection."""
         try:
-            readable, _, _ = select.select([self.connection], [], [], 0)
-            return bool(readable) and self.connection.recv(1, socket.MSG_PEEK) == b""
+            # select() knows no descriptors above 1023, and of one it would be said that the client is gone.
+            poll = select.poll()
+            poll.register(self.connection, select.POLLIN)
+            return bool(poll.poll(0)) and self.connection.recv(1, socket.MSG_PEEK) == b""
         except (OSError, ValueError):
             return True
 
@@ -117,6 +115,10 @@ class _Handler(BaseHTTPRequestHandler):
             answer = server.router.answer(Request(self))
         except ApiError as error:
             answer = Answer(error.status(), error.code)
+        except ConnectionError:
+            # The client went away while it sent its request.
+            self.close_connection = True
+            return
         except Exception as error:
             server.failures.append(f"{self.command} {self.path}: {type(error).__name__}: {error}")
             answer = Answer(ApiError(500, "InternalError", f"stand-in: {type(error).__name__}: {error}").status(), 500)
@@ -161,9 +163,11 @@ class _Server(ThreadingHTTPServer):
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
 
-    def opened(self, connection: socket.socket) -> None:
+    def process_request(self, request: Any, client_address: Any) -> None:
+        # Here and not in its thread, which may begin only after hang_up() and then wait for a request for ever.
         with self._lock:
-            self._open.add(connection)
+            self._open.add(request)
+        super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
         with self._lock:

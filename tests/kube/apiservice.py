@@ -21,6 +21,8 @@ from apivalidation import size_of, validate_change, validate_new
 from podrules import warnings
 
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+# Not the one of this process: a test (Hypothesis) may give that a seed, and names must differ all the same.
+_RANDOM = random.SystemRandom()
 _SERVER_SETS = (
     "uid",
     "creationTimestamp",
@@ -48,7 +50,7 @@ class Manner:
 
 
 def random_suffix() -> str:
-    return "".join(random.choices(_LETTERS, k=5))
+    return "".join(_RANDOM.choices(_LETTERS, k=5))
 
 
 class Api:

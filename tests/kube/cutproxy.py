@@ -19,9 +19,9 @@ class CutProxy:
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._threads: list[threading.Thread] = []
         self._cut = self._closed = False
+        self.refused = 0
         self._accepting = threading.Thread(target=self._accept, name="cut-proxy")
         self._accepting.start()
-        self.refused = 0
 
     def cut(self) -> None:
         with self._lock:
@@ -32,6 +32,12 @@ class CutProxy:
     def mend(self) -> None:
         with self._lock:
             self._cut = False
+
+    def __enter__(self) -> CutProxy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         with self._lock:

@@ -120,12 +120,23 @@ def own_namespace(standin: Standin, folder: Path, program: str, home: Path) -> I
     try:
         yield Cluster(config, name, program, home, standin)
     finally:
+        # The namespace first: from then on Jobs get no new pods.
+        with _gone_is_fine():
+            apideletion.delete(standin.api, NAMESPACES, "", name, {}, Manner())
         for pod in standin.store.items(PODS, name)[0]:
             with _gone_is_fine():
                 options = {"gracePeriodSeconds": 0}
                 apideletion.delete(standin.api, PODS, name, pod["metadata"]["name"], options, Manner())
-        with _gone_is_fine():
-            apideletion.delete(standin.api, NAMESPACES, "", name, {}, Manner())
+        _wait_until_gone(standin, name)
+
+
+def _wait_until_gone(standin: Standin, namespace: str) -> None:
+    """Nothing of a test may run on into the next one."""
+    ends = time.monotonic() + PATIENCE
+    while standin.store.find(NAMESPACES, "", namespace):
+        left = [pod["metadata"]["name"] for pod in standin.store.items(PODS, namespace)[0]]
+        assert time.monotonic() < ends, f"not gone within {PATIENCE} s: {namespace}, {left}, {standin.failures}"
+        time.sleep(0.01)
 
 
 @contextmanager

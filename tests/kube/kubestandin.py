@@ -61,11 +61,10 @@ class Standin:
 
     def _collect(self) -> None:
         """Garbage, namespaces that are to go, and what quotas are used up."""
-        version = self.store.oldest
+        version = 0
         while not self.store.closed:
             try:
                 changes = self.store.changes_after(version, 1.0)
-                version = max([version, *(change.version for change in changes)])
                 going = (
                     change.after is None or change.after["metadata"].get("deletionTimestamp") for change in changes
                 )
@@ -73,6 +72,7 @@ class Standin:
                     apideletion.collect(self.api)
                 if any(change.resource in (PODS, QUOTAS) for change in changes):
                     self._count_quotas()
+                version = max([version, *(change.version for change in changes)])
             except Exception as error:
                 self._failures.append(f"garbage collector: {type(error).__name__}: {error}")
                 # What fails for good must not fill the memory.

@@ -87,11 +87,16 @@ class PodRun:
                 self._gone()
 
     def _gone(self) -> None:
-        """After the last status: the object itself, if it is to go."""
-        if self._abandoned or not self._kill.is_set():
-            return
-        options = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.uid}}
-        apideletion.delete(self.api, PODS, self.namespace, self.name, options, Manner())
+        """After the last status: the object itself, if it is to go.
+
+        That is asked of the object: it may be deleted just as its containers end, before the kubelet has told this run.
+        """
+        with self.api.store.lock:
+            live = self.api.store.find(PODS, self.namespace, self.name)
+            if self._abandoned or live is None or not live["metadata"].get("deletionTimestamp"):
+                return
+            options = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.uid}}
+            apideletion.delete(self.api, PODS, self.namespace, self.name, options, Manner())
 
     def _live(self) -> None:
         self.folder.mkdir(parents=True)

@@ -103,7 +103,9 @@ class Sandbox:
         for name in _DEVICES:
             lines.append(f"touch {q(root)}/dev/{name}; mount --bind /dev/{name} {q(root)}/dev/{name}")
         for place in [*self.extra, *map(str, self.shared)]:
-            lines.append(f"mkdir -p {q(root + place)}; mount --rbind {q(place)} {q(root + place)}")
+            # What was mounted when the cluster started may be gone: a test's own mount, say.
+            lines.append(f"if [ -d {q(place)} ]; then mkdir -p {q(root + place)}")
+            lines.append(f"mount --rbind {q(place)} {q(root + place)}; fi")
         for mount in self.mounts:
             lines += self._bind(mount, root)
         lines.append(f"hostname {q(self.hostname)} 2>/dev/null || true")

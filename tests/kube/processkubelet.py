@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -81,9 +82,10 @@ class ProcessKubelet:
                 for pod in pods:
                     self._look(pod)
                 self._forget({pod["metadata"]["uid"] for pod in pods})
+                store.changes_after(version, 1.0)
             except Exception as error:
                 self.failures.append(f"kubelet: {type(error).__name__}: {error}")
-            store.changes_after(version, 1.0)
+                time.sleep(0.1)
 
     def _look(self, pod: Json) -> None:
         meta = pod["metadata"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import tempfile
-import threading
+import time
 from pathlib import Path
 
 from kubestandin import Standin, kubeconfig
@@ -20,14 +20,16 @@ def main() -> None:
         "--backoff", type=float, default=10.0, help="seconds before a first retry, as on a real cluster"
     )
     given = parser.parse_args()
-    over = threading.Event()
+    over: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: over.set())
+        signal.signal(number, lambda got, _: over.append(got))
     with tempfile.TemporaryDirectory(prefix="standin-") as folder:
         standin = Standin(Path(folder), given.shared, given.port, given.backoff)
         given.kubeconfig.write_text(kubeconfig(standin.url))
         print(f"{standin.url}  kubectl --kubeconfig {given.kubeconfig} get pods", flush=True)
-        over.wait()
+        # No Event, no queue: a signal that comes just as a wait for a lock begins is not seen before that wait is over.
+        while not over:
+            time.sleep(0.1)
         standin.stop()
         for line in standin.failures:
             print(line)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from cutproxy import CutProxy
 from kubecluster import Cluster, Said
 from kubejobs import indexed, job
 from kubestandin import kubeconfig
+from tarkit.cli._standstill import Standstill
+from tarkit.cli.kubeverbs import wait
 
 pytestmark = pytest.mark.cluster
 
@@ -33,6 +38,24 @@ def asked(cluster: Cluster) -> list[str]:
     return [one for one in list(cluster.standin.router.seen) if f"/{cluster.namespace}/jobs" in one]
 
 
+def once_looked_at(cluster: Cluster, act: Callable[[], object]) -> threading.Thread:
+    """A thread that does something once who waits for the run was told how it stands."""
+    before = len(asked(cluster)) if cluster.is_standin else 0
+
+    def looks() -> int:
+        return sum("labelSelector" in one for one in asked(cluster)[before:])
+
+    def run() -> None:
+        if cluster.is_standin:
+            # The second comes once the first was answered.
+            cluster.wait_for(lambda: looks() > 1, "two looks")
+        else:
+            time.sleep(10)
+        act()
+
+    return threading.Thread(target=run)
+
+
 def test_a_run_is_waited_for_and_its_failed_jobs_are_retried(
     cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path
 ) -> None:
@@ -47,7 +70,7 @@ def test_a_run_is_waited_for_and_its_failed_jobs_are_retried(
     assert waited.err.endswith("kubetpl wait: part: 3 Jobs: 1 complete, 2 failed\n")
     if cluster.is_standin:
         looks = asked(cluster)[before:]
-        assert not [one for one in looks if "watch=" in one], "one list a look, and not a watch for each Job"
+        assert not [one for one in looks if "watch" in one], "one list a look, and not a watch for each Job"
         assert [one for one in looks if "part0" in one or "part1" in one] == []
 
     assert kubetpl("logs", RUN).out == "==> part1 <==\nseen 1\n==> part2 <==\nseen 2\n"
@@ -90,6 +113,8 @@ def test_a_run_is_suspended_goes_on_and_is_deleted(
     assert late.code == 75 and late.out == ""
     assert late.err.startswith("kubetpl wait: the time is up after 1 s: part: 3 Jobs: ")
     cluster.wait_for(lambda: "1 complete, 2 running" in kubetpl("status", RUN).out, what="one has ended, two run")
+    # Of which the Jobs themselves tell a little later.
+    cluster.wait_for(lambda: sum(one["status"].get("ready", 0) for one in cluster.peek("jobs")) == 2, "two are ready")
     assert kubetpl("wait", RUN, "--timeout", "1s").err == (
         "kubetpl wait: the time is up after 1s: part: 3 Jobs: 1 complete, 2 running; left: part1, part2\n"
     )
@@ -119,10 +144,10 @@ def test_a_job_of_that_very_name_wins(cluster: Cluster, kubetpl: Callable[..., S
 
 def test_a_job_of_the_run_is_deleted_meanwhile(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:
     started(cluster, kubetpl, "[ {i} = 0 ] || sleep 60", count=2)
-    timer = threading.Timer(1.0, lambda: cluster.kubectl("delete", "job", "part1", "--wait=false"))
-    timer.start()
+    deleting = once_looked_at(cluster, lambda: cluster.kubectl("delete", "job", "part1", "--wait=false", check=True))
+    deleting.start()
     said = kubetpl("wait", RUN, "--timeout", "180")
-    timer.join()
+    deleting.join()
     assert said.code == 66
     assert said.out == "part1: deleted before it had ended\n1 Job: 1 complete, 1 deleted\n"
 
@@ -143,30 +168,26 @@ def test_a_run_is_waited_for_while_the_server_is_away(
     if cluster.standin is None:
         pytest.skip("THE SERVER OF A REAL CLUSTER IS NOT CUT OFF")
     host, _, port = cluster.standin.url.rpartition("/")[2].partition(":")
-    proxy = CutProxy((host, int(port)))
     go = tmp_path / "go"
     started(cluster, kubetpl, f"until [ -e {go} ]; do sleep 0.1; done", count=2)
     config = tmp_path / "through-proxy"
-    config.write_text(kubeconfig(f"http://127.0.0.1:{proxy.port}", cluster.namespace))
-    monkeypatch.setenv("KUBECONFIG", str(config))
 
     def interrupt() -> None:
-        cluster.wait_for(
-            lambda: sum("labelSelector" in one for one in asked(cluster)) > 1, "an answer to the first look"
-        )
         proxy.cut()
         # A connection that broke is tried 4 times before anybody says so.
         cluster.wait_for(lambda: proxy.refused > 4, "a look that was given up")
         proxy.mend()
         go.touch()
 
-    interrupting = threading.Thread(target=interrupt)
-    try:
+    with CutProxy((host, int(port))) as proxy:
+        config.write_text(kubeconfig(f"http://127.0.0.1:{proxy.port}", cluster.namespace))
+        monkeypatch.setenv("KUBECONFIG", str(config))
+        interrupting = once_looked_at(cluster, interrupt)
         interrupting.start()
-        said = kubetpl("wait", RUN, "--timeout", "180")
-    finally:
-        interrupting.join()
-        proxy.close()
+        try:
+            said = kubetpl("wait", RUN, "--timeout", "180")
+        finally:
+            interrupting.join()
     assert (said.code, said.out) == (0, "2 Jobs: 2 complete\n"), said.err
     assert said.err.count("asking again") == 1
 
@@ -177,13 +198,26 @@ def test_why_nothing_runs_is_said_to_who_waits(
 ) -> None:
     monkeypatch.setattr("tarkit.cli._standstill.IDLE_SECONDS", 0.5)
     monkeypatch.setattr("tarkit.k8s.cluster.jobwatch._ONE_WATCH", 1.0)
+    looks: list[str] = []
+    look = Standstill._look
+
+    def counted(standstill: Standstill, job: dict[str, Any]) -> bool:
+        looks.append(job["metadata"]["name"])
+        return look(standstill, job)
+
+    def clock() -> float:
+        """The time is up once it was looked into three times."""
+        return time.monotonic() + (1000 if len(looks) == 3 else 0)
+
+    monkeypatch.setattr(Standstill, "_look", counted)
+    monkeypatch.setattr(wait, "time", SimpleNamespace(monotonic=clock, time=time.time, sleep=time.sleep))
     if many:
         started(cluster, kubetpl, "true", "--node-selector", "disk=none", count=2)
     else:
         cluster.apply(indexed("part0", "true", 2, pod={"nodeSelector": {"disk": "none"}}))
     cluster.wait_for(lambda: "no node takes it" in kubetpl("status", "part0").out, what="the scheduler's word")
-    said = kubetpl("wait", RUN if many else "part0", "--timeout", "6")
-    assert said.code == 75
+    said = kubetpl("wait", RUN if many else "part0", "--timeout", "500")
+    assert said.code == 75 and looks == ["part0"] * 3
     told = [line for line in said.err.splitlines() if "not running" in line]
     assert len(told) == 1, said.err
     assert told[0].startswith("kubetpl wait: part0: not running: no node takes it: ") and "--node-selector" in told[0]

@@ -188,7 +188,8 @@ def test_a_retry_does_not_stand_for_a_job_that_is_gone(
 
 def test_memory_that_does_not_suffice(cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path) -> None:
     limits = {"requests": {"memory": "64Mi"}, "limits": {"memory": "64Mi"}}
-    eat = "head -c 200M /dev/zero | tail"
+    # Without cgroups memory is only looked at now and then; tail has it until somebody reads.
+    eat = "head -c 200M /dev/zero | tail | sleep 600"
     cluster.apply(indexed("eater", eat, 2, backoffLimitPerIndex=0, container={"resources": limits}))
     assert kubetpl("wait", "eater", "--timeout", "180").code == 1
     told = kubetpl("status", "eater").out
@@ -374,10 +375,7 @@ def test_wait_and_watch_go_on_after_the_server_was_away(
 
     standin = cluster.standin
     host, _, port = standin.url.rpartition("/")[2].partition(":")
-    proxy = CutProxy((host, int(port)))
     config = tmp_path / "through-proxy"
-    config.write_text(kubeconfig(f"http://127.0.0.1:{proxy.port}", cluster.namespace))
-    monkeypatch.setenv("KUBECONFIG", str(config))
     go = tmp_path / "go"
     cluster.apply(job("slow", f"until [ -e {go} ]; do sleep 0.1; done"))
 
@@ -393,20 +391,30 @@ def test_wait_and_watch_go_on_after_the_server_was_away(
         cluster.wait_for(lambda: watches() > before, "another watch")
         go.touch()
 
-    interrupting = threading.Thread(target=interrupt)
-    try:
+    def enough() -> None:
+        asked = f"GET /apis/batch/v1/namespaces/{cluster.namespace}/jobs/more"
+        cluster.wait_for(lambda: list(standin.router.seen).count(asked) > 2, "three looks")
+        (tmp_path / "enough").touch()
+
+    with CutProxy((host, int(port))) as proxy:
+        config.write_text(kubeconfig(f"http://127.0.0.1:{proxy.port}", cluster.namespace))
+        monkeypatch.setenv("KUBECONFIG", str(config))
+        interrupting = threading.Thread(target=interrupt)
         interrupting.start()
-        assert main(["wait", "slow", "--timeout", "180", "--progress"]) == 0
-    finally:
-        interrupting.join()
-    out, err = (each.decode() for each in capfdbinary.readouterr())
-    assert proxy.refused and "slow: running" in err
-    assert out.startswith("slow: complete")
-    cluster.apply(job("more", "sleep 1"))
-    try:
-        assert main(["status", "more", "--watch", "0.3"]) == 0
-    finally:
-        proxy.close()
+        try:
+            assert main(["wait", "slow", "--timeout", "180", "--progress"]) == 0
+        finally:
+            interrupting.join()
+        out, err = (each.decode() for each in capfdbinary.readouterr())
+        assert proxy.refused and "slow: running" in err
+        assert out.startswith("slow: complete")
+        cluster.apply(job("more", f"until [ -e {tmp_path}/enough ]; do sleep 0.1; done"))
+        ending = threading.Thread(target=enough)
+        ending.start()
+        try:
+            assert main(["status", "more", "--watch", "0.3"]) == 0
+        finally:
+            ending.join()
     out = capfdbinary.readouterr().out.decode()
     assert out.count("more: ") > 2 and out.rstrip().splitlines()[-2].startswith("more: complete")
 

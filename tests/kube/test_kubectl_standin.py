@@ -34,7 +34,7 @@ def test_server_side_apply(cluster: Cluster) -> None:
 
 def test_a_job_runs_to_complete_and_its_log_can_be_read(cluster: Cluster) -> None:
     cluster.apply(job("hello", "echo one; echo two >&2"))
-    waited = cluster.kubectl("wait", "--for=condition=complete", "job/hello", "--timeout=60s")
+    waited = cluster.kubectl("wait", "--for=condition=complete", "job/hello", "--timeout=120s")
     assert waited.returncode == 0, waited.stderr
     assert cluster.kubectl("logs", "job/hello", check=True).stdout == "one\ntwo\n"
     assert cluster.kubectl("logs", "-l", "app=hello", check=True).stdout == "one\ntwo\n"
@@ -52,7 +52,7 @@ def test_a_job_runs_to_complete_and_its_log_can_be_read(cluster: Cluster) -> Non
 
 def test_wait_for_failed_and_the_reason(cluster: Cluster) -> None:
     cluster.apply(job("bad", "echo broken; exit 3", backoffLimit=0))
-    waited = cluster.kubectl("wait", "--for=condition=failed", "job/bad", "--timeout=60s")
+    waited = cluster.kubectl("wait", "--for=condition=failed", "job/bad", "--timeout=120s")
     assert waited.returncode == 0, waited.stderr
     status = cluster.json("job", "bad")["status"]
     assert [one["type"] for one in status["conditions"]] == ["FailureTarget", "Failed"]
@@ -116,7 +116,7 @@ def test_scale_suspend_and_resume_by_patch(cluster: Cluster) -> None:
     cluster.kubectl(
         "patch", "job", "paused", "--type=merge", "-p", '{"spec":{"parallelism":4,"suspend":false}}', check=True
     )
-    cluster.kubectl("wait", "--for=condition=complete", "job/paused", "--timeout=60s", check=True)
+    cluster.kubectl("wait", "--for=condition=complete", "job/paused", "--timeout=120s", check=True)
     kinds = {one["type"]: one for one in cluster.json("job", "paused")["status"]["conditions"]}
     assert kinds["Suspended"]["status"] == "False"
     assert kinds["Suspended"]["reason"] == "JobResumed"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kubecluster import Cluster
+from kubecluster import PATIENCE, Cluster
 from kubejobs import indexed, job
 
 kubernetes = pytest.importorskip("kubernetes", reason="NO KUBERNETES CLIENT: pip install kubernetes")
@@ -59,7 +59,7 @@ def test_create_list_patch_and_delete(cluster: Cluster, client: Any) -> None:
 
 def test_a_job_deleted_without_a_policy_leaves_its_pods(cluster: Cluster, client: Any) -> None:
     cluster.apply(job("orphans", "true"))
-    cluster.kubectl("wait", "--for=condition=complete", "job/orphans", "--timeout=60s", check=True)
+    cluster.kubectl("wait", "--for=condition=complete", "job/orphans", "--timeout=120s", check=True)
     batch(client).delete_namespaced_job("orphans", cluster.namespace)
     left = cluster.wait_for(lambda: core(client).list_namespaced_pod(cluster.namespace).items, "a pod")
     assert [one.metadata.owner_references for one in left] == [None]
@@ -92,13 +92,16 @@ def test_lists_come_in_pages(cluster: Cluster, client: Any) -> None:
 def test_a_watch_tells_a_job_from_beginning_to_end(cluster: Cluster, client: Any) -> None:
     space = cluster.namespace
     version = batch(client).list_namespaced_job(space).metadata.resource_version
-    threading.Timer(0.2, lambda: cluster.apply(indexed("seen", "true", 2))).start()
+    applying = threading.Timer(0.2, lambda: cluster.apply(indexed("seen", "true", 2)))
+    applying.start()
     watch, kinds, last = kubernetes.watch.Watch(), [], None
-    for event in watch.stream(batch(client).list_namespaced_job, space, resource_version=version, timeout_seconds=60):
+    listing = batch(client).list_namespaced_job
+    for event in watch.stream(listing, space, resource_version=version, timeout_seconds=PATIENCE):
         kinds.append(event["type"])
         last = event["object"]
         if any(one.type == "Complete" for one in last.status.conditions or []):
             watch.stop()
+    applying.join()
     assert kinds[0] == "ADDED" and set(kinds[1:]) == {"MODIFIED"}
     assert last is not None and last.status.completed_indexes == "0,1"
 
@@ -112,7 +115,7 @@ def test_a_watch_with_a_selector_tells_what_leaves_it(cluster: Cluster, client: 
     found = []
     listing = core(client).list_namespaced_config_map
     for event in watch.stream(
-        listing, cluster.namespace, label_selector="in=yes", resource_version=version, timeout_seconds=60
+        listing, cluster.namespace, label_selector="in=yes", resource_version=version, timeout_seconds=PATIENCE
     ):
         found.append((event["type"], event["object"].metadata.name))
         watch.stop()

@@ -90,8 +90,8 @@ def test_the_environment_is_worked_out_as_by_a_kubelet(cluster: Cluster) -> None
 
 
 def test_out_of_memory_is_137_and_oomkilled(cluster: Cluster) -> None:
-    # dd keeps its block in memory; a shell would only build it up slowly.
-    command = "dd if=/dev/zero of=/dev/null bs=300M count=1; echo went on"
+    # dd keeps its block in memory, for as long as nobody reads it; a shell would only build it up slowly.
+    command = "dd if=/dev/zero bs=300M count=1 | { sleep 600; cat >/dev/null; }; echo went on"
     resources = {"requests": {"memory": "128Mi"}, "limits": {"memory": "128Mi"}}
     cluster.apply(job("oom", command, backoffLimit=0, container={"resources": resources}))
     assert condition(finished(cluster, "oom"), "Failed")
@@ -264,7 +264,7 @@ def test_a_pod_of_its_own_is_terminated_with_grace(cluster: Cluster) -> None:
         },
     }
     cluster.kubectl("apply", "-f", "-", input=json.dumps(pod), check=True)
-    cluster.kubectl("wait", "--for=condition=Ready", "pod/alone", "--timeout=60s", check=True)
+    cluster.kubectl("wait", "--for=condition=Ready", "pod/alone", "--timeout=120s", check=True)
     cluster.wait_for(lambda: cluster.kubectl("logs", "alone").stdout == "up\n", "its first line")
     follower = cluster.start("logs", "-f", "alone", stdout=-1)
     with follower:
