@@ -40,7 +40,8 @@ def run_program(command: click.Command, name: str, argv: Sequence[str] | None = 
     argv: arguments without the program's name; None takes the process's.
     """
     _occupy_standard_streams()
-    previous = _catch_signals()
+    previous, hook = _catch_signals(), sys.unraisablehook
+    sys.unraisablehook = _not_dropped(hook)
     verbose = [False]
     try:
         with command.make_context(name, list(sys.argv[1:] if argv is None else argv), obj=verbose) as context:
@@ -60,6 +61,10 @@ def run_program(command: click.Command, name: str, argv: Sequence[str] | None = 
         _say_why(error, name)
         return exit_code(error)
     finally:
+        sys.unraisablehook = hook
+        if signal.getsignal(signal.SIGALRM) in (_interrupt, _terminate):
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
         for number, handler in previous.items():
             # After a signal the others stay ignored, to the very end of the process.
             if signal.getsignal(number) == _end:
@@ -74,6 +79,24 @@ def _catch_signals() -> dict[int, Any]:
         if signal.getsignal(number) != signal.SIG_IGN:
             previous[number] = signal.signal(number, _end)
     return previous
+
+
+def _not_dropped(hook: Callable[[Any], object]) -> Callable[[Any], None]:
+    """A hook for exceptions that Python drops, as it does in callbacks and ``__del__``: an end is raised anew, soon.
+
+    A signal may come while one of these runs, and those of every import do; the others stay ignored, so that nothing
+    but SIGKILL would end the program. hook: for all other exceptions.
+    """
+
+    def dropped(args: Any) -> None:
+        if args.exc_type not in (KeyboardInterrupt, Terminated):
+            hook(args)
+            return
+        # Not from here, where it would be dropped as well.
+        signal.signal(signal.SIGALRM, _interrupt if args.exc_type is KeyboardInterrupt else _terminate)
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
+
+    return dropped
 
 
 def _occupy_standard_streams() -> None:
@@ -136,6 +159,14 @@ def _end(number: int, frame: FrameType | None) -> NoReturn:
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise Terminated
+
+
+def _interrupt(_: int, frame: FrameType | None) -> NoReturn:
+    _end(signal.SIGINT, frame)
+
+
+def _terminate(_: int, frame: FrameType | None) -> NoReturn:
+    _end(signal.SIGTERM, frame)
 
 
 def say(name: str, message: str) -> None:

@@ -97,10 +97,11 @@ def _sweep_one(entry: os.DirEntry[str]) -> bool:
         return False
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _remove_run(entry.path)
-        return True
     except OSError:
         return False
+    else:
+        _remove_run(entry.path)
+        return True
     finally:
         os.close(lock)
 

@@ -56,15 +56,16 @@ def running(marker: str) -> list[str]:
             continue
         try:
             line = Path(f"/proc/{entry}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-            state = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[0]
+            # Bytes: the kernel cuts a program's name to 15 of them, also within a letter.
+            state = Path(f"/proc/{entry}/stat").read_bytes().rpartition(b")")[2].split()[0]
         except OSError:
             continue
-        if marker in line and state != "Z":
+        if marker in line and state != b"Z":
             found.append(line)
     return found
 
 
-def gone(marker: str, seconds: float = 20.0) -> bool:
+def gone(marker: str, seconds: float = 60.0) -> bool:
     """Whether no process with the marker is left, soon."""
     end = time.monotonic() + seconds
     while running(marker):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tarproc_support import TARPROC, Bench, contents, gone, numbered, one_line, tar_bytes
+from waiting import wait_for
 
 ENDLESS = """\
 import io, os, sys, tarfile
@@ -199,19 +200,25 @@ def test_memory_stays_flat(bench: Bench) -> None:
     producer = subprocess.Popen(
         [sys.executable, "endless.py", "100000"], cwd=bench.path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
-    process = bench.start("-p", "8", "-c", "sleep 0.01", "-o", "/dev/null", stdin=producer.stdout)
-    assert producer.stdout
+    command = f": {bench.path}; echo; sleep 0.01"
+    process = bench.start(
+        "-p", "8", "-c", command, "-o", "/dev/null", stdin=producer.stdout, stdout=subprocess.PIPE, bufsize=0
+    )
+    assert producer.stdout and process.stdout
     producer.stdout.close()
     sizes = []
+    # After so many samples each, whatever time they take.
     for _ in range(80):
-        time.sleep(0.1)
+        for _ in range(30):
+            assert process.stdout.read(1) == b"\n"
         sizes.append(_resident(process.pid))
     process.terminate()
     assert process.wait(120) == 143
+    process.stdout.close()
     producer.wait(120)
     assert max(sizes) < 300_000
     assert max(sizes[40:]) < max(sizes[:40]) * 1.1 + 5_000
-    assert bench.leftovers() == [] and gone("sleep 0.01")
+    assert bench.leftovers() == [] and gone(str(bench.path))
 
 
 def test_slow_command_does_not_let_the_reader_run_ahead(bench: Bench) -> None:
@@ -222,7 +229,15 @@ def test_slow_command_does_not_let_the_reader_run_ahead(bench: Bench) -> None:
     process = bench.start("-p", "4", "--mem", "20M", "-c", command, "-o", "/dev/null", stdin=producer.stdout)
     assert producer.stdout
     producer.stdout.close()
-    time.sleep(4)
+    read = [0]
+
+    def waits() -> bool:
+        # For the slow command: it reads no more for a second.
+        time.sleep(1)
+        read.append(int(re.findall(r"rchar: (\d+)", Path(f"/proc/{process.pid}/io").read_text())[0]))
+        return read[-2] == read[-1] > 15_000_000
+
+    wait_for(waits)
     assert _resident(process.pid) < 110_000
     process.terminate()
     assert process.wait(120) == 143

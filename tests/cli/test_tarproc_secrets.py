@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import socket
 import subprocess
 import sys
 import threading
@@ -110,9 +111,13 @@ def test_unreachable(tmp_path: Path) -> None:
         "Retry.wait_before = lambda self, attempt: 0.0\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
-    arguments = ["-c", "true", f"http://me:{TOKEN}@127.0.0.1:9/x.tar?sig={TOKEN}", "--report", "report.json"]
-    done = subprocess.run(
-        [sys.executable, "-c", program, *arguments], cwd=bench.path, env=bench.env, capture_output=True
-    )
+    with socket.socket() as deaf:
+        # A port at which nobody else listens meanwhile.
+        deaf.bind(("127.0.0.1", 0))
+        url = f"http://me:{TOKEN}@127.0.0.1:{deaf.getsockname()[1]}/x.tar?sig={TOKEN}"
+        arguments = ["-c", "true", url, "--report", "report.json"]
+        done = subprocess.run(
+            [sys.executable, "-c", program, *arguments], cwd=bench.path, env=bench.env, capture_output=True
+        )
     assert done.returncode == 75 and b"given up" in done.stderr
     assert TOKEN.encode() not in done.stderr + (bench.path / "report.json").read_bytes()

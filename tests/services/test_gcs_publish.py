@@ -41,7 +41,7 @@ class Gcs:
         self.request("POST", "/storage/v1/b?project=tests", json.dumps({"name": self.bucket}))
 
     def request(self, method: str, path: str, body: str | None = None) -> bytes:
-        connection = http.client.HTTPConnection(urllib.parse.urlsplit(self.endpoint).netloc, timeout=30)
+        connection = http.client.HTTPConnection(urllib.parse.urlsplit(self.endpoint).netloc, timeout=120)
         try:
             connection.request(method, path, body, {"Content-Type": "application/json"})
             response = connection.getresponse()
@@ -133,7 +133,7 @@ def test_killed_writer_leaves_no_object(gcs: Gcs) -> None:
                 out.write(bytes(8 << 20))
             sys.stdout.write("written\\n")
             sys.stdout.flush()
-            time.sleep(100)
+            time.sleep(1000)
         """
     child = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code), gcs.url("a")],
