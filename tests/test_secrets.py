@@ -93,7 +93,10 @@ def watched(folder: Path, *arguments: str, **more: str) -> Seen:
     argv: set[bytes] = set()
     ended = threading.Event()
     # A child that was only forked shows the arguments that the user typed.
-    own = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+    own = b""
+    while not own and process.poll() is None:
+        # The kernel shows none while the process becomes the program.
+        own = Path(f"/proc/{process.pid}/cmdline").read_bytes()
 
     def watch() -> None:
         while not ended.wait(0.02):
