@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
-from types import FrameType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -23,15 +21,12 @@ from tarkit.errors import (
     printable,
 )
 
+from ._signals import EndingSignals, Terminated
+
 _VERBOSE = "tarkit.verbose"
-_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class Terminated(BaseException):
-    """SIGTERM or SIGHUP came. No Exception, so that only cleaning up is done on its way."""
 
 
 def run_program(command: click.Command, name: str, argv: Sequence[str] | None = None) -> int:
@@ -40,8 +35,11 @@ def run_program(command: click.Command, name: str, argv: Sequence[str] | None = 
     argv: arguments without the program's name; None takes the process's.
     """
     _occupy_standard_streams()
-    previous, hook = _catch_signals(), sys.unraisablehook
-    sys.unraisablehook = _not_dropped(hook)
+    with EndingSignals() as signals:
+        return _run(command, name, argv, signals)
+
+
+def _run(command: click.Command, name: str, argv: Sequence[str] | None, signals: EndingSignals) -> int:
     verbose = [False]
     try:
         with command.make_context(name, list(sys.argv[1:] if argv is None else argv), obj=verbose) as context:
@@ -53,50 +51,16 @@ def run_program(command: click.Command, name: str, argv: Sequence[str] | None = 
         return exit_request.exit_code
     except SystemExit:
         raise
-    except BaseException as error:
+    except BaseException as problem:
+        signals.arrived()
+        # Whatever a signal turned into on its way.
+        error = problem if signals.came is None else signals.came()
         if verbose[0] and not isinstance(error, BrokenPipeError):
             import traceback
 
             traceback.print_exc()
         _say_why(error, name)
         return exit_code(error)
-    finally:
-        sys.unraisablehook = hook
-        if signal.getsignal(signal.SIGALRM) in (_interrupt, _terminate):
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        for number, handler in previous.items():
-            # After a signal the others stay ignored, to the very end of the process.
-            if signal.getsignal(number) == _end:
-                signal.signal(number, handler)
-
-
-def _catch_signals() -> dict[int, Any]:
-    """Let the first signal that ends a process end it in good order; the handlers that were there before."""
-    previous: dict[int, Any] = {}
-    for number in _ENDING:
-        # nohup, and shells that start something in the background, have them ignored: so it stays.
-        if signal.getsignal(number) != signal.SIG_IGN:
-            previous[number] = signal.signal(number, _end)
-    return previous
-
-
-def _not_dropped(hook: Callable[[Any], object]) -> Callable[[Any], None]:
-    """A hook for exceptions that Python drops, as it does in callbacks and ``__del__``: an end is raised anew, soon.
-
-    A signal may come while one of these runs, and those of every import do; the others stay ignored, so that nothing
-    but SIGKILL would end the program. hook: for all other exceptions.
-    """
-
-    def dropped(args: Any) -> None:
-        if args.exc_type not in (KeyboardInterrupt, Terminated):
-            hook(args)
-            return
-        # Not from here, where it would be dropped as well.
-        signal.signal(signal.SIGALRM, _interrupt if args.exc_type is KeyboardInterrupt else _terminate)
-        signal.setitimer(signal.ITIMER_REAL, 0.001)
-
-    return dropped
 
 
 def _occupy_standard_streams() -> None:
@@ -150,23 +114,6 @@ def _say_why(error: BaseException, name: str) -> None:
         say(name, f"{error.filename or 'system error'}: {error.strerror or error}")
     else:
         say(name, f"unexpected {type(error).__name__}: {error}; this is a bug in tarkit, -v shows where")
-
-
-def _end(number: int, frame: FrameType | None) -> NoReturn:
-    # Cleaning up is under way from here on: do not let a second signal interrupt it.
-    for each in _ENDING:
-        signal.signal(each, signal.SIG_IGN)
-    if number == signal.SIGINT:
-        raise KeyboardInterrupt
-    raise Terminated
-
-
-def _interrupt(_: int, frame: FrameType | None) -> NoReturn:
-    _end(signal.SIGINT, frame)
-
-
-def _terminate(_: int, frame: FrameType | None) -> NoReturn:
-    _end(signal.SIGTERM, frame)
 
 
 def say(name: str, message: str) -> None:

@@ -16,9 +16,10 @@ import click
 
 from tarkit.errors import UsageError, printable
 
-from .._common import Terminated, say, verbose_option, version_option
+from .._common import say, verbose_option, version_option
 from .._manifestfile import manifest_documents
 from .._results import Results, counted
+from .._signals import Terminated
 
 if TYPE_CHECKING:
     from tarkit.k8s.local.env import Machine

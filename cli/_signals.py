@@ -1,0 +1,85 @@
+"""Signals that end a program in good order, wherever in it they come."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import weakref
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, NoReturn
+
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_LOOK_SECONDS = 0.1
+
+
+class Terminated(BaseException):
+    """SIGTERM or SIGHUP came. No Exception, so that only cleaning up is done on its way."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """SIGINT came. Of a class of its own, since Python's can not be watched."""
+
+
+class EndingSignals:
+    """Within it, the first signal that ends a process is raised, and further ones are ignored to the very end.
+
+    What is raised may be dropped: Python does so in callbacks and ``__del__``, and libraries have an ``except:`` that
+    passes, or raises something else, most of all while they are imported. All other signals are ignored by then, so
+    that nothing but SIGKILL would end the program. So it is looked after, and raised anew when it is gone.
+    """
+
+    def __init__(self) -> None:
+        self.came: type[BaseException] | None = None
+        """What was raised; None while no signal came."""
+        self._raised: weakref.ref[BaseException] | None = None
+        self._previous: dict[int, Any] = {}
+        self._hook: Callable[[Any], object] = sys.unraisablehook
+
+    def __enter__(self) -> EndingSignals:
+        for number in _ENDING:
+            # nohup, and shells that start something in the background, have them ignored: so it stays.
+            if signal.getsignal(number) != signal.SIG_IGN:
+                self._previous[number] = signal.signal(number, self._end)
+        self._hook, sys.unraisablehook = sys.unraisablehook, self._dropped
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.arrived()
+        sys.unraisablehook = self._hook
+        for number, handler in self._previous.items():
+            if signal.getsignal(number) == self._end:
+                signal.signal(number, handler)
+
+    def arrived(self) -> None:
+        """What was raised is caught by whom it was meant for: it is not looked after any more."""
+        if self.came is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            self._raised = None
+
+    def _end(self, number: int, frame: FrameType | None) -> NoReturn:
+        # Cleaning up is under way from here on: do not let a second signal interrupt it.
+        for each in _ENDING:
+            signal.signal(each, signal.SIG_IGN)
+        self.came = Interrupted if number == signal.SIGINT else Terminated
+        signal.signal(signal.SIGALRM, self._look)
+        signal.setitimer(signal.ITIMER_REAL, _LOOK_SECONDS, _LOOK_SECONDS)
+        self._raise(self.came)
+
+    def _look(self, number: int, frame: FrameType | None) -> None:
+        if self.came is not None and self._raised is not None and self._raised() is None:
+            self._raise(self.came)
+
+    def _dropped(self, args: Any) -> None:
+        """Nothing is said of what will be raised anew."""
+        if not issubclass(args.exc_type, (Terminated, Interrupted)):
+            self._hook(args)
+
+    def _raise(self, kind: type[BaseException]) -> NoReturn:
+        error = kind()
+        self._raised = weakref.ref(error)
+        try:
+            raise error
+        finally:
+            # Otherwise it would hold itself, through its traceback and this frame.
+            del error
