@@ -120,6 +120,10 @@ def test_every_codec_by_name_and_by_magic(tmp_path: Path, suffix: str) -> None:
             assert out.write(DATA[at : at + 777]) == len(DATA[at : at + 777])
     assert out.bytes_written == len(DATA)
     assert path.stat().st_size < len(DATA) // 10
+    with open_publish(tmp_path / f"b.tar.{suffix}") as out:
+        out.write(DATA)
+    if suffix != "gz":  # which cuts by the buffers that it is given
+        assert (tmp_path / f"b.tar.{suffix}").read_bytes() == path.read_bytes(), "however it was written"
     anonymous = path.rename(tmp_path / "plain-name")
     with open_read(anonymous) as stream:
         assert stream.size_hint is None

@@ -23,6 +23,7 @@ from tarkit.transport.blockframes import (
 )
 
 CODECS = ("gz", "zst", "bz2", "xz", "lz4")
+_LZ4_BLOCK = 1 << 16
 SNIFF_BYTES = 10
 """How many bytes ``sniff`` wants to see."""
 
@@ -216,12 +217,22 @@ class _Lz4Compressor:
         import cramjam
 
         self._frame = cramjam.lz4.Compressor(1)
+        self._waiting = bytearray()
 
     def compress(self, data: bytes, /) -> bytes:
-        self._frame.compress(data)
+        self._waiting += data
+        whole = len(self._waiting) - len(self._waiting) % _LZ4_BLOCK
+        if not whole:
+            return b""
+        # Each of its calls ends a block, and small blocks are poor ones.
+        for at in range(0, whole, _LZ4_BLOCK):
+            self._frame.compress(bytes(self._waiting[at : at + _LZ4_BLOCK]))
+        del self._waiting[:whole]
         return bytes(self._frame.flush())
 
     def flush(self) -> bytes:
+        if self._waiting:
+            self._frame.compress(bytes(self._waiting))
         return bytes(self._frame.finish())
 
 
