@@ -77,7 +77,9 @@ def command(name: str, create: bool, **options: Any) -> int:
         options["new_name"], options["memory"], options["cpu"], options["image"], options["on_demand"],
         options["parallelism"], options["slices"], options["list_url"],
     )  # fmt: skip
-    whole: list[str] = []
+    whole = [str(job["metadata"]["name"]) for job in jobs if not is_per_shard(job)]
+    if whole:
+        _say_whole(whole, options)
     made: list[dict[str, Any]] = []
     for job in jobs:
         urls, changes = None, wanted
@@ -86,12 +88,8 @@ def command(name: str, create: bool, **options: Any) -> int:
             if not urls:
                 continue
             changes = _with_list(wanted, job, urls)
-        else:
-            whole.append(str(job["metadata"]["name"]))
         made += retry_documents(job, urls, changes, taken)
         taken.add(str(made[-1]["metadata"]["name"]))
-    if whole:
-        _say_whole(whole, options)
     _deliver(cluster if create else None, made)
     return EXIT_OK
 

@@ -41,6 +41,13 @@ class Watching:
         """Whether the time is not up."""
         return self.until is None or self.clock() < self.until
 
+    def looks(self) -> Iterator[None]:
+        """One, however late it is, and others until the time is up."""
+        first = True
+        while self.goes_on or first:
+            first = False
+            yield
+
     def at_most(self, seconds: float) -> float:
         """These seconds, or those that are left if they are fewer."""
         return seconds if self.until is None else max(0.0, min(seconds, self.until - self.clock()))
@@ -88,9 +95,7 @@ def job_states(cluster: Cluster, name: str, watching: Watching) -> Iterator[Obje
     """
     uid: str | None = None
     silence = _Silence(watching)
-    first = True
-    while watching.goes_on or first:
-        first = False
+    for _ in watching.looks():
         try:
             job = cluster.get("jobs", name)
         except ClusterUnreachableError as error:
@@ -165,9 +170,7 @@ def run_states(cluster: Cluster, run: str, watching: Watching) -> Iterator[RunSt
     seen: dict[str, Object] = {}
     silence = _Silence(watching)
     pause = _SHORTEST_PAUSE
-    first = True
-    while watching.goes_on or first:
-        first = False
+    for _ in watching.looks():
         try:
             there = {str(job["metadata"].get("uid")): job for job in cluster.list("jobs", labels=f"{RUN}={run}")}
         except ClusterUnreachableError as error:
