@@ -25,7 +25,7 @@ from typing import Any
 from tarkit.errors import DecodeError, EncodeError, TarkitError, UsageError, printable
 from tarkit.extras import library
 from tarkit.images import IMAGE_FORMATS, IMAGE_SPECS, decode_image, encode_image
-from tarkit.sample import RESERVED_NAME, Sample
+from tarkit.sample import Sample, is_reserved
 
 Encoder = bool | None | Callable[[Sample], Sample] | Mapping[str, Callable[[Any], Any]]
 """What ``make_encoder`` takes."""
@@ -105,7 +105,7 @@ def decode_sample(
     key, url = sample.get("__key__"), sample.get("__url__")
     return {
         name: decode_field(name, value, image=image, key=key, url=url)
-        if isinstance(value, bytes) and not RESERVED_NAME.match(name) and (only is None or name in only)
+        if isinstance(value, bytes) and not is_reserved(name) and (only is None or name in only)
         else value
         for name, value in sample.items()
     }
@@ -145,8 +145,7 @@ def _call_encoder(encoder: Callable[[Sample], Sample], sample: Mapping[str, Any]
 def _encode_all(encoders: Mapping[str, Callable[[Any], Any]], sample: Mapping[str, Any]) -> Sample:
     key = sample.get("__key__")
     return {
-        name: value if RESERVED_NAME.match(name) else _encode_with(encoders, name, value, key)
-        for name, value in sample.items()
+        name: value if is_reserved(name) else _encode_with(encoders, name, value, key) for name, value in sample.items()
     }
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from tarkit.codecs import encode_sample
 from tarkit.errors import UsageError
 from tarkit.heap import keep_freed_memory
-from tarkit.sample import Sample
+from tarkit.sample import Sample, is_bookkeeping
 
 LENGTH = struct.Struct("<Q")
 READY = "ready"
@@ -193,11 +193,11 @@ def _as_samples(answer: object, key: str) -> list[Sample]:
 def _as_sample(answer: object, key: str) -> Sample:
     if not isinstance(answer, Mapping):
         raise TypeError(f"a mapper returns a dict, None or several dicts; among several was {type(answer).__name__}")
-    # Names such as __url__ are tarkit's own, and no fields.
     sample: Sample = {"__key__": _text(answer.get("__key__", key), "__key__")}
     for name, value in answer.items():
-        if not (name[:2] == name[-2:] == "__"):
-            sample[_text(name, "a field's name")] = value
+        name = _text(name, "a field's name")
+        if not is_bookkeeping(name):
+            sample[name] = value
     if all(type(value) is bytes for name, value in sample.items() if name != "__key__"):
         return sample
     encoded = encode_sample(sample)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tarkit.errors import DuplicateFieldError, RepeatedKeyError, UsageError
+from tarkit.errors import DuplicateFieldError, EncodeError, RepeatedKeyError, UsageError, printable
 
 Sample = dict[str, Any]
 """``__key__`` and ``__url__`` are str; every other entry is a field: bytes, unless decoded."""
@@ -25,8 +25,32 @@ Member = tuple[str, bytes, int]
 end of an archive: what follows belongs to another sample."""
 
 _METADATA = re.compile(r"__[^/]*__(/|\Z)")
-RESERVED_NAME = re.compile(r"__.*__\Z", re.DOTALL)
-"""Names such as ``__key__`` and ``__url__``: tarkit's own bookkeeping, never the field of a file."""
+_RESERVED = re.compile(r"__.*__\Z", re.DOTALL)
+
+BOOKKEEPING = frozenset(("__key__", "__url__", "__local_path__", "__worker__", "__rank__"))
+"""What tarkit's and webdataset's readers add to a sample. Writers leave these names out."""
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a name has the form ``__name__``: such an entry of a sample is metadata, never the field of a file."""
+    return name[:2] == "__" and _RESERVED.match(name) is not None
+
+
+def is_bookkeeping(name: str) -> bool:
+    """Whether an entry of a sample that is to be written is bookkeeping, which is left out; else it is a field.
+
+    Raises:
+        EncodeError: it is metadata that no reader has added, and that no reader would give back.
+    """
+    if name in BOOKKEEPING:
+        return True
+    if is_reserved(name):
+        plain = name.strip("_") or "field"
+        raise EncodeError(
+            f"{printable(name)!r} cannot be a field: names of the form __name__ are kept for what readers add "
+            f"to a sample; call it {printable(plain)!r}"
+        )
+    return False
 
 
 def first_dot(name: str) -> tuple[str, str] | None:
@@ -92,7 +116,7 @@ def skip_reason(name: str, rule: KeyRule = first_dot) -> str | None:
     split = rule(name)
     if split is None:
         return "hidden" if base.startswith(".") else "no-extension"
-    if RESERVED_NAME.match(split[1]):
+    if is_reserved(split[1]):
         return "reserved-field"
     return None
 

@@ -18,7 +18,7 @@ from zlib import adler32
 from tarkit import tarheader
 from tarkit.codecs import Encoder, make_encoder
 from tarkit.errors import EncodeError, StreamError, UsageError
-from tarkit.sample import REPEATED_KEY_POLICIES, RESERVED_NAME, KeyRule, first_dot, key_rule, skip_reason
+from tarkit.sample import REPEATED_KEY_POLICIES, KeyRule, first_dot, is_bookkeeping, is_reserved, key_rule, skip_reason
 from tarkit.streams import open_publish
 from tarkit.tarheader import BLOCK, RECORD
 
@@ -55,7 +55,8 @@ class TarWriter:
         compress: None chooses by the name's ending; False, True (gzip), gz, bz2, xz, zst, lz4.
         encoder: True encodes by extension (:mod:`tarkit.codecs`); False or None takes bytes
             only; a dict of extension -> function, or a function from sample to sample.
-        keep_meta: also write fields of the form ``__name__``, except ``__key__``.
+        keep_meta: also write entries of the form ``__name__``, except ``__key__``; readers pass over them. Without it
+            bookkeeping of readers (``__url__`` and its like) is left out, and any other such name is an error.
         mtime: seconds since 1970 for all members; None means :func:`default_mtime`.
         format: None, or tarfile's ``USTAR_FORMAT`` (refuses what needs an extended header)
             or ``PAX_FORMAT``, as number or name.
@@ -211,8 +212,8 @@ class TarWriter:
         """Which of the names are fields, in order, each with the end of its member name."""
         plan: _Plan = []
         for field in sorted(name for name in names if name != "__key__"):
-            metadata = RESERVED_NAME.match(field) is not None
-            if metadata and not self.keep_meta:
+            metadata = is_reserved(field)
+            if not self.keep_meta and self._is_bookkeeping(field, key):
                 continue
             if "/" in field or "\0" in field or (not metadata and skip_reason(f"k.{field}") is not None):
                 raise EncodeError(f"{field!r} can not be the field of a member's name", url=self.name, key=key)
@@ -223,11 +224,18 @@ class TarWriter:
             self._plans[names] = plan
         return plan
 
+    def _is_bookkeeping(self, field: str, key: str) -> bool:
+        try:
+            return is_bookkeeping(field)
+        except EncodeError as error:
+            error.url, error.key = self.name, key
+            raise
+
     def _check_names(self, key: str, plan: _Plan) -> None:
         """Refuse a key that would not come back when the shard is read."""
         for field, _ in plan:
             name = f"{key}.{field}"
-            if RESERVED_NAME.match(field):
+            if is_reserved(field):
                 continue
             if "\0" in key or self._rule(name) != (key, field) or skip_reason(name, self._rule) is not None:
                 back = None if "\0" in key else self._rule(name)
@@ -252,7 +260,7 @@ class TarWriter:
     def _as_bytes(self, value: object, field: str, key: str) -> bytes:
         if isinstance(value, (bytes, bytearray, memoryview)):
             return bytes(value)
-        if isinstance(value, str) and RESERVED_NAME.match(field):
+        if isinstance(value, str) and is_reserved(field):
             return value.encode("utf-8")
         raise EncodeError(
             f"field {field!r} is {type(value).__name__}, not bytes",

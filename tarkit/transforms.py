@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from tarkit.errors import DataError, DuplicateFieldError, UsageError
-from tarkit.sample import Sample
+from tarkit.sample import Sample, is_reserved
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ def rename_fields(samples: Iterable[Sample], names: Mapping[str, str]) -> Iterat
     """
     plan = {new: _alternatives(old) for new, old in names.items()}
     for name in _names_in(plan):
-        if _is_metadata(name):
+        if is_reserved(name):
             raise UsageError(f"rename: {name!r} is metadata, not a field")
     if "" in plan:
         raise UsageError("rename: the new name of a field is empty")
@@ -124,7 +124,7 @@ def _kept(sample: Sample, wanted: Mapping[str, None], missing: str) -> Sample:
     if missing == "error":
         for name in wanted:
             _first_present(sample, [name], "keep_fields")
-    return {name: value for name, value in sample.items() if name in wanted or _is_metadata(name)}
+    return {name: value for name, value in sample.items() if name in wanted or is_reserved(name)}
 
 
 def map_fields(samples: Iterable[Sample], functions: Mapping[str, Callable[[Any], Any]]) -> Iterator[Sample]:
@@ -179,13 +179,9 @@ def _first_present(sample: Sample, names: list[str], step: str) -> str:
     for name in names:
         if name in sample:
             return name
-    has = ", ".join(sorted(name for name in sample if not _is_metadata(name)))
+    has = ", ".join(sorted(name for name in sample if not is_reserved(name)))
     raise DataError(
         f"{step}: the sample has no field {' or '.join(map(repr, names))}; it has {has or 'no fields'}",
         url=sample.get("__url__"),
         key=sample.get("__key__"),
     )
-
-
-def _is_metadata(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__")

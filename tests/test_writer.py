@@ -23,7 +23,7 @@ from tarbuild import BLOCK, members_of, samples_of
 
 from tarkit import tarheader
 from tarkit.errors import EncodeError, StreamError, UsageError
-from tarkit.sample import Sample
+from tarkit.sample import BOOKKEEPING, Sample
 from tarkit.tarshard import read_samples
 from tarkit.writer import TarWriter, default_mtime
 
@@ -371,7 +371,7 @@ def test_fields_that_would_not_come_back(field: str, writer: tuple[TarWriter, io
         writer[0].write({"__key__": "k", "a": b"never seen", field: b"1"})
 
 
-@pytest.mark.parametrize("sample", [{"x": b"1"}, {"__key__": "k"}, {"__key__": "k", "__url__": "u", "__x__": b"1"}])
+@pytest.mark.parametrize("sample", [{"x": b"1"}, {"__key__": "k"}, {"__key__": "k", "__url__": "u"}])
 def test_samples_that_would_leave_no_trace(sample: Sample, writer: tuple[TarWriter, io.BytesIO]) -> None:
     with pytest.raises(EncodeError):
         writer[0].write(sample)
@@ -403,9 +403,31 @@ def test_another_rule_lets_other_keys_come_back() -> None:
         written([{"__key__": "v1.2", "seg.png": b"1"}], rule="last-dot")
 
 
+@pytest.mark.parametrize("encoder", [True, False])
+@pytest.mark.parametrize("value", [b"5", "5", 5, None])
+@pytest.mark.parametrize("field", ["__mask__", "____", "_____", "__a\nb__"])
+def test_metadata_that_no_reader_added_is_refused_by_name(field: str, value: object, encoder: bool) -> None:
+    out = io.BytesIO()
+    with TarWriter(out, encoder=encoder) as opened:
+        opened.write({"__key__": "k", "x": b"1"})
+        with pytest.raises(EncodeError, match=r"key 'l': '__.*__' cannot be a field: .*; call it '\w") as caught:
+            opened.write({"__key__": "l", "x": b"2", field: value})
+        assert "\n" not in str(caught.value)
+    assert by_tarfile(out.getvalue()) == {"k.x": b"1"}
+
+
+@pytest.mark.parametrize("field", ["___", "__", "__x", "x__", "_x_", "__x__.png", "_"])
+def test_other_underscores_are_fields(field: str) -> None:
+    assert samples_of(written([{"__key__": "k", field: b"1"}])) == as_read([{"__key__": "k", field: b"1"}])
+
+
+def test_what_readers_add_to_a_sample_is_left_out() -> None:
+    sample = dict.fromkeys(BOOKKEEPING, "text") | {"__key__": "k", "x": b"1"}
+    assert by_tarfile(written([sample])) == {"k.x": b"1"}
+
+
 def test_keep_meta() -> None:
     sample = {"__key__": "a", "__url__": "s3://b/x.tar", "__n__": b"5", "x": b"1"}
-    assert by_tarfile(written([sample])) == {"a.x": b"1"}
     kept = {"a.__n__": b"5", "a.__url__": b"s3://b/x.tar", "a.x": b"1"}
     assert by_tarfile(written([sample], keep_meta=True)) == kept
 

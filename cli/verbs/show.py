@@ -23,7 +23,6 @@ Examples:
   tarkit show --count 'train-{000000..000009}.tar'
   tarkit show --json train-000000.tar | jq -r .key
 """
-_META = ("__key__", "__url__")
 
 
 @click.command("show", epilog=_EPILOG)
@@ -93,7 +92,9 @@ def _samples(urls: Iterable[str], tally: Tally, rule: KeyRule, options: dict[str
 
 
 def _sizes(sample: Sample) -> dict[str, int]:
-    return {field: len(value) for field, value in sample.items() if field not in _META}
+    from tarkit.sample import is_reserved
+
+    return {field: len(value) for field, value in sample.items() if not is_reserved(field)}
 
 
 def _list(samples: Iterable[tuple[int, Sample]], results: Results, as_json: bool) -> None:

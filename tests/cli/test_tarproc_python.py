@@ -66,7 +66,10 @@ def wrong_name_slash(sample): return {"a/b": b""}
 def wrong_name_zero(sample): return {"a\\0b": b""}
 def wrong_value(sample): return {"jpg": object()}
 def wrong_value_unknown(sample): return {"unknown_ext": 5}
+def wrong_metadata(sample): return {**sample, "__mask__": b"1"}
 def wrong_tuple_name(sample): return {("a", "b"): b""}
+
+def three_underscores(sample): return {**sample, "___": b"1"}
 
 class Text(str): pass
 class Raw(bytes): pass
@@ -245,6 +248,7 @@ def test_odd_types(bench: Bench) -> None:
         "name_zero",
         "value",
         "value_unknown",
+        "metadata",
         "tuple_name",
     ],
 )
@@ -252,6 +256,13 @@ def test_wrong_results_are_failures(bench: Bench, name: str) -> None:
     stderr = _map(bench, f"wrong_{name}", code=1)
     assert "all 5 samples failed" in stderr
     assert "status" not in stderr, "the process died of it"
+
+
+def test_metadata_in_an_answer_fails_the_sample_by_name(bench: Bench) -> None:
+    """Left out of the output, it would be lost without a word."""
+    assert "'__mask__' cannot be a field" in _map(bench, "wrong_metadata", code=1)
+    _map(bench, "three_underscores")
+    assert bench.members()["k0.___"] == b"1"
 
 
 def test_exception(bench: Bench) -> None:
