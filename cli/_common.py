@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -16,6 +18,8 @@ from tarkit.errors import (
     EXIT_OK,
     EXIT_TERMINATED,
     EXIT_USAGE,
+    OutputClosedError,
+    StreamError,
     TarkitError,
     UsageError,
     printable,
@@ -35,7 +39,8 @@ def run_program(command: click.Command, name: str, argv: Sequence[str] | None = 
     argv: arguments without the program's name; None takes the process's.
     """
     _occupy_standard_streams()
-    with EndingSignals() as signals:
+    # What click prints goes the way of all other results.
+    with EndingSignals() as signals, contextlib.redirect_stdout(_StandardOutput()):
         return _run(command, name, argv, signals)
 
 
@@ -44,8 +49,6 @@ def _run(command: click.Command, name: str, argv: Sequence[str] | None, signals:
     try:
         with command.make_context(name, list(sys.argv[1:] if argv is None else argv), obj=verbose) as context:
             code = command.invoke(context)
-        if sys.stdout is not None:
-            sys.stdout.flush()
         return code if isinstance(code, int) else EXIT_OK
     except click.exceptions.Exit as exit_request:
         return exit_request.exit_code
@@ -55,10 +58,10 @@ def _run(command: click.Command, name: str, argv: Sequence[str] | None, signals:
         signals.arrived()
         # Whatever a signal turned into on its way.
         error = problem if signals.came is None else signals.came()
-        if verbose[0] and not isinstance(error, BrokenPipeError):
+        if verbose[0] and not isinstance(error, OutputClosedError):
             import traceback
 
-            traceback.print_exc()
+            _say_lines(traceback.format_exc())
         _say_why(error, name)
         return exit_code(error)
 
@@ -78,8 +81,6 @@ def _occupy_standard_streams() -> None:
 
 def exit_code(error: BaseException) -> int:
     """The code that a program exits with because of an error."""
-    if isinstance(error, BrokenPipeError):
-        return EXIT_OK
     if isinstance(error, (KeyboardInterrupt, click.exceptions.Abort)):
         return EXIT_INTERRUPTED
     if isinstance(error, Terminated):
@@ -91,18 +92,15 @@ def exit_code(error: BaseException) -> int:
 
 def _say_why(error: BaseException, name: str) -> None:
     """Say in one line what went wrong."""
-    if isinstance(error, BrokenPipeError):
-        # Whoever read from us has seen enough. Python would complain at exit that it can not flush.
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    elif isinstance(error, (KeyboardInterrupt, click.exceptions.Abort)):
+    if isinstance(error, OutputClosedError):
+        return
+    if isinstance(error, (KeyboardInterrupt, click.exceptions.Abort)):
         say(name, "interrupted")
     elif isinstance(error, Terminated):
         say(name, "terminated")
     elif isinstance(error, click.ClickException) and type(error).__name__ == "NoArgsIsHelpError":
         # The help, which is of many lines. Older releases of click have no such class, and print it themselves.
-        if sys.stderr is not None:
-            sys.stderr.write(f"{error.format_message()}\n")
+        _say_lines(f"{error.format_message()}\n")
     elif isinstance(error, click.ClickException):
         hint = f" (see {name} --help)" if isinstance(error, click.UsageError) else ""
         say(name, f"{error.format_message()}{hint}")
@@ -117,12 +115,17 @@ def _say_why(error: BaseException, name: str) -> None:
 
 
 def say(name: str, message: str) -> None:
-    """One line on stderr. If stderr is gone there is nobody to tell."""
+    """One line on stderr."""
     text = " ".join(line.strip() for line in message.splitlines() if line.strip())
+    _say_lines(f"{name}: {_escaped(text)}\n")
+
+
+def _say_lines(text: str) -> None:
     if sys.stderr is None:
         return
+    # Where stderr cannot be written, there is no other place to say so.
     with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(f"{name}: {_escaped(text)}\n")
+        sys.stderr.write(text)
         sys.stderr.flush()
 
 
@@ -226,8 +229,53 @@ def refuse_terminal_input(urls: Sequence[str]) -> None:
         raise UsageError("no input: name a shard, or pipe one in")
 
 
+class _StandardOutput(io.TextIOBase):
+    """``sys.stdout`` without a buffer of its own, which Python could fail to flush at exit."""
+
+    encoding = "utf-8"
+
+    def write(self, text: str) -> int:
+        write_stdout(text.encode("utf-8", "backslashreplace"))
+        return len(text)
+
+    def isatty(self) -> bool:
+        return os.isatty(1)
+
+
 def write_stdout(data: bytes) -> None:
-    """All of it to standard output, past Python's own buffers."""
+    """All of the data to standard output, which is where the result of the run goes.
+
+    Raises:
+        OutputClosedError: its reader has closed it. StreamError: it was closed from the start, or its disk is full.
+    """
+    try:
+        _write_all(1, data)
+    except BrokenPipeError:
+        raise OutputClosedError from None
+    except OSError as error:
+        raise _not_written(1, error) from None
+
+
+def write_message(fd: int, data: bytes) -> bool:
+    """What is printed on the way of a run whose result goes elsewhere; False if the descriptor is closed.
+
+    Raises:
+        StreamError: its disk is full.
+    """
+    try:
+        _write_all(fd, data)
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.EBADF):
+            raise _not_written(fd, error) from None
+        return False
+    return True
+
+
+def _write_all(fd: int, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
-        rest = rest[os.write(1, rest) :]
+        rest = rest[os.write(fd, rest) :]
+
+
+def _not_written(fd: int, error: OSError) -> StreamError:
+    return StreamError(f"standard {'output' if fd == 1 else 'error'} cannot be written: {error.strerror}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import click
 from tarkit.errors import EXIT_OK, EXIT_USAGE, UsageError, printable
 from tarkit.k8s.settings import GENERATORS
 
-from ._common import say, verbose_option, version_option
+from ._common import say, verbose_option, version_option, write_stdout
 from ._kubesettings import asked, print_options, setting_options, shown, switch_options
 from ._results import counted
 
@@ -104,7 +103,4 @@ def _accepted(documents: list[dict[str, Any]], kube_version: str, with_schema: b
 
 
 def _write(text: str) -> None:
-    from ._common import write_stdout
-
-    sys.stdout.flush()
     write_stdout(text.encode("utf-8"))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, UsageError, printable
 
-from ._common import exit_code, say, write_stdout
+from ._common import exit_code, say, write_message, write_stdout
 from ._results import met
 
 if TYPE_CHECKING:
@@ -85,18 +83,13 @@ class Progress:
         if not output.size or self._nobody_reads:
             return
         with self._without_bar():
-            try:
-                output.show(self._write_stderr if self._to_stderr else write_stdout)
-            except OSError as error:
-                # Closed, or its reader has seen enough: no reason to give up the samples.
-                if self._only_prints or error.errno not in (errno.EPIPE, errno.EBADF):
-                    raise
-                self._nobody_reads = True
+            output.show(self._write)
 
-    def _write_stderr(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(2, rest) :]
+    def _write(self, data: bytes) -> None:
+        if self._only_prints:
+            write_stdout(data)
+        elif not self._nobody_reads:
+            self._nobody_reads = not write_message(2 if self._to_stderr else 1, data)
 
     def failed(self, key: str, failure: Failure, output: Output) -> None:
         """Tell which sample failed, why, and the last thing its command said."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import os
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, StreamError, printable
+from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, OutputClosedError, StreamError, printable
 
-from ._common import write_stdout
+from ._common import write_message, write_stdout
 
 if TYPE_CHECKING:
     from tarkit.sample import Tally
@@ -18,9 +18,14 @@ _BUFFER = 32 * 1024
 
 
 class Results:
-    """Lines for standard output, gathered unless it is a terminal. A context manager."""
+    """Lines for standard output, gathered unless it is a terminal. A context manager.
 
-    def __init__(self) -> None:
+    only_messages: the lines report on work whose result is elsewhere, so that it goes on, and ends with its own
+    exit code, when standard output is closed.
+    """
+
+    def __init__(self, *, only_messages: bool = False) -> None:
+        self._only_messages = only_messages
         self._at_once = os.isatty(1)
         self._pending = bytearray()
 
@@ -34,15 +39,14 @@ class Results:
         """Have it all written.
 
         Raises:
-            StreamError: standard output is closed, or its disk is full. BrokenPipeError: nobody reads any more.
+            StreamError: its disk is full; or it is closed, and these are not only messages, nor (OutputClosedError)
+            was it the reader who closed it.
         """
         pending, self._pending = bytes(self._pending), bytearray()
-        try:
+        if self._only_messages:
+            write_message(1, pending)
+        else:
             write_stdout(pending)
-        except OSError as error:
-            if error.errno == errno.EPIPE:
-                raise
-            raise StreamError(f"standard output can not be written: {os.strerror(error.errno or 0)}") from None
 
     def __enter__(self) -> Results:
         return self
@@ -50,7 +54,11 @@ class Results:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None or not issubclass(kind, OSError):
+        if kind is None:
+            self.flush()
+            return
+        # What was found before the error is shown; but why the run ends is not hidden by another error.
+        with suppress(OutputClosedError, StreamError):
             self.flush()
 
 

@@ -204,6 +204,18 @@ class TemporaryStreamError(StreamError):
     exit_code = EXIT_TEMPORARY
 
 
+class OutputClosedError(TarkitError, BrokenPipeError):
+    """The reader of standard output has closed it: it has seen enough, so a program ends with success.
+
+    Raised only where the data itself goes to standard output. Any other closed pipe or connection is an error.
+    """
+
+    exit_code = EXIT_OK
+
+    def __init__(self, message: str = "the reader of standard output has closed it") -> None:
+        super().__init__(message)
+
+
 class AlreadyPublishedError(LocatedError, FileExistsError):
     """Something is under the final name already, and it was to be published only if nothing is.
 

@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -29,6 +30,7 @@ from tarkit.errors import (
     CompressionError,
     MissingExtraError,
     MissingInputError,
+    OutputClosedError,
     StreamError,
     TarkitError,
     TemporaryStreamError,
@@ -288,7 +290,25 @@ def test_stdout_that_closes_early_is_a_broken_pipe() -> None:
             sys.stderr.write(type(error).__name__)
         """
     run = run_python(code, '"$0" -c "$1" | head -c 10')
-    assert (run.stdout, run.stderr) == (bytes(10), b"BrokenPipeError")
+    assert (run.stdout, run.stderr) == (bytes(10), b"OutputClosedError")
+
+
+@pytest.mark.parametrize("kind", ["a named pipe", "another descriptor", "a file object"])
+def test_only_standard_output_may_be_closed_by_its_reader(kind: str, tmp_path: Path) -> None:
+    """A named pipe is an output as a file is: a part of a tar in it is a failure, and no success."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    reading = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    writing = os.open(fifo, os.O_WRONLY)
+    target: Any = {"a named pipe": str(fifo), "another descriptor": f"/dev/fd/{writing}"}.get(kind)
+    with os.fdopen(writing, "wb", buffering=0) as file:
+        stream = open_publish(file if target is None else target)
+        os.close(reading)
+        with pytest.raises(BrokenPipeError if target is None else StreamError) as caught:
+            stream.write(bytes(1 << 20))
+    assert not isinstance(caught.value, OutputClosedError)
+    if target is not None:
+        assert str(caught.value) == f"{target}: its reader closed it before the end"
 
 
 def test_stdout_on_a_terminal_is_refused() -> None:

@@ -44,7 +44,7 @@ def command(name: str, delete: bool, undo: bool, **options: Any) -> int:
         done = _cancel_run(cluster, name, jobs, delete, undo)
     else:
         done = _cancel(cluster, jobs[0], delete, undo)
-    with Results() as results:
+    with Results(only_messages=True) as results:
         results.line(done)
     return EXIT_OK
 

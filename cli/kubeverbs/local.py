@@ -245,6 +245,6 @@ def _print_status(result: Result) -> None:
         for job in result.jobs
     ]
     document = items[0] if len(items) == 1 else {"apiVersion": "v1", "kind": "List", "items": items}
-    with Results() as results:
+    with Results(only_messages=True) as results:
         for line in json.dumps(document, indent=2).splitlines():
             results.line(line)

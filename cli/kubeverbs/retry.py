@@ -243,7 +243,7 @@ def _deliver(cluster: Cluster | None, documents: list[dict[str, Any]]) -> None:
 
         write_stdout(dump_documents(documents).encode("utf-8"))
         return
-    with Results() as results:
+    with Results(only_messages=True) as results:
         for document in documents:
             kind = f"{document['kind'].lower()}s"
             name = document["metadata"]["name"]

@@ -45,7 +45,7 @@ def command(name: str, parallelism: int, **options: Any) -> int:
     _check(parallelism, spec)
     before = spec.get("parallelism")
     cluster.patch("jobs", name, {"spec": {"parallelism": parallelism}})
-    with Results() as results:
+    with Results(only_messages=True) as results:
         if parallelism == 0:
             results.line(f"{name} is paused (parallelism {before} → 0); kubetpl scale {name} -j {before} goes on")
         else:

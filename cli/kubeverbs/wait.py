@@ -111,7 +111,7 @@ def _wait(
             say(_PROGRAM, last)
         if view.finished:
             found = _ended(cluster, job, view, options)
-            with Results() as results:
+            with Results(only_messages=True) as results:
                 for line in list(status_lines(found))[:3]:
                     results.line(line)
             return found.exit_code, last
@@ -155,7 +155,7 @@ def _tell_run(cluster: Cluster, state: RunState, views: Sequence[JobView], total
     from .._jobtext import status_lines
 
     codes: set[int] = {EXIT_MISSING} if state.deleted else set()
-    with Results() as results:
+    with Results(only_messages=True) as results:
         for job, view in zip(state.jobs, views, strict=True):
             found = _ended(cluster, job, view, options)
             codes.add(found.exit_code)

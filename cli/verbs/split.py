@@ -55,7 +55,7 @@ def command(inputs: tuple[str, ...], output: str, quiet: bool, post: str | None,
     refuse_terminal_input(urls)
     if output == "-" or output.startswith("pipe:"):
         raise UsageError("-o takes a name with a number, such as out-%06d.tar; a row of shards does not go into a pipe")
-    with Results() as results:
+    with Results(only_messages=True) as results:
         from tarkit.sample import Tally
         from tarkit.shards import shard_name
         from tarkit.tarshard import read_samples

@@ -49,7 +49,7 @@ class PublishStream:
 
         Raises:
             StreamError: the disk is full, the command ended, and so on; the stream is discarded then.
-            BrokenPipeError: the reader of standard output, or of a named pipe, went away.
+            OutputClosedError: the reader of standard output has closed it. BrokenPipeError: that of a file object.
         """
         if self._outcome is not None:
             self._refuse("written to")
@@ -73,7 +73,7 @@ class PublishStream:
         """Publish what was written. Again: nothing.
 
         Raises:
-            StreamError, TemporaryStreamError, BrokenPipeError: it is not published, and nothing is left of it.
+            StreamError, TemporaryStreamError, OutputClosedError: it is not published, and nothing is left of it.
         """
         if self._outcome == "committed":
             return

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import BinaryIO, NoReturn, Protocol
 
 from tarkit import ownfiles
-from tarkit.errors import AlreadyPublishedError, StreamError, UsageError
+from tarkit.errors import AlreadyPublishedError, OutputClosedError, StreamError, UsageError
 from tarkit.transport.pipes import Command
 
 _DESCRIPTOR = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
@@ -36,17 +36,23 @@ def raise_write_error(error: OSError, name: str, what: str = "") -> NoReturn:
 
 
 class DescriptorSink:
-    """Standard output, a device, a named pipe: written to as it is; what was written can not be taken back."""
+    """Standard output, a device, a named pipe: written to as it is; what was written cannot be taken back.
 
-    def __init__(self, fd: int, name: str) -> None:
+    Only the reader of standard output may close it early. A named pipe is a file that must come out whole.
+    """
+
+    def __init__(self, fd: int, name: str, is_stdout: bool = False) -> None:
         self._fd = fd
         self._name = name
+        self._is_stdout = is_stdout
 
     def write(self, data: _Bytes) -> None:
         try:
             _write_all(self._fd, data)
         except BrokenPipeError:
-            raise
+            if self._is_stdout:
+                raise OutputClosedError from None
+            raise StreamError("its reader closed it before the end", url=self._name) from None
         except OSError as error:
             raise_write_error(error, self._name)
 
@@ -77,7 +83,7 @@ def open_stdout(fd: int = 1, name: str = "-") -> DescriptorSink:
     if os.isatty(copy):
         os.close(copy)
         raise UsageError("a tar is not written to a terminal; redirect the output, or name a file")
-    return DescriptorSink(copy, name)
+    return DescriptorSink(copy, name, is_stdout=fd == 1)
 
 
 def open_local(path: str, name: str, sync: bool, if_absent: bool = False) -> Sink:
