@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tarkit.errors import UsageError
+from tarkit.k8s.names import dns_subdomain, label_value
 
 if TYPE_CHECKING:
     from tarkit.k8s.cluster.connection import Cluster
@@ -18,14 +19,48 @@ F = TypeVar("F", bound=Callable[..., Any])
 UNANSWERED = "-O OUT or -f MANIFEST answers from the done records alone"
 
 
+def job_argument(function: F) -> F:
+    """``NAME``: of a Job, or of a run."""
+    return click.argument("name", callback=_job_name)(function)
+
+
+def _job_name(context: click.Context, parameter: click.Parameter, name: str) -> str:
+    if name is not None:
+        refuse_name(name)
+    return name
+
+
+def refuse_name(name: str) -> None:
+    """Refuse what neither a Job nor a run can be called: it would be a path or a selector of the API.
+
+    Raises:
+        UsageError: as said.
+    """
+    wrong = dns_subdomain(name)
+    if wrong and (not name or label_value(name)):
+        unset = "" if name else "; is it a variable that is not set?"
+        raise UsageError(f"NAME: the name of a Job or run {wrong}{unset}")
+
+
+def not_empty(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """The value of an option; an empty one is not taken for an option that is not given.
+
+    Raises:
+        UsageError: it is empty.
+    """
+    if value == "":
+        raise UsageError(f"{max(parameter.opts, key=len)} must not be empty; is it a variable that is not set?")
+    return value
+
+
 def cluster_options(function: F) -> F:
     """``--kubeconfig``, ``--context`` and ``--namespace``, as those of kubectl."""
-    for option in (
-        click.option("--kubeconfig", metavar="FILE", help="[default: KUBECONFIG, or ~/.kube/config, or a pod's own]"),
-        click.option("--context", metavar="NAME", help="Of the kubeconfig.  [default: the current one]"),
-        click.option("-N", "--namespace", metavar="NAME", help="[default: the context's]"),
+    for words, metavar, about in (
+        (["--kubeconfig"], "FILE", "[default: KUBECONFIG, or ~/.kube/config, or a pod's own]"),
+        (["--context"], "NAME", "Of the kubeconfig.  [default: the current one]"),
+        (["-N", "--namespace"], "NAME", "[default: the context's]"),
     ):
-        function = option(function)
+        function = click.option(*words, metavar=metavar, callback=not_empty, help=about)(function)
     return function
 
 

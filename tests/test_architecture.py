@@ -105,7 +105,7 @@ LAYERS = {
     "tarkit.k8s.indexset": 20,
     "tarkit.k8s.yamltext": 20,
     "tarkit.k8s.expansion": 20,
-    "tarkit.k8s.names": 20,
+    "tarkit.k8s.names": 19,
     "tarkit.k8s.quantity": 20,
     "tarkit.k8s.lint.fields": 20,
     "tarkit.k8s.lint.nodes": 21,

@@ -125,6 +125,11 @@ def test_several_files_are_merged(tmp_path: Path) -> None:
         ("a: [", None, "can not be used"),
         ("[]", None, "can not be used"),
         ("kind: Config\nclusters: null\ncontexts: null\nusers: null\n", None, "has no current context"),
+        (
+            config_text("http://x.test").replace('"current-context": "one"', '"current-context": "gone"'),
+            None,
+            "config: its current-context is gone, which it does not have; name one with --context: one",
+        ),
         (config_text("http://x.test"), "absent", "--context absent: .*has no such context; it has one"),
         (config_text("http://x.test").replace('"current-context": "one",', ""), None, "name one with --context: one"),
         (config_text("http://x.test").replace('"cluster": "c"', '"cluster": "zzz"'), None, "zzz"),
@@ -219,6 +224,30 @@ def test_in_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def named(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name}}
+
+
+def test_no_name_leads_to_another_path(cluster: Cluster, server: Server) -> None:
+    """Whoever calls: annotations of a manifest are names, too."""
+    server.says({})
+    for name in ("x/status", "..", "", "x?watch=1", "X", "%2e%2e", "x\n"):
+        for ask in (
+            lambda name: cluster.get("configmaps", name), lambda name: cluster.delete("jobs", name),
+            lambda name: cluster.patch("jobs", name, {}), lambda name: list(cluster.log(name)),
+        ):  # fmt: skip
+            with pytest.raises(UsageError, match="^the name of a (job|pod|configmap) "):
+                ask(name)
+    assert not server.asked
+
+
+@pytest.mark.parametrize("space", ["", "a/b", "..", "A"])
+def test_a_namespace_is_no_path(tmp_path: Path, space: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(config_text("http://x.test", namespace=space))
+    with pytest.raises(UsageError, match="^--namespace: the name of a namespace "):
+        load_access(str(path), None, space)
+    if space:
+        with pytest.raises(UsageError, match=f"^kubeconfig {path}, context one: the name of a namespace "):
+            load_access(str(path), None, None)
 
 
 @pytest.mark.parametrize("answer", [{}, {"metadata": []}, {"metadata": {"name": 3}}])

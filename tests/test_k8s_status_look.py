@@ -29,6 +29,7 @@ class Pretended:
     """What look() asks of a cluster; kinds in ``forbidden`` are refused."""
 
     namespace = "etl"
+    where = "http://x.test"
 
     def __init__(self, *, forbidden: tuple[str, ...] = (), **objects: list[dict[str, Any]]) -> None:
         self.objects = objects
@@ -152,8 +153,22 @@ def test_names() -> None:
         find_jobs(cluster, "grey-c")  # type: ignore[arg-type]
     with pytest.raises(NoSuchObjectError, match="it has 2 Jobs"):
         find_jobs(cluster, "zzzzzzzzz")  # type: ignore[arg-type]
-    with pytest.raises(NoSuchObjectError, match="it has no Jobs"):
-        find_jobs(Pretended(), "x")  # type: ignore[arg-type]
+    space = {"metadata": {"name": "etl"}}
+    for known, expected in (
+        (Pretended(namespaces=[space]), "it has no Jobs"),
+        (Pretended(forbidden=("namespaces",)), "it has no Jobs"),
+        (Pretended(), "there is no such namespace"),
+    ):
+        with pytest.raises(NoSuchObjectError, match=expected):
+            find_jobs(known, "x")  # type: ignore[arg-type]
+
+
+def test_what_only_a_run_can_be_called_is_not_asked_for_as_a_job() -> None:
+    job = made("part0")
+    job["metadata"]["labels"]["tarkit.dev/run"] = "My_Run"
+    assert find_jobs(Pretended(jobs=[job]), "My_Run") == [job]  # type: ignore[arg-type]
+    with pytest.raises(NoSuchObjectError, match="no run My_Ru in namespace etl of .*; it has one Job"):
+        find_jobs(Pretended(jobs=[job]), "My_Ru")  # type: ignore[arg-type]
 
 
 # ---- shards of an index

@@ -77,8 +77,8 @@ def test_a_resumed_job_is_not_quicker_than_it_is() -> None:
     [
         ({}, False, "waiting"),
         ({}, True, "suspended"),
-        ({"conditions": [ended("SuccessCriteriaMet")]}, False, "complete"),
-        ({"conditions": [ended("FailureTarget", "FailedIndexes")]}, False, "failed"),
+        ({"conditions": [ended("SuccessCriteriaMet")]}, False, "ending"),
+        ({"conditions": [ended("FailureTarget", "FailedIndexes")]}, False, "ending"),
         ({"conditions": [{"type": "Failed", "status": "False"}]}, False, "waiting"),
         ({"conditions": [{"type": "Suspended", "status": "True"}, ended("Failed")]}, True, "failed"),
     ],

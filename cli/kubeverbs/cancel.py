@@ -10,7 +10,7 @@ import click
 
 from tarkit.errors import EXIT_OK, ClusterError, NoSuchObjectError, UsageError
 
-from .._clusteroptions import cluster_options, open_cluster
+from .._clusteroptions import cluster_options, job_argument, open_cluster
 from .._common import verbose_option, version_option
 from .._results import Results, counted
 
@@ -23,7 +23,7 @@ Exit codes: 0 it is so now, or was; 2 it can not be; 66 no such Job; 75 the clus
 
 
 @click.command("cancel", epilog=_EPILOG)
-@click.argument("name")
+@job_argument
 @click.option("--delete", is_flag=True, help="Delete the Job with its pods and their logs.")
 @click.option("--undo", is_flag=True, help="Let a cancelled Job go on.")
 @cluster_options

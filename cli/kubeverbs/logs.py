@@ -18,7 +18,7 @@ from tarkit.errors import (
     UsageError,
 )
 
-from .._clusteroptions import cluster_options, open_cluster, record_options
+from .._clusteroptions import cluster_options, job_argument, open_cluster, record_options
 from .._common import say, verbose_option, version_option
 from .._jobwork import read_records
 from .._results import Results, counted
@@ -43,7 +43,7 @@ cluster can not be reached.
 
 
 @click.command("logs", epilog=_EPILOG)
-@click.argument("name")
+@job_argument
 @click.option("--failed", is_flag=True, help="Of indexes whose last pod failed; the default once the Job has failed.")
 @click.option("--index", "indexes", metavar="SET", help="Of these indexes: 3,7-9.")
 @click.option("--shard", metavar="NAME|URL", help="Of the index that has this shard.")

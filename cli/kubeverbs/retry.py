@@ -19,7 +19,15 @@ from tarkit.errors import (
 )
 from tarkit.k8s.limits import INDEXES
 
-from .._clusteroptions import cluster_options, job_in, manifest_option, open_cluster, read_manifest, record_options
+from .._clusteroptions import (
+    cluster_options,
+    job_argument,
+    job_in,
+    manifest_option,
+    open_cluster,
+    read_manifest,
+    record_options,
+)
 from .._common import say, verbose_option, version_option, write_stdout
 from .._jobwork import read_records
 from .._results import Results, counted
@@ -45,7 +53,7 @@ Exit codes: 0 printed, created, or nothing is left; 2 the Job still runs, or can
 
 
 @click.command("retry", epilog=_EPILOG)
-@click.argument("name")
+@job_argument
 @click.option("--failed", is_flag=True, help="Only shards that failed.  [default: all that are not done]")
 @click.option("--missing", is_flag=True, help="Only shards that were not begun, or cut short.")
 @click.option("-n", "--name", "new_name", metavar="NAME", help="Of the new Job.  [default: NAME-r2, -r3, …]")
@@ -149,7 +157,8 @@ def _settled(cluster: Cluster, job: dict[str, Any]) -> dict[str, Any]:
     from tarkit.k8s.cluster.jobview import ENDED, state_of
 
     for _ in range(_SETTLING_SECONDS):
-        if state_of(job)[0] not in ENDED or not _has_pods(job):
+        state = state_of(job)[0]
+        if state != "ending" and (state not in ENDED or not _has_pods(job)):
             break
         time.sleep(1)
         job = cluster.get("jobs", str(job["metadata"]["name"]))
@@ -187,7 +196,7 @@ def _refuse_running(name: str, job: dict[str, Any] | None, known: dict[str, dict
 def _is_at_work(job: dict[str, Any]) -> bool:
     from tarkit.k8s.cluster.jobview import state_of
 
-    return _has_pods(job) or state_of(job)[0] == "waiting"
+    return _has_pods(job) or state_of(job)[0] in ("waiting", "ending")
 
 
 def _left(

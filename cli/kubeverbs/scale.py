@@ -9,13 +9,13 @@ import click
 from tarkit.errors import EXIT_OK, UsageError
 from tarkit.k8s.limits import INDEXES, INDEXES_OF_MANY
 
-from .._clusteroptions import cluster_options, open_cluster
+from .._clusteroptions import cluster_options, job_argument, open_cluster
 from .._common import verbose_option, version_option
 from .._results import Results
 
 
 @click.command("scale")
-@click.argument("name")
+@job_argument
 @click.option("-j", "--parallelism", type=click.IntRange(0), required=True, metavar="P", help="Pods at once; 0 pauses.")
 @cluster_options
 @verbose_option

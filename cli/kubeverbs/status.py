@@ -18,6 +18,7 @@ from tarkit.errors import (
     NoSuchObjectError,
     TarkitError,
     UsageError,
+    printable,
 )
 
 from .._clusteroptions import (
@@ -25,15 +26,18 @@ from .._clusteroptions import (
     cluster_options,
     job_in,
     manifest_option,
+    not_empty,
     open_cluster,
     read_manifest,
     record_options,
+    refuse_name,
 )
 from .._common import say, verbose_option, version_option
 from .._jobwork import read_records
 from .._results import Results
 
 if TYPE_CHECKING:
+    from tarkit.k8s.cluster.connection import Cluster
     from tarkit.k8s.cluster.jobstatus import JobStatus
 
     _Answer = tuple[list[JobStatus], int]
@@ -54,7 +58,9 @@ samples were set aside; 66 no such Job; 75 the cluster can not be reached, and n
 
 @click.command("status", epilog=_EPILOG)
 @click.argument("name", required=False)
-@click.option("-l", "--selector", metavar="LABELS", help="All Jobs with these labels, instead of NAME.")
+@click.option(
+    "-l", "--selector", metavar="LABELS", callback=not_empty, help="All Jobs with these labels, instead of NAME."
+)
 @click.option("--json", "as_json", is_flag=True, help="Everything, as one JSON document.")
 @click.option(
     "--watch", "watch", is_flag=False, flag_value=str(_WATCH_SECONDS), metavar="[SECONDS]",
@@ -79,6 +85,8 @@ def command(
         name, watch = watch, str(_WATCH_SECONDS)
     if (name is None) == (selector is None):
         raise UsageError("name a Job or a run, or say -l SELECTOR; one of both")
+    if name is not None:
+        refuse_name(name)
     documents = read_manifest(options["manifest"])
     pause = _pause(watch)
 
@@ -106,7 +114,7 @@ def _ask(
     name: str | None, selector: str | None, documents: list[dict[str, Any]], options: dict[str, Any], no_records: bool
 ) -> _Answer:
     """The Jobs, and how many of a run there are besides for which a retry counts."""
-    from tarkit.k8s.cluster.jobstatus import find_jobs, look
+    from tarkit.k8s.cluster.jobstatus import find_jobs, look, namespace_exists
     from tarkit.k8s.cluster.jobwatch import run_state
 
     from .._runjobs import only_retries, refuse_for_many
@@ -125,9 +133,11 @@ def _ask(
                 there = ", ".join(str(job["metadata"]["name"]) for job in jobs)
                 raise NoSuchObjectError(f"no job {name} in namespace {cluster.namespace}; its retries: {there}", 404)
         else:
-            jobs = sorted(cluster.list("jobs", labels=selector or ""), key=lambda job: str(job["metadata"]["name"]))
+            jobs = _selected(cluster, selector or "")
             if not jobs:
-                raise NoSuchObjectError(f"no Job in namespace {cluster.namespace} has the labels {selector}", 404)
+                space = "" if namespace_exists(cluster) else "; there is no such namespace"
+                said = f"no Job in namespace {cluster.namespace} has the labels {selector}{space}"
+                raise NoSuchObjectError(said, 404)
     except (ClusterError, MissingExtraError, UsageError) as error:
         if name is None or not (documents or options["outdir"]):
             hint = f"; {UNANSWERED}" if name is not None and isinstance(error, ClusterUnreachableError) else ""
@@ -147,6 +157,22 @@ def _ask(
     if retried and len(found) == 1:
         found[0].notes.insert(0, f"{retried} of the run's Jobs failed before, and this one counts instead")
     return found, retried
+
+
+def _selected(cluster: Cluster, selector: str) -> list[dict[str, Any]]:
+    """The Jobs with some labels.
+
+    Raises:
+        UsageError: the server cannot read the selector.
+    """
+    from tarkit.k8s.cluster.jobview import name_of
+
+    try:
+        return sorted(cluster.list("jobs", labels=selector), key=name_of)
+    except ClusterError as error:
+        if error.status == 400:
+            raise UsageError(f"-l {printable(selector)}: write for example team=vision,stage!=test; {error}") from None
+        raise
 
 
 def _from_records(name: str, documents: list[dict[str, Any]], options: dict[str, Any], why: TarkitError) -> JobStatus:

@@ -17,7 +17,7 @@ from tarkit.errors import (
     TarkitError,
 )
 
-from .._clusteroptions import cluster_options, open_cluster, record_options
+from .._clusteroptions import cluster_options, job_argument, open_cluster, record_options
 from .._common import say, verbose_option, version_option
 from .._jobwork import read_records
 from .._results import Results
@@ -36,14 +36,13 @@ Examples:
   kubetpl wait job                          # all Jobs of kubetpl jobs -n 'job{i}'
 
 \b
-Exit codes: 0 complete; 1 failed, told as soon as it is certain, of a run once all have ended;
-3 complete, but samples were set aside; 66 no such Job, or it was deleted; 75 the time was up, or
-the cluster did not answer for long.
+Exit codes: 0 complete; 1 failed, of a run once all have ended; 3 complete, but samples were set
+aside; 66 no such Job, or it was deleted; 75 the time was up, or the cluster did not answer for long.
 """
 
 
 @click.command("wait", epilog=_EPILOG)
-@click.argument("name")
+@job_argument
 @click.option("--timeout", metavar="TIME", help="Give up after this time: 90, 10m, 12h.  [default: never]")
 @click.option(
     "--patience", metavar="TIME", default="5m", show_default=True, help="A cluster may be silent for so long."

@@ -16,7 +16,7 @@ from apiservice import Api, Manner
 from apistore import Json, clone, owned_by, stamp
 from apitables import seconds_since
 from joblook import NEVER, Failures, Look, Memory, begin, count, verdict, wanted_indexes
-from jobpods import FINALIZER, index_of, is_ready, is_tracked, make_pod
+from jobpods import FINALIZER, index_of, is_over, is_ready, is_tracked, make_pod
 from kubeevents import Recorder
 
 _AT_ONCE = 500
@@ -129,7 +129,10 @@ class JobController:
 
     def _finish(self, look: Look, kind: str, reason: str, message: str) -> None:
         """First the condition that says how it will end; when no pod is left running, the final one."""
+        announced = look.condition(kind) is not None
         look.set(kind, reason, message)
+        if not announced and not look.indexed:
+            self._announce(look)
         for pod in look.active:
             self._delete(look, pod)
         look.pods = self._fresh(look)
@@ -143,6 +146,19 @@ class JobController:
             look.set("Complete", reason, message)
             look.status["completionTime"] = stamp()
             self.event(look.job, "Completed", "Job completed")
+
+    def _announce(self, look: Look) -> None:
+        """Of a Job without indexes that condition is written before the counts: its pods are still to be counted."""
+        before = look.job.get("status", {})
+        counts = {key: before[key] for key in ("succeeded", "failed") if key in before}
+        uncounted: Json = {}
+        for pod in look.pods:
+            if is_tracked(pod) and is_over(pod):
+                uncounted.setdefault(pod["status"]["phase"].lower(), []).append(pod["metadata"]["uid"])
+        shown = {key: value for key, value in look.status.items() if key not in ("succeeded", "failed", "active")}
+        shown.update(counts, ready=0, terminating=len(look.going), uncountedTerminatedPods=uncounted)
+        meta = look.job["metadata"]
+        self.api.store.change(JOBS, meta["namespace"], meta["name"], lambda live: live.update(status=clone(shown)))
 
     def _fresh(self, look: Look) -> list[Json]:
         found = self.api.store.items(PODS, look.job["metadata"]["namespace"])[0]

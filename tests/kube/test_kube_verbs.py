@@ -17,6 +17,7 @@ from kubecluster import Cluster, Said
 from kubejobs import indexed, job
 from kubestandin import kubeconfig
 
+from tarkit.k8s.cluster.jobview import timestamp
 from tarkit.writer import TarWriter
 
 pytestmark = pytest.mark.cluster
@@ -285,6 +286,46 @@ def test_scale_and_cancel(cluster: Cluster, kubetpl: Callable[..., Said]) -> Non
     assert kubetpl("cancel", "slow", "--delete", "--undo").code == 2
 
 
+def test_wait_of_a_job_without_indexes(cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path) -> None:
+    """How it will end is known before its counts are: what is shown are the counts of its end."""
+    cluster.apply(job("one", f"until [ -e {tmp_path}/go ]; do sleep 0.1; done"))
+    timer = threading.Timer(0.5, (tmp_path / "go").touch)
+    timer.start()
+    said = kubetpl("wait", "one", "--timeout", "180")
+    timer.join()
+    assert said.code == 0
+    assert re.fullmatch(
+        r"one: complete after \d+ s \(CompletionsReached\)\nindexes: 1 of 1 done, 0 running, 0 failed, 0 left\n",
+        said.out,
+    )
+    times = cluster.json("job", "one")["status"]
+    took = timestamp(times["completionTime"]) - timestamp(times["startTime"])  # type: ignore[operator]
+    assert f"after {took:.0f} s" in said.out
+
+
+@pytest.mark.parametrize("name", ["ev/status", "ev?dryRun=All", "..", "ev/../ev", "ev%2fstatus", "a,b", "", " ev"])
+def test_a_name_is_no_path(cluster: Cluster, kubetpl: Callable[..., Said], name: str) -> None:
+    """Whatever stands in place of a name, no Job is deleted, and no other path of the API is asked."""
+    cluster.apply(job("ev", "sleep 600"))
+    before = len(cluster.standin.router.seen) if cluster.standin is not None else 0
+    verbs = (["status"], ["wait"], ["logs"], ["retry"], ["scale", "-j", "1"], ["cancel"], ["cancel", "--delete"])
+    for verb, *options in verbs:
+        said = kubetpl(verb, name, *options)
+        assert (said.code, said.out) == (2, ""), said
+        assert "NAME: the name of a Job or run " in said.err and said.err.count("\n") == 1
+    if cluster.standin is not None:
+        space = f"/{cluster.namespace}/"
+        assert not [one for one in list(cluster.standin.router.seen)[before:] if space in one and "/jobs" in one]
+    assert "deletionTimestamp" not in cluster.json("job", "ev")["metadata"]
+
+
+def test_a_namespace_that_does_not_exist(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:
+    for words in (["status", "grey"], ["status", "-l", "a=b"], ["wait", "grey"], ["cancel", "grey"]):
+        said = kubetpl(*words, "-N", f"{cluster.namespace}-not")
+        assert said.code == 66 and "there is no such namespace" in said.err, said
+        assert "there is no such namespace" not in kubetpl(*words).err
+
+
 def test_wait_through_a_deletion(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:
     cluster.apply(job("slow", "sleep 60"))
     timer = threading.Timer(1.0, lambda: cluster.kubectl("delete", "job", "slow", "--wait=false"))
@@ -330,6 +371,9 @@ def test_jobs_of_one_run(cluster: Cluster, kubetpl: Callable[..., Said]) -> None
     assert told.code == 1
     assert told.out.splitlines()[-1] == "3 Jobs: 1 complete, 2 failed"
     assert kubetpl("status", "-l", "no=such").code == 66
+    for selector in ("a=b=c", "a in b", "!"):
+        bad = kubetpl("status", "-l", selector)
+        assert bad.code == 2 and f"-l {selector}: write for example team=vision" in bad.err, bad
 
 
 @pytest.mark.parametrize(

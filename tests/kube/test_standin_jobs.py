@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from typing import Any
 
 import pytest
@@ -159,3 +160,22 @@ def test_memory_of_a_suspended_job_can_be_raised_and_of_a_running_one_not(cluste
     patch["spec"]["template"]["spec"]["containers"][0]["resources"] = resources
     refused = cluster.kubectl("patch", "job", "grown", "-p", json.dumps(patch))
     assert "field is immutable" in refused.stderr
+
+
+def test_how_a_job_will_end_is_known_before_its_counts(cluster: Cluster) -> None:
+    """Of a Job without indexes: who takes the first condition for the end sees 0 of 1 done."""
+    shown = "jsonpath={.status.conditions[*].type} {.status.succeeded} {.status.completionTime}{'\\n'}"
+    with cluster.start("get", "jobs", "--watch", "-o", shown, stdout=subprocess.PIPE) as watching:
+        try:
+            cluster.apply(job("one", "true"))
+            assert watching.stdout is not None
+            states = []
+            for line in watching.stdout:
+                states.append(line.split())
+                if "Complete" in line:
+                    break
+        finally:
+            watching.terminate()
+    assert ["SuccessCriteriaMet"] in states, states
+    end = next(each for each in states if "Complete" in each)
+    assert end[:3] == ["SuccessCriteriaMet", "Complete", "1"] and len(end) == 4

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from tarkit.errors import ClusterDeniedError, UsageError, printable
 from tarkit.extras import library
+from tarkit.k8s.names import dns_label
 
 DEFAULT_FILE = "~/.kube/config"
 _IN_POD = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
@@ -39,7 +40,7 @@ def load_access(kubeconfig: str | None, context: str | None, namespace: str | No
         namespace: None is the context's.
 
     Raises:
-        UsageError: there is no configuration, none that can be used, or no such context.
+        UsageError: there is no configuration, none that can be used, no such context, or a namespace that cannot be.
         ClusterDeniedError: the program that a kubeconfig names for logging in gives nothing to log in with.
         MissingExtraError: the client is not installed.
     """
@@ -63,9 +64,9 @@ def _from_files(files: str, context: str | None, namespace: str | None) -> Acces
         merged = module.KubeConfigMerger(files).config
         names = [each.value["name"] for each in merged["contexts"]]
         current = merged.safe_get("current-context") or None
-        wanted = context or current
+        wanted = current if context is None else context
         if wanted not in names:
-            raise UsageError(_no_context(wanted, names, files))
+            raise UsageError(_no_context(wanted, context is not None, names, files))
         loader = module.KubeConfigLoader(config_dict=merged, active_context=wanted, config_base_path=None)
         configuration = client.Configuration()
         with login_errors() as problems:
@@ -81,7 +82,8 @@ def _from_files(files: str, context: str | None, namespace: str | None) -> Acces
     if problems:
         # Without it one would be anonymous, and be told so at best.
         raise ClusterDeniedError(f"can not log in to context {printable(str(wanted))}: {problems[0]}; log in again")
-    space = namespace or chosen.get("namespace") or "default"
+    own = f"kubeconfig {printable(files)}, context {printable(str(wanted))}"
+    space = _namespace(namespace, str(chosen.get("namespace") or "default"), own)
     return Access(client.ApiClient(configuration), space, str(wanted), str(chosen.get("user") or ""))
 
 
@@ -106,10 +108,13 @@ def login_errors() -> Iterator[list[str]]:
         logging.root.removeHandler(listener)
 
 
-def _no_context(wanted: str | None, names: list[str], files: str) -> str:
+def _no_context(wanted: str | None, by_option: bool, names: list[str], files: str) -> str:
     known = ", ".join(printable(name) for name in names) or "none"
     if wanted is None:
         return f"kubeconfig {printable(files)} has no current context; name one with --context: {known}"
+    if not by_option:
+        said = f"its current-context is {printable(wanted)}, which it does not have"
+        return f"kubeconfig {printable(files)}: {said}; name one with --context: {known}"
     return f"--context {printable(wanted)}: kubeconfig {printable(files)} has no such context; it has {known}"
 
 
@@ -123,4 +128,18 @@ def _from_pod(namespace: str | None) -> Access:
             own = file.read().strip()
     except (config.ConfigException, OSError) as error:
         raise UsageError(f"this pod's service account can not be used: {printable(str(error))}") from error
-    return Access(client.ApiClient(configuration), namespace or own or "default", "in-cluster", own)
+    space = _namespace(namespace, own or "default", _IN_POD)
+    return Access(client.ApiClient(configuration), space, "in-cluster", own)
+
+
+def _namespace(asked: str | None, own: str, where: str) -> str:
+    """The namespace that was asked for, else the configuration's own. where: the place of the latter, for messages.
+
+    Raises:
+        UsageError: no namespace can be called so.
+    """
+    found = own if asked is None else asked
+    wrong = dns_label(found)
+    if wrong:
+        raise UsageError(f"{where if asked is None else '--namespace'}: the name of a namespace {wrong}")
+    return found

@@ -14,9 +14,17 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from tarkit.errors import ClusterDeniedError, ClusterError, ClusterUnreachableError, NoSuchObjectError, printable
+from tarkit.errors import (
+    ClusterDeniedError,
+    ClusterError,
+    ClusterUnreachableError,
+    NoSuchObjectError,
+    UsageError,
+    printable,
+)
 from tarkit.extras import library
 from tarkit.k8s.cluster.config import Access, login_errors
+from tarkit.k8s.names import dns_subdomain
 
 Object = dict[str, Any]
 
@@ -25,6 +33,7 @@ GROUPS = {
     "pods": "/api/v1",
     "events": "/api/v1",
     "configmaps": "/api/v1",
+    "namespaces": "/api/v1",
     "workloads": "/apis/kueue.x-k8s.io/v1beta2",
     # Before Kueue 0.15.
     "workloads@v1beta1": "/apis/kueue.x-k8s.io/v1beta1",
@@ -45,8 +54,9 @@ class Cluster:
 
     sleep: called with seconds between tries.
 
-    All methods raise ClusterUnreachableError if nobody answers, NoSuchObjectError on 404, and ClusterError
-    with the status on every other refusal.
+    All methods raise ClusterUnreachableError if the server does not answer, NoSuchObjectError on 404, ClusterError
+    with the status on every other refusal, and UsageError, before anything is sent, for a name that no object can
+    have: it would be another path of the API.
     """
 
     def __init__(self, access: Access, sleep: Callable[[float], None]) -> None:
@@ -60,7 +70,7 @@ class Cluster:
 
     def get(self, kind: str, name: str) -> Object:
         """One object."""
-        return self._object(self._json("GET", kind, name))
+        return self._object(self._json("GET", kind, _named(kind, name)))
 
     def list(self, kind: str, *, labels: str = "", fields: str = "") -> Iterator[Object]:
         """Objects of a kind, a page at a time. labels, fields: selectors in the API's notation."""
@@ -81,11 +91,11 @@ class Cluster:
 
     def patch(self, kind: str, name: str, changes: Mapping[str, Any]) -> Object:
         """Merge changes into an object: None removes a field."""
-        return self._json("PATCH", kind, name, {"fieldManager": "kubetpl"}, changes)
+        return self._json("PATCH", kind, _named(kind, name), {"fieldManager": "kubetpl"}, changes)
 
     def delete(self, kind: str, name: str) -> None:
         """Remove an object; what it owns follows in the background."""
-        self._json("DELETE", kind, name, body={"propagationPolicy": "Background"})
+        self._json("DELETE", kind, _named(kind, name), body={"propagationPolicy": "Background"})
 
     def log(
         self, pod: str, *, container: str | None = None, tail: int | None = None, follow: bool = False
@@ -94,7 +104,9 @@ class Cluster:
         query = {"follow": "true"} if follow else {}
         query.update({"container": container} if container else {})
         query.update({"tailLines": str(tail)} if tail is not None else {})
-        response = self._send("GET", "pods", f"{pod}/log", query, read_seconds=None if follow else _READ_SECONDS)
+        response = self._send(
+            "GET", "pods", _named("pods", pod), query, part="log", read_seconds=None if follow else _READ_SECONDS
+        )
         yield from self._lines(response)
 
     def watch(self, kind: str, *, fields: str, version: str, seconds: float) -> Iterator[tuple[str, Object]]:
@@ -157,12 +169,12 @@ class Cluster:
         body: Mapping[str, Any] | None = None,
         verb: str | None = None,
         read_seconds: float | None = _READ_SECONDS,
+        part: str = "",
     ) -> Any:
         """The response, its body not yet read; busy servers are asked again."""
         errors = _http_errors()
         timeout = library("urllib3", "talking to a Kubernetes cluster", "k8s").Timeout(_CONNECT_SECONDS, read_seconds)
-        path = f"{GROUPS[kind]}/namespaces/{quote(self.namespace, safe='')}/{kind.partition('@')[0]}"
-        path += f"/{quote(name)}" if name else ""
+        path = _path(self.namespace, kind, name, part)
         url = f"{self._host}{path}" + (f"?{urlencode(query)}" if query else "")
         for attempt in range(_TRIES):
             pause = 0.25 * 2**attempt
@@ -178,7 +190,7 @@ class Cluster:
             else:
                 if 200 <= response.status < 300:
                     return response
-                problem = self._problem(response, method, kind, name, verb or _VERBS[method])
+                problem = self._problem(response, method, kind, name, verb or _VERBS[method], part)
                 again = response.status == 429 or (response.status in _BUSY and method != "POST")
                 if not again or attempt + 1 == _TRIES:
                     raise problem
@@ -213,11 +225,11 @@ class Cluster:
         if rest:
             yield rest
 
-    def _problem(self, response: Any, method: str, kind: str, name: str, verb: str) -> ClusterError:
+    def _problem(self, response: Any, method: str, kind: str, name: str, verb: str, part: str) -> ClusterError:
         """What a refusal means."""
         said = _message(response)
-        what = f"{kind.removesuffix('s')} {printable(name.partition('/')[0])}" if name else kind
-        resource = "pods/log" if name.endswith("/log") else kind
+        what = f"{kind.removesuffix('s')} {name}" if name else kind
+        resource = f"{kind}/{part}" if part else kind
         status = int(response.status)
         if status == 401:
             why = "".join(f": {each}" for each in self._login_problems[:1])
@@ -239,6 +251,26 @@ class Cluster:
     def _unreachable(self, error: BaseException) -> ClusterUnreachableError:
         why = _POOL.sub("", " ".join(str(_root(error)).split()))
         return ClusterUnreachableError(f"{self.where} can not be reached: {printable(why)}")
+
+
+def _named(kind: str, name: str) -> str:
+    """The name, if an object can have it.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    wrong = dns_subdomain(name)
+    if wrong:
+        raise UsageError(f"the name of a {kind.removesuffix('s')} {wrong}")
+    return name
+
+
+def _path(namespace: str, kind: str, name: str, part: str) -> str:
+    """Of the API. name: "" for all of a kind. part: a subresource."""
+    words = [kind.partition("@")[0], name, part]
+    if kind != "namespaces":
+        words[:0] = ["namespaces", namespace]
+    return GROUPS[kind] + "".join(f"/{quote(word, safe='')}" for word in words if word)
 
 
 def _http_errors() -> tuple[type[BaseException], ...]:

@@ -20,8 +20,9 @@ Object = Mapping[str, Any]
 
 ENDED = ("complete", "failed")
 """The states in which no pod of a Job will run again."""
-# The earlier, certain sign of what the final condition will be.
-_ENDINGS = {"Complete": "complete", "SuccessCriteriaMet": "complete", "Failed": "failed", "FailureTarget": "failed"}
+_ENDINGS = {"Complete": "complete", "Failed": "failed"}
+# How a Job will end is certain, but its last pods are ending or being counted: the status may say 0 of 1 done.
+_ENDING_SOON = ("SuccessCriteriaMet", "FailureTarget")
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ class Plan:
 class JobView:
     """A Job in numbers. Times in seconds since 1970; rates in indexes per minute.
 
-    state: complete, failed, suspended, running, or waiting (nothing runs, nothing has ended it).
+    state: complete, failed, ending (how is certain, its last pods are not gone), suspended, running, or waiting
+    (nothing runs, nothing has ended it).
     total: indexes, None if the Job has no fixed number. done, failed, running, pending, left: indexes; pending
     ones have a pod that does not run yet, left ones have neither ended nor a pod.
     """
@@ -102,7 +104,7 @@ def job_view(job: Object, pods: Iterable[Object] | None, now: float) -> JobView:
     left = 0 if total is None else max(0, total - ended_indexes - running - pending)
     rate = ended_indexes * 60 / seconds if seconds and ended_indexes else None
     eta = None
-    if rate is not None and total is not None and state not in (*ENDED, "suspended"):
+    if rate is not None and total is not None and state == "waiting" and spec.get("parallelism") != 0:
         eta = (total - ended_indexes) * 60 / rate
     return JobView(
         name=name_of(job), namespace=str(metadata.get("namespace") or "default"),
@@ -146,11 +148,11 @@ def name_of(thing: Object) -> str:
 
 def state_of(job: Object) -> tuple[str, str, str]:
     """(state, reason, message): how a Job stands by its conditions; waiting if they say nothing."""
-    status = job.get("status") or {}
-    for condition in status.get("conditions") or []:
-        ending = _ENDINGS.get(str(condition.get("type")))
-        if ending and condition.get("status") == "True":
-            return ending, str(condition.get("reason") or ""), str(condition.get("message") or "")
+    for kinds in (_ENDINGS, dict.fromkeys(_ENDING_SOON, "ending")):
+        for kind, state in kinds.items():
+            condition = condition_of(job, kind)
+            if condition is not None and condition.get("status") == "True":
+                return state, str(condition.get("reason") or ""), str(condition.get("message") or "")
     if (job.get("spec") or {}).get("suspend"):
         return "suspended", "", ""
     return "waiting", "", ""

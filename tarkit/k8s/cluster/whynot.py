@@ -80,6 +80,8 @@ def why_not(
     if state in ENDED:
         said = f": {reason}" + (f", {shortened(message)}" if message else "") if reason or message else ""
         return [Reason("finished", f"the Job is {state}{said}")]
+    if state == "ending":
+        return []
     if spec.get("suspend"):
         return [_suspended(job, workload)]
     if spec.get("parallelism") == 0:
