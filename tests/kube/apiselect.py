@@ -12,7 +12,7 @@ from apiresources import EVENTS, NODES, PODS, Resource
 Json = dict[str, Any]
 Test = Callable[[Json], bool]
 _SET = re.compile(r"^\s*([^\s!=,()]+)\s+(in|notin)\s+\(([^)]*)\)\s*$")
-_EQUAL = re.compile(r"^\s*([^\s!=,()]+)\s*(==|=|!=)\s*([^\s,()]*)\s*$")
+_EQUAL = re.compile(r"^\s*([^\s!=,()]+)\s*(==|=|!=)\s*([^\s!=,()]*)\s*$")
 _ALWAYS = {"metadata.name", "metadata.namespace"}
 # What the real server can select by; it refuses everything else.
 _FIELDS = {
