@@ -13,6 +13,7 @@ from tarkit.transport.sources import display_name
 from ._common import exit_code
 from ._pipeline import prepared, samples_of, writer_options
 from ._progress import Progress
+from ._results import skipped_kinds
 
 if TYPE_CHECKING:
     from tarkit.account import Policy
@@ -206,9 +207,10 @@ def shards_to_retry(
 def totals_line(totals: Totals) -> str:
     """The shards and their samples in one line."""
     missing = f", missing {totals.missing}" if totals.missing else ""
+    kinds = skipped_kinds(totals.skipped_members)
     return (
         f"shards: done {totals.done}, done before {totals.skipped}, failed {totals.failed}{missing}; "
-        f"samples: {_balance(totals.books.as_dict())}"
+        f"samples: {_balance(totals.books.as_dict())}" + (f"; skipped members: {kinds}" if kinds else "")
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -70,8 +71,7 @@ def escaped(text: str) -> str:
 def met(tally: Tally, *, skipped: str = "skipped members") -> list[str]:
     """Phrases on what a reader met, none if there is nothing to tell. skipped: what to call such members."""
     parts = []
-    if tally.skipped:
-        kinds = ", ".join(f"{reason} {count}" for reason, count in sorted(tally.skipped.items()))
+    if kinds := skipped_kinds(tally.skipped):
         parts.append(f"{skipped}: {kinds}")
     if tally.replaced:
         parts.append(f"duplicate fields dropped: {tally.replaced}")
@@ -84,9 +84,14 @@ def met(tally: Tally, *, skipped: str = "skipped members") -> list[str]:
     return parts
 
 
+def skipped_kinds(skipped: Mapping[str, int]) -> str:
+    """Reasons and counts of skipped members. Folders are in most archives and are not reported."""
+    return ", ".join(f"{reason} {count}" for reason, count in sorted(skipped.items()) if reason != "folder")
+
+
 def exit_code_of(tally: Tally) -> int:
     """0, or 3 if something that a reader met is missing from the result."""
-    return EXIT_SET_ASIDE if tally.damage or tally.replaced else EXIT_OK
+    return EXIT_SET_ASIDE if tally.lost_anything else EXIT_OK
 
 
 def counted(number: int, one: str, many: str = "") -> str:

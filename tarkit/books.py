@@ -90,4 +90,4 @@ class Books:
 
 def lost_anything(books: Books, tally: Tally) -> bool:
     """Whether the exit code must say that samples were set aside."""
-    return bool(books.failed or tally.damage or tally.replaced)
+    return bool(books.failed or tally.lost_anything)

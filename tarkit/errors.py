@@ -165,7 +165,12 @@ class TruncatedError(DataError):
 
 
 class UnsupportedMemberError(DataError):
-    """A member that can not be represented as plain bytes, for example a sparse file."""
+    """A member whose content is not in the shard as plain bytes: a hard link, a sparse file.
+
+    kind: the word under which such members are counted where they are passed over.
+    """
+
+    kind = "unsupported"
 
 
 class DuplicateFieldError(DataError):

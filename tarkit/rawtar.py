@@ -166,8 +166,9 @@ class _Recording:
 
     def drop(self, end: int) -> None:
         """Forget what is before this offset."""
-        del self._held[: max(0, end - self._start)]
-        self._start = max(self._start, end)
+        cut = min(max(0, end - self._start), len(self._held))
+        del self._held[:cut]
+        self._start += cut
 
 
 class _RawArchive(Archive):
@@ -176,12 +177,21 @@ class _RawArchive(Archive):
     globals_seen: at most one error, to be raised when another archive begins after the header it tells of.
     """
 
-    def __init__(self, recording: _Recording, url: str, tally: Tally, globals_seen: list[_FarReachingError]) -> None:
-        super().__init__(recording.read, url, tally)
+    def __init__(
+        self, recording: _Recording, url: str, rule: KeyRule, tally: Tally, globals_seen: list[_FarReachingError]
+    ) -> None:
+        super().__init__(recording.read, url, tally, rule)
         self.mark_offset = 0
+        self.refusing = False  # members whose content is not here as plain bytes; as they are, they can be copied
         self._recording = recording
         self._globals_seen = globals_seen
         self._foreign_globals = globals_seen[:]
+
+    def pass_over(self, name: bytes, reason: str) -> None:
+        if self.refusing:
+            super().pass_over(name, reason)
+        else:
+            self.tally.skip(reason)
 
     def skip_zeros(self) -> bool:
         self.mark_offset = self.base + self.position
@@ -225,7 +235,7 @@ class _RawShard:
         globals_seen: list[_FarReachingError],
     ) -> None:
         self._recording = _Recording(read)
-        self._archive = _RawArchive(self._recording, url, tally, globals_seen)
+        self._archive = _RawArchive(self._recording, url, rule, tally, globals_seen)
         self._rule = rule
         self._tally = tally
         self._carried: list[bytes] = []
@@ -267,6 +277,7 @@ class _RawShard:
     def members_beside_damage(self) -> Iterator[Member]:
         """As :meth:`members`, but goes on after damage, and gives the files of samples alone."""
         archive, recording = self._archive, self._recording
+        archive.refusing = True
         while True:
             files = _one_late(archive.members(), archive)
             try:

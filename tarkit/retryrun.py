@@ -26,7 +26,7 @@ from tarkit.errors import (
 )
 from tarkit.parallel import Pool, in_batches, ordered_map
 from tarkit.run import without_reports
-from tarkit.sample import Sample, first_dot
+from tarkit.sample import Sample, first_dot, lost_samples
 from tarkit.shardplan import FAILED_SUFFIX
 from tarkit.shardrun import ShardReporter, Totals
 from tarkit.tarshard import read_samples
@@ -190,6 +190,7 @@ def _renewed(record: DoneRecord, account: Account, work: str) -> DoneRecord:
     ):
         samples[name] = samples.get(name, 0) + more
     output = {**(record.output or {}), "size": size, "sha256": sha256}
+    lost = books.failed or record.damage or record.dropped_fields or lost_samples(record.skipped_members)
     return DoneRecord(
         state="done",
         input=record.input,
@@ -203,5 +204,5 @@ def _renewed(record: DoneRecord, account: Account, work: str) -> DoneRecord:
         dropped_fields=record.dropped_fields,
         damage=record.damage,
         retried=[*record.retried, work],
-        exit_code=EXIT_SET_ASIDE if books.failed or record.damage or record.dropped_fields else EXIT_OK,
+        exit_code=EXIT_SET_ASIDE if lost else EXIT_OK,
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from zlib import adler32
 
 from tarkit import tarheader
-from tarkit.errors import CompressionError, DataError, TruncatedError
-from tarkit.sample import Member
+from tarkit.errors import CompressionError, DataError, TruncatedError, UnsupportedMemberError
+from tarkit.sample import LOST_STRETCH, Member
 from tarkit.tarheader import BLOCK, ZERO_BLOCK
 from tarkit.tarwalk import EXTENDED_TYPES, MAGIC, Archive
 
@@ -15,12 +15,16 @@ _MAX_TRUSTED_SIZE = 64 * 1024 * 1024
 
 
 def resynchronise(archive: Archive, error: DataError) -> Member:
-    """Bring the archive to the next good header after an error, and record what lies between.
+    """Bring the archive to the next good header after an error, record what lies between, and give the mark for it.
 
+    A member whose content cannot be delivered has a good header, and the archive is behind it: it is counted.
     What a damaged header's own size points to is tried first, so that a tar inside the damaged
     member is not taken for a part of this one; if the size is what was damaged, it may be.
     """
     start = archive.header_offset
+    if isinstance(error, UnsupportedMemberError) and error.member is not None:
+        archive.tally.skip(error.kind)
+        return "", error.member.encode("utf-8", "surrogateescape"), start
     archive.plain_tail = b""
     archive.drop_next = archive.extending or _is_extended(archive, start)
     archive.extending = False
@@ -39,7 +43,7 @@ def resynchronise(archive: Archive, error: DataError) -> Member:
     end = max(start, archive.base + archive.position)
     archive.after_mark = False
     archive.tally.damage.append((archive.url, start, end, error.reason))
-    return "", b"damage", start
+    return "", LOST_STRETCH, start
 
 
 def _is_extended(archive: Archive, start: int) -> bool:

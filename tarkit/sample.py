@@ -8,7 +8,7 @@ in this file, with a table of names that the tests hold against this code.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,8 +21,12 @@ KeyRule = Callable[[str], "tuple[str, str] | None"]
 """Member name -> (key, field), or None if the name has no field."""
 
 Member = tuple[str, bytes, int]
-"""One file of an archive: name, content, byte offset of its header. A name of "" marks the
-end of an archive: what follows belongs to another sample."""
+"""One file of an archive: name, content, byte offset of its header. With a name of "" it is a mark: the
+content says of what. b"": an archive ends, and what follows belongs to another sample. LOST_STRETCH: bytes were
+lost to damage. Other bytes: the name of a member whose content cannot be delivered."""
+
+LOST_STRETCH = b"\0"
+"""Never a member's name."""
 
 _METADATA = re.compile(r"__[^/]*__(/|\Z)")
 _RESERVED = re.compile(r"__.*__\Z", re.DOTALL)
@@ -143,11 +147,23 @@ class Tally:
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
 
     @property
+    def lost_anything(self) -> bool:
+        """Whether something that was read is missing from the samples, as the policies allow."""
+        return bool(self.damage or self.replaced or lost_samples(self.skipped))
+
+    @property
     def lost_bytes(self) -> int:
         """Bytes of the stretches that were lost to damage."""
         return sum(end - start for _, start, end, _ in self.damage)
 
 
+def lost_samples(skipped: Mapping[str, int]) -> bool:
+    """Whether counts by reason, such as a tally's, name samples that were dropped."""
+    return bool(skipped.get(_BESIDE_DAMAGE) or skipped.get(_INCOMPLETE))
+
+
+_BESIDE_DAMAGE = "sample-beside-damage"
+_INCOMPLETE = "incomplete-sample"
 DUPLICATE_FIELD_POLICIES = ("error", "first", "last")
 REPEATED_KEY_POLICIES = ("error", "allow")
 DAMAGE_POLICIES = ("error", "skip")
@@ -168,9 +184,9 @@ def group_by_keys(
     held, besides the keys that were seen (keys and offsets, never bytes).
 
     Args:
-        members: (name, content, offset) of regular files, with a name of "" where an archive
-            ends; if the content of such a mark is not empty, something was lost there, and the
-            samples on both of its sides are dropped, since nobody can tell that they are whole.
+        members: (name, content, offset) of regular files, with marks (see Member). Where a stretch was lost, the
+            samples on both of its sides are dropped, since they may not be whole; where one member was lost that
+            belongs to a sample, that sample is dropped.
         url: the shard's name, for ``__url__`` and for errors.
         rule: a key rule, or its name: first-dot, last-dot, or a regular expression.
         on_duplicate_field: error, first (keep the first file) or last (keep the last).
@@ -190,7 +206,7 @@ def group_by_keys(
     key: str | None = None
     sample: Sample = {}
     torn: str | None = None  # key of the last sample that damage followed
-    beside_damage = False
+    dropped = ""  # the reason for which the sample in hand is dropped
     for name, content, offset in members:
         if simple_rule and "/" not in name:
             # first_dot() without the call, which takes longer than all the rest.
@@ -199,12 +215,23 @@ def group_by_keys(
             name_key, field_name = split_name(name) or ("", "")
         # The first characters tell nearly always that skip_reason() would find nothing.
         if not name_key or not field_name or not simple_rule or name[0] == "_" or field_name[0] == "_":
+            if not name and content and content != LOST_STRETCH:
+                lost_key = (split_name(content.decode("utf-8", "surrogateescape")) or ("", ""))[0]
+                if lost_key != key:
+                    if key is not None and _settle(tally, dropped):
+                        yield sample
+                    if lost_key in seen and lost_key != torn and on_repeated_key == "error":
+                        raise _repeated_key(url, content.decode("utf-8", "replace"), lost_key, offset, seen[lost_key])
+                    key, sample = lost_key, {"__key__": lost_key, "__url__": url}
+                    seen[key] = offset
+                dropped = _INCOMPLETE
+                continue
             if not name:
                 # An archive ends here, or a stretch of it was lost: so ends the sample.
-                if key is not None and _settle(tally, beside_damage or bool(content)):
+                if key is not None and _settle(tally, dropped or (_BESIDE_DAMAGE if content else "")):
                     yield sample
                 torn = key or torn if content else None
-                key, beside_damage = None, bool(content)
+                key, dropped = None, _BESIDE_DAMAGE if content else ""
                 continue
             reason = skip_reason(name, split_name)
             if reason is not None:
@@ -220,27 +247,27 @@ def group_by_keys(
                     continue
             sample[field_name] = content
             continue
-        if beside_damage and key is not None:
-            _settle(tally, beside_damage)
-            beside_damage = False
+        if dropped and key is not None:
+            _settle(tally, dropped)
+            dropped = ""
         elif key is not None:
             tally.samples += 1
             yield sample
         key = name_key
-        if key in seen and not (beside_damage and key == torn):
+        if key in seen and not (dropped and key == torn):
             if on_repeated_key == "error":
                 raise _repeated_key(url, name, key, offset, seen[key])
             tally.reopened += 1
         seen[key] = offset
         sample = {"__key__": key, "__url__": url, field_name: content}
-    if key is not None and _settle(tally, beside_damage):
+    if key is not None and _settle(tally, dropped):
         yield sample
 
 
-def _settle(tally: Tally, beside_damage: bool) -> bool:
-    """Count the sample in hand; False if it must be dropped."""
-    if beside_damage:
-        tally.skip("sample-beside-damage")
+def _settle(tally: Tally, dropped: str) -> bool:
+    """Count the sample in hand; False if it must be dropped, for the reason that is given."""
+    if dropped:
+        tally.skip(dropped)
         return False
     tally.samples += 1
     return True

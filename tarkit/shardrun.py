@@ -58,7 +58,7 @@ class ShardReporter(Reporter, Protocol):
 class Totals:
     """What became of the shards. missing: inputs that do not exist; missing_names: the first of them.
     set_aside: whether any shard that is done now lacks samples. books: of the shards that were
-    published. codes: exit codes of failed shards, each once."""
+    published; skipped_members: of the same shards, by reason. codes: exit codes of failed shards, each once."""
 
     done: int = 0
     skipped: int = 0
@@ -67,6 +67,7 @@ class Totals:
     missing_names: list[str] = field(default_factory=list)
     set_aside: bool = False
     books: Books = field(default_factory=Books)
+    skipped_members: dict[str, int] = field(default_factory=dict)
     codes: set[int] = field(default_factory=set)
 
     def exit_code(self) -> int:
@@ -304,6 +305,8 @@ class ShardRun:
             self.totals.done += 1
             self.totals.set_aside |= record.exit_code == EXIT_SET_ASIDE
             self.totals.books.add(finished.books)
+            for reason, count in record.skipped_members.items():
+                self.totals.skipped_members[reason] = self.totals.skipped_members.get(reason, 0) + count
         else:
             self.totals.failed += 1
             self.totals.codes.add(record.exit_code)

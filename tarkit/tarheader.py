@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from tarkit.errors import CorruptHeaderError, UnsupportedMemberError
+from tarkit.errors import CorruptHeaderError
 
 BLOCK = 512
 ZERO_BLOCK = bytes(BLOCK)
@@ -25,6 +25,33 @@ _MAGIC_AND_VERSION = POSIX_MAGIC + b"00"
 REGULAR_TYPES = frozenset(b"0\x007")
 CONTENTLESS_TYPES = frozenset(b"123456")
 """Links, devices, folders, fifos: whatever their size field says, no content follows."""
+_NOT_FILES = {
+    **{ord(kind): "symlink" for kind in "2"},
+    **{ord(kind): "device" for kind in "34"},
+    # D: the list of a folder, of GNU tar's incremental archives.
+    **{ord(kind): "folder" for kind in "5D"},
+    **{ord(kind): "fifo" for kind in "6"},
+    # Volume labels of GNU tar, access control lists of Solaris.
+    **{ord(kind): "metadata" for kind in "VA"},
+}
+_HARD_LINK = ord("1")
+_ELSEWHERE = {_HARD_LINK: "hard-link", ord("S"): "sparse", ord("M"): "continuation"}
+REFUSALS = {
+    "hard-link": (
+        "a hard link, whose content is only under the name of another member",
+        "make the shard with tar --hard-dereference",
+    ),
+    "sparse": (
+        "a sparse file, whose bytes in the shard are not its content",
+        "make the shard without tar --sparse, or with bsdtar --no-read-sparse",
+    ),
+    "continuation": (
+        "the rest of a file that begins on another volume",
+        "make the shard without tar --multi-volume",
+    ),
+    "unknown-type": ("a member of a type that tar programs do not agree on", "write it as a regular file"),
+}
+"""What a file is whose content can not be delivered, by reason, and what to do about it."""
 
 MAX_SIZE = 8**11 - 1
 """Bytes that eleven octal digits can say; larger members need an extended header."""
@@ -121,14 +148,11 @@ def parse_pax(records: bytes) -> dict[str, bytes]:
 
 
 def check_pax(found: dict[str, bytes], *, url: str, offset: int) -> None:
-    """Refuse extended headers that change what the content bytes mean.
+    """Refuse extended headers whose path or size cannot be one.
 
     Raises:
-        UnsupportedMemberError: the member is sparse.
-        CorruptHeaderError: ``size`` is no number.
+        CorruptHeaderError: ``path`` has a NUL, or ``size`` is not a number.
     """
-    if any(key.startswith("GNU.sparse.") for key in found):
-        raise sparse_error(url=url, offset=offset)
     if b"\0" in found.get("path", b""):
         raise CorruptHeaderError("extended header gives a path with a NUL in it", url=url, offset=offset)
     size = found.get("size", b"0")
@@ -136,11 +160,17 @@ def check_pax(found: dict[str, bytes], *, url: str, offset: int) -> None:
         raise CorruptHeaderError(f"extended header says size={size[:20]!r}", url=url, offset=offset)
 
 
-def sparse_error(*, url: str, offset: int) -> UnsupportedMemberError:
-    """The error for a sparse member: its bytes in the archive are not its content."""
-    return UnsupportedMemberError(
-        "a sparse member can not be read", url=url, offset=offset, hint="make the archive without --sparse"
-    )
+def why_not_a_file(header: Header, records: dict[str, bytes]) -> str | None:
+    """The reason for which this member is not a regular file with its content behind it; None if it is one.
+
+    records: of the extended headers before it. A hard link with a size and extended headers is followed by its
+    content (pax -o linkdata), as libarchive takes it; in other archives that size says nothing.
+    """
+    if any(key.startswith("GNU.sparse.") for key in records):
+        return "sparse"
+    if header.kind in REGULAR_TYPES or (header.kind == _HARD_LINK and header.size and records):
+        return None
+    return _NOT_FILES.get(header.kind) or _ELSEWHERE.get(header.kind, "unknown-type")
 
 
 def encode_pax(name: bytes, records: dict[str, bytes]) -> bytes:

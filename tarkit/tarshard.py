@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from tarkit.errors import DataError, UsageError, redact
 from tarkit.heap import keep_freed_memory
 from tarkit.salvage import resynchronise
-from tarkit.sample import DAMAGE_POLICIES, KeyRule, Member, Sample, Tally, first_dot, group_by_keys
+from tarkit.sample import DAMAGE_POLICIES, KeyRule, Member, Sample, Tally, first_dot, group_by_keys, key_rule
 from tarkit.shards import expand
 from tarkit.streams import open_read
 from tarkit.tarwalk import Archive
@@ -39,7 +39,8 @@ def read_samples(
         rule: key rule: ``first-dot``, ``last-dot`` or a regular expression of two groups.
         on_duplicate_field: error, first or last.
         on_repeated_key: error, or allow.
-        on_damage: error, or skip: go on at the next good header; what was lost is in ``tally``.
+        on_damage: error, or skip: go on at the next good header; what was lost is in ``tally``. Samples with a member
+            that cannot be delivered (a hard link, a sparse file) are dropped and counted.
         tally: filled while samples are drawn: counts, skipped members, damage.
         allow_pipe_in_lists: whether an ``@LIST`` may name ``pipe:`` commands; whoever writes such a
             list runs them here.
@@ -55,7 +56,7 @@ def read_samples(
     for url in names if literal else expand(names, allow_pipe_in_lists=allow_pipe_in_lists):
         with open_read(url) as stream:
             yield from group_by_keys(
-                read_members(stream.read, url=stream.name, on_damage=on_damage, tally=tally),
+                read_members(stream.read, url=stream.name, rule=rule, on_damage=on_damage, tally=tally),
                 url=stream.name,
                 rule=rule,
                 on_duplicate_field=on_duplicate_field,
@@ -65,23 +66,33 @@ def read_samples(
 
 
 def read_members(
-    read: Callable[[int], bytes], *, url: str = "", on_damage: str = "error", tally: Tally | None = None
+    read: Callable[[int], bytes],
+    *,
+    url: str = "",
+    rule: str | KeyRule = first_dot,
+    on_damage: str = "error",
+    tally: Tally | None = None,
 ) -> Iterator[Member]:
     """Regular files of one tar stream: (name, content, offset of the header), in order.
 
-    Where an archive ends inside the stream (``cat a.tar b.tar``), and where a stretch was
-    lost to damage, a mark with an empty name is given; see :func:`group_by_keys`.
+    Where an archive ends inside the stream (``cat a.tar b.tar``), and where something was
+    lost, a mark with an empty name is given; see :data:`tarkit.sample.Member`.
 
     Args:
         read: ``read(n)`` gives 1 to n bytes, or b"" at the end, like a raw stream's.
         url: name of the shard for errors.
-        on_damage: error, or skip: go on at the next header that is good.
+        rule: key rule, which says whether a member whose content cannot be delivered (a hard link, a sparse
+            file) is a field of a sample; one that is not is only counted.
+        on_damage: error, or skip: go on at the next header that is good, and behind members that cannot be delivered.
         tally: counts what is skipped, and records damage.
+
+    Raises:
+        DataError: damage. UnsupportedMemberError: a field of a sample whose content cannot be delivered.
     """
     if on_damage not in DAMAGE_POLICIES:
         raise UsageError(f"on_damage is {on_damage!r}; it must be one of {', '.join(DAMAGE_POLICIES)}")
     keep_freed_memory()
-    archive = Archive(read, redact(url), Tally() if tally is None else tally)
+    archive = Archive(read, redact(url), Tally() if tally is None else tally, key_rule(rule))
     while True:
         try:
             yield from archive.members()

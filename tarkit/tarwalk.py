@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from zlib import adler32
 
 from tarkit import tarheader
-from tarkit.errors import CorruptHeaderError, NotATarError, TruncatedError
-from tarkit.sample import Member, Tally
+from tarkit.errors import CorruptHeaderError, NotATarError, TruncatedError, UnsupportedMemberError
+from tarkit.sample import KeyRule, Member, Tally, first_dot, skip_reason
 from tarkit.tarheader import BLOCK, ZERO_BLOCK, Header
 
 READ_SIZE = 512 * 1024
@@ -33,10 +33,11 @@ _ARCHIVE_END: Member = ("", b"", 0)
 class Archive:
     """A position in a tar stream: the bytes read but not yet used, and what is known so far."""
 
-    def __init__(self, read: Callable[[int], bytes], url: str, tally: Tally) -> None:
+    def __init__(self, read: Callable[[int], bytes], url: str, tally: Tally, rule: KeyRule = first_dot) -> None:
         self.read = read
         self.url = url
         self.tally = tally
+        self.rule = rule
         self.buffer = b""
         self.position = 0  # in buffer, of the next byte to use; may lie beyond its end, in padding
         self.base = 0  # offset in the stream of buffer[0]
@@ -189,21 +190,49 @@ class Archive:
                 self.extending = False
                 continue
             name = records.get("path", header.name)
-            if header.kind in tarheader.CONTENTLESS_TYPES:
+            reason = tarheader.why_not_a_file(header, records)
+            if reason is not None and header.kind in tarheader.CONTENTLESS_TYPES:
                 size = 0
             else:
                 size = int(records["size"]) if "size" in records else header.size
-            folder = name.endswith(b"/") and not size
-            dropped, self.drop_next = self.drop_next, False
-            if header.kind in tarheader.REGULAR_TYPES and name and not folder and not dropped:
+            if reason is None and name.endswith(b"/") and not size:
+                reason = "folder"
+            if self.drop_next:
+                self.drop_next, reason = False, "beside-damage"
+            if reason is None and name:
                 if not records:
                     self.remember_plain(header_bytes, header)
                 return name, size, first_offset
-            if header.kind == _SPARSE and not dropped:
-                raise tarheader.sparse_error(url=self.url, offset=self.header_offset)
-            self.tally.skip("beside-damage" if dropped else "not-a-file" if name else "no-name")
+            if header.kind == _SPARSE:
+                self.skip_sparse_map(header_bytes)
             self.position += size + (-size & 511)
+            self.header_offset = first_offset
+            self.pass_over(records.get("GNU.sparse.name", name), reason or "no-name")
             records, first_offset = {}, -1
+
+    def skip_sparse_map(self, header_bytes: bytes) -> None:
+        """Go past the blocks that continue the map in an old GNU header of a sparse file."""
+        block, more = header_bytes, 482
+        while block[more]:
+            if not self.fill(BLOCK):
+                return  # which the next read from here reports
+            block, more = self.buffer[self.position : self.position + BLOCK], 504
+            self.position += BLOCK
+
+    def pass_over(self, name: bytes, reason: str) -> None:
+        """Count a member that is not delivered; the position is behind it.
+
+        Raises:
+            UnsupportedMemberError: it would be the field of a sample, with a content of its own.
+        """
+        text = name.decode("utf-8", "surrogateescape")
+        if reason in tarheader.REFUSALS and skip_reason(text, self.rule) is None:
+            what, hint = tarheader.REFUSALS[reason]
+            hint += ", or drop such samples with --on-damage skip"
+            error = UnsupportedMemberError(what, url=self.url, offset=self.header_offset, member=text, hint=hint)
+            error.kind = reason
+            raise error
+        self.tally.skip(reason)
 
     def remember_size(self, field: bytes) -> int:
         """The number in a size field of eleven octal digits and a NUL; -1 if it has another form."""

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tarbuild import END, member, pax
 
-from tarkit.errors import UnsupportedMemberError
+from tarkit.errors import TruncatedError, UnsupportedMemberError
 from tarkit.sample import Sample, Tally
 from tarkit.tarshard import read_samples
 from tarkit.writer import TarWriter
@@ -34,6 +35,7 @@ UNICODE = {"images/\u00e9t\u00e9.txt": "\u00e9t\u00e9\n".encode()}
 LONG = {f"{LONG_KEY}.txt": b"longer than a header\n", f"{LONG_KEY}.bin": b"\0\1\2"}
 # Besides regular files: a folder first, then a symbolic link and a hard link, which have no content.
 FOLDER, SYMLINK, HARDLINK = "images", "images/zz.link", "images/zz.hard"
+LINKS = {"folder": 1, "symlink": 1, "hard-link": 1, "incomplete-sample": 1}
 SIDECARS = {"images/._cat.jpg": b"\0\5\x16\7 resource fork", "._images": b"\0\5\x16\7"}
 
 ALL = {**SHORT, **PREFIXED, **UNICODE, **LONG}
@@ -98,10 +100,12 @@ def plain(samples: Iterator[Sample]) -> list[tuple[str, dict[str, bytes]]]:
 
 
 def check(archive: Path, files: dict[str, bytes]) -> None:
+    with pytest.raises(UnsupportedMemberError, match=f"member '{HARDLINK}': a hard link.*--hard-dereference"):
+        list(read_samples(str(archive)))
     tally = Tally()
-    assert plain(read_samples(str(archive), tally=tally)) == samples_of(files)
+    assert plain(read_samples(str(archive), on_damage="skip", tally=tally)) == samples_of(files)
     assert tally.members == len(files)
-    assert tally.skipped == {"not-a-file": 3}, "the folder, the symbolic link and the hard link"
+    assert tally.skipped == LINKS
     assert tally.damage == []
 
 
@@ -173,8 +177,9 @@ def test_an_archive_written_here_reads_as_all_others(name: str, tree: Path, tmp_
 
 def test_files_of_macos_are_skipped_and_counted() -> None:
     tally = Tally()
-    assert plain(read_samples(str(DATA / "bsdtar-sidecars.tar"), tally=tally)) == samples_of(SHORT)
-    assert tally.skipped == {"not-a-file": 3, "macos-sidecar": 2}
+    path = str(DATA / "bsdtar-sidecars.tar")
+    assert plain(read_samples(path, on_damage="skip", tally=tally)) == samples_of(SHORT)
+    assert tally.skipped == {**LINKS, "macos-sidecar": 2}
 
 
 def test_archives_one_after_the_other_are_all_read() -> None:
@@ -187,8 +192,105 @@ def test_archives_one_after_the_other_are_all_read() -> None:
 
 @pytest.mark.parametrize("name", ["gnutar-sparse.tar", "gnutar-sparse-pax.tar"])
 def test_a_sparse_file_is_refused_by_name(name: str) -> None:
-    with pytest.raises(UnsupportedMemberError, match="without --sparse"):
+    with pytest.raises(UnsupportedMemberError, match="member 'hole.bin': a sparse file.*without tar --sparse"):
         list(read_samples(str(DATA / name)))
+    tally = Tally()
+    assert list(read_samples(str(DATA / name), on_damage="skip", tally=tally)) == []
+    assert tally.skipped == {"sparse": 1, "incomplete-sample": 1}
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> Path:
+    """Three samples whose labels are one file, a symbolic link, a FIFO, and a file of a hole of 1 MiB."""
+    folder = tmp_path / "linked"
+    folder.mkdir()
+    for number in (1, 2, 3):
+        (folder / f"{number}.jpg").write_bytes(b"photo")
+    (folder / "1.cls").write_bytes(b"7")
+    os.link(folder / "1.cls", folder / "2.cls")
+    os.link(folder / "1.cls", folder / "3.cls")
+    (folder / "4.link").symlink_to("1.cls")
+    os.mkfifo(folder / "5.fifo")
+    with open(folder / "6.hole", "wb") as file:
+        file.truncate(1 << 20)
+        file.seek(1 << 20)
+        file.write(b"end")
+    return folder
+
+
+LINKED_NAMES = ["1.cls", "1.jpg", "2.cls", "2.jpg", "3.cls", "3.jpg", "4.link", "5.fifo"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "tar --format=gnu -cf",
+        "tar --format=posix -cf",
+        "tar --format=v7 -cf",
+        "bsdtar -cf",
+        "bsdtar --format=gnutar -cf",
+        "busybox tar -cf",
+    ],
+)
+def test_hard_links_lose_no_label_in_silence(command: str, linked: Path, tmp_path: Path) -> None:
+    need(command.split()[0])
+    # v7 has no FIFOs, and what a busybox does with one depends on its release.
+    names = LINKED_NAMES[: None if "v7" not in command and "busybox" not in command else -1]
+    subprocess.run([*command.split(), str(tmp_path / "x.tar"), *names], cwd=linked, check=True, timeout=60)
+    with pytest.raises(UnsupportedMemberError, match="member '2.cls': a hard link"):
+        list(read_samples(str(tmp_path / "x.tar")))
+    tally = Tally()
+    kept = plain(read_samples(str(tmp_path / "x.tar"), on_damage="skip", tally=tally))
+    assert kept == [("1", {"cls": b"7", "jpg": b"photo"})]
+    fifo = {"fifo": 1} if "5.fifo" in names else {}
+    assert tally.skipped == {"hard-link": 2, "incomplete-sample": 2, "symlink": 1, **fifo}
+
+
+def test_with_the_option_that_is_named_all_labels_are_there(linked: Path, tmp_path: Path) -> None:
+    run("tar", "--hard-dereference", "-C", str(linked), "-cf", str(tmp_path / "x.tar"), *LINKED_NAMES)
+    assert [sample["cls"] for sample in read_samples(str(tmp_path / "x.tar"))] == [b"7"] * 3
+
+
+def test_sparse_files_of_bsdtar_and_the_option_that_is_named(linked: Path, tmp_path: Path) -> None:
+    run("bsdtar", "-C", str(linked), "-cf", str(tmp_path / "sparse.tar"), "6.hole")
+    run("bsdtar", "--no-read-sparse", "-C", str(linked), "-cf", str(tmp_path / "whole.tar"), "6.hole")
+    ((_, fields),) = plain(read_samples(str(tmp_path / "whole.tar")))
+    assert fields == {"hole": bytes(1 << 20) + b"end"}
+    with tarfile.open(tmp_path / "sparse.tar") as archive:
+        if not archive.getmembers()[0].issparse():
+            pytest.skip("the file system of this machine reports no holes")
+    with pytest.raises(UnsupportedMemberError, match="member '6.hole': a sparse file.*--no-read-sparse"):
+        list(read_samples(str(tmp_path / "sparse.tar")))
+
+
+def test_a_volume_label_and_the_rest_of_a_file_on_another_volume(tmp_path: Path) -> None:
+    need("tar")
+    (tmp_path / "1.bin").write_bytes(bytes(range(256)) * 100)
+    (tmp_path / "2.cls").write_bytes(b"2")
+    volumes = ["-f", str(tmp_path / "one.tar"), "-f", str(tmp_path / "two.tar"), "-f", str(tmp_path / "three.tar")]
+    command = ["tar", "-M", "-L", "20", "-V", "label", "-c", *volumes, "-C", str(tmp_path), "1.bin", "2.cls"]
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, timeout=60)
+    with pytest.raises(TruncatedError, match=r"member '1\.bin'"):
+        list(read_samples(str(tmp_path / "one.tar")))
+    with pytest.raises(UnsupportedMemberError, match=r"member '1\.bin': the rest of a file.*--multi-volume"):
+        list(read_samples(str(tmp_path / "two.tar")))
+    tally = Tally()
+    kept = plain(read_samples(str(tmp_path / "two.tar"), on_damage="skip", tally=tally))
+    assert kept == [("2", {"cls": b"2"})]
+    assert tally.skipped == {"continuation": 1, "incomplete-sample": 1, "metadata": 1}
+
+
+def test_a_hard_link_with_content_is_read_as_bsdtar_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "x.tar"
+    path.write_bytes(
+        member(b"1.cls", b"content")
+        + pax({b"mtime": b"1.5"})
+        + member(b"2.cls", b"content", kind=b"1")
+        + member(b"3.cls", b"3")
+        + END
+    )
+    assert [sample["cls"] for sample in read_samples(str(path))] == [b"content", b"content", b"3"]
+    assert run("bsdtar", "-tf", str(path)).split() == ["1.cls", "2.cls", "3.cls"]
 
 
 def test_the_page_of_origins_names_every_archive_and_its_command() -> None:

@@ -86,7 +86,7 @@ def _samples(urls: Iterable[str], tally: Tally, rule: KeyRule, options: dict[str
                 yield member
 
         with open_read(url) as stream:
-            members = read_members(stream.read, url=stream.name, on_damage=options["on_damage"], tally=tally)
+            members = read_members(stream.read, url=stream.name, rule=rule, on_damage=options["on_damage"], tally=tally)
             for sample in group_by_keys(noted(members), url=stream.name, rule=rule, tally=tally, **grouping):
                 yield offsets.pop(sample["__key__"]), sample
 

@@ -137,3 +137,56 @@ def test_a_stream_that_never_ends() -> None:
         process.stdin.close()
     except BrokenPipeError:
         assert process.stdin.closed
+
+
+# ---- what is in a shard besides files
+
+EVERY_PROGRAM = [
+    ("tarkit", "show"),
+    ("tarkit", "show", "--count"),
+    ("tarkit", "split", "-o", "OUT/%d.tar"),
+    ("tarproc", "-c", "true", "-o", "OUT/x.tar"),
+    ("tarproc", "-c", "true"),
+    ("tarproc", "-c", "true", "-O", "OUT"),
+    ("tarkit", "cat", "-o", "OUT/x.tar"),
+]
+
+
+def with_others(folder: Path, *kinds: bytes) -> Path:
+    """A shard of two whole samples, and between them one member of each kind that is called 2.cls."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, kind in [
+            ("1.cls", tarfile.REGTYPE),
+            *(("2.cls", kind) for kind in kinds),
+            ("3.cls", tarfile.REGTYPE),
+        ]:
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, "1.cls"
+            archive.addfile(info)
+    (folder / "OUT").mkdir()
+    (folder / "x.tar").write_bytes(buffer.getvalue())
+    return folder / "x.tar"
+
+
+@pytest.mark.parametrize("argv", EVERY_PROGRAM, ids=" ".join)
+def test_hard_links_are_an_error_or_counted_by_every_program(run: Run, tmp_path: Path, argv: tuple[str, ...]) -> None:
+    shard = with_others(tmp_path, tarfile.LNKTYPE)
+    command = [each.replace("OUT", str(tmp_path / "OUT")) for each in argv]
+    if argv[1] != "cat":  # which copies it as it is
+        result = run(*command, shard)
+        assert result.code == 65
+        assert "member '2.cls'" in result.stderr and "--hard-dereference" in result.stderr
+        assert list((tmp_path / "OUT").glob("*.tar")) == []
+    result = run(*command, shard, "--on-damage", "skip")
+    assert result.code == 3
+    assert "hard-link 1, incomplete-sample 1" in result.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("argv", EVERY_PROGRAM, ids=" ".join)
+def test_links_and_fifos_are_reported_once_by_every_program(run: Run, tmp_path: Path, argv: tuple[str, ...]) -> None:
+    kinds = (tarfile.SYMTYPE, tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE)
+    result = run(*[each.replace("OUT", str(tmp_path / "OUT")) for each in argv], with_others(tmp_path, *kinds))
+    assert result.code == 0
+    assert "device 2, fifo 1, symlink 2" in result.stderr.splitlines()[-1]
+    assert "folder" not in result.stderr
