@@ -162,6 +162,18 @@ def key_rule_option(function: F) -> F:
     )(function)
 
 
+def format_option(default: str | None = "pax") -> Callable[[F], F]:
+    """``--format``: what holds names and sizes that do not fit a plain tar header."""
+    return click.option(
+        "--format",
+        type=click.Choice(["pax", "gnu", "ustar"]),
+        default=default,
+        show_default=True,
+        help="For names and sizes too long for a plain header: PAX headers, those of GNU tar (for NVIDIA DALI's index "
+        "tool and busybox), or an error.",
+    )
+
+
 def allow_pipe_option(function: F) -> F:
     """``--allow-pipe``: commands are taken from lists too."""
     return click.option(

@@ -127,6 +127,9 @@ def work_of(options: Mapping[str, Any]) -> str:
     work = {name: options[name] for name in _WORK}
     if work["mtime"] is None:
         work["mtime"] = default_mtime()
+    if options["format"] != "pax":
+        # Left out otherwise, so that shards done before there was a choice stay done.
+        work["format"] = options["format"]
     work["script"] = _content(options["script"])
     for name in ("mapper", "setup"):
         path = (options[name] or "").rpartition(":")[0]

@@ -50,6 +50,7 @@ def writer_options(options: dict[str, Any]) -> dict[str, Any]:
     """Arguments of TarWriter."""
     return {
         "mtime": options["mtime"],
+        "format": options["format"],
         "rule": options["key_rule"],
         "on_repeated_key": options["on_repeated_key"],
     }

@@ -13,7 +13,15 @@ import click
 
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, MissingInputError, UsageError
 
-from ._common import reader_options, refuse_terminal_input, run_program, size, verbose_option, version_option
+from ._common import (
+    format_option,
+    reader_options,
+    refuse_terminal_input,
+    run_program,
+    size,
+    verbose_option,
+    version_option,
+)
 from ._pipeline import command_of, open_pool, policy_of, samples_of, writer_options
 from ._progress import Progress, books_line, open_report, report_document
 
@@ -83,6 +91,7 @@ not be run; 130 interrupted; 143 terminated.
 @click.option("--mem", type=size, default="128M", show_default=True, help="Bytes of samples held in memory at most.")
 @click.option("-w", "--working-dir", "--working_dir", metavar="DIR", help="New folder to work in, removed at the end.")
 @click.option("--mtime", type=click.IntRange(0), metavar="SECONDS", help="Time stamp of members.  [default: 0]")
+@format_option()
 @click.option("--report", metavar="FILE", help="Write the books as JSON.")
 @click.option("-q", "--quiet", "--silent", "quiet", is_flag=True, help="No progress, no books; only failures.")
 @reader_options

@@ -66,7 +66,7 @@ def decode_field(
     """
     if image is not None and image not in IMAGE_SPECS:
         raise UsageError(f"images can not be decoded to {image!r}; it must be one of {', '.join(IMAGE_SPECS)}, or None")
-    extension, compressed = _extension(field)
+    extension, compressed = extension_of(field)
     decoder: Callable[[bytes], Any] | None = _DECODERS.get(extension)
     if extension in IMAGE_FORMATS and image is not None:
         decoder = partial(decode_image, image)
@@ -152,7 +152,7 @@ def _encode_all(encoders: Mapping[str, Callable[[Any], Any]], sample: Mapping[st
 def _encode_with(encoders: Mapping[str, Callable[[Any], Any]], field: str, value: object, key: str | None) -> bytes:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
-    extension, compressed = _extension(field)
+    extension, compressed = extension_of(field)
     what = f"field {field!r}, a value of type {type(value).__name__}"
     encoder: Callable[[Any], Any] | None = str.encode if isinstance(value, str) else encoders.get(extension)
     if encoder is None:
@@ -171,8 +171,12 @@ def _encode_with(encoders: Mapping[str, Callable[[Any], Any]], field: str, value
     return _compress(bytes(data)) if compressed else bytes(data)
 
 
-def _extension(field: str) -> tuple[str, bool]:
-    """The part of the field's name that decides, and whether it is compressed."""
+def extension_of(field: str) -> tuple[str, bool]:
+    """The part of a field's name that decides what it is, in lower case, and whether it is compressed.
+
+    >>> extension_of("input.JSON.gz")
+    ('json', True)
+    """
     name = field.lower()
     compressed = name.endswith(".gz")
     return name.removesuffix(".gz").rpartition(".")[2], compressed

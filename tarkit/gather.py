@@ -6,10 +6,11 @@ import os
 import pathlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from tarkit.errors import DuplicateFieldError, MissingInputError, StreamError, UsageError, printable
-from tarkit.sample import KeyRule, Sample, skip_reason
+from tarkit.codecs import extension_of
+from tarkit.errors import DataError, DuplicateFieldError, MissingInputError, StreamError, UsageError, printable
+from tarkit.sample import KeyRule, Sample, first_dot, last_dot, skip_reason
 from tarkit.streams import open_read
 
 
@@ -20,6 +21,21 @@ class File(NamedTuple):
     path: str
     key: str
     field: str
+
+
+class Named(Protocol):
+    """A file to be: name of its member, and the key and field that the key rule makes of it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def field(self) -> str: ...
+
+
+_SPELLINGS = {"jpeg": "jpg", "tiff": "tif", "htm": "html", "yml": "yaml", "mpeg": "mpg"}
+"""Extensions of which one kind of file has two."""
 
 
 @dataclass
@@ -73,6 +89,41 @@ def gather(paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out:
             )
         places[file.name] = file.path
     return gathered
+
+
+def refuse_same_extension(files: Iterable[Named], rule: KeyRule) -> None:
+    """Look for files whose names have dots that were not meant to begin a field.
+
+    ``img_0.5.jpg`` and ``img_0.7.jpg`` have the same key by the first dot, and would become one sample. So do
+    ``a.JPEG`` and ``a.jpg``.
+
+    Args:
+        files: those of one sample next to each other.
+
+    Raises:
+        DataError: two files of one sample have the same last extension, case ignored.
+    """
+    key: str | None = None
+    found: dict[str, str] = {}
+    for file in files:
+        if file.key != key:
+            key, found = file.key, {}
+        last, compressed = extension_of(file.field)
+        kind = _SPELLINGS.get(last, last) + (".gz" if compressed else "")
+        other = found.setdefault(kind, file.name)
+        if other == file.name:
+            continue
+        hint = "pass --on-same-extension allow if they belong together"
+        apart = [split[0] for split in map(last_dot, (other, file.name)) if split is not None]
+        if rule is first_dot and apart[0] != apart[-1]:
+            hint += ", or --key-rule last-dot if they are samples of their own"
+        else:
+            hint += ", or rename one of them"
+        raise DataError(
+            f"{printable(other)!r} and {printable(file.name)!r} would be two {kind} fields of one sample",
+            key=key,
+            hint=hint,
+        )
 
 
 def _walk(place: str, given: str, leave_out: str | None) -> Iterator[tuple[str, str | None]]:

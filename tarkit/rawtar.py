@@ -105,9 +105,9 @@ def concatenate(
                     key = sample.pop("__key__")
                     sample.pop("__url__")
                     if on_repeated_key == "error":
-                        _check_key(key, stream.name, seen)
+                        check_key(key, stream.name, seen)
                     elif key == last_key:
-                        raise _would_merge(key, stream.name)
+                        raise would_merge(key, stream.name)
                     last_key = key
                     joined.samples += 1
                     for raw in sample.values():
@@ -122,7 +122,8 @@ def concatenate(
     return joined
 
 
-def _check_key(key: str, url: str, seen: dict[str, str]) -> None:
+def check_key(key: str, url: str, seen: dict[str, str]) -> None:
+    """Refuse a key that another shard has; seen: the keys so far, each with its shard."""
     if key in seen:
         raise RepeatedKeyError(
             f"the key is in {printable(redact(seen[key]))} too, and the result would be one shard",
@@ -133,7 +134,8 @@ def _check_key(key: str, url: str, seen: dict[str, str]) -> None:
     seen[key] = url
 
 
-def _would_merge(key: str, url: str) -> RepeatedKeyError:
+def would_merge(key: str, url: str) -> RepeatedKeyError:
+    """The error for two samples of one key, next to each other."""
     return RepeatedKeyError(
         "the sample before it has the same key, and in one shard the two would be read as one",
         url=url,

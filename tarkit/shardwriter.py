@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import math
 import sys
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -27,6 +29,9 @@ class ShardWriter:
         **kw: arguments of :class:`TarWriter`.
 
     ``shards`` are the names of those that are published, ``total`` the samples written.
+
+    Raises:
+        UsageError: an argument is wrong, also one of TarWriter's.
     """
 
     def __init__(
@@ -40,9 +45,16 @@ class ShardWriter:
         opener: Callable[[str], BinaryIO] | None = None,
         **kw: Any,
     ) -> None:
-        if maxcount < 1 or maxsize <= 0:
-            raise UsageError(f"maxcount {maxcount} and maxsize {maxsize} must be at least 1")
+        _check_number("maxcount", maxcount, 1)
+        _check_number("maxsize", maxsize, 1)
+        if not isinstance(verbose, int):
+            raise UsageError(f"verbose is {verbose!r}; it must be a whole number")
+        if isinstance(start_shard, bool) or not isinstance(start_shard, int):
+            raise UsageError(f"start_shard is {start_shard!r}; it must be a whole number, 0 or more")
         shard_name(pattern, start_shard)
+        for name, function in (("post", post), ("opener", opener)):
+            if function is not None and not callable(function):
+                raise UsageError(f"{name} is {function!r}; it must be a function")
         self.pattern = pattern
         self.maxcount = maxcount
         self.maxsize = maxsize
@@ -53,6 +65,8 @@ class ShardWriter:
         encoder = kw.pop("encoder", True)
         self._encode = make_encoder(encoder) if encoder else None
         self.kw = {**kw, "encoder": False}
+        # What is wrong with an argument shows here, not at the first sample.
+        TarWriter(io.BytesIO(), **self.kw).discard()
         self.shard = start_shard
         self.total = 0
         self.shards: list[str] = []
@@ -138,3 +152,8 @@ class ShardWriter:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _check_number(name: str, value: object, least: int) -> None:
+    if not isinstance(value, (int, float)) or not value >= least or math.isnan(value):
+        raise UsageError(f"{name} is {value!r}; it must be a number, {least} or more")

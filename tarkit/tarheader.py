@@ -22,6 +22,9 @@ RECORD = 20 * BLOCK
 _FIELDS = struct.Struct("100s24x12s12x8sc100x6s2x32x32x16x155s12x")
 POSIX_MAGIC = b"ustar\0"
 _MAGIC_AND_VERSION = POSIX_MAGIC + b"00"
+_GNU_MAGIC = b"ustar  \0"
+FORMATS = ("pax", "gnu", "ustar")
+"""How a name or size is written that an ustar header cannot hold: in a PAX header, as GNU tar does, or not at all."""
 REGULAR_TYPES = frozenset(b"0\x007")
 CONTENTLESS_TYPES = frozenset(b"123456")
 """Links, devices, folders, fifos: whatever their size field says, no content follows."""
@@ -194,10 +197,12 @@ class HeaderTemplate:
     """Makes ustar headers that differ only in name and size.
 
     mode: permission bits. mtime: seconds since 1970. user, group: at most 31 bytes of UTF-8.
-    kind: type flag.
+    kind: type flag. format: one of FORMATS.
     """
 
-    def __init__(self, *, mode: int, mtime: int, user: str, group: str, kind: bytes = b"0") -> None:
+    def __init__(
+        self, *, mode: int, mtime: int, user: str, group: str, kind: bytes = b"0", format: str = "pax"
+    ) -> None:
         names = [name.encode("utf-8") for name in (user, group)]
         if max(map(len, names)) > 31:
             raise ValueError(f"user {user!r} or group {group!r} is longer than 31 bytes")
@@ -205,10 +210,10 @@ class HeaderTemplate:
             raise ValueError(f"mtime {mtime} or mode {mode:o} does not fit a tar header")
         before_size = b"%07o\0%07o\0%07o\0" % (mode, 0, 0)
         self._middle = before_size, b"\0%011o\0" % mtime
+        self._format = format
+        magic = _GNU_MAGIC if format == "gnu" else _MAGIC_AND_VERSION
         device = b"%07o\0" % 0
-        tail = (
-            kind + bytes(100) + _MAGIC_AND_VERSION + names[0].ljust(32, b"\0") + names[1].ljust(32, b"\0") + device * 2
-        )
+        tail = kind + bytes(100) + magic + names[0].ljust(32, b"\0") + names[1].ljust(32, b"\0") + device * 2
         self._tail = tail
         self._rest = bytes(BLOCK - 156 - len(tail))
         self._sum = sum(before_size) + sum(self._middle[1]) + sum(tail) + 8 * 0x20
@@ -228,6 +233,51 @@ class HeaderTemplate:
         return b"".join(
             (base.ljust(100, b"\0"), self._middle[0], digits, self._middle[1], b"%06o\0 " % total, self._tail, rest)
         )
+
+    def encode_any(self, name: bytes, size: int) -> bytes:
+        """The header for any name and size, with what must stand before it in this format.
+
+        Raises:
+            ValueError: it does not fit, and the format is ustar.
+        """
+        if self._format == "gnu":
+            return self._encode_gnu(name, size)
+        if fits(name, size):
+            return self.encode(name, size)
+        if self._format == "ustar":
+            raise ValueError("the name or the size needs an extended header, which the format ustar does not have")
+        records, short_name = {}, name
+        if split_name(name) is None:
+            if not is_utf8(name):
+                # POSIX.1, pax: values are UTF-8 unless this record says otherwise.
+                records["hdrcharset"] = b"BINARY"
+            records["path"] = name
+            short_name = name[:100]
+        if size > MAX_SIZE:
+            records["size"] = b"%d" % size
+        return encode_pax(name, records) + self.encode(short_name, min(size, MAX_SIZE))
+
+    def _encode_gnu(self, name: bytes, size: int) -> bytes:
+        """Source: the manual of GNU tar, "Basic Tar Format": type L for long names, base-256 for large sizes."""
+        header = self.encode(name[:100], min(size, MAX_SIZE))
+        if size > MAX_SIZE:
+            header = header[:124] + b"\x80" + size.to_bytes(11, "big") + header[136:148] + b" " * 8 + header[156:]
+            header = header[:148] + b"%06o\0 " % sum(header) + header[156:]
+        if len(name) <= 100:
+            return header
+        long_name = name + b"\0"
+        before = HeaderTemplate(mode=0o644, mtime=0, user="", group="", kind=b"L", format="gnu")
+        padding = bytes(-len(long_name) % BLOCK)
+        return before.encode(b"././@LongLink", len(long_name)) + long_name + padding + header
+
+
+def is_utf8(name: bytes) -> bool:
+    """Whether the bytes are text in UTF-8."""
+    try:
+        name.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def split_name(name: bytes) -> tuple[bytes, bytes] | None:

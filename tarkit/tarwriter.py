@@ -2,7 +2,7 @@
 
 The same samples give the same bytes, whoever writes them, where and when: time stamps are
 0 unless asked for, owner and mode are fixed, fields come in sorted order. Headers are
-ustar; a pax extended header stands before a member only where its name or size needs one.
+ustar; only where a name or size needs more, it comes as a PAX header, or as GNU tar writes it.
 Names and arguments are those of webdataset 1.0.2's writer.
 """
 
@@ -58,8 +58,8 @@ class TarWriter:
         keep_meta: also write entries of the form ``__name__``, except ``__key__``; readers pass over them. Without it
             bookkeeping of readers (``__url__`` and its like) is left out, and any other such name is an error.
         mtime: seconds since 1970 for all members; None means :func:`default_mtime`.
-        format: None, or tarfile's ``USTAR_FORMAT`` (refuses what needs an extended header)
-            or ``PAX_FORMAT``, as number or name.
+        format: what holds names and sizes that do not fit an ustar header: ``pax`` (None is the same), ``gnu`` (long
+            names and base-256 sizes of GNU tar) or ``ustar`` (refuses them); also as tarfile's ``GNU_FORMAT`` etc.
         on_repeated_key: error, or allow writing a key that this shard has already; but not twice in
             a row, which would be read back as one sample.
         rule: key rule by which the shard will be read; keys and fields that would not come
@@ -93,16 +93,19 @@ class TarWriter:
         self.samples = 0
         self.bytes_written = 0
         self._encode = make_encoder(encoder) if encoder else None
-        self._extended_headers = not _is_ustar_only(format)
         self._seen: set[str] | None = set() if on_repeated_key == "error" else None
         self._last_key: str | None = None
         self._rule = key_rule(rule)
         self._plans: dict[tuple[str, ...], _Plan] = {}
         try:
             seconds = default_mtime() if mtime is None else int(mtime)
-            self._template = tarheader.HeaderTemplate(mode=mode, mtime=seconds, user=user, group=group)
-        except (ValueError, OverflowError) as error:
-            raise UsageError(str(error)) from None
+            self._template = tarheader.HeaderTemplate(
+                mode=mode, mtime=seconds, user=user, group=group, format=_format_name(format)
+            )
+        except UsageError:
+            raise
+        except (ValueError, OverflowError, TypeError, AttributeError) as error:
+            raise UsageError(f"user, group, mode or mtime: {error}") from None
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._ended = False
@@ -271,20 +274,10 @@ class TarWriter:
 
     def _long_header(self, name: bytes, size: int, field: str, key: str) -> bytes:
         """The header of a member whose name or size is out of the ordinary."""
-        if tarheader.fits(name, size):
-            return self._template.encode(name, size)
-        if not self._extended_headers:
-            raise EncodeError(f"field {field!r} needs an extended header, and USTAR_FORMAT has none", key=key)
-        records = {}
-        if tarheader.split_name(name) is None:
-            records["path"] = name
-            short_name = name[:100]
-        else:
-            short_name = name
-        if size > tarheader.MAX_SIZE:
-            records["size"] = b"%d" % size
-        extended = tarheader.encode_pax(name, records)
-        return extended + self._template.encode(short_name, min(size, tarheader.MAX_SIZE))
+        try:
+            return self._template.encode_any(name, size)
+        except ValueError as error:
+            raise EncodeError(f"field {field!r}: {error}", url=self.name, key=key) from None
 
     def _append(self, pieces: list[bytes], content_bytes: int) -> None:
         self.bytes_written += content_bytes
@@ -327,6 +320,11 @@ class TarWriter:
             self._out.write(bytes(-self._out.bytes_written % RECORD))
         self._out.close()
 
+    @property
+    def archive_size(self) -> int:
+        """Bytes of the archive so far, headers included, before compression."""
+        return self._out.bytes_written
+
     def checksum_of_file(self) -> tuple[int, str | None]:
         """After close(): bytes of the file, and its SHA-256 in hex if that was asked for."""
         digest = self._out.digest
@@ -339,10 +337,10 @@ class TarWriter:
         self._out.discard()
 
 
-def _is_ustar_only(format: int | str | None) -> bool:
-    import tarfile
-
-    value = getattr(tarfile, format, format) if isinstance(format, str) else format
-    if value not in (None, tarfile.USTAR_FORMAT, tarfile.PAX_FORMAT):
-        raise UsageError(f"tar format {format!r} is not written; use None, 'USTAR_FORMAT' or 'PAX_FORMAT'")
-    return value == tarfile.USTAR_FORMAT
+def _format_name(format: int | str | None) -> str:
+    """One of tarheader.FORMATS, also from the numbers and names of the module tarfile."""
+    numbers = {0: "ustar", 1: "gnu", 2: "pax", None: "pax"}
+    name = format.removesuffix("_FORMAT").lower() if isinstance(format, str) else numbers.get(format, "")
+    if name not in tarheader.FORMATS:
+        raise UsageError(f"tar format {format!r} is not written; it must be one of {', '.join(tarheader.FORMATS)}")
+    return name

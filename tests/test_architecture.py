@@ -81,6 +81,7 @@ LAYERS = {
     "tarkit.shardlist": 12,
     "tarkit.inputslice": 13,
     "tarkit.rawtar": 11,
+    "tarkit.rewrite": 12,
     "tarkit.tarshard": 11,
     "tarkit.tarwriter": 10,
     "tarkit.shardwriter": 11,

@@ -166,13 +166,29 @@ def test_verbose_says_which_shard_is_begun(tmp_path: Path, capsys: pytest.Captur
 
 @pytest.mark.parametrize(
     "kw",
-    [{"maxcount": 0}, {"maxsize": 0}, {"maxsize": -1}, {"pattern": "no-number.tar"}, {"pattern": "%d-%d.tar"}],
+    [
+        *[{"maxcount": value} for value in (0, -1, None, "9", float("nan"))],
+        *[{"maxsize": value} for value in (0, -1, 0.5, None, "1G", float("nan"))],
+        *[{"pattern": value} for value in ("no-number.tar", "%d-%d.tar", "%s.tar", "100%.tar", "")],
+        *[{"start_shard": value} for value in (-1, 1.5, "0", None, True)],
+        *[{"post": "mv {}"}, {"opener": "gzip"}, {"verbose": "yes"}],
+        *[{"compress": "rar"}, {"compress": 7}, {"format": "v7"}, {"format": 9}, {"encoder": "json"}],
+        *[{"encoder": {"a.b": bytes}}, {"rule": "("}, {"on_repeated_key": "last"}],
+        *[{"mtime": -1}, {"mtime": "now"}, {"mode": -1}, {"mode": "r"}, {"user": "u" * 32}, {"user": 5}, {"group": 5}],
+    ],
     ids=str,
 )
-def test_arguments_of_a_row_that_can_not_be(kw: dict[str, Any], tmp_path: Path) -> None:
-    pattern = str(tmp_path / kw.pop("pattern", "s-%d.tar"))
-    with pytest.raises(UsageError):
-        ShardWriter(pattern, **kw)
+def test_an_argument_that_cannot_be_fails_in_the_constructor(kw: dict[str, Any], tmp_path: Path) -> None:
+    pattern = kw.pop("pattern", "s-%d.tar")
+    with pytest.raises(UsageError) as caught:
+        ShardWriter(f"{tmp_path}/{pattern}", **kw)
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_argument_that_does_not_exist() -> None:
+    with pytest.raises(TypeError, match="compression"):
+        ShardWriter("s-%d.tar", compression="gz")
 
 
 def test_arguments_are_passed_on(tmp_path: Path) -> None:

@@ -248,8 +248,6 @@ def test_owner_mode_and_time_are_those_asked_for() -> None:
         {"mtime": float("inf")},
         {"mode": -1},
         {"mode": 0o10000000},
-        {"format": "GNU_FORMAT"},
-        {"format": tarfile.GNU_FORMAT},
         {"format": "zip"},
         {"format": 99},
         {"compress": "rar"},
@@ -265,13 +263,6 @@ def test_arguments_that_can_not_be(kw: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         TarWriter(tmp_path / "x.tar", **kw)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_formats() -> None:
-    assert written(SHOWN[:3], format=tarfile.USTAR_FORMAT) == written(SHOWN[:3], format="PAX_FORMAT")
-    assert written(SHOWN[:3]) == written(SHOWN[:3], format="USTAR_FORMAT") == written(SHOWN[:3], format=None)
-    with pytest.raises(EncodeError, match="extended header"):
-        written(SHOWN, format="USTAR_FORMAT")
 
 
 MAGIC = {"gz": b"\x1f\x8b", "bz2": b"BZh", "xz": b"\xfd7zXZ", "zst": b"\x28\xb5\x2f\xfd", "lz4": b"\x04\x22\x4d\x18"}

@@ -9,7 +9,15 @@ import click
 
 from tarkit.errors import EXIT_OK, StreamError, UsageError
 
-from .._common import allow_pipe_option, key_rule_option, refuse_terminal_input, say, verbose_option, version_option
+from .._common import (
+    allow_pipe_option,
+    format_option,
+    key_rule_option,
+    refuse_terminal_input,
+    say,
+    verbose_option,
+    version_option,
+)
 from .._results import counted, exit_code_of, met
 
 _EPILOG = """\b
@@ -39,6 +47,7 @@ _PIECE = 1 << 20
     show_default=True,
     help="A shard is damaged: stop, or leave out what is damaged and the samples beside it, count that, and exit 3.",
 )
+@format_option(default=None)
 @click.option("--raw", is_flag=True, help="Only pass the bytes on, of any file, without looking into them.")
 @click.option("-q", "--quiet", is_flag=True, help="No summary; only what was lost.")
 @allow_pipe_option
@@ -50,6 +59,7 @@ def command(
     raw: bool,
     quiet: bool,
     allow_pipe: bool,
+    format: str | None,
     verbose: bool,
     **policies: Any,
 ) -> int:
@@ -59,6 +69,9 @@ def command(
     one at the end. All of it is checked on the way: damage is an error, as is a key that is in two
     shards, since the result is one. Folders, links and other members that are no part of a sample are
     copied too, except with --on-damage skip.
+
+    With --format members get new headers, as split and tarproc write them, and members that are no part
+    of a sample are left out and counted.
 
     Input is decompressed, whatever its name; output is compressed as its name says (.gz .tgz .zst
     .bz2 .xz .lz4). INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz or @list.txt, or -
@@ -74,16 +87,21 @@ def command(
     if raw:
         return _raw(urls, output, quiet, allow_pipe)
     from tarkit.rawtar import concatenate
+    from tarkit.rewrite import rewrite
     from tarkit.sample import Tally, key_rule
     from tarkit.transport.publish import open_publish
 
     rule = key_rule(policies.pop("key_rule"))
     tally = Tally()
-    with open_publish(output) as stream:
-        joined = concatenate(urls, stream, rule=rule, tally=tally, allow_pipe_in_lists=allow_pipe, **policies)
+    policies |= {"rule": rule, "tally": tally, "allow_pipe_in_lists": allow_pipe}
+    if format is None:
+        with open_publish(output) as stream:
+            joined = concatenate(urls, stream, **policies)
+    else:
+        joined = rewrite(urls, output, format=format, **policies)
     code = exit_code_of(tally)
     if code or not quiet:
-        copied = policies["on_damage"] == "error"
+        copied = policies["on_damage"] == "error" and format is None
         parts = [
             f"{counted(joined.samples, 'sample')} of {counted(joined.shards, 'shard')}, {joined.size} bytes of tar"
         ]
@@ -101,7 +119,7 @@ def _raw(urls: Sequence[str], output: str, quiet: bool, allow_pipe: bool) -> int
     from tarkit.transport.publish import open_publish
 
     context = click.get_current_context()
-    for name in ("key_rule", "on_repeated_key", "on_damage"):
+    for name in ("key_rule", "on_repeated_key", "on_damage", "format"):
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             raise UsageError(f"--{name.replace('_', '-')} does not go with --raw, which does not look into its inputs")
     count = 0

@@ -10,7 +10,14 @@ import click
 
 from tarkit.errors import DataError, MissingInputError, UsageError
 
-from .._common import key_rule_option, refuse_terminal_input, say, verbose_option, version_option
+from .._common import (
+    format_option,
+    key_rule_option,
+    refuse_terminal_input,
+    say,
+    verbose_option,
+    version_option,
+)
 from .._results import counted
 
 if TYPE_CHECKING:
@@ -32,8 +39,16 @@ Examples:
 @click.option("--allow-pipe", is_flag=True, help="Let the plan run commands: sources such as pipe:CMD.")
 @click.option("-C", "--directory", default=".", metavar="FOLDER", help="Where relative paths begin.")
 @click.option("--skip-others", is_flag=True, help="Leave out files that are no part of a sample, and count them.")
+@click.option(
+    "--on-same-extension",
+    type=click.Choice(["error", "allow"]),
+    default="error",
+    show_default=True,
+    help="Files of one sample have the same last extension, as a.0.jpg and a.1.jpg: stop, or accept that.",
+)
 @key_rule_option
 @click.option("--mtime", type=click.IntRange(0), metavar="SECONDS", help="Time stamp of members.  [default: 0]")
+@format_option()
 @click.option("-q", "--quiet", is_flag=True, help="No summary.")
 @verbose_option
 @version_option
@@ -43,6 +58,11 @@ def command(paths: tuple[str, ...], output: str, plan: str | None, quiet: bool, 
     Names in the shard are those given, without a leading / or ./. Samples come sorted by key, so that
     the files of each are adjacent; for another order use a plan. A file whose name has no key and field
     is an error, unless --skip-others. Links to files are followed.
+
+    Everything after the first dot of a file's name is the field. So img_0.5.jpg and img_0.7.jpg would be one
+    sample, img_0, where two were meant (--key-rule last-dot makes two); but a.input.png and a.output.png are one
+    sample, a. Where files of one sample have the same last extension, --on-same-extension allow says that they
+    belong together; without it they are an error. Case makes no difference, and jpeg is jpg, tiff is tif.
 
     A line of a plan is NAME SOURCE. SOURCE is text:TEXT (the rest of the line), file:PATH, a URL, a
     plain path, or with --allow-pipe, pipe:COMMAND. Blank lines and lines that begin with # are skipped.
@@ -72,7 +92,8 @@ def _write(samples: Iterable[Sample], output: str, options: dict[str, Any]) -> t
     """Write the shard; samples and bytes of content."""
     from tarkit.writer import TarWriter
 
-    with TarWriter(output, encoder=False, mtime=options["mtime"], rule=options["key_rule"]) as writer:
+    wanted = {name: options[name] for name in ("mtime", "format")}
+    with TarWriter(output, encoder=False, rule=options["key_rule"], **wanted) as writer:
         for sample in samples:
             writer.write(sample)
     return writer.samples, writer.bytes_written
@@ -82,7 +103,7 @@ def _of_files(
     paths: Iterable[str], output: str, rule: KeyRule, options: dict[str, Any]
 ) -> tuple[Iterable[Sample], list[str]]:
     """Samples of files, and what there is to say of them."""
-    from tarkit.gather import gather, samples_of
+    from tarkit.gather import gather, refuse_same_extension, samples_of
 
     leave_out = None if output == "-" or output.startswith("pipe:") else output
     gathered = gather(paths, rule=rule, folder=options["directory"], leave_out=leave_out)
@@ -99,6 +120,8 @@ def _of_files(
         raise MissingInputError(
             "no file of a sample is in what was given", hint="a sample's files are called KEY.FIELD"
         )
+    if options["on_same_extension"] == "error":
+        refuse_same_extension(gathered.files, rule)
     notes = []
     if gathered.stripped:
         notes.append(f"{counted(gathered.stripped, 'name')} lost a leading / or ./")
@@ -112,7 +135,7 @@ def _of_files(
 
 def _of_plan(plan: str, rule: KeyRule, options: dict[str, Any]) -> tuple[Iterable[Sample], list[str]]:
     """Samples of a plan. All of its lines are checked before the first source is opened."""
-    from tarkit.gather import read_all
+    from tarkit.gather import read_all, refuse_same_extension
     from tarkit.plan import parse_plan, samples_of_plan
 
     if options["skip_others"]:
@@ -121,4 +144,6 @@ def _of_plan(plan: str, rule: KeyRule, options: dict[str, Any]) -> tuple[Iterabl
     entries = parse_plan(read_all(plan).split(b"\n"), plan=plan, rule=rule, allow_pipe=options["allow_pipe"])
     if not entries:
         raise MissingInputError("the plan has no lines", url=plan)
+    if options["on_same_extension"] == "error":
+        refuse_same_extension(entries, rule)
     return samples_of_plan(entries, plan=plan, folder=options["directory"]), []

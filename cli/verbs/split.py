@@ -13,7 +13,15 @@ import click
 
 from tarkit.errors import CommandNotRunnableError, TarkitError, UsageError, printable, redact
 
-from .._common import reader_options, refuse_terminal_input, say, size, verbose_option, version_option
+from .._common import (
+    format_option,
+    reader_options,
+    refuse_terminal_input,
+    say,
+    size,
+    verbose_option,
+    version_option,
+)
 from .._results import Results, counted, exit_code_of, met
 
 _EPILOG = """\b
@@ -35,6 +43,7 @@ class PostError(TarkitError):
 @click.option("--start", type=click.IntRange(0), default=0, show_default=True, help="Number of the first shard.")
 @click.option("--post", metavar="COMMAND", help="Run with bash after each shard was published; {} is its name.")
 @click.option("--mtime", type=click.IntRange(0), metavar="SECONDS", help="Time stamp of members.  [default: 0]")
+@format_option()
 @click.option("-q", "--quiet", is_flag=True, help="No summary; only what was lost.")
 @reader_options
 @verbose_option
@@ -73,6 +82,7 @@ def command(inputs: tuple[str, ...], output: str, quiet: bool, post: str | None,
             options["start"],
             encoder=False,
             mtime=options["mtime"],
+            format=options["format"],
             rule=options["key_rule"],
             on_repeated_key=options["on_repeated_key"],
         ) as writer:

@@ -219,3 +219,49 @@ def test_a_command_that_fails_publishes_nothing(run: Run, tmp_path: Path) -> Non
 def test_missing_plan(run: Run, tmp_path: Path) -> None:
     result = run("tarkit", "create", "--plan", tmp_path / "nosuch", "-o", tmp_path / "o.tar")
     assert result.code == 66 and "nosuch" in result.stderr
+
+
+# ---- names with dots of their own
+
+
+@pytest.mark.parametrize(
+    ("names", "kind", "last_dot"),
+    [
+        (("img_0.5.jpg", "img_0.7.jpg"), "jpg", True),
+        (("a.JPEG", "a.jpg"), "jpg", False),
+        (("a.JPG", "a.jpg"), "jpg", False),
+        (("a.input.png", "a.output.PNG"), "png", True),
+        (("a.tif", "a.x.tiff"), "tif", True),
+        (("a.0.json.gz", "a.1.json.gz"), "json.gz", True),
+        (("z/a.cls", "z/a.1.cls"), "cls", True),
+    ],
+)
+def test_files_of_one_sample_with_one_extension(
+    names: tuple[str, str], kind: str, last_dot: bool, run: Run, tmp_path: Path
+) -> None:
+    data, out = tmp_path / "data", tmp_path / "out.tar"
+    for name in names:
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        (data / name).write_bytes(b"1")
+    plan = tmp_path / "plan"
+    plan.write_text("".join(f"{name} text:1\n" for name in names))
+    for source in (["-C", data, "."], ["--plan", plan]):
+        result = run("tarkit", "create", "-o", out, *source)
+        assert (result.code, out.exists()) == (65, False)
+        assert all(repr(name) in result.stderr for name in names), result.stderr
+        assert f"two {kind} fields of one sample" in result.stderr
+        assert "--on-same-extension allow" in result.stderr
+        assert ("--key-rule last-dot" in result.stderr) == last_dot
+        assert run("tarkit", "create", "-q", "-o", out, *source, "--on-same-extension", "allow").code == 0
+        assert sorted(members(out)) == sorted(names)
+        out.unlink()
+        if last_dot:
+            assert run("tarkit", "create", "-q", "-o", out, *source, "--key-rule", "last-dot").code == 0
+            out.unlink()
+
+
+def test_files_of_one_sample_with_other_extensions(run: Run, tmp_path: Path) -> None:
+    names = ["a.jpg", "a.json", "a.json.gz", "a.seg.png", "b.jpg", "B.JPG"]
+    plan = tmp_path / "plan"
+    plan.write_text("".join(f"{name} text:1\n" for name in names))
+    assert run("tarkit", "create", "-o", tmp_path / "out.tar", "--plan", plan).code == 0

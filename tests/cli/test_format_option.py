@@ -1,0 +1,75 @@
+"""--format, in every program that writes shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tarkit import TarWriter
+
+Run = Callable[..., Any]
+KEY = "k" * 200
+
+
+def written(path: Path, format: str) -> bytes:
+    with TarWriter(path, encoder=False, format=format) as writer:
+        for key in ("a", KEY):
+            writer.write({"__key__": key, "txt": key.encode()})
+    return path.read_bytes()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    written(tmp_path / "in.tar", "pax")
+    return tmp_path / "in.tar"
+
+
+@pytest.mark.parametrize("format", ["pax", "gnu"])
+@pytest.mark.parametrize(
+    "command",
+    ["tarproc -c true {} -o out.tar", "tarproc -c true {} -O made", "tarkit cat {} -o out.tar",
+     "tarkit split {} -o out.tar%d", "tarkit create --plan plan -o out.tar"],
+)  # fmt: skip
+def test_every_writer(command: str, format: str, source: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(source.parent)
+    Path("plan").write_text(f"a.txt text:a\n{KEY}.txt text:{KEY}\n")
+    arguments = command.format(source).split()
+    assert run(*arguments, "--format", format, "-q").code == 0
+    (made,) = [each for each in (*Path("made").glob("*.tar"), *Path().glob("out.tar*"))]
+    assert made.read_bytes() == written(Path("expected.tar"), format)
+
+
+@pytest.mark.parametrize("command", ["tarproc -c true {} -o out.tar", "tarkit split {} -o out.tar%d",
+                                     "tarkit cat {} -o out.tar"])  # fmt: skip
+def test_what_does_not_fit_is_an_error(command: str, source: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(source.parent)
+    result = run(*command.format(source).split(), "--format", "ustar")
+    assert result.code in (1, 3) and "format ustar does not have" in result.stderr
+
+
+def test_cat_refuses_keys_of_two_shards_as_ever(source: Path, run: Run, tmp_path: Path) -> None:
+    for policy, reason in (("error", "the key is in"), ("allow", "the sample before it has the same key")):
+        one = tmp_path / "one.tar"
+        with TarWriter(one) as writer:
+            writer.write({"__key__": "a", "x": b"1"})
+        result = run(
+            "tarkit", "cat", one, one, "--format", "gnu", "-o", tmp_path / "o.tar", "--on-repeated-key", policy
+        )
+        assert result.code == 65 and reason in result.stderr
+    assert not (tmp_path / "o.tar").exists()
+    assert "--format" in run("tarkit", "cat", "--raw", source, "--format", "gnu").stderr
+
+
+def test_another_format_is_other_work(source: Path, run: Run, tmp_path: Path) -> None:
+    def again(*options: str) -> str:
+        result = run("tarproc", "-c", "true", source, "-O", tmp_path / "made", *options)
+        assert result.code == 0
+        return str(result.stderr)
+
+    assert "done 1, done before 0" in again()
+    assert "done 0, done before 1" in again("--format", "pax")
+    assert "done 1, done before 0" in again("--format", "gnu")
+    assert "done 0, done before 1" in again("--format", "gnu")
