@@ -48,6 +48,7 @@ LAYERS = {
     "tarkit.pythonpool": 5,
     "tarkit.transport.httpanswer": 2,
     "tarkit.transport.httpbody": 2,
+    "tarkit.transport.httpstrict": 2,
     "tarkit.transport.remote": 3,
     "tarkit.transport.resume": 3,
     "tarkit.transport.httpread": 4,

@@ -189,8 +189,8 @@ class HttpOrigin:
             self._seen_end = offset
             return False
         problem = self._checksum.problem() if self._checksum is not None else None
-        if self.size is not None and isinstance(body, HttpBody) and body.has_surplus():
-            problem = f"the server sends more than the {self.size} bytes that it announced"
+        if isinstance(body, HttpBody) and (body.final or self.size is not None) and body.has_surplus():
+            problem = f"the server sends more than the {offset} bytes that it announced"
         if problem:
             raise StreamError(problem, url=self._name, offset=offset)
         return True
@@ -198,7 +198,6 @@ class HttpOrigin:
     def _get(self, headers: dict[str, str], offset: int) -> http.client.HTTPResponse:
         import http.client
         import urllib.error
-        import urllib.request
 
         try:
             request = _request(self._url, headers)
@@ -235,21 +234,9 @@ class HttpOrigin:
 
 @functools.cache
 def _opener() -> urllib.request.OpenerDirector:
-    """http and https, redirects, proxies; not ftp, to which a server could lead urllib's own opener."""
-    import urllib.request
+    from tarkit.transport.httpstrict import new_opener
 
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler,
-        urllib.request.UnknownHandler,
-        urllib.request.HTTPHandler,
-        urllib.request.HTTPSHandler,
-        urllib.request.HTTPDefaultErrorHandler,
-        urllib.request.HTTPRedirectHandler,
-        urllib.request.HTTPErrorProcessor,
-    ):
-        opener.add_handler(handler())
-    return opener
+    return new_opener()
 
 
 def _request(url: str, headers: dict[str, str]) -> urllib.request.Request:

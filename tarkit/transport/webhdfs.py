@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _REDIRECTS = 5
 _LONGEST_JSON = 256 << 20
+_PIECE = 1 << 20
 _CONTENT_TYPE = {"Content-Type": "application/octet-stream"}
 
 
@@ -196,12 +197,16 @@ class WebHdfsClient:
         return inner
 
     def _text(self, response: http.client.HTTPResponse) -> str:
-        import http.client
-
+        body = HttpBody(response, self._address.secrets, 0, response.length, False)
+        text = bytearray()
         try:
-            return response.read(_LONGEST_JSON).decode("utf-8", "replace")
-        except (OSError, http.client.HTTPException) as error:
-            raise Dropped(f"the answer was cut ({type(error).__name__})") from None
+            while len(text) < _LONGEST_JSON and (data := body.read(_PIECE)):
+                text += data
+        finally:
+            body.close()
+        if body.end is not None and len(text) < min(body.end, _LONGEST_JSON):
+            raise Dropped(f"the answer was cut after {len(text)} of {body.end} bytes")
+        return text.decode("utf-8", "replace")
 
     def _refused(self, response: http.client.HTTPResponse, path: str) -> NoReturn:
         with response:
@@ -287,8 +292,10 @@ class WebHdfsClient:
     def _connection(self, url: str, path: str) -> http.client.HTTPConnection:
         import http.client
 
+        from tarkit.transport.httpstrict import Connection, SecureConnection
+
         parts = urllib.parse.urlsplit(url)
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        kind = SecureConnection if parts.scheme == "https" else Connection
         try:
             return kind(parts.hostname or "", parts.port, timeout=self._retry.timeout)
         except (http.client.InvalidURL, ValueError):

@@ -114,6 +114,19 @@ def test_one_schedule(spawn: Run, tmp_path: Path, server: FaultServer, faults: l
     assert result.stdout == DATA if code == 0 else DATA.startswith(result.stdout)
 
 
+@pytest.mark.parametrize(("faults", "code"), [([], 0), ([BUSY], 75)])
+def test_a_chunk_size_cut_after_its_zeros_is_not_the_end(
+    run: Run, tmp_path: Path, server: FaultServer, faults: list[Fault], code: int
+) -> None:
+    # Sizes are of eight digits, and chunks of 997 bytes: what is cut here is the fourth size, after "000".
+    cut = 3 * (8 + 2 + 997 + 2) + 3
+    url = server.put("zeros", DATA, Fault("frame", cut), *faults, chunked=True)
+    out = tmp_path / "out"
+    result = run("tarkit", "cat", "--raw", url, "-o", out)
+    assert result.code == code, result.stderr
+    assert out.read_bytes() == DATA if code == 0 else not out.exists()
+
+
 def test_50_random_schedules(server: FaultServer, tmp_path: Path) -> None:
     outcomes: Counter[str] = Counter()
     running: list[tuple[int, str, list[Fault], subprocess.Popen[bytes]]] = []
@@ -128,6 +141,7 @@ def test_50_random_schedules(server: FaultServer, tmp_path: Path) -> None:
                 faults.append(fault)
         url = server.put(f"random{seed}", DATA, *faults)
         server.objects[f"random{seed}"].conditions = draw.random() < 0.5
+        server.objects[f"random{seed}"].chunked = draw.random() < 0.5
         out = open(tmp_path / f"{seed}", "wb")
         command = [program_path("tarkit"), "cat", "--raw", url]
         with out:

@@ -16,6 +16,7 @@ from types import TracebackType
 
 KINDS = (
     "cut",
+    "frame",
     "reset",
     "stall",
     "drip",
@@ -42,6 +43,7 @@ class Fault:
     kind: one of KINDS; "" is none.
       cut, reset, stall, drip: after ``at`` bytes of the body, counted from its beginning, the connection
         is closed, is reset, falls silent, or goes on byte by byte for 20 bytes and then as usual.
+      frame: a cut after ``at`` bytes of what is sent, in which chunked bodies have their sizes and ends.
       status: the answer is ``status``, with ``headers``. drop: closed before any answer.
       replace: another object of the same length is there from now on. longer, shorter: ``at`` more, or
         fewer, bytes are announced than are sent. no-range: Range is ignored. error-body: an error page of
@@ -136,6 +138,10 @@ class FaultServer:
         self._thread.join()
 
 
+def _chunk(data: bytes) -> bytes:
+    return b"%08x\r\n%s\r\n" % (len(data), data)
+
+
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -223,10 +229,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _send(self, body: bytes, fault: Fault, home: FaultServer, chunked: bool) -> None:
         def write(data: bytes) -> None:
-            if chunked and data:
-                data = f"{len(data):x}\r\n".encode() + data + b"\r\n"
-            self.wfile.write(data)
+            self.wfile.write(_chunk(data) if chunked and data else data)
 
+        if fault.kind == "frame":
+            if chunked:
+                body = b"".join(_chunk(body[at : at + 997]) for at in range(0, len(body), 997)) + _chunk(b"")
+            self.wfile.write(body[: fault.at % (len(body) or 1)])
+            return
         if fault.kind in ("cut", "reset", "stall", "drip"):
             write(body[: fault.at])
             body = body[fault.at :]
@@ -252,7 +261,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             body = body[20:]
         write(body)
         if chunked:
-            self.wfile.write(b"0\r\n\r\n")
+            self.wfile.write(_chunk(b""))
 
     def finish(self) -> None:
         # The connection may have been reset on purpose.

@@ -1,0 +1,106 @@
+"""http.client without its leniency: where a connection ends inside an answer's framing, the answer is not whole.
+
+http.client takes the end of a connection inside the headers for their end. RFC 9112: message format (2),
+Transfer-Encoding and Content-Length (6). The module is imported where a connection is made, since http.client is large.
+"""
+
+from __future__ import annotations
+
+import http.client
+import io
+import re
+import urllib.request
+from typing import Any
+
+CONNECT_SECONDS = 10.0
+"""Seconds for a connection and its TLS handshake. Networks that lose packets answer within that, or not at all."""
+
+
+class _WholeLines(io.BufferedReader):
+    """Bytes of a connection, whose lines must have their end."""
+
+    _begun = False
+
+    def readline(self, size: int | None = -1) -> bytes:
+        line = super().readline(size)
+        if not line.endswith(b"\n") and len(line) != size and (line or self._begun):
+            raise http.client.HTTPException("the connection ended before the answer's head or framing did")
+        self._begun = True
+        return line
+
+
+class Answer(http.client.HTTPResponse):
+    """An answer whose head is whole and says without contradiction how its body is framed."""
+
+    def __init__(self, sock: Any, *arguments: Any, **options: Any) -> None:
+        super().__init__(sock, *arguments, **options)
+        self.fp = _WholeLines(self.fp.detach())
+
+    def begin(self) -> None:
+        super().begin()
+        codings = _values(self.headers, "Transfer-Encoding")
+        if codings and [coding.lower() for coding in codings] != ["chunked"]:
+            raise http.client.UnknownTransferEncoding("a Transfer-Encoding other than chunked")
+        lengths = set(_values(self.headers, "Content-Length"))
+        if len(lengths) > 1 or not all(re.fullmatch(r"\d{1,18}", text, re.ASCII) for text in lengths):
+            raise http.client.HTTPException("a Content-Length that is not one number")
+        if self.headers.get_payload() and not lengths and not codings:
+            # A line that is not a header ends the parsing, and the length may be behind it.
+            raise http.client.HTTPException("a head with a line that is not a header")
+
+
+def _values(headers: http.client.HTTPMessage, name: str) -> list[str]:
+    return [value.strip() for line in headers.get_all(name, []) for value in line.split(",")]
+
+
+class Connection(http.client.HTTPConnection):
+    """A connection whose answers are strict, and that is given up early while it is being made."""
+
+    response_class = Answer
+
+    def connect(self) -> None:
+        _connect(self, super().connect)
+
+
+class SecureConnection(http.client.HTTPSConnection):
+    """The same with TLS."""
+
+    response_class = Answer
+
+    def connect(self) -> None:
+        _connect(self, super().connect)
+
+
+def _connect(connection: http.client.HTTPConnection, connect: Any) -> None:
+    patience: Any = connection.timeout
+    connection.timeout = min(CONNECT_SECONDS, patience)
+    connect()
+    connection.timeout = patience
+    connection.sock.settimeout(patience)
+
+
+class _Plain(urllib.request.HTTPHandler):
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(Connection, req)
+
+
+class _Secure(urllib.request.HTTPSHandler):
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        # The default context verifies certificate and host name.
+        return self.do_open(SecureConnection, req)
+
+
+def new_opener() -> urllib.request.OpenerDirector:
+    """http and https, redirects, proxies; not ftp, to which a server could lead urllib's own opener."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler,
+        urllib.request.UnknownHandler,
+        _Plain,
+        _Secure,
+        urllib.request.HTTPDefaultErrorHandler,
+        urllib.request.HTTPRedirectHandler,
+        urllib.request.HTTPErrorProcessor,
+    ):
+        opener.add_handler(handler())
+    return opener
