@@ -37,6 +37,7 @@ from tarkit.errors import (
     UsageError,
 )
 from tarkit.streams import PublishStream, ReadStream, Retry, open_publish, open_read
+from tarkit.transport import sinks
 
 DATA = bytes(range(256)) * 1000
 CANARY = "c4n4ry-t0k3n-0815"
@@ -291,6 +292,35 @@ def test_stdout_that_closes_early_is_a_broken_pipe() -> None:
         """
     run = run_python(code, '"$0" -c "$1" | head -c 10')
     assert (run.stdout, run.stderr) == (bytes(10), b"OutputClosedError")
+
+
+def test_publishing_costs_the_same_however_many_files_a_folder_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Listing a folder of 100,000 shards for each of them would be most of the time of a run."""
+    now, listings = [1000.0], [0]
+    scandir = os.scandir
+
+    def listed(folder: str) -> Any:
+        now[0] += 1
+        listings[0] += 1
+        return scandir(folder)
+
+    monkeypatch.setattr("tarkit.transport.sinks._LEFT_BEHIND", sinks._LeftBehind())
+    monkeypatch.setattr("tarkit.transport.sinks.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("tarkit.transport.sinks.os.scandir", listed)
+    other, early, late = (tmp_path / f".{name}.tarkit-0123abcd" for name in ("other", "999", "1000"))
+    for path in (other, early):
+        path.write_bytes(b"of a run that was killed")
+    for number in range(1000):
+        open_publish(str(tmp_path / str(number))).commit()
+        now[0] += 0.1
+    assert listings == [1], "for a hundred times as long as it took"
+    now[0] += 1
+    late.write_bytes(b"of a run that was killed meanwhile")
+    open_publish(str(tmp_path / "1000")).commit()
+    assert listings == [2]
+    assert sorted(path.name for path in tmp_path.glob(".*")) == [other.name]
 
 
 @pytest.mark.parametrize("kind", ["a named pipe", "another descriptor", "a file object"])

@@ -7,6 +7,8 @@ import fcntl
 import os
 import re
 import stat
+import threading
+import time
 from contextlib import suppress
 from typing import BinaryIO, NoReturn, Protocol
 
@@ -15,6 +17,9 @@ from tarkit.errors import AlreadyPublishedError, OutputClosedError, StreamError,
 from tarkit.transport.pipes import Command
 
 _DESCRIPTOR = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
+_TEMPORARY = re.compile(r"(\..*\.tarkit-)[0-9a-f]{8}", re.DOTALL)
+_LISTING_SHARE = 100
+_MOST_FOLDERS = 1000
 _LONGEST_NAME = 255
 _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _WRITE_BACK = 32 << 20
@@ -133,25 +138,12 @@ class FileSink:
         # The name of a temporary file is the longer one, and must fit as well.
         room = _LONGEST_NAME - len(b"..tarkit-12345678")
         self._prefix = f".{os.fsdecode(os.fsencode(base)[:room])}.tarkit-"
-        self._remove_stale()
+        for stale in _LEFT_BEHIND.take(self._folder, self._prefix):
+            _remove_stale(stale)
         self._fd, self._temporary = self._create()
         self._written = self._started = 0
         if mode is not None:
             os.fchmod(self._fd, mode)
-
-    def _remove_stale(self) -> None:
-        with os.scandir(self._folder) as entries:
-            names = [entry.name for entry in entries if entry.name.startswith(self._prefix)]
-        for name in names:
-            path = os.path.join(self._folder, name)
-            # Locked: alive. Gone: someone else removed it. No right to open it: not ours to remove.
-            with suppress(OSError):
-                fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-                try:
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    os.unlink(path)
-                finally:
-                    os.close(fd)
 
     def _create(self) -> tuple[int, str]:
         while True:
@@ -240,6 +232,54 @@ class FileSink:
             with suppress(OSError):
                 os.unlink(self._temporary)
             ownfiles.close(fd)
+
+
+class _LeftBehind:
+    """Temporary files that other writers left in folders, or are writing, as the last listing of each gave them.
+
+    A folder is listed again only once a hundred times as long has passed as its last listing took, so that
+    publishing costs the same with a million files in it as with none.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._due: dict[str, float] = {}
+        self._found: dict[tuple[str, str], list[str]] = {}
+
+    def take(self, folder: str, prefix: str) -> list[str]:
+        """Paths of the temporary files in ``folder`` that begin with ``prefix``; each is given once."""
+        with self._lock:
+            start = time.monotonic()
+            if start >= self._due.get(folder, 0.0):
+                self._list(folder)
+                end = time.monotonic()
+                self._due[folder] = end + _LISTING_SHARE * (end - start)
+            return self._found.pop((folder, prefix), [])
+
+    def _list(self, folder: str) -> None:
+        if len(self._due) >= _MOST_FOLDERS:
+            self._due.clear()
+            self._found.clear()
+        with os.scandir(folder) as entries:
+            paths = [(match[1], entry.path) for entry in entries if (match := _TEMPORARY.fullmatch(entry.name))]
+        for prefix, path in paths:
+            known = self._found.setdefault((folder, prefix), [])
+            if path not in known:
+                known.append(path)
+
+
+_LEFT_BEHIND = _LeftBehind()
+
+
+def _remove_stale(path: str) -> None:
+    # Locked: alive. Gone: someone else removed it. No right to open it: not ours to remove.
+    with suppress(OSError):
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(path)
+        finally:
+            os.close(fd)
 
 
 def _write_all(fd: int, data: _Bytes) -> None:
