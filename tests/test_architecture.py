@@ -105,6 +105,8 @@ LAYERS = {
     "tarkit.k8s.wellknown": 19,
     "tarkit.k8s.limits": 19,
     "tarkit.k8s.indexset": 20,
+    "tarkit.k8s.yamlscalars": 17,
+    "tarkit.k8s.yamlreading": 19,
     "tarkit.k8s.yamltext": 20,
     "tarkit.k8s.expansion": 20,
     "tarkit.k8s.names": 19,

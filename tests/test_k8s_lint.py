@@ -17,7 +17,8 @@ from tarkit.k8s.fieldpath import set_field
 from tarkit.k8s.lint import rules as module
 from tarkit.k8s.lint.nodes import Node
 from tarkit.k8s.lint.rules import RULES, Finding, lint
-from tarkit.k8s.yamltext import dump_documents, load_documents, load_yaml
+from tarkit.k8s.yamlreading import load_yaml
+from tarkit.k8s.yamltext import dump_documents, load_documents
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests" / "data"

@@ -69,6 +69,25 @@ def test_json() -> None:
     }
 
 
+def test_yaml_that_kubectl_reads_otherwise() -> None:
+    """Plain words that are numbers and truth values to kubectl, and a text that is a number to other parsers."""
+    data = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndata:\n"
+    for word in ("y", "n", "N", "1e10", "0o17", "08"):
+        done = run("--no-schema", stdin=f"{data}  a: {word}\n")
+        assert (done.returncode, "data.a: " in done.stdout, "quotes" in done.stdout) == (2, True, True), word
+    assert run("--no-schema", stdin=f"{data}  a: 12:30\n").stdout == ""
+    done = run("--no-schema", stdin=f"{data}  on: a\n  1e3: b\n  1e3: b\n")
+    assert (done.returncode, done.stdout.splitlines()) == (
+        0,
+        [
+            "-: warning: line-5: the key on is 'true' to kubectl; put it in quotes",
+            "-: warning: line-6: the key 1e3 is '1000' to kubectl; put it in quotes",
+            "-: warning: line-7: the key 1e3 is '1000' to kubectl; put it in quotes",
+            "-: warning: line-7: the key '1000' comes twice; the last one counts, leave out the others",
+        ],
+    )
+
+
 def test_the_schema_knows_the_fields_of_all_kinds() -> None:
     pytest.importorskip("kubernetes_validate", reason="NO SCHEMAS TO CHECK BY: pip install kubernetes-validate")
     claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: x}\nspec: {acessModes: [ReadWriteOnce]}\n"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import random
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,8 @@ from hypothesis import strategies as st
 
 from tarkit.errors import UsageError
 from tarkit.k8s.expansion import escape, expand
+from tarkit.k8s.yamlreading import Doubt
+from tarkit.k8s.yamlscalars import key_text, plain_value
 from tarkit.k8s.yamltext import dump_documents, dump_json, load_documents
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
@@ -154,6 +159,135 @@ def test_a_command_can_be_read_by_people() -> None:
     assert text == "kind: Job\nargs:\n- |2\n\n  curl -s URL |\n    tarproc -c 'ls -l'\n"
 
 
+def kubectl_reads(program: str, folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """What kubectl makes of YAML, without a server."""
+    (folder / "words.yaml").write_text(text, "utf-8")
+    return subprocess.run(
+        [program, "annotate", "--local", "-o", "json", "-f", str(folder / "words.yaml"), "a=b"],
+        capture_output=True,
+        text=True,
+        env={"HOME": str(folder)},
+        check=False,
+    )
+
+
+ENDLESS = (float("inf"), float("-inf"))
+HEAD = "apiVersion: example.com/v1\nkind: Words\nmetadata: {name: x}\nwords:\n"
+
+
+def plain_words() -> list[str]:
+    """A few hundred plain scalars that look like numbers, truth values, times and nothing."""
+    chosen = random.Random(20261122)
+    letters = "0123456789" * 2 + "+-._eExXoObBaF:"
+    made = {"".join(chosen.choice(letters) for _ in range(chosen.randint(1, 6))) for _ in range(700)}
+    made |= {
+        f"{sign}{body}" for sign in ("", "+", "-") for body in ("0x1F", "0o17", "0O17", "017", "08", "0b11", "1_0")
+    }
+    made |= {
+        *WORDS,
+        "y",
+        "n",
+        "Y",
+        "N",
+        "Yes",
+        "yES",
+        "On",
+        "oFF",
+        "True",
+        "tRUE",
+        "Null",
+        "nULL",
+        "1e10",
+        "12:30",
+        "1e400",
+    }
+    made |= {
+        ".5_0",
+        "._5",
+        ".5_",
+        "1e6",
+        "1e21",
+        "123456.7",
+        "1234567.5",
+        "18446744073709551616",
+        "-9223372036854775809",
+    }
+    # Not plain scalars, in a list or as a key.
+    return sorted(
+        word for word in made if re.fullmatch(r"[A-Za-z0-9+._~=<-][A-Za-z0-9+._:<-]*(?<!:)", word) and word != "-"
+    )
+
+
+def test_plain_words_are_what_they_are_to_kubectl(tmp_path: Path, kubectl_program: str) -> None:
+    words = [word for word in plain_words() if plain_value(word) not in ENDLESS]
+    text = HEAD + "".join(f"- {word}\n" for word in words)
+    done = kubectl_reads(kubectl_program, tmp_path, text)
+    assert done.returncode == 0, done.stderr
+    theirs, ours = json.loads(done.stdout)["words"], load_documents(text, "x")[0]["words"]
+    assert len(words) > 400
+    for word, one, other in zip(words, ours, theirs, strict=True):
+        same = float(one) == float(other) if type(one) in (int, float) and type(other) in (int, float) else one == other
+        assert same and isinstance(one, bool) == isinstance(other, bool), (word, one, other)
+
+
+def test_plain_keys_are_what_they_are_to_kubectl(tmp_path: Path, kubectl_program: str) -> None:
+    words = [word for word in plain_words() if plain_value(word) not in (*ENDLESS, None) and word != "<<"]
+    words = [word for word in words if key_text(plain_value(word)) is not None]
+    text = HEAD + "".join(f"- {word}: x\n" for word in words)
+    done = kubectl_reads(kubectl_program, tmp_path, text)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["words"] == load_documents(text, "x", [])[0]["words"]
+
+
+@pytest.mark.parametrize(
+    "line", ["- .inf", "- -.INF", "- .nan", "- ~: x", "- null: x", "- 9223372036854775808: x", "- !!int x"]
+)
+def test_what_kubectl_refuses_is_refused(line: str, tmp_path: Path, kubectl_program: str) -> None:
+    assert kubectl_reads(kubectl_program, tmp_path, f"{HEAD}{line}\n").returncode == 1
+    with pytest.raises(UsageError, match="line 5, column "):
+        load_documents(f"{HEAD}{line}\n", "x", [])
+
+
+def test_what_is_written_plain_is_a_text_to_kubectl(tmp_path: Path, kubectl_program: str) -> None:
+    document = {"apiVersion": "example.com/v1", "kind": "Words", "metadata": {"name": "x"}}
+    document["words"] = [{word: word} for word in plain_words()]
+    done = kubectl_reads(kubectl_program, tmp_path, dump_documents([document]))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["words"] == document["words"]
+
+
+def test_what_kubectl_reads_without_a_word_is_noted() -> None:
+    doubts: list[Doubt] = []
+    text = "kind: A\ndata:\n  on: a\n  y: b\nkind: B\nbase: &x {k: 1}\nmore: {<<: *x, k: 2}\n"
+    assert load_documents(text, "x", doubts) == [
+        {"kind": "B", "data": {"true": "b"}, "base": {"k": 1}, "more": {"k": 2}}
+    ]
+    assert [f"{each.where}: {each.sentence}" for each in doubts] == [
+        "line-3: the key on is 'true' to kubectl; put it in quotes",
+        "line-4: the key y is 'true' to kubectl; put it in quotes",
+        "line-4: the key 'true' comes twice; the last one counts, leave out the others",
+        "line-5: the key 'kind' comes twice; the last one counts, leave out the others",
+    ]
+
+
+def test_json_is_read_as_json() -> None:
+    """YAML has no halves of characters; JSON has, and kubectl tries it first."""
+    doubts: list[Doubt] = []
+    text = '{"kind": "A", "emoji": "\\ud83d\\ude00", "a": 1.0, "a": "x\\/y"}'
+    assert load_documents(text, "x", doubts) == [{"kind": "A", "emoji": "😀", "a": "x/y"}]
+    assert doubts == [("JSON", "the key 'a' comes twice; the last one counts, leave out the others")]
+    with pytest.raises(UsageError, match=r"line 1, column 28: .*the key 'a' comes twice"):
+        load_documents('{"kind": "A", "a": [1, 2], "a": 1}', "x")
+    with pytest.raises(UsageError, match="line 1: more than 200 levels"):
+        load_documents('{"kind": ' + "[" * 500 + "]" * 500 + "}", "x")
+
+
+def test_lists_are_taken_apart_as_kubectl_does() -> None:
+    inner = {"apiVersion": "v1", "kind": "List", "items": [{"kind": "B"}]}
+    text = json.dumps({"apiVersion": "v1", "kind": "JobList", "items": [{"metadata": {}}, inner]})
+    assert load_documents(text, "x") == [{"apiVersion": "v1", "kind": "Job", "metadata": {}}, {"kind": "B"}]
+
+
 def test_the_same_document_gives_the_same_bytes() -> None:
     document = {"kind": "Job", "b": {"x": 1, "a": [1, {"c": None, "d": True}]}}
     assert dump_documents([document, document]) == dump_documents([document, document])
@@ -172,7 +306,7 @@ def test_json_is_a_list_of_several() -> None:
             "kind: A\nkind: B\n",
             "x.yaml: line 2, column 1: this is no YAML that can be used: the key 'kind' comes twice",
         ),
-        ("kind: A\n1: b\n", "x.yaml: line 2, column 1: this is no YAML that can be used: the key 1 is no text"),
+        ("kind: A\n1: b\n", "x.yaml: line 2, column 1: this is no YAML that can be used: the key 1 is '1' to kubectl"),
         ("kind: [\n", "x.yaml: line 2, column 1: "),
         ("a: {{ name }}\n", "x.yaml: line 1, column 5: "),
         ("", "x.yaml: there is no manifest in it"),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import json
 import shutil
 import subprocess
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,6 +24,9 @@ from .._clusteroptions import cluster_options
 from .._common import say, verbose_option, version_option
 from .._manifestfile import manifest_text, shown
 from .._results import Results, counted
+
+if TYPE_CHECKING:
+    from tarkit.k8s.lint.nodes import Finding
 
 _NAME = "kubetpl"
 _EPILOG = """\b
@@ -51,6 +55,8 @@ def command(
 
     A finding is a line on standard output, error or warning. Exit 0 if there is no error, 2 if there is one.
     """
+    from tarkit.k8s.lint.nodes import WARNING, Finding
+    from tarkit.k8s.yamlreading import Doubt
     from tarkit.k8s.yamltext import load_documents
 
     kubectl = _kubectl() if server else None
@@ -60,9 +66,11 @@ def command(
     with Results() as results:
         for name in names:
             text = manifest_text(name)
-            documents = load_documents(text, shown(name))
+            doubts: list[Doubt] = []
+            documents = load_documents(text, shown(name), doubts)
             kinds.update(str(document["kind"]) for document in documents)
-            found = _own(documents, kube_version, not no_schema)
+            found = [_fields(Finding(WARNING, printable(each.where), printable(each.sentence))) for each in doubts]
+            found += _own(documents, kube_version, not no_schema)
             if kubectl is not None:
                 found += _asked(kubectl, text, cluster)
             for finding in found:
@@ -87,16 +95,11 @@ def _own(documents: list[dict[str, Any]], kube_version: str, with_schema: bool) 
         from tarkit.k8s.lint.rules import lint
 
         found = lint(documents, kube_version)
-    return [
-        {
-            "severity": each.severity,
-            "where": each.where,
-            "sentence": each.sentence,
-            "flag": each.flag,
-            "text": str(each),
-        }
-        for each in found
-    ]
+    return [_fields(each) for each in found]
+
+
+def _fields(finding: Finding) -> dict[str, Any]:
+    return {**dataclasses.asdict(finding), "text": str(finding)}
 
 
 def _line(name: str, finding: dict[str, Any], as_json: bool) -> str:

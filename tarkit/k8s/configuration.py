@@ -16,7 +16,7 @@ from typing import Any
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.settings import FLAG, GENERATORS, LIST, PAIRS, WHOLE, Settings, flag_of, table
-from tarkit.k8s.yamltext import load_yaml
+from tarkit.k8s.yamlreading import load_yaml
 
 FOLDER_FILES = ("kubetpl.yaml", "kubetpl.yml", ".kubetpl.yaml", ".kubetpl.yml")
 """Read from the current folder if they are there; a later one wins over an earlier one."""
@@ -58,7 +58,7 @@ def read_file(
     Raises:
         UsageError: it is no YAML mapping, or has a key that is not known.
     """
-    documents = load_yaml(text, where, as_written=True)
+    documents = load_yaml(text, where, "written")
     top = documents[0] if documents else None
     if len(documents) > 1 or not isinstance(top, (dict, type(None))):
         raise UsageError(f"{printable(where)}: a configuration is one mapping, such as image: ubuntu:24.04")

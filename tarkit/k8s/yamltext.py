@@ -7,14 +7,15 @@ else; texts of several lines are literal blocks, so that a command can be read.
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tarkit.errors import UsageError, printable
+from tarkit.k8s.yamlreading import Doubt, load_yaml
+from tarkit.k8s.yamlscalars import plain_value
 
 _PLAIN = re.compile(r"[A-Za-z/_][A-Za-z0-9_/.@+=-]*(?:[: ][A-Za-z0-9_/.@+=-]+)*|--?[A-Za-z][A-Za-z-]*|[0-9]+[KMGT]i?")
 # Numbers in some YAML, truth values in another.
@@ -24,125 +25,40 @@ _UNFIT = re.compile(
     "[^\\n\\x20-\\x7e\\xa0-\\u2027\\u202a-\\ud7ff\\ue000-\\ufefe\\uff00-\\ufffd\\U00010000-\\U0010ffff]"
 )
 _TRAILING = re.compile(r"[ ]+(?:\n|\Z)")
-_DEEPEST = 200
-_MOST_REPEATED = 1_000_000
 Document = dict[str, Any]
 
 
-@functools.cache
-def _loader(as_written: bool) -> Any:
-    """PyYAML's safe loader, made stricter where something would be lost, and laxer where a text is a text."""
-    import yaml
+def load_documents(text: str, where: str, doubts: list[Doubt] | None = None) -> list[Document]:
+    """The manifests in ``text``, YAML or JSON. Empty documents are skipped, a ``List`` of any kind gives its items.
 
-    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-        pass
-
-    def mapping(loader: Any, node: Any) -> dict[str, Any]:
-        loader.flatten_mapping(node)
-        found: dict[str, Any] = {}
-        for key_node, value_node in node.value:
-            key = loader.construct_object(key_node, deep=True)
-            wrong = "is no text" if not isinstance(key, str) else "comes twice" if key in found else None
-            if wrong:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} {wrong}", key_node.start_mark)
-            found[key] = loader.construct_object(value_node, deep=True)
-        return found
-
-    Loader.add_constructor("tag:yaml.org,2002:map", mapping)
-    # Dates are texts in JSON, which is what a server reads. Plain "=" and "<<" as values, which PyYAML refuses,
-    # are written so by kubectl.
-    for name in ("timestamp", "value", "merge", *(("int", "float") if as_written else ())):
-        Loader.add_constructor(f"tag:yaml.org,2002:{name}", lambda loader, node: loader.construct_scalar(node))
-    return Loader
-
-
-def load_yaml(text: str, where: str, as_written: bool = False) -> list[Any]:
-    """The values of all YAML documents in ``text``. where: the file's name, for messages.
-
-    as_written: numbers are texts, as they stand there: 012, 1.10 and 1:30 are no 10, 1.1 and 90.
+    where: the file's name, for messages. doubts: as ``load_yaml``.
 
     Raises:
-        UsageError: it is no YAML; a key comes twice or is no text. With line and column.
-    """
-    import yaml
-
-    try:
-        _refuse_bombs(text, where)
-        # An alias gives the very same object twice: who changes one would change both.
-        return [_unshared(value) for value in yaml.load_all(text, Loader=_loader(as_written))]
-    except yaml.YAMLError as error:
-        raise UsageError(f"{printable(where)}: {_why(error)}") from error
-    except UsageError:
-        raise
-    except (RecursionError, ValueError) as error:
-        raise UsageError(f"{printable(where)}: this is no YAML: {printable(str(error))}") from error
-
-
-def _refuse_bombs(text: str, where: str) -> None:
-    """What is nested so deeply that the parser would crash, or repeats so much that memory would not do.
-
-    Raises:
-        UsageError: it is one of both.
-    """
-    import yaml
-
-    sizes: dict[str, int] = {}
-    open_ones: list[tuple[str | None, int]] = []
-    nodes = repeated = 0
-    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-        if isinstance(event, yaml.AliasEvent):
-            repeated += sizes.get(str(event.anchor), 1)
-        elif isinstance(event, yaml.NodeEvent):
-            nodes += 1
-            if isinstance(event, yaml.CollectionStartEvent):
-                open_ones.append((event.anchor, nodes + repeated))
-            elif event.anchor is not None:
-                sizes[event.anchor] = 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            anchor, before = open_ones.pop()
-            if anchor is not None:
-                sizes[anchor] = nodes + repeated - before + 1
-        if len(open_ones) > _DEEPEST or repeated > _MOST_REPEATED:
-            line = "" if event.start_mark is None else f"line {event.start_mark.line + 1}: "
-            why = f"more than {_DEEPEST} levels inside one another; no manifest is like that"
-            if repeated > _MOST_REPEATED:
-                why = f"aliases (*) repeat more than {_MOST_REPEATED:,} values; write them out"
-            raise UsageError(f"{printable(where)}: {line}{why}")
-
-
-def _unshared(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _unshared(each) for key, each in value.items()}
-    return [_unshared(each) for each in value] if isinstance(value, list) else value
-
-
-def _why(error: Exception) -> str:
-    mark = getattr(error, "problem_mark", None)
-    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
-    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-    return f"{place}this is no YAML that can be used: {printable(' '.join(str(problem).split()))}"
-
-
-def load_documents(text: str, where: str) -> list[Document]:
-    """The manifests in ``text``, YAML or JSON. Empty documents are skipped, a ``kind: List`` gives its items.
-
-    where: the file's name, for messages.
-
-    Raises:
-        UsageError: it is no YAML, holds no manifest, or something that is none.
+        UsageError: it is not YAML, or holds no manifest, or something else besides.
     """
     found: list[Document] = []
-    for number, value in enumerate(load_yaml(text, where), 1):
+    for number, value in enumerate(load_yaml(text, where, doubts=doubts), 1):
         if value is None:
             continue
-        items = value.get("items") if isinstance(value, dict) and value.get("kind") == "List" else [value]
-        for item in items if isinstance(items, list) else [items]:
+        for item in _items(value):
             if not isinstance(item, dict) or not isinstance(item.get("kind"), str):
                 raise UsageError(f"{printable(where)}: document {number} is no manifest: it has no kind")
             found.append(item)
     if not found:
         raise UsageError(f"{printable(where)}: there is no manifest in it")
     return found
+
+
+def _items(value: Any) -> Iterator[Any]:
+    """A document itself; of a list those in it, of a list of one kind with its kind, as kubectl takes them apart."""
+    kind, items = (value.get("kind"), value.get("items")) if isinstance(value, dict) else (None, None)
+    if not isinstance(kind, str) or not kind.endswith("List") or not isinstance(items, list):
+        yield value
+        return
+    for item in items:
+        if isinstance(item, dict) and kind != "List" and "kind" not in item:
+            item = {"apiVersion": value.get("apiVersion"), "kind": kind.removesuffix("List"), **item}
+        yield from _items(item)
 
 
 def dump_documents(documents: Iterable[Mapping[str, Any]]) -> str:
@@ -212,7 +128,7 @@ def _scalar(value: Any, indent: str) -> str:
 
 
 def _text(text: str, indent: str) -> str:
-    if _PLAIN.fullmatch(text) and not _RESERVED.fullmatch(text):
+    if _PLAIN.fullmatch(text) and not _RESERVED.fullmatch(text) and isinstance(plain_value(text), str):
         return text
     try:
         text.encode("utf-8")
