@@ -24,6 +24,7 @@ from tarkit.errors import (
     UsageError,
     printable,
 )
+from tarkit.redaction import redact_text
 
 from ._signals import EndingSignals, Terminated
 
@@ -46,8 +47,9 @@ def run_program(command: click.Command, name: str, argv: Sequence[str] | None = 
 
 def _run(command: click.Command, name: str, argv: Sequence[str] | None, signals: EndingSignals) -> int:
     verbose = [False]
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        with command.make_context(name, list(sys.argv[1:] if argv is None else argv), obj=verbose) as context:
+        with command.make_context(name, list(words), obj=verbose) as context:
             code = command.invoke(context)
         return code if isinstance(code, int) else EXIT_OK
     except click.exceptions.Exit as exit_request:
@@ -61,8 +63,8 @@ def _run(command: click.Command, name: str, argv: Sequence[str] | None, signals:
         if verbose[0] and not isinstance(error, OutputClosedError):
             import traceback
 
-            _say_lines(traceback.format_exc())
-        _say_why(error, name)
+            _say_lines(redact_text(traceback.format_exc(), words))
+        _say_why(error, name, words)
         return exit_code(error)
 
 
@@ -90,34 +92,38 @@ def exit_code(error: BaseException) -> int:
     return error.exit_code if isinstance(error, TarkitError) else EXIT_FAILED
 
 
-def _say_why(error: BaseException, name: str) -> None:
-    """Say in one line what went wrong."""
+def _say_why(error: BaseException, name: str, words: Sequence[str]) -> None:
+    """Say in one line what went wrong. words: the program's arguments, which a message may repeat."""
     if isinstance(error, OutputClosedError):
         return
-    if isinstance(error, (KeyboardInterrupt, click.exceptions.Abort)):
-        say(name, "interrupted")
-    elif isinstance(error, Terminated):
-        say(name, "terminated")
-    elif isinstance(error, click.ClickException) and type(error).__name__ == "NoArgsIsHelpError":
+    if isinstance(error, click.ClickException) and type(error).__name__ == "NoArgsIsHelpError":
         # The help, which is of many lines. Older releases of click have no such class, and print it themselves.
         _say_lines(f"{error.format_message()}\n")
-    elif isinstance(error, click.ClickException):
-        hint = f" (see {name} --help)" if isinstance(error, click.UsageError) else ""
-        say(name, f"{error.format_message()}{hint}")
-    elif isinstance(error, TarkitError):
-        say(name, str(error))
-    elif isinstance(error, MemoryError):
-        say(name, "out of memory")
-    elif isinstance(error, OSError):
-        say(name, f"{error.filename or 'system error'}: {error.strerror or error}")
     else:
-        say(name, f"unexpected {type(error).__name__}: {error}; this is a bug in tarkit, -v shows where")
+        say(name, redact_text(_reason(error, name), words))
+
+
+def _reason(error: BaseException, name: str) -> str:
+    if isinstance(error, (KeyboardInterrupt, click.exceptions.Abort)):
+        return "interrupted"
+    if isinstance(error, Terminated):
+        return "terminated"
+    if isinstance(error, click.ClickException):
+        hint = f" (see {name} --help)" if isinstance(error, click.UsageError) else ""
+        return f"{error.format_message()}{hint}"
+    if isinstance(error, TarkitError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "out of memory"
+    if isinstance(error, OSError):
+        return f"{error.filename or 'system error'}: {error.strerror or error}"
+    return f"unexpected {type(error).__name__}: {error}; this is a bug in tarkit, -v shows where"
 
 
 def say(name: str, message: str) -> None:
     """One line on stderr."""
     text = " ".join(line.strip() for line in message.splitlines() if line.strip())
-    _say_lines(f"{name}: {_escaped(text)}\n")
+    _say_lines(f"{name}: {_escaped(redact_text(text))}\n")
 
 
 def _say_lines(text: str) -> None:

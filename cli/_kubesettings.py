@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tarkit.errors import StreamError, UsageError, printable, redact
+from tarkit.errors import StreamError, UsageError, printable
 from tarkit.k8s.settings import FLAG, LIST, PAIRS, Settings, applies, table
+from tarkit.redaction import redact
 
 from ._common import say
 

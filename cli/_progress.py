@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, UsageError, printable
+from tarkit.redaction import redact, redact_text
 
 from ._common import exit_code, say, write_message, write_stdout
 from ._results import met
@@ -143,7 +144,7 @@ def books_line(books: Books, tally: Tally, set_aside: str | None) -> str:
     if books.ignored:
         parts.append(f"exit codes ignored: {books.ignored}")
     if set_aside is not None:
-        parts.append(f"failed samples are in {set_aside}")
+        parts.append(f"failed samples are in {redact(set_aside)}")
     parts += met(tally)
     if books.stray_files:
         parts.append(f"files that belong to no sample: {books.stray_files}")
@@ -194,7 +195,7 @@ def report_document(
         "output": None if output is None else display_name(output),
         "published": error is None and output is not None,
         "exit_code": code if error is None else exit_code(error),
-        "error": None if error is None else str(error) or type(error).__name__,
+        "error": None if error is None else redact_text(str(error)) or type(error).__name__,
         "seconds": round(seconds, 3),
         "samples": books.as_dict(),
         "failures": books.failures,

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, MissingInputError, UsageError
+from tarkit.redaction import redact
 
 from ._common import (
     format_option,
@@ -270,17 +271,17 @@ def _inputs(options: dict[str, Any]) -> list[str]:
         failed = None if options["output"] is None else os.path.abspath(f"{options['output']}.failed.tar")
         if any(os.path.abspath(each) == failed for each in inputs):
             raise UsageError(
-                f"{options['output']}.failed.tar is where failed samples of -o {options['output']} go; "
+                f"{redact(options['output'])}.failed.tar is where failed samples of -o {redact(options['output'])} go; "
                 "it can not be an input too"
             )
         return inputs
     if options["outdir"] is not None and os.path.abspath(retry) != os.path.abspath(options["outdir"]):
-        raise UsageError(f"with -O, --retry-failed names the same folder: --retry-failed {options['outdir']}")
+        raise UsageError(f"with -O, --retry-failed names the same folder: --retry-failed {redact(options['outdir'])}")
     if inputs:
         raise UsageError("--retry-failed takes the place of inputs; give one or the other")
     if options["output"] is not None and os.path.abspath(retry) == os.path.abspath(f"{options['output']}.failed.tar"):
         raise UsageError(
-            f"-o {options['output']} would be replaced by the retried samples alone; give another name, "
+            f"-o {redact(options['output'])} would be replaced by the retried samples alone; give another name, "
             "then join both with tarkit cat"
         )
     return [retry]

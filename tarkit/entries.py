@@ -45,21 +45,21 @@ def stat(url: str) -> Entry:
     if url == "-" or url.startswith("pipe:"):
         raise UsageError(f"{display_name(url)} is a stream; name a path or a URL")
     path = local_path(url)
-    name = url.rstrip("/").rpartition("/")[2]
     if path is not None:
-        return _local(path, name)
+        return _local(path, url.rstrip("/").rpartition("/")[2])
     if is_hdfs(url):
         cluster, path = connect(url)
         status = cluster.patiently(path, lambda: cluster.client.status(path))
         return _hdfs(url, path.rpartition("/")[2], status, _hdfs_checksum(cluster, path, status))
     if url.lower().startswith(("http://", "https://")):
-        return _http(url, name)
-    fs, inner = filesystem(url, display_name(url))
+        return _http(url)
+    shown = display_name(url)
+    fs, inner = filesystem(url, shown)
     try:
         fs.invalidate_cache(inner)
-        return _foreign(url, name, fs.info(inner))
+        return _foreign(url, shown.rstrip("/").rpartition("/")[2], fs.info(inner))
     except Exception as error:
-        raise_foreign(error, url, display_name(url), None)
+        raise_foreign(error, url, shown, None)
 
 
 def entries(url: str, recursive: bool = False) -> Iterator[Entry]:
@@ -170,9 +170,11 @@ def _hdfs_entries(cluster: Hdfs, url: str, folder: str, below: str, recursive: b
             yield _hdfs(url_of(url, path), relative, status)
 
 
-def _http(url: str, name: str) -> Entry:
-    size, tag = head(url, display_name(url))
-    return Entry(url, name.partition("?")[0], False, size, None, tag)
+def _http(url: str) -> Entry:
+    shown = display_name(url)
+    size, tag = head(url, shown)
+    path = shown.partition("#")[0].partition("?")[0]
+    return Entry(url, path.rstrip("/").rpartition("/")[2], False, size, None, tag)
 
 
 def _foreign(url: str, name: str, info: dict[str, Any]) -> Entry:

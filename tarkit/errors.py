@@ -8,7 +8,7 @@ is one line: what is wrong, where, and what would be right.
 
 from __future__ import annotations
 
-import re
+from tarkit.redaction import redact
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -21,44 +21,6 @@ EXIT_CANNOT_RUN = 126
 EXIT_NOT_FOUND = 127
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
-
-# Up to the last @: a user may be called me@example.com.
-_USERINFO = re.compile(r"(?<=://)[^/\s?#]+@")
-_URL_START = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*(://|::.*://)", re.DOTALL)
-_CHAIN = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.\-]*(?:://|::))")
-_PROGRAM = re.compile(r"[\w./+-]+")
-
-
-def redact(url: str) -> str:
-    """The URL as it may be shown to people or stored: without userinfo and query values.
-
-    So are the links of fsspec's chains (``simplecache::s3://…``). ``pipe:`` commands are cut to
-    their first word, since tokens are often passed in their arguments; and to nothing, if that
-    word might hold a secret itself (``TOKEN=… curl``). Plain paths are returned as they are.
-    """
-    if url.startswith("pipe:"):
-        words = url[5:].split(None, 1)
-        if not words or not _PROGRAM.fullmatch(words[0]):
-            return "pipe:…"
-        return f"pipe:{words[0]} …" if len(words) == 2 else url
-    if not _URL_START.match(url):
-        return url
-    # Not at every "::": there are some in the addresses of IPv6, and there may be one in a query.
-    return "::".join(_redact_one(link) for link in _CHAIN.split(url))
-
-
-def _redact_one(url: str) -> str:
-    url = _USERINFO.sub("", url)
-    if url.lower().startswith(("http://", "https://")) and "#" in url:
-        # Elsewhere it is a plain character of a name.
-        url = f"{url.partition('#')[0]}#…"
-    head, mark, query = url.partition("?")
-    if not mark:
-        return url
-    query, hash_, _ = query.partition("#…")
-    # Without an "=" it may be a token alone.
-    names = [f"{part.partition('=')[0]}=…" if "=" in part else "…" for part in re.split("[&;]", query)]
-    return f"{head}?{'&'.join(names)}{'#…' if hash_ else ''}"
 
 
 def printable(text: str) -> str:

@@ -17,8 +17,8 @@ from tarkit.errors import (
     UnsupportedMemberError,
     UsageError,
     printable,
-    redact,
 )
+from tarkit.redaction import redact
 from tarkit.salvage import resynchronise
 from tarkit.sample import (
     DAMAGE_POLICIES,

@@ -17,7 +17,8 @@ from pathlib import Path
 from tarkit.braces import Choice, Product, Range, expand_braces, parse
 from tarkit.errors import LocatedError, MissingInputError, StreamError, UsageError, printable, quoted
 from tarkit.transport.hdfs import glob_hdfs, is_hdfs
-from tarkit.transport.sources import local_path
+from tarkit.transport.remote import filesystem, raise_foreign
+from tarkit.transport.sources import display_name, local_path
 
 _SCHEME = re.compile(r"(?:[A-Za-z0-9+.\-]+::)*([A-Za-z][A-Za-z0-9+.\-]*)://")
 _LOCAL = ("", "file", "local")
@@ -180,21 +181,16 @@ def _as_path(path: str) -> str:
 def _remote_matches(url: str) -> list[str]:
     if is_hdfs(url):
         return glob_hdfs(url)
-    from fsspec.core import url_to_fs
-
+    name = display_name(url)
+    system, pattern = filesystem(url, name)
     try:
-        system, pattern = url_to_fs(url)
         names = sorted(system.glob(pattern))
     except FileNotFoundError:
         return []
     except NotImplementedError:
         raise UsageError(f"{quoted(url)}: shards on this file system can not be listed; name them") from None
-    except ImportError as error:
-        raise UsageError(f"{quoted(url)}: a library for this kind of URL is not installed: {error}") from error
-    except ValueError as error:
-        raise UsageError(f"{quoted(url)}: {error}") from error
-    except OSError as error:
-        raise StreamError(f"the shards can not be listed: {error}", url=url) from error
+    except Exception as error:
+        raise_foreign(error, url, name, None)
     # Listings come without protocol and, from HDFS, without the host: both are taken from what was asked.
     if url.endswith(pattern):
         return [url[: len(url) - len(pattern)] + name for name in names]

@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 
-from tarkit.errors import DataError, UsageError, redact
+from tarkit.errors import DataError, UsageError
 from tarkit.heap import keep_freed_memory
+from tarkit.redaction import redact
 from tarkit.salvage import resynchronise
 from tarkit.sample import DAMAGE_POLICIES, KeyRule, Member, Sample, Tally, first_dot, group_by_keys, key_rule
 from tarkit.shards import expand

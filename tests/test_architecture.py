@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Module -> layer. A module imports from strictly lower layers only.
 LAYERS = {
+    "tarkit.redaction": -1,
     "tarkit.errors": 0,
     # what a thing is: no input, no output
     "tarkit.transport.blockframes": 1,

@@ -11,7 +11,8 @@ from typing import Any
 
 import click
 
-from tarkit.errors import CommandNotRunnableError, TarkitError, UsageError, printable, redact
+from tarkit.errors import CommandNotRunnableError, TarkitError, UsageError, printable
+from tarkit.redaction import redact
 
 from .._common import (
     format_option,

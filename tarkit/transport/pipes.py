@@ -7,6 +7,7 @@ import io
 import os
 import re
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -17,10 +18,14 @@ import weakref
 from contextlib import suppress
 from typing import BinaryIO, Literal, cast
 
-from tarkit.errors import StreamError, UsageError, printable, redact, signal_name
+from tarkit.errors import StreamError, UsageError, printable, signal_name
+from tarkit.redaction import redact, redact_text, secrets_in
 
-_URL_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://[^\s'\"<>]+")
 _KEPT_STDERR = 2000
+_SHORTEST = 3
+_LONG = 8
+# Between words of a URL, and of a command, in which a path is one word.
+_SEPARATORS = re.compile(r"[\s:/?#@&;=]+"), re.compile(r"[\s'\"`$=;|&()<>{}?:#@,]+")
 _GRACE = 2.0
 _GRACE_AFTER_SHELL = 0.1
 _PIPE_CAPACITY = 1 << 20
@@ -28,23 +33,41 @@ _MOST_BEHIND = 10.0
 
 
 def without_secrets(text: str, url: str) -> str:
-    """A foreign message as it may be shown: one line, URLs redacted, secrets of ``url`` taken out.
+    """A foreign message as it may be shown: one line, URLs redacted, secrets of ``url`` and parts of them taken out.
 
-    For ``pipe:`` URLs every longer word of the command but the first is taken for a secret,
-    unless it is plainly a path.
+    Of a ``pipe:`` command, these are all its words of three characters or more, but for names of programs and files.
     """
-    if url.startswith("pipe:"):
-        words = re.split(r"[\s'\"=;|&()<>?]+", url[5:])[1:]
-        secrets = [w for w in words if len(w) >= 8 and not w.startswith(("/", "./", "../", "~"))]
-    else:
-        query = urllib.parse.urlsplit(url).query if "?" in url else ""
-        secrets = [value for _, value in urllib.parse.parse_qsl(query)]
-        secrets += [part.partition("=")[2] for part in query.split("&")]
-        secrets += [user.partition(":")[2] for user in re.findall(r"://([^/@\s?#]+)@", url)]
-    for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= 4:
-            text = text.replace(secret, "…")
-    return printable(_URL_IN_TEXT.sub(lambda match: redact(match[0]), text).strip())
+    is_command = url.startswith("pipe:")
+    text = text.replace(url, redact(url))
+    for secret in sorted(_secret_words(url, is_command), key=len, reverse=True):
+        # A short word of a command may be a part of many a longer one.
+        alone = is_command and len(secret) < _LONG
+        text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)" if alone else re.escape(secret), "…", text)
+    return printable(redact_text(text).strip())
+
+
+def _secret_words(url: str, is_command: bool) -> set[str]:
+    words: set[str] = set()
+    for part in secrets_in(url):
+        for word in _shell_words(part.strip()) if is_command else (part, urllib.parse.unquote_plus(part)):
+            words.update((word, *re.split(r"\s*[:=]\s*", word), *_SEPARATORS[is_command].split(word)))
+    words |= {urllib.parse.quote(word, safe="") for word in words}
+    return {word for word in words if len(word) >= _SHORTEST and not (is_command and _is_known(word))}
+
+
+def _shell_words(command: str) -> list[str]:
+    """A command, and its words without their quotes."""
+    try:
+        return [command, *shlex.split(command)]
+    except ValueError:
+        # A quote that is not closed.
+        return [command]
+
+
+def _is_known(word: str) -> bool:
+    """Whether it is the name of a program or a file of this machine."""
+    folder = os.path.dirname(word)
+    return shutil.which(word) is not None or os.path.exists(word) or (folder != "/" and os.path.isdir(folder))
 
 
 class Command:

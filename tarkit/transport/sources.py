@@ -14,7 +14,8 @@ import stat
 import urllib.parse
 from typing import BinaryIO, NoReturn, Protocol
 
-from tarkit.errors import MissingInputError, StreamError, UsageError, printable, redact
+from tarkit.errors import MissingInputError, StreamError, UsageError, printable
+from tarkit.redaction import redact
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*(://|::.*://)", re.DOTALL)
 

@@ -7,7 +7,8 @@ import os
 import urllib.parse
 from typing import NamedTuple
 
-from tarkit.errors import UsageError, printable, redact
+from tarkit.errors import UsageError, printable
+from tarkit.redaction import redact
 
 _PORTS = {"webhdfs": 9870, "swebhdfs": 9871}
 _PREFIX = "/webhdfs/v1"

@@ -7,7 +7,7 @@ import json
 import os.path
 import re
 
-from tarkit.errors import UsageError, printable, redact
+from tarkit.errors import UsageError, printable
 from tarkit.k8s.durations import seconds
 from tarkit.k8s.fill import filled, pod_of, without_name
 from tarkit.k8s.names import safe_label
@@ -18,6 +18,7 @@ from tarkit.k8s.request import Request
 from tarkit.k8s.settings import Settings
 from tarkit.k8s.wellknown import INPUTS, LIST, MANAGED_BY, MIN_PARALLELISM, OUTDIR, PLAN, RUN, SHARDS, SLICES
 from tarkit.k8s.yamltext import Document
+from tarkit.redaction import redact
 from tarkit.shards import scheme_of
 
 ABOUT = "One Job over many shards: tarproc over each slice of them in a pod of its own."

@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tarkit.errors import TarkitError, UsageError, printable, redact
+from tarkit.errors import TarkitError, UsageError, printable
 from tarkit.identity import identify
 from tarkit.k8s.expansion import expand
+from tarkit.redaction import redact
 
 _LAST_LINES = 3
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tarkit.errors import printable, redact
+from tarkit.errors import printable
 from tarkit.k8s.durations import in_words
 from tarkit.k8s.plan.estimate import POD_START, PODS_PER_SECOND, Estimate
 from tarkit.k8s.plan.measure import Measured
 from tarkit.k8s.plan.sliceplan import ShardPlan
+from tarkit.redaction import redact
 
 _UNITS = ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Literal
 
 from tarkit.braces import Choice, Product
-from tarkit.errors import LocatedError, UsageError, quoted, redact
+from tarkit.errors import LocatedError, UsageError, quoted
 from tarkit.inputslice import FEW, are_distinct, count_of, names_of, patterns_of
 from tarkit.k8s.limits import INDEXES
 from tarkit.k8s.plan.bucketlist import content_sha256, place_of, put_list
@@ -23,6 +23,7 @@ from tarkit.k8s.plan.listing import listed_sizes
 from tarkit.k8s.plan.podspecs import absolute, refuse_relative, refuse_streams
 from tarkit.k8s.plan.shardlist import LIST_SPEC, list_text
 from tarkit.k8s.plan.slicecount import slice_count
+from tarkit.redaction import redact
 from tarkit.shardlist import check_name, even_counts, open_list, sha256_of, slices_by_bytes
 from tarkit.shardplan import plan_outputs
 from tarkit.shards import expand, fixed_names, scheme_of

@@ -1,0 +1,128 @@
+"""URLs and commands as they may be shown: parsed, with every part that can hold a secret taken out.
+
+No pattern says what a secret looks like: whatever is in a place for secrets is one. Where a URL can be read in two
+ways (in ``s3://KEY:a/b@bucket/x``, ``a/b`` is a password, or a port and a folder), the secrets of both are taken out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterable, Iterator
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*\Z")
+_LONGEST_SCHEME = 40
+_NEXT_LINK = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.\-]*(?:://|::))")
+_IPV6_HOST = re.compile(r"\[[0-9A-Fa-f:.]+(?:%\w+)?\](?::[0-9]*)?")
+_PARAMETER = re.compile(r"[A-Za-z][\w.\-]{0,39}")
+_PROGRAM = re.compile(r"[\w./+-]+")
+_URL_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]{0,39}://[^\s'\"<>]+")
+
+Piece = tuple[str, str]
+"""A part of a URL as it is, and as it may be shown: the same, where no secret can be."""
+
+
+def redact(url: str) -> str:
+    """The URL as it may be shown to people or stored: without user, password, query values and, of http, fragment.
+
+    This holds for each link of fsspec's chains (``simplecache::s3://…``), and for the URL of an ``@LIST``. ``pipe:``
+    commands are cut to their first word, since tokens are often passed in their arguments; and to nothing, if that
+    word may hold a secret itself (``TOKEN=… curl``). Paths are returned as they are, as are keys of objects, in which
+    ``@``, ``#`` and ``:`` are plain characters. What was redacted stays as it is.
+    """
+    return "".join(shown for _, shown in _pieces(url))
+
+
+def redact_text(text: str, words: Iterable[str] = ()) -> str:
+    """A sentence with its URLs redacted, and those of ``words`` that have a secret, such as arguments of a program."""
+    for word in words:
+        for form in (word, word.partition("=")[2]):
+            if (shown := redact(form)) != form:
+                text = text.replace(form, shown)
+    return _URL_IN_TEXT.sub(lambda match: redact(match[0]), text)
+
+
+def secrets_in(url: str) -> list[str]:
+    """The parts that ``redact`` takes out of a URL or command."""
+    return [text for text, shown in _pieces(url) if text and text != shown]
+
+
+def _pieces(url: str) -> Iterator[Piece]:
+    """All parts of the URL, in order."""
+    if url.startswith("@"):
+        yield _plain("@")
+        url = url[1:]
+    if url.lstrip().startswith("pipe:"):
+        yield from _command(url)
+        return
+    while (at := url.find("://")) >= 0:
+        scheme = _SCHEME.search(url[max(0, at - _LONGEST_SCHEME) : at])
+        yield _plain(url[: at + 3])
+        url = yield from _link(url[at + 3 :], scheme is not None and scheme[0].lower() in ("http", "https"))
+    yield _plain(url)
+
+
+def _plain(text: str) -> Piece:
+    return text, text
+
+
+def _command(url: str) -> Iterator[Piece]:
+    start = url.index("pipe:") + len("pipe:")
+    yield url[:start], "pipe:"
+    words = url[start:].split(None, 1)
+    if not words or not _PROGRAM.fullmatch(words[0]):
+        yield url[start:], "…"
+        return
+    end = url.index(words[0], start) + len(words[0])
+    yield url[start:end], words[0]
+    if len(words) == 2:
+        yield url[end:], " …"
+
+
+def _link(rest: str, is_http: bool) -> Generator[Piece, None, str]:
+    """The parts of one link of a chain after its ``://``; returns what follows the link.
+
+    is_http: a ``#`` begins a fragment, which may be a token. In a key of an object it is a plain character.
+    """
+    link = _NEXT_LINK.search(rest)
+    authority = rest[: link.start() if link else len(rest)].partition("/")[0]
+    # A password may go on behind a "/", and even a "::".
+    has_password = ":" in authority and not _IPV6_HOST.fullmatch(authority)
+    user, at, _ = (rest if has_password else authority).rpartition("@")
+    marks = "?#" if is_http else "?"
+    if at:
+        rest = rest[len(user + at) :]
+        is_clear = len(user) < len(authority) and user != "…"
+        if any(mark in user for mark in marks):
+            # The "@" may as well be in a query, where what follows it is a secret.
+            yield user + at, "…@"
+            yield rest, "…"
+            return ""
+        yield user + at, "" if is_clear else "…@"
+    link = _NEXT_LINK.search(rest)
+    mark = re.search(f"[{marks}]", rest)
+    if mark is None or (link and link.start() < mark.start()):
+        end = link.end() if link else len(rest)
+        yield _plain(rest[:end])
+        return rest[end:]
+    yield _plain(rest[: mark.end()])
+    query, hash_, fragment = rest[mark.start() :].partition("#") if is_http else (rest[mark.start() :], "", "")
+    if query:
+        yield from _query(query[1:])
+    if query and hash_:
+        yield _plain(hash_)
+    if hash_:
+        yield fragment, "…"
+    return ""
+
+
+def _query(query: str) -> Iterator[Piece]:
+    """Names stay, values do not. Without a plain name and a value, it may be a token alone."""
+    for part in re.split("([&;])", query):
+        name, _, value = part.partition("=")
+        if part in ("&", ";"):
+            yield _plain(part)
+        elif value.strip("=") and _PARAMETER.fullmatch(name):
+            yield _plain(f"{name}=")
+            yield value, "…"
+        else:
+            yield part, "…"
