@@ -11,9 +11,9 @@ from tarkit.errors import UsageError, printable
 from tarkit.transport.sources import display_name
 
 from ._common import exit_code
-from ._pipeline import prepared, samples_of, writer_options
+from ._pipeline import samples_of, with_fields, writer_options
 from ._progress import Progress
-from ._results import skipped_kinds
+from ._results import missing_kinds, skipped_kinds
 
 if TYPE_CHECKING:
     from tarkit.account import Policy
@@ -191,8 +191,7 @@ def shards_to_retry(
         raise UsageError("--slice takes a part of the inputs; --retry-failed has none")
 
     def prepare(samples: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        # How many samples of an input are wanted was decided when they were read from it.
-        return prepared({**options, "count": None}, samples)
+        return with_fields(options, samples, None)
 
     run = RetryRun(
         pool,
@@ -211,9 +210,12 @@ def totals_line(totals: Totals) -> str:
     """The shards and their samples in one line."""
     missing = f", missing {totals.missing}" if totals.missing else ""
     kinds = skipped_kinds(totals.skipped_members)
+    lacking = missing_kinds(totals.missing_fields)
     return (
         f"shards: done {totals.done}, done before {totals.skipped}, failed {totals.failed}{missing}; "
-        f"samples: {_balance(totals.books.as_dict())}" + (f"; skipped members: {kinds}" if kinds else "")
+        f"samples: {_balance(totals.books.as_dict())}"
+        + (f"; skipped members: {kinds}" if kinds else "")
+        + (f"; {lacking}" if lacking else "")
     )
 
 
@@ -246,5 +248,6 @@ def shards_report(totals: Totals, inputs: list[str], outdir: str, seconds: float
         "missing_examples": totals.missing_names,
         "samples": totals.books.as_dict(),
         "failures": totals.books.failures,
+        "missing_fields": totals.missing_fields,
     }
     return json.dumps(document, indent=2).encode("utf-8") + b"\n"

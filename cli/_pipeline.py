@@ -116,7 +116,7 @@ def samples_of(
     from tarkit.tarshard import read_samples
 
     retry = options["retry_failed"] is not None
-    samples = read_samples(
+    samples: Iterator[dict[str, Any]] = read_samples(
         inputs,
         rule=options["key_rule"],
         on_duplicate_field=options["on_duplicate_field"],
@@ -128,16 +128,20 @@ def samples_of(
     )
     if retry:
         samples = without_reports(samples)
-    return prepared(options, samples)
-
-
-def prepared(options: dict[str, Any], samples: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Only the fields and as many samples as are wanted."""
-    from tarkit.transforms import keep_fields
-
-    if options["fields"] is not None:
-        wanted = [field for field in re.split(r"[\s,]+", options["fields"]) if field]
-        samples = keep_fields(samples, wanted, missing=options["fieldmode"])
     if options["count"] is not None:
         samples = itertools.islice(samples, options["count"])
-    return samples
+    return with_fields(options, samples, tally)
+
+
+def with_fields(options: dict[str, Any], samples: Iterator[dict[str, Any]], tally: Any) -> Iterator[dict[str, Any]]:
+    """The samples with only the fields that are wanted."""
+    from tarkit.transforms import keep_fields
+
+    if options["fields"] is None:
+        return samples
+    wanted = [field for field in re.split(r"[\s,]+", options["fields"]) if field]
+    missing = options["fieldmode"]
+    if missing == "ignore" and options["retry_failed"] is not None:
+        # The samples that failed may be just those that lack a field.
+        missing = "allow"
+    return keep_fields(samples, wanted, missing=missing, tally=tally)

@@ -201,6 +201,7 @@ def report_document(
         "failures": books.failures,
         "stray_files": books.stray_files,
         "skipped_members": tally.skipped,
+        "missing_fields": tally.missing_fields,
         "duplicate_fields_dropped": tally.replaced,
         "repeated_keys": tally.reopened,
         "damage": [

@@ -73,6 +73,8 @@ def met(tally: Tally, *, skipped: str = "skipped members") -> list[str]:
     parts = []
     if kinds := skipped_kinds(tally.skipped):
         parts.append(f"{skipped}: {kinds}")
+    if lacking := missing_kinds(tally.missing_fields):
+        parts.append(lacking)
     if tally.replaced:
         parts.append(f"duplicate fields dropped: {tally.replaced}")
     if tally.damage:
@@ -87,6 +89,12 @@ def met(tally: Tally, *, skipped: str = "skipped members") -> list[str]:
 def skipped_kinds(skipped: Mapping[str, int]) -> str:
     """Reasons and counts of skipped members. Folders are in most archives and are not reported."""
     return ", ".join(f"{reason} {count}" for reason, count in sorted(skipped.items()) if reason != "folder")
+
+
+def missing_kinds(missing_fields: Mapping[str, int]) -> str:
+    """How many samples lack a field that was asked for; nothing if none does."""
+    counts = ", ".join(f"{printable(name)} {count}" for name, count in sorted(missing_fields.items()))
+    return f"samples without a field of --fields: {counts}" if counts else ""
 
 
 def exit_code_of(tally: Tally) -> int:

@@ -64,7 +64,12 @@ not be run; 130 interrupted; 143 terminated.
 @click.option("--count", type=click.IntRange(0), metavar="N", help="Stop after N samples.")
 @click.option("-f", "--fields", help="Only these fields, separated by blanks or commas.")
 @click.option(
-    "-F", "--fieldmode", type=click.Choice(["error", "ignore"]), default="ignore", help="If one of --fields is missing."
+    "-F",
+    "--fieldmode",
+    type=click.Choice(["error", "ignore"]),
+    default="ignore",
+    show_default=True,
+    help="A sample lacks one of --fields: stop, or count it. A field that no sample has is always an error.",
 )
 @click.option("-b", "--base", default="sample", show_default=True, help="Files in the folder are called BASE.FIELD.")
 @click.option("-m", "--multi", is_flag=True, help="Files with another base than --base are samples of their own.")

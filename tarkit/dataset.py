@@ -131,8 +131,13 @@ class WebDataset:
         return other
 
     def decode(self, image: str | None = None, *, only: str | Collection[str] | None = None) -> WebDataset:
-        """Decode all fields, or ``only`` those named; see :func:`tarkit.codecs.decode_sample`."""
-        return self._then(_decoding(image, only.split() if isinstance(only, str) else only))
+        """Decode all fields, or ``only`` those named; see :func:`tarkit.codecs.decode_sample`.
+
+        A field in ``only`` that no sample has is an error after the last sample (DataError).
+        """
+        wanted = only.split() if isinstance(only, str) else only
+        decoding = _decoding(image, wanted)
+        return self._then(lambda samples: decoding(transforms.require_fields(samples, wanted or ())))
 
     def to_tuple(self, *fields: str) -> WebDataset:
         """Tuples of values; see :func:`tarkit.transforms.to_tuple`."""

@@ -36,7 +36,7 @@ class DoneRecord:
     input: URL as it may be shown, with size and tag as in Identity. work: fingerprint of the command and
     all options that change the output. tarkit: version. output: name, size in bytes, sha256. samples: the
     books. failed: for each failed sample its key and how many output samples come before its place.
-    skipped_members, dropped_fields, damage: what the reader met.
+    skipped_members, missing_fields, dropped_fields, damage: what the reader met.
     retried: fingerprints of later runs of the failed samples alone.
     """
 
@@ -49,6 +49,7 @@ class DoneRecord:
     samples: dict[str, int] = field(default_factory=dict)
     failed: list[tuple[str, int]] = field(default_factory=list)
     skipped_members: dict[str, int] = field(default_factory=dict)
+    missing_fields: dict[str, int] = field(default_factory=dict)
     dropped_fields: int = 0
     damage: list[dict[str, Any]] = field(default_factory=list)
     retried: list[str] = field(default_factory=list)

@@ -201,6 +201,7 @@ def _renewed(record: DoneRecord, account: Account, work: str) -> DoneRecord:
         samples=samples,
         failed=account.failed_at,
         skipped_members=record.skipped_members,
+        missing_fields=record.missing_fields,
         dropped_fields=record.dropped_fields,
         damage=record.damage,
         retried=[*record.retried, work],

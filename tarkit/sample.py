@@ -133,6 +133,7 @@ class Tally:
     are no part of a sample. replaced: fields dropped by the policy for duplicate fields.
     reopened: samples that began with a key seen before, by the policy for repeated keys.
     damage: one (url, first byte, byte after the last, reason) for each stretch that was lost.
+    missing_fields: field that was asked for -> number of samples that lack it.
     """
 
     members: int = 0
@@ -141,6 +142,7 @@ class Tally:
     replaced: int = 0
     reopened: int = 0
     damage: list[tuple[str, int, int, str]] = field(default_factory=list)
+    missing_fields: dict[str, int] = field(default_factory=dict)
 
     def skip(self, reason: str) -> None:
         """Count one skipped member."""

@@ -75,6 +75,7 @@ class ShardKeeper:
         record.samples = account.books.as_dict()
         record.failed = account.failed_at
         record.skipped_members = tally.skipped
+        record.missing_fields = tally.missing_fields
         record.dropped_fields = tally.replaced
         record.damage = [
             {"url": url, "start": start, "end": end, "reason": reason} for url, start, end, reason in tally.damage

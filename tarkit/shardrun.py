@@ -58,7 +58,8 @@ class ShardReporter(Reporter, Protocol):
 class Totals:
     """What became of the shards. missing: inputs that do not exist; missing_names: the first of them.
     set_aside: whether any shard that is done now lacks samples. books: of the shards that were
-    published; skipped_members: of the same shards, by reason. codes: exit codes of failed shards, each once."""
+    published; skipped_members: of the same shards, by reason; missing_fields: in the same shards, how many samples
+    lack a field. codes: exit codes of failed shards, each once."""
 
     done: int = 0
     skipped: int = 0
@@ -68,6 +69,7 @@ class Totals:
     set_aside: bool = False
     books: Books = field(default_factory=Books)
     skipped_members: dict[str, int] = field(default_factory=dict)
+    missing_fields: dict[str, int] = field(default_factory=dict)
     codes: set[int] = field(default_factory=set)
 
     def exit_code(self) -> int:
@@ -305,9 +307,14 @@ class ShardRun:
             self.totals.done += 1
             self.totals.set_aside |= record.exit_code == EXIT_SET_ASIDE
             self.totals.books.add(finished.books)
-            for reason, count in record.skipped_members.items():
-                self.totals.skipped_members[reason] = self.totals.skipped_members.get(reason, 0) + count
+            _add(self.totals.skipped_members, record.skipped_members)
+            _add(self.totals.missing_fields, record.missing_fields)
         else:
             self.totals.failed += 1
             self.totals.codes.add(record.exit_code)
         self._reporter.shard_done(output_url, record)
+
+
+def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, count in more.items():
+        total[name] = total.get(name, 0) + count

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, TypeVar
 
-from tarkit.errors import DataError, DuplicateFieldError, UsageError
-from tarkit.sample import Sample, is_reserved
+from tarkit.errors import DataError, DuplicateFieldError, UsageError, printable
+from tarkit.sample import Sample, Tally, is_reserved
 
 T = TypeVar("T")
+
+_FIELDS_SHOWN = 20
 
 
 def select(samples: Iterable[T], predicate: Callable[[T], object]) -> Iterator[T]:
@@ -103,21 +105,37 @@ def _renamed(sample: Sample, plan: Mapping[str, list[str]]) -> Sample:
     return result
 
 
-def keep_fields(samples: Iterable[Sample], fields: str | Iterable[str], missing: str = "error") -> Iterator[Sample]:
+def keep_fields(
+    samples: Iterable[Sample], fields: str | Iterable[str], missing: str = "error", *, tally: Tally | None = None
+) -> Iterator[Sample]:
     """Samples with only these fields, in the sample's order, and their metadata (``__key__``, ``__url__``).
 
-    ``fields`` is a list, or text with spaces between the names. ``missing``: error, or ignore.
+    Args:
+        fields: a list, or text with spaces between the names.
+        missing: error: every sample must have each field. ignore: some sample must have it. allow: no sample need.
+        tally: its ``missing_fields`` counts the samples that lack a field.
 
     Raises:
         UsageError: no fields, or another policy.
-        DataError: a sample lacks one of the fields.
+        DataError: a sample lacks one of the fields; or after the last one, no sample has it.
     """
-    if missing not in ("error", "ignore"):
-        raise UsageError(f"keep_fields: missing is {missing!r}; it must be error or ignore")
+    if missing not in ("error", "ignore", "allow"):
+        raise UsageError(f"keep_fields: missing is {missing!r}; it must be error, ignore or allow")
     wanted = dict.fromkeys(fields.split() if isinstance(fields, str) else fields)
     if not wanted:
         raise UsageError("keep_fields: no fields are named")
-    return (_kept(sample, wanted, missing) for sample in samples)
+    watched = _counted(samples, wanted, Tally() if tally is None else tally)
+    if missing != "allow":
+        watched = require_fields(watched, wanted)
+    return (_kept(sample, wanted, missing) for sample in watched)
+
+
+def _counted(samples: Iterable[Sample], wanted: Iterable[str], tally: Tally) -> Iterator[Sample]:
+    for sample in samples:
+        for name in wanted:
+            if name not in sample:
+                tally.missing_fields[name] = tally.missing_fields.get(name, 0) + 1
+        yield sample
 
 
 def _kept(sample: Sample, wanted: Mapping[str, None], missing: str) -> Sample:
@@ -125,6 +143,33 @@ def _kept(sample: Sample, wanted: Mapping[str, None], missing: str) -> Sample:
         for name in wanted:
             _first_present(sample, [name], "keep_fields")
     return {name: value for name, value in sample.items() if name in wanted or is_reserved(name)}
+
+
+def require_fields(samples: Iterable[Sample], fields: Iterable[str]) -> Iterator[Sample]:
+    """The same samples; after the last one, an error if a field was in none of them: its name is misspelt.
+
+    An input without samples passes.
+
+    Raises:
+        DataError: no sample had one of the fields; the message lists those that there were.
+    """
+    unseen = dict.fromkeys(fields)
+    others: dict[str, None] = {}
+    urls: dict[str | None, None] = {}
+    for sample in samples:
+        if unseen:
+            urls[sample.get("__url__")] = None
+            for name in [name for name in unseen if name in sample]:
+                del unseen[name]
+            if unseen and len(others) <= _FIELDS_SHOWN:
+                others |= dict.fromkeys(name for name in sample if not is_reserved(name))
+        yield sample
+    if unseen and urls:
+        raise DataError(
+            f"no sample has the field {_listed(unseen, quote=True)} that was asked for; "
+            f"the samples have {_listed(others)}",
+            url=next(iter(urls)) if len(urls) == 1 else None,
+        )
 
 
 def map_fields(samples: Iterable[Sample], functions: Mapping[str, Callable[[Any], Any]]) -> Iterator[Sample]:
@@ -179,9 +224,16 @@ def _first_present(sample: Sample, names: list[str], step: str) -> str:
     for name in names:
         if name in sample:
             return name
-    has = ", ".join(sorted(name for name in sample if not is_reserved(name)))
+    has = _listed(name for name in sample if not is_reserved(name))
     raise DataError(
-        f"{step}: the sample has no field {' or '.join(map(repr, names))}; it has {has or 'no fields'}",
+        f"{step}: the sample has no field {' or '.join(map(repr, names))}; it has {has}",
         url=sample.get("__url__"),
         key=sample.get("__key__"),
     )
+
+
+def _listed(names: Iterable[str], *, quote: bool = False) -> str:
+    """The names in order, the first of them if there are many."""
+    found = [repr(printable(name)) if quote else printable(name) for name in sorted(names)]
+    more = f" and {len(found) - _FIELDS_SHOWN} more" if len(found) > _FIELDS_SHOWN else ""
+    return (", ".join(found[:_FIELDS_SHOWN]) or "no fields") + more

@@ -115,6 +115,13 @@ def test_old_style_decoders(shards: str) -> None:
     assert (image.dtype, image.shape) == (np.uint8, (6, 8))
 
 
+def test_decoding_a_field_that_no_sample_has_is_an_error(shards: str) -> None:
+    """Else it stays bytes, and nothing says so."""
+    with pytest.raises(DataError, match="no sample has the field 'sjon' that was asked for; the samples have cls, "):
+        list(WebDataset(shards).decode(only="cls sjon"))
+    assert list(WebDataset(shards).decode(only="").take(1)) == list(WebDataset(shards).take(1))
+
+
 def test_without_steps_it_gives_raw_samples(shards: str) -> None:
     assert list(WebDataset(shards)) == list(read_samples(shards))
 

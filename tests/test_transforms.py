@@ -9,6 +9,7 @@ import pytest
 
 from tarkit import transforms
 from tarkit.errors import DataError, DuplicateFieldError, UsageError
+from tarkit.sample import Tally
 
 
 def sample(key: str = "a/1", **fields: Any) -> dict[str, Any]:
@@ -117,13 +118,29 @@ def test_rename_refuses_bad_names(names: dict[str, str]) -> None:
 def test_keep_fields() -> None:
     samples = [sample(jpg=1, cls=2, json=3)]
     assert list(transforms.keep_fields(samples, "cls jpg")) == [sample(jpg=1, cls=2)]
-    assert list(transforms.keep_fields(samples, ["cls", "txt"], missing="ignore")) == [sample(cls=2)]
+    more, tally = [*samples, sample(txt=4), sample()], Tally()
+    assert list(transforms.keep_fields(more, ["cls", "txt"], missing="ignore", tally=tally)) == [
+        sample(cls=2), sample(txt=4), sample()
+    ]  # fmt: skip
+    assert tally.missing_fields == {"cls": 2, "txt": 2}
+    assert list(transforms.keep_fields([], "cls", missing="ignore")) == []
+    with pytest.raises(DataError, match="no sample has the field 'txt' that was asked for; the samples have cls, jpg"):
+        list(transforms.keep_fields(samples, ["cls", "txt"], missing="ignore"))
+    assert list(transforms.keep_fields(samples, ["cls", "txt"], missing="allow")) == [sample(cls=2)]
     with pytest.raises(DataError, match="no field 'txt'; it has cls, jpg, json"):
         list(transforms.keep_fields(samples, ["cls", "txt"]))
     with pytest.raises(UsageError, match="missing is 'skip'"):
         transforms.keep_fields(samples, ["cls"], missing="skip")
     with pytest.raises(UsageError, match="no fields are named"):
         transforms.keep_fields(samples, " ")
+
+
+def test_fields_of_several_shards_are_told_without_naming_one() -> None:
+    samples = [{**sample(cls=1), "__url__": url} for url in ("a.tar", "b.tar")]
+    for some, place in ((samples, ""), (samples[:1], "a.tar: ")):
+        with pytest.raises(DataError) as caught:
+            list(transforms.require_fields(some, ["txt", "jgp"]))
+        assert str(caught.value).startswith(f"{place}no sample has the field 'jgp', 'txt' that was asked for")
 
 
 def test_map_fields_leaves_the_given_sample_alone() -> None:

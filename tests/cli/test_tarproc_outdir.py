@@ -37,6 +37,23 @@ def record(out: Path, name: str = "s0.tar") -> dict[str, Any]:
     return found
 
 
+def test_a_shard_without_a_field_that_was_asked_for_fails_alone(run: Run, tmp_path: Path, out: Path) -> None:
+    kinds = {"all": [{"a": b"1"}] * 2, "some": [{"a": b"1"}, {"b": b"1"}], "none": [{"b": b"1"}] * 2, "empty": []}
+    for name, kind in kinds.items():
+        (tmp_path / f"{name}.tar").write_bytes(tar_bytes([(f"k{at}", fields) for at, fields in enumerate(kind)]))
+    paths = [tmp_path / f"{name}.tar" for name in kinds]
+    for again in (0, 1):
+        result = run("tarproc", "-f", "a", "-c", "true", "-O", out, *paths, "--report", tmp_path / "report.json")
+        assert result.code == 65
+        assert "none.tar: failed: " in result.stderr
+        assert "no sample has the field 'a' that was asked for; the samples have b" in result.stderr
+        assert sorted(path.name for path in out.glob("*.tar")) == ["all.tar", "empty.tar", "some.tar"]
+        assert ("samples without a field of --fields: a 1" in result.stderr) == (not again)
+        assert json.loads((tmp_path / "report.json").read_text())["missing_fields"] == ({} if again else {"a": 1})
+        assert record(out, "some.tar")["missing_fields"] == {"a": 1}
+        assert record(out, "none.tar")["state"] == "failed" and record(out, "none.tar")["exit_code"] == 65
+
+
 def inodes(out: Path) -> dict[str, int]:
     """A file that was published again has another inode, or at least another time."""
     return {path.name: hash((path.stat().st_ino, path.stat().st_mtime_ns)) for path in out.iterdir()}
