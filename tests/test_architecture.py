@@ -134,6 +134,7 @@ LAYERS = {
     "tarkit.k8s.configuration": 21,
     "tarkit.k8s.request": 21,
     "tarkit.k8s.podfields": 22,
+    "tarkit.k8s.stored": 22,
     "tarkit.k8s.placement": 23,
     "tarkit.k8s.fill": 24,
     "tarkit.k8s.generators": 20,

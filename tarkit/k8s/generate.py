@@ -13,6 +13,7 @@ from tarkit.k8s.fill import labels_of, main_ones, pod_of, with_scripts
 from tarkit.k8s.podfields import part, replace_params
 from tarkit.k8s.request import Request
 from tarkit.k8s.settings import GENERATORS, OWN_PARAMS, Settings, applies, flag_of, table
+from tarkit.k8s.stored import store
 from tarkit.k8s.wellknown import QUEUE, SLICES
 from tarkit.k8s.yamltext import Document
 
@@ -52,6 +53,8 @@ def generate(generator: str, request: Request, assignments: tuple[str, ...] = ()
         for document in main_ones(found):
             set_field(document, assignment)
             _check_kept(document, assignment)
+    for document in found:
+        store(document, pod_of(document))
     return found
 
 
