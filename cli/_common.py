@@ -23,6 +23,7 @@ from tarkit.errors import (
     TarkitError,
     UsageError,
     printable,
+    shortened,
 )
 from tarkit.redaction import redact_text
 
@@ -121,9 +122,9 @@ def _reason(error: BaseException, name: str) -> str:
 
 
 def say(name: str, message: str) -> None:
-    """One line on stderr."""
+    """One line on stderr, of bounded length."""
     text = " ".join(line.strip() for line in message.splitlines() if line.strip())
-    _say_lines(f"{name}: {_escaped(redact_text(text))}\n")
+    _say_lines(f"{name}: {shortened(_escaped(redact_text(text)))}\n")
 
 
 def _say_lines(text: str) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, UsageError, printable
+from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, LINE, UsageError, printable, shortened
 from tarkit.redaction import redact, redact_text
 
 from ._common import exit_code, say, write_message, write_stdout
@@ -101,7 +101,7 @@ class Progress:
             return
         lines = output.tail(400).decode("utf-8", "replace").strip().splitlines()
         last = f": {printable(lines[-1].strip())}" if lines and failure.kind != "exception" else ""
-        self.say(f"{printable(key)}: {failure.message}{last}")
+        self.say(f"{printable(key)}: {shortened(failure.message, LINE // 2)}{last}")
 
     def stray(self, key: str, names: list[str]) -> None:
         """Tell, once, of files that do not become part of the output."""

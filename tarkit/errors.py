@@ -8,7 +8,7 @@ is one line: what is wrong, where, and what would be right.
 
 from __future__ import annotations
 
-from tarkit.redaction import redact
+from tarkit.redaction import redact, redact_text
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -22,12 +22,26 @@ EXIT_NOT_FOUND = 127
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 
+LINE = 2000
+"""Characters of a line for people, or of an error; exceptions of libraries and names can have any number."""
+
+
+def shortened(text: str, most: int = LINE) -> str:
+    """``text``, its middle left out if it has more than about ``most`` characters: what to do comes last."""
+    if len(text) > most:
+        # First: of a URL without its beginning, it could not be told what is secret in it.
+        text = redact_text(text)
+    if len(text) <= most:
+        return text
+    return f"{text[: most * 3 // 5]}…({len(text)} characters)…{text[-(most // 5) :]}"
+
 
 def printable(text: str) -> str:
-    """``text`` on one line: control characters and undecodable bytes escaped, at most 200 characters."""
-    if len(text) > 200:
-        text = f"{text[:120]}…({len(text)} characters)…{text[-40:]}"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii") for c in text)
+    """``text`` on one line: control characters and undecodable bytes escaped, at most about 200 characters of it."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode("ascii")
+        for c in shortened(text, 200)
+    )
 
 
 def quoted(spec: str) -> str:
@@ -49,6 +63,9 @@ class TarkitError(Exception):
     """Base of everything raised on purpose."""
 
     exit_code = EXIT_FAILED
+
+    def __str__(self) -> str:
+        return shortened(super().__str__())
 
 
 class UsageError(TarkitError, ValueError):
@@ -104,8 +121,9 @@ class LocatedError(TarkitError):
             parts.append(f"member {printable(self.member)!r}")
         if self.key is not None:
             parts.append(f"key {printable(self.key)!r}")
-        text = f"{', '.join(parts)}: {self.reason}" if parts else self.reason
-        return f"{text}; {self.hint}" if self.hint else text
+        reason = shortened(self.reason, LINE // 2)
+        text = f"{', '.join(parts)}: {reason}" if parts else reason
+        return shortened(f"{text}; {self.hint}" if self.hint else text)
 
 
 class DataError(LocatedError, ValueError):
