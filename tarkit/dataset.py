@@ -19,6 +19,7 @@ from typing import Any
 from tarkit import transforms
 from tarkit.codecs import decode_field, decode_sample
 from tarkit.errors import DataError, UsageError
+from tarkit.largemembers import DEFAULT_MEM
 from tarkit.sample import KeyRule, Sample, Tally, first_dot
 from tarkit.shards import expand
 from tarkit.tarshard import read_samples
@@ -56,7 +57,7 @@ class WebDataset:
             of so many names, the same order in each iteration.
         seed: for shardshuffle, and for ``shuffle`` where it is given none.
         empty_check: a data set without any sample is an error.
-        rule, on_duplicate_field, on_repeated_key, on_damage, tally: see :func:`tarkit.tarshard.read_samples`.
+        rule, on_duplicate_field, on_repeated_key, on_damage, tally, mem: see :func:`tarkit.tarshard.read_samples`.
         refused: the other arguments of webdataset 1.0.2; only values that ask for nothing are taken.
 
     Raises:
@@ -78,6 +79,7 @@ class WebDataset:
         on_repeated_key: str = "error",
         on_damage: str = "error",
         tally: Tally | None = None,
+        mem: int = DEFAULT_MEM,
         **refused: Any,
     ) -> None:
         for name, value in refused.items():
@@ -95,6 +97,7 @@ class WebDataset:
             "on_repeated_key": on_repeated_key,
             "on_damage": on_damage,
             "tally": tally,
+            "mem": mem,
         }
         self._steps: tuple[Step, ...] = ()
         if decoder == "default":

@@ -153,6 +153,10 @@ class UnsupportedMemberError(DataError):
     kind = "unsupported"
 
 
+class TooLargeError(DataError):
+    """A sample has more bytes than the memory it may take."""
+
+
 class DuplicateFieldError(DataError):
     """Two members of one sample have the same field."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pathlib
 from collections.abc import Iterable, Iterator
@@ -10,8 +11,9 @@ from typing import NamedTuple, Protocol
 
 from tarkit.codecs import extension_of
 from tarkit.errors import DataError, DuplicateFieldError, MissingInputError, StreamError, UsageError, printable
+from tarkit.fieldfile import LARGE, PIECE, FieldFile
 from tarkit.sample import KeyRule, Sample, first_dot, last_dot, skip_reason
-from tarkit.streams import open_read
+from tarkit.streams import ReadStream, open_read
 
 
 class File(NamedTuple):
@@ -180,7 +182,7 @@ def samples_of(files: Iterable[File]) -> Iterator[Sample]:
         if not sample:
             sample = {"__key__": file.key}
         # As a path object, which is never taken for a URL.
-        sample[file.field] = read_all(pathlib.PurePath(file.path))
+        sample[file.field] = read_content(pathlib.PurePath(file.path))
     if sample:
         yield sample
 
@@ -192,9 +194,33 @@ def read_all(url: str | os.PathLike[str]) -> bytes:
         MissingInputError, StreamError, TemporaryStreamError: it can not be read.
     """
     with open_read(url, compression=None) as stream:
-        try:
-            return b"".join(iter(lambda: stream.read(1 << 20), b""))
-        except OSError as error:
-            if isinstance(error, StreamError):
-                raise
-            raise StreamError((error.strerror or str(error)).lower(), url=stream.name) from error
+        return b"".join(_pieces(stream))
+
+
+def read_content(url: str | os.PathLike[str]) -> bytes | FieldFile:
+    """As :func:`read_all`; what is too large for memory stays in its file, or is kept in one.
+
+    Raises:
+        MissingInputError, StreamError, TemporaryStreamError: it can not be read.
+    """
+    with open_read(url, compression=None) as stream:
+        if not isinstance(url, str) and (stream.size_hint or 0) > LARGE:
+            return FieldFile.at(os.fspath(url))
+        pieces = _pieces(stream)
+        head, size = [], 0
+        for piece in pieces:
+            head.append(piece)
+            size += len(piece)
+            if size > LARGE:
+                return FieldFile.keep(itertools.chain(head, pieces), url=stream.name)
+        return b"".join(head)
+
+
+def _pieces(stream: ReadStream) -> Iterator[bytes]:
+    try:
+        while piece := stream.read(PIECE):
+            yield piece
+    except OSError as error:
+        if isinstance(error, StreamError):
+            raise
+        raise StreamError((error.strerror or str(error)).lower(), url=stream.name) from error

@@ -20,7 +20,8 @@ from tarkit.errors import (
     UsageError,
     printable,
 )
-from tarkit.gather import read_all
+from tarkit.fieldfile import FieldFile
+from tarkit.gather import read_content
 from tarkit.sample import KeyRule, Sample, skip_reason
 from tarkit.transport.sources import is_url
 
@@ -124,9 +125,9 @@ def samples_of_plan(entries: Iterable[Entry], *, plan: str, folder: str = ".") -
         yield sample
 
 
-def _content(source: str, folder: str) -> bytes:
+def _content(source: str, folder: str) -> bytes | FieldFile:
     if source.startswith("text:"):
         return source[5:].encode("utf-8", "surrogateescape")
     if source.startswith("pipe:") or is_url(source):
-        return read_all(source)
-    return read_all(PurePath(os.path.join(folder, source.removeprefix("file:"))))
+        return read_content(source)
+    return read_content(PurePath(os.path.join(folder, source.removeprefix("file:"))))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from tarkit import tarheader
 from tarkit.errors import (
@@ -18,6 +19,8 @@ from tarkit.errors import (
     UsageError,
     printable,
 )
+from tarkit.fieldfile import LARGE, FieldFile
+from tarkit.largemembers import KeepInFiles
 from tarkit.redaction import redact
 from tarkit.salvage import resynchronise
 from tarkit.sample import (
@@ -25,19 +28,20 @@ from tarkit.sample import (
     REPEATED_KEY_POLICIES,
     KeyRule,
     Member,
+    Sample,
     Tally,
     first_dot,
     group_by_keys,
     key_rule,
-    skip_reason,
 )
 from tarkit.shards import expand
 from tarkit.streams import open_read
 from tarkit.tarheader import END_OF_ARCHIVE, RECORD, Header
-from tarkit.tarwalk import Archive
+from tarkit.tarwalk import Archive, LargeMembers
 from tarkit.transport.publish import PublishStream
 
 _GLOBAL = ord("g")
+_ARCHIVE_END: Member = ("", b"", 0)
 _HARMLESS_GLOBALS = frozenset(("comment",))
 
 
@@ -64,7 +68,8 @@ def concatenate(
 
     Members keep their bytes and their order, also folders, links and files that are no part of a
     sample; only with ``on_damage="skip"`` these are left out. End-of-archive marks are dropped, but
-    for one at the end, padded to 10,240 bytes. One sample is held in memory, besides the keys.
+    for one at the end, padded to 10,240 bytes. All is written as it comes; with ``on_damage="skip"``
+    one sample is held, large content in files. Keys are held in memory.
 
     Args:
         urls: shard specs, as for :func:`tarkit.shards.expand`.
@@ -92,13 +97,16 @@ def concatenate(
     for url in expand(urls, allow_pipe_in_lists=allow_pipe_in_lists):
         joined.shards += 1
         with open_read(url) as stream:
-            source = _RawShard(stream.read, redact(stream.name), split_name, tally, globals_seen)
+            write = output.write if on_damage == "error" else None
+            archive = _RawArchive(stream.read, redact(stream.name), split_name, tally, globals_seen, write)
             samples = group_by_keys(
-                source.members() if on_damage == "error" else source.members_beside_damage(),
+                _raw_beside_damage(archive) if write is None else _copied(archive),
                 url=stream.name,
                 rule=split_name,
                 on_repeated_key=on_repeated_key,
                 tally=tally,
+                sample_limit=archive.large.sample_limit,
+                spill=archive.large.spill,
             )
             try:
                 for sample in samples:
@@ -111,15 +119,21 @@ def concatenate(
                     last_key = key
                     joined.samples += 1
                     for raw in sample.values():
-                        output.write(raw)
+                        _write_raw(raw, output)
             except DuplicateFieldError as error:
                 error.hint = "tarproc --on-duplicate-field first or last keeps one of them"
                 raise
-            output.write(source.carried())
     output.write(END_OF_ARCHIVE)
     output.write(bytes(-output.bytes_written % RECORD))
     joined.size = output.bytes_written
     return joined
+
+
+def _write_raw(raw: Any, output: PublishStream) -> None:
+    """Bytes, a file of bytes, or a list of both."""
+    for part in raw if isinstance(raw, list) else [raw]:
+        for piece in part.pieces() if isinstance(part, FieldFile) else [part]:
+            output.write(piece)
 
 
 def check_key(key: str, url: str, seen: dict[str, str]) -> None:
@@ -149,7 +163,7 @@ class _FarReachingError(UnsupportedMemberError):
 
 
 class _Recording:
-    """Keeps what was read from a stream until it is dropped, so that it can be had again by offset."""
+    """Keeps what was read from a stream until it is passed on or dropped, so that it can be had again by offset."""
 
     def __init__(self, read: Callable[[int], bytes]) -> None:
         self._read = read
@@ -162,7 +176,7 @@ class _Recording:
         return data
 
     def between(self, start: int, end: int) -> bytes:
-        """The bytes from one offset to another; both must not have been dropped."""
+        """The bytes from one offset to another, as far as they were read; they must not have been dropped."""
         with memoryview(self._held) as view:
             return bytes(view[start - self._start : end - self._start])
 
@@ -172,33 +186,115 @@ class _Recording:
         del self._held[:cut]
         self._start += cut
 
+    def pass_on(self, end: int, write: Callable[[bytes], object]) -> None:
+        """Write what is before this offset, and forget it."""
+        if end > self._start:
+            write(self.between(self._start, end))
+            self.drop(end)
+
+
+class _CopyLarge(LargeMembers):
+    """Content goes on to the output as it comes."""
+
+    member_limit = LARGE
+
+    def take(self, archive: Archive, name: str, size: int) -> bytes:
+        if isinstance(archive, _RawArchive):
+            for _ in archive.pieces(name, size):
+                archive.pass_on(archive.base + archive.position)
+        return b""
+
+
+class _KeepLarge(KeepInFiles):
+    """The raw bytes of a member, in parts: those before its content, the content in a file."""
+
+    def take(self, archive: Archive, name: str, size: int) -> Any:
+        if not isinstance(archive, _RawArchive):
+            return super().take(archive, name, size)
+        recording = archive.recording
+        archive.complete()
+        parts: list[Any] = [recording.between(archive.header_offset, archive.base + archive.position)]
+
+        def pieces() -> Iterator[bytes]:
+            for piece in archive.pieces(name, size):
+                recording.drop(archive.base + archive.position)
+                yield piece
+
+        parts.append(FieldFile.keep(pieces(), url=archive.url, member=name))
+        return parts
+
+    def spill(self, sample: Sample, name: str, content: Any) -> Any:
+        return super().spill(sample, name, content) if isinstance(content, bytes) else content
+
+
+@dataclass
+class _File:
+    """One whose padding may not have been read yet. parts: what was taken of it. end: offset behind its padding."""
+
+    name: str
+    parts: list[Any]
+    offset: int
+    end: int
+
 
 class _RawArchive(Archive):
     """An archive that remembers where its end mark was, and refuses global headers that reach too far.
 
     globals_seen: at most one error, to be raised when another archive begins after the header it tells of.
+    write: where all members go, in order; None if the members of samples are wanted as raw bytes.
     """
 
     def __init__(
-        self, recording: _Recording, url: str, rule: KeyRule, tally: Tally, globals_seen: list[_FarReachingError]
+        self,
+        read: Callable[[int], bytes],
+        url: str,
+        rule: KeyRule,
+        tally: Tally,
+        globals_seen: list[_FarReachingError],
+        write: Callable[[bytes], object] | None,
     ) -> None:
-        super().__init__(recording.read, url, tally, rule)
-        self.mark_offset = 0
-        self.refusing = False  # members whose content is not here as plain bytes; as they are, they can be copied
-        self._recording = recording
+        self.recording = _Recording(read)
+        super().__init__(self.recording.read, url, tally, rule, _KeepLarge() if write is None else _CopyLarge())
+        self.pending: _File | None = None
+        self._write = write
         self._globals_seen = globals_seen
         self._foreign_globals = globals_seen[:]
 
+    def pass_on(self, end: int) -> None:
+        """Write what is before this offset, if all members are wanted."""
+        if self._write is not None:
+            self.recording.pass_on(end, self._write)
+
+    def complete(self) -> None:
+        """Take what is missing of the file that was read last, and drop what is behind it from the recording."""
+        if (file := self.pending) is not None:
+            size = sum(map(len, file.parts))
+            file.parts.append(self.recording.between(file.offset + size, file.end))
+            self.recording.drop(file.end)
+
+    def completed(self) -> Iterator[Member]:
+        """The file that was read last, if there is one, or a mark."""
+        if (file := self.pending) is not None:
+            self.complete()
+            self.pending = None
+            raw = file.parts if len(file.parts) > 2 else b"".join(file.parts)
+            yield (file.name, raw, file.offset) if file.name else _ARCHIVE_END
+
     def pass_over(self, name: bytes, reason: str) -> None:
-        if self.refusing:
+        if self._write is None:
             super().pass_over(name, reason)
         else:
+            # As it is, it can be copied.
             self.tally.skip(reason)
 
     def skip_zeros(self) -> bool:
-        self.mark_offset = self.base + self.position
+        mark_offset = self.base + self.position
         self._foreign_globals = self._globals_seen[:]
-        return super().skip_zeros()
+        self.pass_on(mark_offset)
+        another = super().skip_zeros()
+        if self._write is not None:
+            self.recording.drop(self.base + self.position)
+        return another
 
     def verified(self, header_bytes: bytes) -> Header:
         header = super().verified(header_bytes)
@@ -211,7 +307,7 @@ class _RawArchive(Archive):
         super().extend(header, records)
         if header.kind != _GLOBAL or self._globals_seen:
             return
-        found = tarheader.parse_pax(self._recording.between(start, start + header.size))
+        found = tarheader.parse_pax(self.recording.between(start, start + header.size))
         far_reaching = sorted(set(found) - _HARMLESS_GLOBALS)
         if far_reaching:
             self._globals_seen.append(
@@ -225,97 +321,41 @@ class _RawArchive(Archive):
             )
 
 
-class _RawShard:
-    """The members of one shard as raw bytes."""
+def _copied(archive: _RawArchive) -> Iterator[Member]:
+    """The files of an archive without their content, and marks, while all members go to the output."""
+    for name, _, offset in archive.members():
+        # The padding of this one was not read yet, and goes with the next.
+        archive.pass_on(archive.base + archive.position)
+        yield name, b"", offset
 
-    def __init__(
-        self,
-        read: Callable[[int], bytes],
-        url: str,
-        rule: KeyRule,
-        tally: Tally,
-        globals_seen: list[_FarReachingError],
-    ) -> None:
-        self._recording = _Recording(read)
-        self._archive = _RawArchive(self._recording, url, rule, tally, globals_seen)
-        self._rule = rule
-        self._tally = tally
-        self._carried: list[bytes] = []
 
-    def carried(self) -> bytes:
-        """Members that are no part of a sample, and did not yet come with the file after them."""
-        carried, self._carried = self._carried, []
-        return b"".join(carried)
-
-    def members(self) -> Iterator[Member]:
-        """(name, raw bytes, offset) for each file of a sample, with marks as :func:`group_by_keys` takes them.
-
-        What stands before a file and is no part of a sample comes with the raw bytes of that file.
-        """
-        archive, begin = self._archive, 0
-        for last in _one_late(archive.members(), archive):
-            name, offset, end = last
-            if name:
-                yield from self._whole(name, offset, begin, end)
-            else:
-                self._carried.append(self._recording.between(begin, offset))
-                yield "", b"", 0
-            begin = end
-            self._recording.drop(begin)
-        self._carried.append(self._recording.between(begin, archive.mark_offset))
-
-    def _whole(self, name: str, offset: int, begin: int, end: int) -> Iterator[Member]:
-        """The file with what stands before it since ``begin``, or nothing if it is carried along."""
-        raw = self._recording.between(begin, end)
-        reason = skip_reason(name, self._rule)
-        if reason is not None:
-            self._tally.skip(reason)
-            self._carried.append(raw)
+def _raw_beside_damage(archive: _RawArchive) -> Iterator[Member]:
+    """Files as raw bytes, or in parts; goes on after damage."""
+    while True:
+        try:
+            yield from _raw_files(archive)
             return
-        if self._carried:
-            raw = self.carried() + raw
-        yield name, raw, offset
-
-    def members_beside_damage(self) -> Iterator[Member]:
-        """As :meth:`members`, but goes on after damage, and gives the files of samples alone."""
-        archive, recording = self._archive, self._recording
-        archive.refusing = True
-        while True:
-            files = _one_late(archive.members(), archive)
-            try:
-                for name, offset, end in files:
-                    if name:
-                        raw = recording.between(offset, end)
-                        # The last padding may be cut, and the sample is dropped if it is.
-                        yield name, raw, offset
-                    else:
-                        yield "", b"", 0
-                    recording.drop(end)
-                return
-            except _FarReachingError:
+        except _FarReachingError:
+            raise
+        except DataError as error:
+            if not archive.begun:
                 raise
-            except DataError as error:
-                if not archive.begun:
-                    raise
-                yield resynchronise(archive, error)
-                if archive.ended:
-                    return
-                recording.drop(archive.base + archive.position)
+            yield resynchronise(archive, error)
+            if archive.ended:
+                return
+            archive.recording.drop(archive.base + archive.position)
 
 
-def _one_late(members: Iterator[Member], archive: _RawArchive) -> Iterator[tuple[str, int, int]]:
-    """(name, offset of the first header, offset after the padding) of files; for marks, ("", offset, offset
-    of what follows). Each comes when the next one was read, so that all of its padding was read."""
-    last: tuple[str, int, int] | None = None
+def _raw_files(archive: _RawArchive) -> Iterator[Member]:
+    """Each file and mark comes when the next one was read, so that all of its padding was read."""
     failure: DataError | None = None
     try:
-        for name, _, offset in members:
-            if last is not None:
-                yield last
-            last = name, offset if name else archive.mark_offset, archive.base + archive.position
+        for name, content, offset in archive.members():
+            yield from archive.completed()
+            end = archive.base + archive.position
+            archive.pending = _File(name, content if isinstance(content, list) else [], offset if name else end, end)
     except DataError as error:
         failure = error
-    if last is not None:
-        yield last
+    yield from archive.completed()
     if failure is not None:
         raise failure

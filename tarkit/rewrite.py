@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import BinaryIO
 
+from tarkit.largemembers import KeepInFiles
 from tarkit.rawtar import Joined, check_key, would_merge
 from tarkit.sample import KeyRule, Tally, first_dot
 from tarkit.shards import expand
@@ -42,7 +43,13 @@ def rewrite(
         for url in expand(urls, allow_pipe_in_lists=allow_pipe_in_lists):
             joined.shards += 1
             for sample in read_samples(
-                [url], literal=True, rule=rule, on_repeated_key=on_repeated_key, on_damage=on_damage, tally=tally
+                [url],
+                literal=True,
+                rule=rule,
+                on_repeated_key=on_repeated_key,
+                on_damage=on_damage,
+                tally=tally,
+                large=KeepInFiles(),
             ):
                 key = sample["__key__"]
                 if on_repeated_key == "error":

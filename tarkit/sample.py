@@ -8,6 +8,7 @@ in this file, with a table of names that the tests hold against this code.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,8 +21,9 @@ Sample = dict[str, Any]
 KeyRule = Callable[[str], "tuple[str, str] | None"]
 """Member name -> (key, field), or None if the name has no field."""
 
-Member = tuple[str, bytes, int]
-"""One file of an archive: name, content, byte offset of its header. With a name of "" it is a mark: the
+Member = tuple[str, Any, int]
+"""One file of an archive: name, content (bytes, or what :mod:`tarkit.largemembers` makes of content that is too large
+for memory), byte offset of its header. With a name of "" it is a mark: the
 content says of what. b"": an archive ends, and what follows belongs to another sample. LOST_STRETCH: bytes were
 lost to damage. Other bytes: the name of a member whose content cannot be delivered."""
 
@@ -179,6 +181,8 @@ def group_by_keys(
     on_duplicate_field: str = "error",
     on_repeated_key: str = "error",
     tally: Tally | None = None,
+    sample_limit: int = sys.maxsize,
+    spill: Callable[[Sample, str, Any], Any] | None = None,
 ) -> Iterator[Sample]:
     """Samples out of the members of one shard, in the order in which they come.
 
@@ -194,6 +198,8 @@ def group_by_keys(
         on_duplicate_field: error, first (keep the first file) or last (keep the last).
         on_repeated_key: error, or allow (each run of adjacent members is a sample of its own).
         tally: is filled with what was met.
+        sample_limit: bytes of the shard; where a sample spans more, ``spill(sample, name, content)`` gives the values
+            of its further fields.
 
     Raises:
         DuplicateFieldError, RepeatedKeyError: as the policies say.
@@ -247,6 +253,8 @@ def group_by_keys(
                 tally.replaced += 1
                 if on_duplicate_field == "first":
                     continue
+            if offset - seen[key] > sample_limit and spill is not None:
+                content = spill(sample, name, content)
             sample[field_name] = content
             continue
         if dropped and key is not None:

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 from tarkit.codecs import make_encoder
 from tarkit.errors import UsageError
+from tarkit.fieldfile import FieldFile
 from tarkit.shards import shard_name
 from tarkit.tarwriter import TarWriter
 
@@ -109,7 +110,7 @@ class ShardWriter:
     def _is_full(self, stream: TarWriter, sample: Mapping[str, Any]) -> bool:
         if stream.samples >= self.maxcount or stream.bytes_written >= self.maxsize:
             return True
-        size = sum(len(value) for value in sample.values() if isinstance(value, (bytes, bytearray)))
+        size = sum(len(value) for value in sample.values() if isinstance(value, (bytes, bytearray, FieldFile)))
         return stream.bytes_written + size > self.maxsize
 
     def next_stream(self) -> TarWriter:

@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable, Iterator
 
 from tarkit.errors import DataError, UsageError
 from tarkit.heap import keep_freed_memory
+from tarkit.largemembers import DEFAULT_MEM, RefuseLarge
 from tarkit.redaction import redact
 from tarkit.salvage import resynchronise
 from tarkit.sample import DAMAGE_POLICIES, KeyRule, Member, Sample, Tally, first_dot, group_by_keys, key_rule
 from tarkit.shards import expand
 from tarkit.streams import open_read
-from tarkit.tarwalk import Archive
+from tarkit.tarwalk import Archive, LargeMembers
 
 
 def read_samples(
@@ -31,6 +32,8 @@ def read_samples(
     tally: Tally | None = None,
     allow_pipe_in_lists: bool = False,
     literal: bool = False,
+    mem: int = DEFAULT_MEM,
+    large: LargeMembers | None = None,
 ) -> Iterator[Sample]:
     """Samples of one or many shards, in order, as dicts of raw bytes.
 
@@ -47,22 +50,28 @@ def read_samples(
             list runs them here.
         literal: ``urls`` are names of shards as they are, such as :func:`tarkit.shards.expand` gives them: a
             listing of a store may well have ``[`` or ``{`` in its names.
+        mem: bytes that one sample may have; a larger one is an error that names its member and size.
+        large: another way for members that are too large, see :mod:`tarkit.largemembers`; ``mem`` does not count then.
 
     Raises:
+        TooLargeError: a sample has more than ``mem`` bytes.
         DataError: the shard is damaged, or is not what the policies allow.
         MissingInputError, StreamError, TemporaryStreamError: it can not be read.
     """
     tally = Tally() if tally is None else tally
+    large = RefuseLarge(mem) if large is None else large
     names = [os.fspath(urls)] if isinstance(urls, (str, os.PathLike)) else urls
     for url in names if literal else expand(names, allow_pipe_in_lists=allow_pipe_in_lists):
         with open_read(url) as stream:
             yield from group_by_keys(
-                read_members(stream.read, url=stream.name, rule=rule, on_damage=on_damage, tally=tally),
+                read_members(stream.read, url=stream.name, rule=rule, on_damage=on_damage, tally=tally, large=large),
                 url=stream.name,
                 rule=rule,
                 on_duplicate_field=on_duplicate_field,
                 on_repeated_key=on_repeated_key,
                 tally=tally,
+                sample_limit=large.sample_limit,
+                spill=large.spill,
             )
 
 
@@ -73,6 +82,7 @@ def read_members(
     rule: str | KeyRule = first_dot,
     on_damage: str = "error",
     tally: Tally | None = None,
+    large: LargeMembers | None = None,
 ) -> Iterator[Member]:
     """Regular files of one tar stream: (name, content, offset of the header), in order.
 
@@ -86,6 +96,7 @@ def read_members(
             file) is a field of a sample; one that is not is only counted.
         on_damage: error, or skip: go on at the next header that is good, and behind members that cannot be delivered.
         tally: counts what is skipped, and records damage.
+        large: what becomes of members too large for memory; None means that all are delivered as bytes.
 
     Raises:
         DataError: damage. UnsupportedMemberError: a field of a sample whose content cannot be delivered.
@@ -93,7 +104,7 @@ def read_members(
     if on_damage not in DAMAGE_POLICIES:
         raise UsageError(f"on_damage is {on_damage!r}; it must be one of {', '.join(DAMAGE_POLICIES)}")
     keep_freed_memory()
-    archive = Archive(read, redact(url), Tally() if tally is None else tally, key_rule(rule))
+    archive = Archive(read, redact(url), Tally() if tally is None else tally, key_rule(rule), large)
     while True:
         try:
             yield from archive.members()

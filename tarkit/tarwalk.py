@@ -7,12 +7,15 @@ only: what a sample is, :mod:`tarkit.sample` knows.
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 from zlib import adler32
 
 from tarkit import tarheader
 from tarkit.errors import CorruptHeaderError, NotATarError, TruncatedError, UnsupportedMemberError
-from tarkit.sample import KeyRule, Member, Tally, first_dot, skip_reason
+from tarkit.fieldfile import PIECE
+from tarkit.sample import KeyRule, Member, Sample, Tally, first_dot, skip_reason
 from tarkit.tarheader import BLOCK, ZERO_BLOCK, Header
 
 READ_SIZE = 512 * 1024
@@ -30,14 +33,41 @@ MAGIC = b"ustar"
 _ARCHIVE_END: Member = ("", b"", 0)
 
 
+class LargeMembers:
+    """What becomes of members that are too large to be held. This one holds all; see :mod:`tarkit.largemembers`.
+
+    member_limit: bytes of content; above it take() is asked for what is delivered in place of bytes.
+    sample_limit: bytes of the shard that a sample spans; behind it spill() is asked what becomes of content.
+    """
+
+    member_limit = sys.maxsize
+    sample_limit = sys.maxsize
+
+    def take(self, archive: Archive, name: str, size: int) -> Any:
+        """What is delivered as a member's content, which ``archive.pieces(name, size)`` gives."""
+        return archive.take(size, name)
+
+    def spill(self, sample: Sample, name: str, content: Any) -> Any:
+        """What becomes a field's value in a sample that is large already."""
+        return content
+
+
 class Archive:
     """A position in a tar stream: the bytes read but not yet used, and what is known so far."""
 
-    def __init__(self, read: Callable[[int], bytes], url: str, tally: Tally, rule: KeyRule = first_dot) -> None:
+    def __init__(
+        self,
+        read: Callable[[int], bytes],
+        url: str,
+        tally: Tally,
+        rule: KeyRule = first_dot,
+        large: LargeMembers | None = None,
+    ) -> None:
         self.read = read
         self.url = url
         self.tally = tally
         self.rule = rule
+        self.large = LargeMembers() if large is None else large
         self.buffer = b""
         self.position = 0  # in buffer, of the next byte to use; may lie beyond its end, in padding
         self.base = 0  # offset in the stream of buffer[0]
@@ -103,7 +133,8 @@ class Archive:
                 position = end + (-size & 511)
             else:
                 self.header_offset, self.position = offset, body
-                content = self.take(size, name)
+                fits = size <= self.large.member_limit
+                content = self.take(size, name) if fits else self.large.take(self, name, size)
                 buffer, limit, base = self.buffer, len(self.buffer), self.base
                 position = self.position + (-size & 511)
             self.position = position
@@ -139,16 +170,25 @@ class Archive:
         Raises:
             TruncatedError: the stream ends before.
         """
-        content = self.buffer[self.position : self.position + size]
-        self.position += len(content)
-        missing = size - len(content)
-        if not missing:
-            return content
+        return b"".join(self.pieces(name, size, _MAX_PIECE))
+
+    def pieces(self, name: str, size: int, most: int = PIECE) -> Iterator[bytes]:
+        """Exactly ``size`` bytes from the position on, in pieces of at most ``most``, to be read to the end.
+
+        Raises:
+            TruncatedError: the stream ends before.
+        """
+        piece = self.buffer[self.position : self.position + size]
+        self.position += len(piece)
+        if len(piece) == size:
+            yield piece
+            return
         self.base += len(self.buffer)
         self.buffer, self.position = b"", 0
-        pieces = [content]
+        missing = size - len(piece)
         while missing:
-            piece = self.read(min(missing, _MAX_PIECE))
+            yield piece
+            piece = self.read(min(missing, most))
             if not piece:
                 raise TruncatedError(
                     f"the stream ends inside this member: {size - missing} of {size} bytes are there",
@@ -157,10 +197,9 @@ class Archive:
                     member=name,
                     hint="the shard was cut; fetch or write it again",
                 )
-            pieces.append(piece)
             self.base += len(piece)
             missing -= len(piece)
-        return b"".join(pieces)
+        yield piece
 
     def next_member(self) -> tuple[bytes, int, int] | None:
         """Go to the next regular file, through extended headers and members that have no content.

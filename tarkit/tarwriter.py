@@ -12,12 +12,13 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 from zlib import adler32
 
 from tarkit import tarheader
 from tarkit.codecs import Encoder, make_encoder
 from tarkit.errors import EncodeError, StreamError, UsageError
+from tarkit.fieldfile import FieldFile
 from tarkit.sample import REPEATED_KEY_POLICIES, KeyRule, first_dot, is_bookkeeping, is_reserved, key_rule, skip_reason
 from tarkit.streams import open_publish
 from tarkit.tarheader import BLOCK, RECORD
@@ -159,7 +160,7 @@ class TarWriter:
         self.samples += len(prepared)
         return sum(size for _, size, _ in prepared)
 
-    def _prepare(self, obj: Mapping[str, Any]) -> tuple[list[bytes], int, str]:
+    def _prepare(self, obj: Mapping[str, Any]) -> tuple[list[bytes | FieldFile], int, str]:
         """The blocks of one sample, checked, the bytes of its content, and its key."""
         if self._ended:
             raise StreamError("the shard is closed, so no sample can be written to it", url=self.name)
@@ -185,7 +186,7 @@ class TarWriter:
             )
         before_size, after_size, tail, constant = self._template.constant
         raw_key = key.encode("ascii") if key.isascii() else self._as_utf8(key, key)
-        pieces: list[bytes] = []
+        pieces: list[bytes | FieldFile] = []
         total = 0
         for field, suffix in plan:
             value = sample[field]
@@ -260,7 +261,9 @@ class TarWriter:
             raise EncodeError(f"{text!r} is not text that can be a member's name", url=self.name, key=key)
         return raw
 
-    def _as_bytes(self, value: object, field: str, key: str) -> bytes:
+    def _as_bytes(self, value: object, field: str, key: str) -> bytes | FieldFile:
+        if isinstance(value, FieldFile):
+            return value if len(value) >= _DIRECT_FROM else value.read()
         if isinstance(value, (bytes, bytearray, memoryview)):
             return bytes(value)
         if isinstance(value, str) and is_reserved(field):
@@ -279,16 +282,19 @@ class TarWriter:
         except ValueError as error:
             raise EncodeError(f"field {field!r}: {error}", url=self.name, key=key) from None
 
-    def _append(self, pieces: list[bytes], content_bytes: int) -> None:
+    def _append(self, pieces: list[bytes | FieldFile], content_bytes: int) -> None:
         self.bytes_written += content_bytes
         self._pending_bytes += content_bytes + BLOCK * len(pieces)
         if content_bytes < _DIRECT_FROM:
-            self._pending += pieces
+            self._pending += cast("list[bytes]", pieces)  # as _as_bytes() has it
             if self._pending_bytes >= _FLUSH_AT:
                 self._flush()
             return
         for piece in pieces:
-            if len(piece) < _DIRECT_FROM:
+            if isinstance(piece, FieldFile):
+                self._flush()
+                self._write_file(piece)
+            elif len(piece) < _DIRECT_FROM:
                 self._pending.append(piece)
             else:
                 # Joining would only copy what is big enough to be written by itself.
@@ -296,6 +302,15 @@ class TarWriter:
                 self._out.write(piece)
         if self._pending_bytes >= _FLUSH_AT:
             self._flush()
+
+    def _write_file(self, content: FieldFile) -> None:
+        try:
+            for piece in content.pieces():
+                self._out.write(piece)
+        except BaseException:
+            # Half of it is written, and nothing can follow that.
+            self.discard()
+            raise
 
     def _flush(self) -> None:
         self._out.write(b"".join(self._pending))

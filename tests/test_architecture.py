@@ -27,6 +27,7 @@ LAYERS = {
     "tarkit.transport.pipes": 1,
     "tarkit.transport.retry": 1,
     "tarkit.sample": 1,
+    "tarkit.fieldfile": 1,
     "tarkit.books": 2,
     "tarkit.tarheader": 1,
     # one step over bytes, members or samples
@@ -41,6 +42,7 @@ LAYERS = {
     "tarkit.tarwalk": 2,
     "tarkit.transforms": 2,
     "tarkit.salvage": 3,
+    "tarkit.largemembers": 3,
     # bytes out; commands and functions over samples
     "tarkit.codecs": 3,
     "tarkit.shellpool": 3,

@@ -70,6 +70,7 @@ def command(
 
 def _samples(urls: Iterable[str], tally: Tally, rule: KeyRule, options: dict[str, Any]) -> Iterator[tuple[int, Sample]]:
     """(offset, sample) of all shards."""
+    from tarkit.largemembers import SkipLarge, SkippedContent
     from tarkit.sample import group_by_keys
     from tarkit.streams import open_read
     from tarkit.tarshard import read_members
@@ -83,10 +84,13 @@ def _samples(urls: Iterable[str], tally: Tally, rule: KeyRule, options: dict[str
                 split = rule(member[0])
                 if split is not None:
                     offsets.setdefault(split[0], member[2])
-                yield member
+                # Content is not looked at, and a sample's would add up.
+                yield (member[0], SkippedContent(len(member[1])), member[2]) if member[0] else member
 
         with open_read(url) as stream:
-            members = read_members(stream.read, url=stream.name, rule=rule, on_damage=options["on_damage"], tally=tally)
+            members = read_members(
+                stream.read, url=stream.name, rule=rule, on_damage=options["on_damage"], tally=tally, large=SkipLarge()
+            )
             for sample in group_by_keys(noted(members), url=stream.name, rule=rule, tally=tally, **grouping):
                 yield offsets.pop(sample["__key__"]), sample
 

@@ -66,6 +66,7 @@ def command(inputs: tuple[str, ...], output: str, quiet: bool, post: str | None,
     if output == "-" or output.startswith("pipe:"):
         raise UsageError("-o takes a name with a number, such as out-%06d.tar; a row of shards does not go into a pipe")
     with Results(only_messages=True) as results:
+        from tarkit.largemembers import KeepInFiles
         from tarkit.sample import Tally
         from tarkit.shards import shard_name
         from tarkit.tarshard import read_samples
@@ -87,7 +88,7 @@ def command(inputs: tuple[str, ...], output: str, quiet: bool, post: str | None,
             rule=options["key_rule"],
             on_repeated_key=options["on_repeated_key"],
         ) as writer:
-            for sample in read_samples(urls, rule=options["key_rule"], tally=tally, **policies):
+            for sample in read_samples(urls, rule=options["key_rule"], tally=tally, large=KeepInFiles(), **policies):
                 writer.write(sample)
     code = exit_code_of(tally)
     if code or not quiet:

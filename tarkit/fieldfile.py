@@ -1,0 +1,150 @@
+"""The content of a field that is too large for memory, in a file: read from and written to in pieces."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+
+from tarkit.errors import StreamError
+
+LARGE = 32 * 1024 * 1024
+"""Bytes; what reads and writes whole samples keeps fields above this in files."""
+
+PIECE = 1024 * 1024
+_ZEROS = bytes(PIECE)
+
+
+class _Descriptor:
+    """An open file, closed with the last field that is in it."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        os.close(self.number)
+
+
+class FieldFile:
+    """Takes the place of a field's bytes in a sample; its ``len()`` is their number.
+
+    The file has no name, or may lose it: it is there as long as this object is. Several fields can share one.
+    url, member: where the content comes from, for errors.
+    """
+
+    __slots__ = ("_file", "_size", "_start", "member", "url")
+
+    def __init__(
+        self, file: _Descriptor, size: int, *, start: int = 0, url: str | None = None, member: str | None = None
+    ) -> None:
+        self._file = file
+        self._start = start
+        self._size = size
+        self.url = url
+        self.member = member
+
+    @classmethod
+    def keep(
+        cls, pieces: Iterable[bytes], folder: str | None = None, *, url: str | None = None, member: str | None = None
+    ) -> FieldFile:
+        """Write pieces to a new file without a name. folder: where; None means the system's (``$TMPDIR``).
+
+        Raises:
+            StreamError: it cannot be written. What ``pieces`` raises.
+        """
+        folder = folder or tempfile.gettempdir()
+        try:
+            with tempfile.TemporaryFile(dir=folder, buffering=0) as unnamed:
+                file = _Descriptor(os.dup(unnamed.fileno()))
+        except OSError as error:
+            raise _no_room(error, folder, url, member) from None
+        kept = cls(file, 0, url=url, member=member)
+        kept._size = kept._write(pieces, 0, folder)
+        return kept
+
+    @classmethod
+    def at(cls, path: str) -> FieldFile:
+        """The content of a file that is there, of the length that it has now.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        file = _Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        return cls(file, os.fstat(file.number).st_size, url=path)
+
+    def beside(self, content: bytes, *, member: str | None = None) -> FieldFile:
+        """Another field's content, in the same file: only for the last field of a file by ``keep``."""
+        start = self._start + self._size
+        self._write([content], start, tempfile.gettempdir())
+        return FieldFile(self._file, len(content), start=start, url=self.url, member=member)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def pieces(self) -> Iterator[bytes]:
+        """All of it, in pieces of at most 1 MiB. It can be read again.
+
+        Raises:
+            StreamError: the file cannot be read, or is shorter than it was.
+        """
+        position, end = self._start, self._start + self._size
+        while position < end:
+            try:
+                piece = os.pread(self._file.number, min(PIECE, end - position), position)
+            except OSError as error:
+                raise StreamError(f"cannot be read: {error.strerror}", url=self.url, member=self.member) from None
+            if not piece:
+                raise StreamError(
+                    f"the file was cut while it was read: {end - position} of {self._size} bytes are gone",
+                    url=self.url,
+                    member=self.member,
+                )
+            position += len(piece)
+            yield piece
+
+    def read(self) -> bytes:
+        """All of it at once."""
+        return b"".join(self.pieces())
+
+    def _write(self, pieces: Iterable[bytes], start: int, folder: str) -> int:
+        try:
+            return write_pieces(self._file.number, pieces, start)
+        except StreamError:
+            raise
+        except OSError as error:
+            raise _no_room(error, folder, self.url, self.member) from None
+
+
+def write_pieces(file: int, pieces: Iterable[bytes], start: int = 0) -> int:
+    """Write pieces to an open file, from an offset at its end on, and return how many bytes they are.
+
+    Whole pieces of zeros become holes: a few bytes of a compressed shard can stand for gigabytes of them.
+
+    Raises:
+        OSError: the disk is full, and so on.
+    """
+    position = start
+    for piece in pieces:
+        if not _is_zeros(piece):
+            written = 0
+            while written < len(piece):
+                written += os.pwrite(file, memoryview(piece)[written:], position + written)
+        position += len(piece)
+    os.ftruncate(file, position)
+    return position - start
+
+
+def _is_zeros(piece: bytes) -> bool:
+    # Compared with zeros, which ends at the first difference; nothing else in Python is as fast.
+    return len(piece) <= PIECE and piece == (_ZEROS if len(piece) == PIECE else _ZEROS[: len(piece)])
+
+
+def _no_room(error: OSError, folder: str, url: str | None, member: str | None) -> StreamError:
+    return StreamError(
+        f"content too large for memory cannot be kept in {folder}: {error.strerror}",
+        url=url,
+        member=member,
+        hint="set TMPDIR to a folder on a disk with room",
+    )

@@ -1,0 +1,101 @@
+"""A few bytes of a compressed shard can stand for gigabytes: every program goes through them in little memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import zstandard
+from tarbuild import END, header, member
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process is read from Linux' /proc")
+
+SIZE = 1 << 29
+LIMIT = 300_000_000
+# The peak is that of this process alone: Linux lets a program inherit ru_maxrss, but not VmHWM.
+PROGRAM = """
+import importlib, json, sys
+code = importlib.import_module(f"tarkit.cli.{sys.argv[1]}").main(sys.argv[2:])
+most = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM:"))
+json.dump([code, most * 1024], open("peak", "w"))
+"""
+
+
+def large_header(name: bytes, size: int) -> bytes:
+    """With a base-256 size, as GNU tar writes it from 8 GiB on."""
+    return header(name, size_field=b"\x80" + size.to_bytes(11, "big"))
+
+
+def make_bomb(path: Path, size: int) -> Path:
+    """A shard of three samples; in the second one is a member of so many zeros."""
+    with open(path, "wb") as file, zstandard.ZstdCompressor(level=1).stream_writer(file) as out:
+        out.write(member(b"a.cls", b"1") + member(b"b.cls", b"2") + large_header(b"b.bin", size))
+        for _ in range(size >> 20):
+            out.write(bytes(1 << 20))
+        out.write(member(b"c.cls", b"3") + END)
+    return path
+
+
+@pytest.fixture(scope="module")
+def bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """512 MiB in 17 kB; benchmarks/measures/memory.py has one of 6 GiB."""
+    path = make_bomb(tmp_path_factory.mktemp("bomb") / "bomb.tar.zst", SIZE)
+    assert path.stat().st_size < 20_000
+    return path
+
+
+def peak(program: str, argv: Sequence[str | Path], folder: Path) -> tuple[int, int, str, str]:
+    """Exit code, peak in bytes, what was printed to standard output and to standard error."""
+    command = [sys.executable, "-c", PROGRAM, program, *map(str, argv)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=600)
+    code, most = json.loads((folder / "peak").read_text())
+    assert most < LIMIT, f"{most / 1e6:.0f} MB: {done.stderr}"
+    return code, most, done.stdout, done.stderr
+
+
+def listing(shard: Path, folder: Path) -> list[str]:
+    """What ``show`` says of a shard."""
+    code, _, printed, _ = peak("tarkit", ["show", shard], folder)
+    assert code == 0
+    return printed.splitlines()
+
+
+def test_show(bomb: Path, tmp_path: Path) -> None:
+    assert listing(bomb, tmp_path) == ["a  cls:1", f"b  cls:1 bin:{SIZE}", "c  cls:1"]
+    assert peak("tarkit", ["show", "--count", bomb], tmp_path)[2] == "3\n"
+
+
+@pytest.mark.parametrize("options", [(), ("--on-damage", "skip")], ids=" ".join)
+def test_cat(bomb: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
+    code, *_ = peak("tarkit", ["cat", *options, bomb, "-o", "out.tar.zst"], tmp_path)
+    assert code == 0
+    assert sorted(listing(tmp_path / "out.tar.zst", tmp_path)[1].split()) == ["b", f"bin:{SIZE}", "cls:1"]
+
+
+def test_split(bomb: Path, tmp_path: Path) -> None:
+    code, _, printed, _ = peak("tarkit", ["split", bomb, "-o", "%d.tar.zst", "--maxsize", "1M"], tmp_path)
+    assert (code, printed.split()) == (0, ["0.tar.zst", "1.tar.zst", "2.tar.zst"])
+    assert listing(tmp_path / "1.tar.zst", tmp_path) == [f"b  bin:{SIZE} cls:1"]
+
+
+def test_create(tmp_path: Path) -> None:
+    (tmp_path / "b.bin").touch()
+    with open(tmp_path / "b.bin", "r+b") as file:
+        file.truncate(SIZE)
+    (tmp_path / "plan").write_text(f"b.bin b.bin\nc.bin pipe:head -c {SIZE} /dev/zero\n")
+    assert peak("tarkit", ["create", "--plan", "plan", "--allow-pipe", "-o", "x.tar.zst"], tmp_path)[0] == 0
+    assert listing(tmp_path / "x.tar.zst", tmp_path) == [f"b  bin:{SIZE}", f"c  bin:{SIZE}"]
+
+
+@pytest.mark.parametrize("argv", [("cat", "--raw"), ("ls",), ("stat",)], ids=" ".join)
+def test_verbs_that_do_not_look_inside(bomb: Path, tmp_path: Path, argv: tuple[str, ...]) -> None:
+    assert peak("tarkit", [*argv, bomb, *(["-o", "out"] if argv[0] == "cat" else [])], tmp_path)[0] == 0
+
+
+def test_put_and_get(bomb: Path, tmp_path: Path) -> None:
+    assert peak("tarkit", ["put", bomb, tmp_path / "copy"], tmp_path)[0] == 0
+    assert peak("tarkit", ["get", tmp_path / "copy", tmp_path / "again"], tmp_path)[0] == 0
