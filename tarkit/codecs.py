@@ -6,14 +6,15 @@ differences, all of which keep data as it is:
 
 - bytes are taken to be encoded already, also under ``.gz``, and pass as they are;
 - ``.gz`` fields whose inner extension has no codec stay compressed bytes when decoded;
-- numbers in ``cls`` and its like are whole numbers; images that a format can not hold are refused.
+- numbers in ``cls`` and its like are whole numbers; images that a format cannot hold are refused;
+- a str is text in fields of text, and elsewhere only what decodes to the same value: see ``encode_field``;
+- NaN and Infinity, which are not JSON, are refused both ways.
 """
 
 from __future__ import annotations
 
 import gzip
 import io
-import json
 import operator
 import re
 import zipfile
@@ -25,6 +26,7 @@ from typing import Any
 from tarkit.errors import DecodeError, EncodeError, TarkitError, UsageError, printable
 from tarkit.extras import library
 from tarkit.images import IMAGE_FORMATS, IMAGE_SPECS, decode_image, encode_image
+from tarkit.jsontext import decode_json, encode_json
 from tarkit.sample import Sample, is_reserved
 
 Encoder = bool | None | Callable[[Sample], Sample] | Mapping[str, Callable[[Any], Any]]
@@ -36,12 +38,15 @@ _DECIMAL = re.compile(rb"\s*[+-]?[0-9]+\s*")
 def encode_field(field: str, value: object, *, key: str | None = None) -> bytes:
     """The bytes of one field.
 
-    bytes, bytearray and memoryview pass as they are: they are taken to be encoded already. str becomes
-    UTF-8 whatever the extension. Everything else goes by the extension: whole numbers (cls, cls2, class, count,
-    index, inx, id), JSON (json, jsn), numpy arrays (npy) and dicts of them (npz), msgpack (mp, msgpack, msg), CBOR
-    (cbor), and images (jpg, jpeg, png, ppm, pgm, pbm, tiff, tif, webp): a PIL image or an array,
-    uint8 or float in 0..1, of shape (height, width), (height, width, 1) or (height, width, 3). The same value gives
-    the same bytes.
+    bytes, bytearray and memoryview pass as they are: they are taken to be encoded already. Everything else goes by
+    the extension: whole numbers (cls, cls2, class, count, index, inx, id), JSON (json, jsn), numpy arrays (npy) and
+    dicts of them (npz), msgpack (mp, msgpack, msg), CBOR (cbor), and images (jpg, jpeg, img and image as jpg, png,
+    ppm, pgm, pbm, tiff, tif, webp): a PIL image or an array, uint8 or float in 0..1, of shape (height, width),
+    (height, width, 1) or (height, width, 3), or uint16 of shape (height, width). Tuples become lists in JSON, msgpack
+    and CBOR. The same value gives the same bytes.
+
+    A str becomes UTF-8 in fields of text (txt, html, ...) and in those without a codec. In json it must be JSON text,
+    and in cls and its like a whole number; the other codecs refuse it.
 
     Raises:
         EncodeError: there is no codec for this field and type, or the value does not fit it.
@@ -57,7 +62,9 @@ def decode_field(
 
     ``image`` says what images become: ``pil``, ``pill``, ``pilrgb``, ``pilrgba`` (PIL images; pil is pilrgb), ``l``,
     ``rgb``, ``rgba`` (float32 arrays in 0..1, of shape (height, width) or (height, width, 3 or 4)), ``l8``, ``rgb8``,
-    ``rgba8`` (the same as uint8), or None: they stay bytes. Text (txt, text, transcript, html, htm) becomes str.
+    ``rgba8`` (the same as uint8), or None: they stay bytes. Grey values of 16 bits become floats by division by
+    65,535, and 8 bits by their upper half, which is what Pillow leaves of colours of 16 bits (webdataset cuts grey
+    values at 255). Text (txt, text, transcript, html, htm) becomes str.
 
     Raises:
         DecodeError: the bytes are not what the extension says, or the format is refused.
@@ -115,7 +122,7 @@ def make_encoder(spec: Encoder) -> Callable[[Mapping[str, Any]], Sample]:
     """The function that encodes samples, from what webdataset's ``TarWriter`` takes as ``encoder``.
 
     False or None: no encoding. True: by extension. A function from sample to sample: itself. A dict of extension ->
-    function from a value to bytes: these and no others; bytes and str pass as in ``encode_field``.
+    function from a value to bytes: these and no others; bytes, and str in other fields, pass as in ``encode_field``.
 
     Raises:
         UsageError: anything else.
@@ -154,7 +161,9 @@ def _encode_with(encoders: Mapping[str, Callable[[Any], Any]], field: str, value
         return bytes(value)
     extension, compressed = extension_of(field)
     what = f"field {field!r}, a value of type {type(value).__name__}"
-    encoder: Callable[[Any], Any] | None = str.encode if isinstance(value, str) else encoders.get(extension)
+    encoder: Callable[[Any], Any] | None = encoders.get(extension)
+    if encoder is None and isinstance(value, str) and extension not in _REFUSED:
+        encoder = _ENCODERS.get(extension, str.encode)
     if encoder is None:
         refusal = _REFUSED.get(extension)
         if refusal is None:
@@ -195,6 +204,11 @@ def _sentence(error: Exception) -> str:
 
 
 def _encode_integer(value: Any) -> bytes:
+    if isinstance(value, str):
+        data = value.encode("utf-8")
+        if not _DECIMAL.fullmatch(data):
+            raise TypeError("as text it must be a whole number; pass bytes to keep it as it is, or call the field txt")
+        return data
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError("it must be a whole number")
     return str(operator.index(value)).encode("ascii")
@@ -206,14 +220,10 @@ def _decode_integer(data: bytes) -> int:
     return int(data)
 
 
-def _encode_json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
-
-
 def _encode_npy(value: Any) -> bytes:
     numpy = library("numpy", "the npy codec", "images")
     if not isinstance(value, (numpy.ndarray, numpy.generic)):
-        raise TypeError("it must be a numpy array")
+        raise TypeError("pass a numpy array")
     stream = io.BytesIO()
     numpy.lib.format.write_array(stream, numpy.asarray(value), allow_pickle=False)
     return stream.getvalue()
@@ -223,14 +233,13 @@ def _decode_npy(data: bytes) -> Any:
     numpy = library("numpy", "the npy codec", "images")
     stream = io.BytesIO(data)
     array = numpy.lib.format.read_array(stream, allow_pickle=False)
-    if stream.tell() != len(data):
-        raise ValueError(f"{len(data) - stream.tell()} bytes follow the array")
+    _refuse_rest(stream, data, "array")
     return array
 
 
 def _encode_npz(value: Any) -> bytes:
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-        raise TypeError("it must be a dict of names and numpy arrays")
+        raise TypeError("pass a dict of names and numpy arrays")
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, array in value.items():
@@ -247,6 +256,7 @@ def _decode_npz(data: bytes) -> dict[str, Any]:
 
 
 def _encode_msgpack(value: Any) -> bytes:
+    _refuse_text(value, "msgpack.packb(text)")
     return bytes(library("msgpack", "the msgpack codec", "msgpack").packb(value))
 
 
@@ -256,16 +266,31 @@ def _decode_msgpack(data: bytes) -> Any:
 
 
 def _encode_cbor(value: Any) -> bytes:
+    _refuse_text(value, "cbor2.dumps(text)")
     return bytes(library("cbor2", "the cbor codec", "cbor").dumps(value))
 
 
 def _decode_cbor(data: bytes) -> Any:
-    return library("cbor2", "the cbor codec", "cbor").loads(data)
+    stream = io.BytesIO(data)
+    value = library("cbor2", "the cbor codec", "cbor").load(stream)
+    _refuse_rest(stream, data, "value")
+    return value
+
+
+def _refuse_text(value: object, instead: str) -> None:
+    """A str may be meant as the value, or as what is encoded already, as webdataset takes it."""
+    if isinstance(value, str):
+        raise TypeError(f"text alone is not encoded; pass a dict or list, or the bytes of {instead}")
+
+
+def _refuse_rest(stream: io.BytesIO, data: bytes, what: str) -> None:
+    if stream.tell() != len(data):
+        raise ValueError(f"{len(data) - stream.tell()} bytes follow the {what}")
 
 
 _ENCODERS: dict[str, Callable[[Any], bytes]] = {
     **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), _encode_integer),
-    **dict.fromkeys(("json", "jsn"), _encode_json),
+    **dict.fromkeys(("json", "jsn"), encode_json),
     **dict.fromkeys(("mp", "msgpack", "msg"), _encode_msgpack),
     "cbor": _encode_cbor,
     "npy": _encode_npy,
@@ -276,7 +301,7 @@ _ENCODERS: dict[str, Callable[[Any], bytes]] = {
 _DECODERS: dict[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), _decode_integer),
     **dict.fromkeys(("txt", "text", "transcript", "html", "htm"), partial(str, encoding="utf-8")),
-    **dict.fromkeys(("json", "jsn"), json.loads),
+    **dict.fromkeys(("json", "jsn"), decode_json),
     **dict.fromkeys(("mp", "msgpack", "msg"), _decode_msgpack),
     "cbor": _decode_cbor,
     "npy": _decode_npy,

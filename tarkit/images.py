@@ -21,10 +21,14 @@ IMAGE_SPECS = {
 }
 """Word -> what comes out, and Pillow's mode. float: float32 of 0 to 1. The words are webdataset's."""
 
+_SIXTEEN_BITS = ("I;16", "I;16B", "I;16L", "I;16N")
+
 # Extension -> Pillow's name of the format, and the modes that it stores without changing a value.
 IMAGE_FORMATS: dict[str, tuple[str, tuple[str, ...]]] = {
     "jpg": ("JPEG", ("L", "RGB", "CMYK")),
     "jpeg": ("JPEG", ("L", "RGB", "CMYK")),
+    "img": ("JPEG", ("L", "RGB", "CMYK")),
+    "image": ("JPEG", ("L", "RGB", "CMYK")),
     "png": ("PNG", ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")),
     "ppm": ("PPM", ("1", "L", "RGB", "I;16", "I")),
     "pgm": ("PPM", ("L", "I;16", "I")),
@@ -84,17 +88,36 @@ def _as_image(value: Any) -> Any:
 def decode_image(spec: str, data: bytes) -> Any:
     """An image file as a PIL image, or as a numpy array of HxWxC (HxW if grey), by one of IMAGE_SPECS.
 
+    Grey values of 16 bits are divided by 65,535 for float. For 8 bits their upper half is taken, as Pillow does with
+    colours of 16 bits.
+
     Raises:
-        OSError, ValueError, SyntaxError: the bytes are no image, or its values do not fit 8 bits.
+        OSError, ValueError, SyntaxError: the bytes are not an image, or its values are not of 8 or 16 bits.
         MissingExtraError: Pillow or numpy is not installed.
     """
     kind, mode = IMAGE_SPECS[spec]
     image = library("PIL.Image", "an image codec", "images").open(io.BytesIO(data))
     image.load()
+    # Pillow reads grey PPM files of 16 bits, and some older releases PNG files, into 32 bits.
+    if image.mode in _SIXTEEN_BITS or (image.mode == "I" and image.format in ("PNG", "PPM")):
+        return _decode_16_bits(image, kind, mode)
     if image.mode[0] in "IF":
-        raise ValueError(f"its values (mode {image.mode}) do not fit 8 bits; leave it as bytes with image=None")
+        raise ValueError(f"its values (mode {image.mode}) are not of 8 or 16 bits; leave it as bytes with image=None")
     image = image.convert(mode)
     if kind == "pil":
         return image
     array = library("numpy", "an image codec", "images").asarray(image)
     return array.astype("float32") / array.dtype.type(255) if kind == "float" else array.copy()
+
+
+def _decode_16_bits(image: Any, kind: str, mode: str) -> Any:
+    """A grey image of 16 bits, as decode_image() gives it."""
+    numpy = library("numpy", "an image codec", "images")
+    grey = numpy.asarray(image).astype("uint16")
+    if kind == "float":
+        value = grey.astype("float32") / numpy.float32(65535)
+        if mode == "L":
+            return value
+        return numpy.stack([value] * 3 + [numpy.ones_like(value)] * (len(mode) - 3), axis=-1)
+    eight = library("PIL.Image", "an image codec", "images").fromarray((grey >> 8).astype("uint8")).convert(mode)
+    return eight if kind == "pil" else numpy.asarray(eight).copy()

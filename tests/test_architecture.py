@@ -34,6 +34,7 @@ LAYERS = {
     "tarkit.transport.checksums": 2,
     "tarkit.transport.compression": 2,
     "tarkit.images": 2,
+    "tarkit.jsontext": 2,
     "tarkit.parallel": 2,
     "tarkit.transport.parts": 2,
     "tarkit.transport.readahead": 2,

@@ -8,10 +8,12 @@ import io
 import json
 import math
 import pickle
+import shutil
 import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,9 +43,66 @@ def test_bytes_pass_under_any_extension(field: str, kind: Callable[[bytes], obje
     assert data == b"\x00raw\xff"
 
 
-@pytest.mark.parametrize("field", ["txt", "text", "transcript", "html", "htm", "json", "cls", "unheard-of"])
-def test_text_is_utf8_under_any_extension(field: str) -> None:
+@pytest.mark.parametrize("field", ["txt", "text", "transcript", "html", "htm", "unheard-of"])
+def test_text_is_utf8_in_fields_of_text_and_in_those_without_a_codec(field: str) -> None:
     assert encode_field(field, "Käse 🧀") == "Käse 🧀".encode()
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "instead"),
+    [
+        ("json", "Käse", "it must be JSON: Expecting value.*pass json.dumps"),
+        ("json", '{"a": NaN}', "NaN is not JSON"),
+        ("a.JSN", "", "it must be JSON"),
+        ("cls", "cat", "whole number; pass bytes"),
+        ("cls", "1.5", "whole number"),
+        ("mp", "s", r"bytes of msgpack.packb\(text\)"),
+        ("cbor", "s", r"bytes of cbor2.dumps\(text\)"),
+        ("npy", "s", "pass a numpy array"),
+        ("npz", "s", "pass a dict of names and numpy arrays"),
+        ("png", "s", "PIL image or a numpy array"),
+        ("mp.gz", "s", "msgpack.packb"),
+        ("pyd", "s", "can run any code"),
+        ("tenbin", "s", "use npy or npz"),
+    ],
+)
+def test_text_that_would_decode_to_something_else_is_refused(field: str, text: str, instead: str) -> None:
+    """A str under mp was written as it is, and the one of 's' decoded as 115."""
+    for encoder in (True, {"x": bytes}):
+        with pytest.raises(EncodeError, match=instead) as caught:
+            make_encoder(encoder)({"__key__": "k", field: text})
+        assert repr(field) in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("field", "text", "value"), [("json", ' {"ä": [1]}\n', {"ä": [1]}), ("cls", " 7\n", 7)])
+def test_text_that_is_the_encoded_value_passes(field: str, text: str, value: object) -> None:
+    assert encode_field(field, text) == text.encode()
+    assert decode_field(field, text.encode()) == value
+
+
+@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
+def test_nan_is_refused_by_encoder_and_decoder(constant: str) -> None:
+    """webdataset writes and reads it; jq reads it as null, without an error."""
+    with pytest.raises(EncodeError):
+        encode_field("json", {"x": [float(constant)]})
+    with pytest.raises(DecodeError, match=f"{constant} is not JSON .*json.loads") as caught:
+        decode_field("json", f'{{"x": [{constant}]}}'.encode(), key="k")
+    assert caught.value.key == "k"
+    for field in ("mp", "cbor"):
+        back: Any = decode_field(field, encode_field(field, [float(constant)]))
+        assert str(back) == str([float(constant)])
+
+
+@pytest.mark.parametrize("value", [{1: "a", "1": "b"}, [{"x": ({True: 1},)}], {None: 1}, {1.5: 2}])
+def test_json_keys_that_are_not_text_are_refused(value: object) -> None:
+    """json.dumps makes text of them, and may make two keys the same."""
+    with pytest.raises(EncodeError, match="keys of a JSON object are text"):
+        encode_field("json", value)
+
+
+def test_what_follows_a_cbor_value_is_an_error() -> None:
+    with pytest.raises(DecodeError, match="1 bytes follow the value"):
+        decode_field("cbor", encode_field("cbor", [5]) + b"\x01")
 
 
 @pytest.mark.parametrize("extension", ["cls", "cls2", "class", "count", "index", "inx", "id"])
@@ -195,9 +254,61 @@ def test_bitmaps_and_deep_images() -> None:
     for extension in ("png", "pgm", "tif"):
         data = encode_field(extension, deep)
         assert np.array_equal(np.asarray(PIL.Image.open(io.BytesIO(data))), deep)
-        with pytest.raises(DecodeError, match="do not fit 8 bits"):
-            decode_field(extension, data, image="l8")
+        assert np.array_equal(decode_field(extension, data, image="l8"), deep >> 8)  # type: ignore[arg-type]
         assert decode_field(extension, data, image=None) == data
+    for field, wide in (("tif", np.array([[70000]], np.int32)), ("tif", np.array([[0.5]], np.float32))):
+        stream = io.BytesIO()
+        PIL.Image.fromarray(wide).save(stream, "TIFF")
+        with pytest.raises(DecodeError, match="not of 8 or 16 bits"):
+            decode_field(field, stream.getvalue())
+
+
+@pytest.mark.parametrize("extension", ["png", "pgm", "tif"])
+def test_grey_images_of_16_bits(extension: str) -> None:
+    """webdataset cuts all values above 255."""
+    deep = np.array([[0, 255, 256, 32768, 65535]], np.uint16)
+    data = encode_field(extension, deep)
+    scaled = deep.astype(np.float32) / np.float32(65535)
+    solid = np.ones_like(scaled)
+    expected: dict[str, Any] = {
+        "l": scaled,
+        "rgb": np.dstack([scaled] * 3),
+        "rgba": np.dstack([*[scaled] * 3, solid]),
+        "l8": deep >> 8,
+        "rgb8": np.dstack([deep >> 8] * 3),
+        "rgba8": np.dstack([*[deep >> 8] * 3, solid * 255]),
+    }
+    for spec, array in expected.items():
+        back: Any = decode_field(extension, data, image=spec)
+        assert np.array_equal(back, array) and back.flags.writeable
+        assert back.dtype == (np.uint8 if spec.endswith("8") else np.float32)
+    for spec, mode in {"pil": "RGB", "pilrgba": "RGBA", "pill": "L"}.items():
+        image: Any = decode_field(extension, data, image=spec)
+        assert image.mode == mode and np.array_equal(np.asarray(image.convert("L")), deep >> 8)
+
+
+def test_colours_of_16_bits_become_the_same_8_bits_as_grey(tmp_path: Path) -> None:
+    """Made by ImageMagick."""
+    convert = shutil.which("convert")
+    if convert is None:
+        pytest.skip("ImageMagick's convert is not on the path")
+    picture = tmp_path / "in.pgm"
+    picture.write_bytes(b"P5\n4 1\n65535\n" + np.array([0, 256, 32768, 65535], ">u2").tobytes())
+    for kind in ("PNG48", "PNG64"):
+        made = tmp_path / f"{kind}.png"
+        subprocess.run([convert, picture, "-depth", "16", f"{kind}:{made}"], check=True)
+        back: Any = decode_field("png", made.read_bytes(), image="rgb8")
+        assert back[0, :, 0].tolist() == [0, 1, 128, 255], kind
+
+
+@pytest.mark.parametrize("extension", ["img", "image"])
+def test_img_and_image_are_jpeg_as_in_webdataset(extension: str) -> None:
+    data = encode_field(extension, GREY)
+    assert data == encode_field("jpg", GREY)
+    back: Any = decode_field(extension, data, image="l8")
+    assert back.shape == GREY.shape
+    shown: Any = decode_field(extension, encode_field("png", GREY), image="l8")
+    assert np.array_equal(shown, GREY)
 
 
 def test_float_images() -> None:
