@@ -16,7 +16,7 @@ from ._results import met
 
 if TYPE_CHECKING:
     from tarkit.books import Books
-    from tarkit.output import Output
+    from tarkit.output import Printed
     from tarkit.parallel import Failure
     from tarkit.sample import Tally
     from tarkit.transport.publish import PublishStream
@@ -29,8 +29,8 @@ _FAILURE_LINES = 10
 class Progress:
     """A progress bar on a terminal, a line now and then elsewhere, and the commands' output.
 
-    A context manager. to_stderr: standard output carries a tar, so commands' output goes to stderr.
-    only_prints: what commands print is all that comes of the run, so that it ends with its reader.
+    A context manager. to_stderr: standard output carries a tar, so all that commands print goes to stderr.
+    only_prints: what commands print is all that comes of the run, so that it ends with the reader of standard output.
     failed_are_kept: failed samples go to a shard, so that not every one needs a line here.
     """
 
@@ -43,7 +43,7 @@ class Progress:
         self.books: Books | None = None
         self._to_stderr = to_stderr
         self._only_prints = only_prints
-        self._nobody_reads = False
+        self._closed: set[int] = set()
         self._failed_are_kept = failed_are_kept
         self._failures = 0
         self._stray_notes = 0
@@ -79,28 +79,36 @@ class Progress:
         with self._without_bar():
             say(self.name, message)
 
-    def printed(self, key: str, output: Output) -> None:
+    def printed(self, key: str, printed: Printed) -> None:
         """Show what a command printed."""
-        if not output.size or self._nobody_reads:
+        if not printed.size:
             return
         with self._without_bar():
-            output.show(self._write)
+            printed.stdout.show(self._write_out)
+            printed.stderr.show(self._write_err)
 
-    def _write(self, data: bytes) -> None:
+    def _write_out(self, data: bytes) -> None:
         if self._only_prints:
             write_stdout(data)
-        elif not self._nobody_reads:
-            self._nobody_reads = not write_message(2 if self._to_stderr else 1, data)
+        else:
+            self._write_message(2 if self._to_stderr else 1, data)
 
-    def failed(self, key: str, failure: Failure, output: Output) -> None:
-        """Tell which sample failed, why, and the last thing its command said."""
+    def _write_err(self, data: bytes) -> None:
+        self._write_message(2, data)
+
+    def _write_message(self, fd: int, data: bytes) -> None:
+        if fd not in self._closed and not write_message(fd, data):
+            self._closed.add(fd)
+
+    def failed(self, key: str, failure: Failure, printed: Printed) -> None:
+        """Tell which sample failed, why, and the last line that its command printed."""
         self._failures += 1
         if self._failed_are_kept and not self.verbose and self._failures > _FAILURE_LINES:
             if self._failures == _FAILURE_LINES + 1:
                 self.say("further failures are not listed (-v lists them all)")
             return
-        lines = output.tail(400).decode("utf-8", "replace").strip().splitlines()
-        last = f": {printable(lines[-1].strip())}" if lines and failure.kind != "exception" else ""
+        line = "" if failure.kind == "exception" else printed.last_line()
+        last = f": {printable(line)}" if line else ""
         self.say(f"{printable(key)}: {shortened(failure.message, LINE // 2)}{last}")
 
     def stray(self, key: str, names: list[str]) -> None:

@@ -81,7 +81,7 @@ not be run; 130 interrupted; 143 terminated.
     "--batch", type=click.IntRange(1), metavar="N", help="N samples for one call, each in a folder of its own."
 )
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="For one call.")
-@click.option("--add-log", metavar="FIELD", help="Keep what the command prints in this field of the sample.")
+@click.option("--add-log", metavar="FIELD", help="Keep what the command prints (stdout, then stderr) in this field.")
 @click.option(
     "-e",
     "--errors",
@@ -109,6 +109,9 @@ def tarproc(**options: Any) -> int:
     Each sample is a folder with one file for each of its fields: sample.FIELD, and __key__ and
     __source__. The command runs there; the files called sample.* that it leaves are the new
     sample. Without OUT, nothing is written.
+
+    What commands print to stdout goes to stdout, and what they print to stderr to stderr, whole for each
+    sample and in the order of the samples; all of it goes to stderr if OUT is -.
 
     INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz or @list.txt, or - (the default).
     """

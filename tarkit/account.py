@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from tarkit.books import Books, Limit
 from tarkit.errors import EXIT_CANNOT_RUN, EXIT_NOT_FOUND, EncodeError, TarkitError, printable
-from tarkit.output import Output
+from tarkit.output import Printed
 from tarkit.parallel import Batch, Failure, Outcome
 from tarkit.sample import Sample
 from tarkit.tarwriter import TarWriter
@@ -23,10 +23,10 @@ _ERROR_TAIL = 4096
 class Reporter(Protocol):
     """What a run tells while it goes on."""
 
-    def printed(self, key: str, output: Output) -> None:
+    def printed(self, key: str, printed: Printed) -> None:
         """What a command printed, whole, in the order of the samples."""
 
-    def failed(self, key: str, failure: Failure, output: Output) -> None:
+    def failed(self, key: str, failure: Failure, printed: Printed) -> None:
         """A sample has failed."""
 
     def stray(self, key: str, names: list[str]) -> None:
@@ -161,7 +161,7 @@ class Account:
         outcome.printed.discard()
         self.reporter.advanced(self.books)
 
-    def _write(self, sample: Sample, made: list[Sample], log: bytes | None, printed: Output) -> None:
+    def _write(self, sample: Sample, made: list[Sample], log: bytes | None, printed: Printed) -> None:
         if not made:
             self.books.filtered += 1
             return
@@ -182,7 +182,7 @@ class Account:
         self.books.out += len(made) if self.sinks.output is None else self.sinks.output.samples - before
         self.books.added += len(made) - 1
 
-    def _fail(self, sample: Sample, failure: Failure, printed: Output) -> None:
+    def _fail(self, sample: Sample, failure: Failure, printed: Printed) -> None:
         books = self.books
         books.failed += 1
         before = books.out if self.sinks.output is None else self.sinks.output.samples
@@ -231,8 +231,6 @@ class Account:
         return TooManyErrorsError(f"{message}; {self._fate}")
 
 
-def _report(failure: Failure, printed: Output) -> bytes:
+def _report(failure: Failure, printed: Printed) -> bytes:
     """The text of ERROR_FIELD."""
-    tail = printed.tail(_ERROR_TAIL)
-    cut = f" (the last {len(tail)} of {printed.size} bytes)" if len(tail) < printed.size else ""
-    return f"{failure.message}\n--- output{cut} ---\n".encode("utf-8", "surrogateescape") + tail
+    return f"{failure.message}\n".encode("utf-8", "surrogateescape") + printed.report(_ERROR_TAIL)

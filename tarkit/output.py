@@ -1,17 +1,20 @@
-"""What a command printed: small texts in memory, long ones in the file they were printed to."""
+"""What a command printed: small texts in memory, long ones in the files they were printed to."""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 IN_MEMORY = 64 * 1024
 _PIECE = 1024 * 1024
 
 
 class Output:
-    """Bytes that a command printed, kept until somebody wants them or discards them."""
+    """Bytes that a command printed to one stream, kept until they are wanted or discarded."""
 
     def __init__(self, text: bytes = b"", *, path: str | None = None, size: int = 0) -> None:
         self._text = text
@@ -20,7 +23,7 @@ class Output:
 
     @classmethod
     def of_file(cls, path: str) -> Output:
-        """Take over the file a command printed to: a short one is read and removed at once."""
+        """Take over a file that nothing else is going to be printed to: a short one is read and removed at once."""
         size = os.path.getsize(path)
         if size > IN_MEMORY:
             return cls(path=path, size=size)
@@ -55,10 +58,11 @@ class Output:
 
     def tail(self, size: int) -> bytes:
         """The last ``size`` bytes."""
+        size = min(size, self.size)
         if self._path is None:
-            return self._text[max(0, len(self._text) - size) :]
+            return self._text[len(self._text) - size :]
         with open(self._path, "rb") as file:
-            file.seek(max(0, self.size - size))
+            file.seek(self.size - size)
             return file.read(size)
 
     def show(self, write: Callable[[bytes], object]) -> None:
@@ -75,3 +79,95 @@ class Output:
             with suppress(FileNotFoundError):
                 os.unlink(self._path)
             self._path, self._text, self.size = None, b"", 0
+
+
+@dataclass
+class Printed:
+    """What a command printed to standard output and to standard error."""
+
+    stdout: Output = field(default_factory=Output)
+    stderr: Output = field(default_factory=Output)
+
+    @property
+    def size(self) -> int:
+        """Bytes of both."""
+        return self.stdout.size + self.stderr.size
+
+    @property
+    def held(self) -> int:
+        """Bytes of both that are in memory."""
+        return self.stdout.held + self.stderr.held
+
+    def read(self) -> bytes:
+        """All of it at once: standard output, then standard error."""
+        return self.stdout.read() + self.stderr.read()
+
+    def last_line(self) -> str:
+        """The last line of standard error; of standard output, if the other is empty."""
+        for output in (self.stderr, self.stdout):
+            lines = output.tail(400).decode("utf-8", "replace").strip().splitlines()
+            if lines:
+                return lines[-1].strip()
+        return ""
+
+    def report(self, size: int) -> bytes:
+        """The last ``size`` bytes for people: standard error, and of standard output what there is room for."""
+        text = b""
+        for name, output in (("stderr", self.stderr), ("stdout", self.stdout)):
+            if not output.size:
+                continue
+            tail = output.tail(size)
+            size -= len(tail)
+            cut = f" (the last {len(tail)} of {output.size} bytes)" if len(tail) < output.size else ""
+            text += b"\n" if text and not text.endswith(b"\n") else b""
+            text += f"--- {name}{cut} ---\n".encode() + tail
+        return text
+
+    def discard(self) -> None:
+        """Remove the files, if there are any."""
+        self.stdout.discard()
+        self.stderr.discard()
+
+
+class PrintFiles:
+    """Where commands print to, one command at a time: BASE.out and BASE.err, which they open to append.
+
+    A file serves again as long as it stays empty: making and removing it would cost a quiet command more than all
+    else that is done for it on disk.
+    """
+
+    def __init__(self, base: str) -> None:
+        self.out, self.err = f"{base}.out", f"{base}.err"
+
+    def take(self, name: str) -> Printed:
+        """What was printed since the last call. name: that no other call gives; a long output keeps a file."""
+        return Printed(_taken(self.out, name), _taken(self.err, name))
+
+
+def _taken(path: str, name: str) -> Output:
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        # Nothing was run yet, or the command removed it.
+        return Output()
+    try:
+        if not os.fstat(file).st_size and _is_closed_by_all(file):
+            return Output()
+    finally:
+        os.close(file)
+    os.rename(path, f"{path}-{name}")
+    return Output.of_file(f"{path}-{name}")
+
+
+def _is_closed_by_all(file: int) -> bool:
+    """Whether no process can write to a file: what a command left running must not print for the next one."""
+    try:
+        # The kernel gives a lease only while the file is not open for writing anywhere. Were it opened at this very
+        # moment, the signal would come that is set here; SIGIO, which comes otherwise, would end this process.
+        fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except (OSError, AttributeError):
+        # Open; or this system or file system has no leases, and cannot say.
+        return False
+    return True

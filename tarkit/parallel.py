@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tarkit.output import Output
+from tarkit.output import Printed
 from tarkit.sample import Sample
 
 Batch = list[Sample]
@@ -40,7 +40,7 @@ class Outcome:
     """
 
     made: list[list[Sample]]
-    printed: Output
+    printed: Printed
     failure: Failure | None = None
     stray: list[str] = field(default_factory=list)
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any
 
 from tarkit.errors import CommandNotRunnableError, UsageError, signal_name
-from tarkit.output import Output
+from tarkit.output import Output, Printed
 from tarkit.parallel import Batch, Failure, Outcome
 from tarkit.pythonworker import LENGTH, READY, FunctionSpec, log_path, serve, unsent, with_known
 
@@ -230,7 +230,8 @@ class PythonPool:
         answers, printed, problem = answer
         failure = None if problem is None else Failure("exception", problem)
         made = [[with_known(each, known) for each in samples] for samples, known in zip(answers, batch, strict=False)]
-        return [(ticket, Outcome(made, Output(printed), failure))]
+        outputs = [Output(each) if isinstance(each, bytes) else Output.of_file(each) for each in printed]
+        return [(ticket, Outcome(made, Printed(*outputs), failure))]
 
     def _died(self, worker: _Worker) -> list[tuple[int, Outcome]]:
         worker.process.join()
@@ -246,9 +247,9 @@ class PythonPool:
         """A new process in the place of one; the batch that it was at has failed, the others wait again."""
         jobs = worker.jobs
         self._selector.unregister(worker.fd)
-        log = log_path(self._scratch, worker.process.pid)
+        logs = [log_path(self._scratch, worker.process.pid, stream) for stream in ("out", "err")]
         worker.end()
-        printed = Output.of_file(log) if os.path.exists(log) else Output()
+        printed = Printed(*(Output.of_file(log) if os.path.exists(log) else Output() for log in logs))
         self._workers.remove(worker)
         self._add_worker()
         if not jobs:

@@ -17,6 +17,7 @@ from typing import Any
 from tarkit.codecs import encode_sample
 from tarkit.errors import UsageError
 from tarkit.heap import keep_freed_memory
+from tarkit.output import IN_MEMORY
 from tarkit.sample import Sample, is_bookkeeping
 
 LENGTH = struct.Struct("<Q")
@@ -49,7 +50,8 @@ def serve(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.setsid()
-    log = _redirect(scratch)
+    files = [_PrintedTo(1, log_path(scratch, os.getpid(), "out")), _PrintedTo(2, log_path(scratch, os.getpid(), "err"))]
+    _empty_input()
     keep_freed_memory()
     fd = connection.fileno()
     try:
@@ -59,6 +61,7 @@ def serve(
         _send(fd, f"the mapper can not be loaded: {_last_line(error)}")
         return
     _send(fd, READY)
+    number = 0
     while (message := _receive(fd)) is not None:
         batch: list[Sample] = marshal.loads(message)
         del message
@@ -75,7 +78,9 @@ def serve(
         except Exception as error:
             print_traceback(error)
             problem = _last_line(error)
-        _send(fd, (made, _printed(log), problem))
+        _flush()
+        _send(fd, (made, [file.take(number) for file in files], problem))
+        number += 1
 
 
 def _close_if_open(fd: int, ours: int) -> None:
@@ -134,37 +139,53 @@ def _load_module(name: str) -> ModuleType:
         raise UsageError(f"there is no module {error.name!r}") from None
 
 
-def log_path(scratch: str, pid: int) -> str:
-    """Where the process ``pid`` prints to."""
-    return os.path.join(scratch, f"worker-{pid}.log")
+def log_path(scratch: str, pid: int, stream: str) -> str:
+    """Where the process ``pid`` prints to. stream: out or err."""
+    return os.path.join(scratch, f"worker-{pid}.{stream}")
 
 
-def _redirect(scratch: str) -> int:
-    """Let all that is printed go to a file of this process, and give it an empty input."""
-    log = os.open(log_path(scratch, os.getpid()), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+class _PrintedTo:
+    """A file that all goes to which this process, or what it starts, prints to a standard stream."""
+
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd = fd
+        self._path = path
+        self._open()
+        # What was standing in Python's own buffer at a fork is the parent's to write.
+        setattr(sys, "stdout" if fd == 1 else "stderr", open(fd, "w", buffering=1, closefd=False))
+
+    def _open(self) -> None:
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(self._file, self._fd)
+
+    def take(self, number: int) -> bytes | str:
+        """What was printed since the last call: bytes, or where much is, the name of a file."""
+        size = os.fstat(self._file).st_size
+        if size > IN_MEMORY:
+            path = f"{self._path}-{number}"
+            os.rename(self._path, path)
+            os.close(self._file)
+            self._open()
+            return path
+        if not size:
+            return b""
+        text = os.pread(self._file, size, 0)
+        os.ftruncate(self._file, 0)
+        return text
+
+
+def _empty_input() -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
     os.close(nothing)
-    # What was standing in Python's own buffers at a fork is the parent's to write.
     sys.stdin = open(0, closefd=False)
-    sys.stdout = open(1, "w", buffering=1, closefd=False)
-    sys.stderr = open(2, "w", buffering=1, closefd=False)
-    return log
 
 
-def _printed(log: int) -> bytes:
+def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         # The mapper may have closed it, or put something of its own in its place.
         if not getattr(stream, "closed", True):
             stream.flush()
-    size = os.fstat(log).st_size
-    if not size:
-        return b""
-    text = os.pread(log, size, 0)
-    os.ftruncate(log, 0)
-    return text
 
 
 def _run(mapper: Callable[..., Any], state: Any, batch: list[Sample], batched: bool) -> list[list[Sample]]:

@@ -10,6 +10,7 @@ gets a new shell.
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import selectors
 import shlex
@@ -20,24 +21,24 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tarkit.errors import CommandNotRunnableError, StreamError, signal_name
-from tarkit.output import Output
+from tarkit.output import Printed, PrintFiles
 from tarkit.parallel import Batch, Failure, Outcome
 from tarkit.sample import Sample
 from tarkit.scratch import FieldNameError, Rules, extract, gather, remove
 
-# Standard input brings folders, standard output takes exit codes; the command sees neither.
+# Standard input brings names of folders below $1, standard output takes exit codes; the command sees neither.
 # The redirections belong to the subshell, so that a failing one is that sample's failure.
 # All on one line, so that the command's own lines are counted from 1 in messages and LINENO.
 _DRIVER = (
     # The caller may have exported SHELLOPTS with errexit: that is for the command, not for this loop.
     "__tarkit_set=:; case $- in *e*) __tarkit_set='set -e'; set +e;; esac; "
-    "__tarkit_command=$1; shift; "
+    "__tarkit_scratch=$1 __tarkit_out=$2 __tarkit_err=$3 __tarkit_command=$4; shift 4; "
     "while IFS= read -r __tarkit_folder; do "
-    '( cd -- "$__tarkit_folder" || exit 126; $__tarkit_set; eval "$__tarkit_command"; ) '
-    '</dev/null >"$__tarkit_folder.log" 2>&1; '
+    '( cd -- "$__tarkit_scratch/$__tarkit_folder" || exit 126; $__tarkit_set; eval "$__tarkit_command"; ) '
+    '</dev/null >>"$__tarkit_out" 2>>"$__tarkit_err"; '
     "echo $?; done"
 )
 _DRIVEN_DIRECTLY = ("bash", "sh", "dash")
@@ -48,16 +49,21 @@ _MAX_REMOVALS = 64
 
 @dataclass
 class _Job:
+    """A batch on its way. name: of its folder in the scratch folder. printed: once it has run."""
+
     ticket: int
     batch: Batch
+    name: str
     folder: str
+    printed: Printed = field(default_factory=Printed)
 
 
 class _Slot:
-    """One shell, and the job it runs."""
+    """One shell, and the job it runs. number: that no other slot has."""
 
-    def __init__(self, shell: str, command: str, scratch: str) -> None:
+    def __init__(self, number: int, shell: str, command: str, scratch: str) -> None:
         self.job: _Job | None = None
+        self.files = PrintFiles(os.path.join(scratch, f"slot-{number}"))
         self.runs = 0
         self.started = 0.0
         self.timed_out = False
@@ -65,7 +71,7 @@ class _Slot:
         with open(os.path.join(scratch, "shell.log"), "ab") as log:
             try:
                 self.process = subprocess.Popen(
-                    [shell, "-c", _DRIVER, shell, command],
+                    [shell, "-c", _DRIVER, shell, scratch, self.files.out, self.files.err, command],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,
@@ -88,7 +94,12 @@ class _Slot:
         self.runs += 1
         # If the shell is dead, the end of its answers will tell.
         with suppress(BrokenPipeError):
-            os.write(self.to_shell, os.fsencode(job.folder) + b"\n")
+            os.write(self.to_shell, f"{job.name}\n".encode())
+
+    def finish(self, job: _Job) -> None:
+        """The job has run: what it printed is put aside, so that the next one may print."""
+        self.job = None
+        job.printed = self.files.take(job.name)
 
     def terminate(self, now: float, grace: float) -> None:
         """Ask all that the shell started to end."""
@@ -170,6 +181,7 @@ class ShellPool:
         self._ready: deque[_Job] = deque()  # extracted, waiting for a slot
         self._done: list[tuple[int, Outcome]] = []
         self._slots: list[_Slot] = []
+        self._numbers = itertools.count()
         self._idle: list[_Slot] = []
         # Removing a folder can wait for the disk's journal, and nothing here waits for it.
         self._remover = ThreadPoolExecutor(1, thread_name_prefix="remove")
@@ -192,7 +204,7 @@ class ShellPool:
         self._remover.shutdown()
 
     def _add_slot(self) -> None:
-        slot = _Slot(self._shell, self._command, self._scratch)
+        slot = _Slot(next(self._numbers), self._shell, self._command, self._scratch)
         self._slots.append(slot)
         self._idle.append(slot)
         self._selector.register(slot.from_shell, selectors.EVENT_READ, slot)
@@ -212,14 +224,15 @@ class ShellPool:
 
     def submit(self, ticket: int, batch: Batch) -> None:
         """Extract a batch, and start it if a slot is free."""
-        job = _Job(ticket, batch, os.path.join(self._scratch, f"{ticket:08d}"))
+        name = f"{ticket:08d}"
+        job = _Job(ticket, batch, name, os.path.join(self._scratch, name))
         while True:
             try:
                 self._extract(job)
                 break
             except FieldNameError as error:
                 remove(job.folder)
-                self._done.append((ticket, Outcome([], Output(), Failure("folder", str(error)))))
+                self._done.append((ticket, Outcome([], Printed(), Failure("folder", str(error)))))
                 return
             except OSError as error:
                 remove(job.folder)
@@ -272,8 +285,8 @@ class ShellPool:
                 answer = os.read(slot.from_shell, 4096)
                 job = slot.job
                 if job is not None and answer.endswith(b"\n") and answer[:-1].isdigit():
+                    slot.finish(job)
                     finished.append((job, int(answer), None))
-                    slot.job = None
                     self._idle.append(slot)
                 else:
                     finished += self._shell_died(slot)
@@ -292,6 +305,7 @@ class ShellPool:
         if job is None:
             # Killed by something from outside, or that an earlier command left behind; no sample is hurt.
             return []
+        slot.finish(job)
         how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with status {code}"
         return [(job, code, Failure("shell-died", f"the shell that ran the command {how}"))]
 
@@ -313,7 +327,8 @@ class ShellPool:
         now = self._clock()
         finished: list[tuple[_Job, int, Failure | None]] = []
         for slot in list(self._slots):
-            if slot.job is None:
+            job = slot.job
+            if job is None:
                 continue
             if not slot.timed_out and now >= slot.started + self._timeout:
                 self._selector.unregister(slot.from_shell)
@@ -321,17 +336,14 @@ class ShellPool:
             if slot.timed_out and (slot.is_gone() or now >= slot.kill_at):
                 how = "killed" if now >= slot.kill_at else "terminated"
                 message = f"timed out after {self._timeout:g} s, and was {how}"
-                finished.append((slot.job, 124, Failure("timeout", message)))
+                finished.append((job, 124, Failure("timeout", message)))
                 self._replace(slot)
+                slot.finish(job)
         return finished
 
     def _outcome(self, job: _Job, code: int, failure: Failure | None) -> Outcome:
         made: list[list[Sample]] = []
         stray: list[str] = []
-        try:
-            printed = Output.of_file(job.folder + ".log")
-        except FileNotFoundError:
-            printed = Output()
         if failure is None and code:
             failure = Failure("exit", _exit_message(code), code)
         if failure is None or (failure.kind == "exit" and self._ignore_status):
@@ -344,7 +356,7 @@ class ShellPool:
         self._removals.append(self._remover.submit(remove, job.folder))
         while len(self._removals) > _MAX_REMOVALS:
             self._removals.popleft().result()
-        return Outcome(made, printed, failure, stray)
+        return Outcome(made, job.printed, failure, stray)
 
     def _gather(self, job: _Job) -> tuple[list[list[Sample]], list[str]]:
         if self._rules is None:

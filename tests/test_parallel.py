@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarkit.output import IN_MEMORY, Output
+from tarkit.output import IN_MEMORY, Output, Printed
 from tarkit.parallel import Batch, Failure, Outcome, content_bytes, in_batches, ordered_map
 from tarkit.sample import Sample
 
@@ -42,7 +42,7 @@ class RandomPool:
             (ticket, [[{**s, "x": s["x"] * self.growth} for s in [one]] for one in batch]) for ticket, batch in done
         ]
         self.largest = max([self.largest, *(sum(map(content_bytes, result)) for _, result in made)])
-        return [(ticket, Outcome(result, Output())) for ticket, result in made]
+        return [(ticket, Outcome(result, Printed())) for ticket, result in made]
 
 
 class LastFirstPool(RandomPool):
@@ -52,7 +52,7 @@ class LastFirstPool(RandomPool):
         assert self.running, "waits for ever"
         self.running.sort(key=lambda item: item[0] == 0)
         ticket, batch = self.running.pop(0)
-        return [(ticket, Outcome([[one] for one in batch], Output()))]
+        return [(ticket, Outcome([[one] for one in batch], Printed()))]
 
 
 def sample(number: int, size: int = 10) -> Sample:
@@ -145,7 +145,7 @@ def test_results_count_as_well() -> None:
 
     class Growing(LastFirstPool):
         def collect(self) -> list[tuple[int, Outcome]]:
-            return [(ticket, Outcome([[sample(0, 100_000)]], Output())) for ticket, _ in super().collect()]
+            return [(ticket, Outcome([[sample(0, 100_000)]], Printed())) for ticket, _ in super().collect()]
 
     drawn = itertools.count()
     answers = ordered_map(([sample(number, 0)] for number in drawn), Growing(4, 0), window=300_000)
@@ -176,7 +176,7 @@ def test_failures_keep_their_place() -> None:
     class Failing(RandomPool):
         def collect(self) -> list[tuple[int, Outcome]]:
             return [
-                (ticket, Outcome([], Output(), Failure("exit", "1", 1)) if ticket % 2 else outcome)
+                (ticket, Outcome([], Printed(), Failure("exit", "1", 1)) if ticket % 2 else outcome)
                 for ticket, outcome in super().collect()
             ]
 

@@ -12,7 +12,7 @@ import pytest
 from tarkit.account import ERROR_FIELD, Policy, Sinks, TooManyErrorsError
 from tarkit.books import Books, Limit
 from tarkit.errors import StreamError, UsageError
-from tarkit.output import Output
+from tarkit.output import Output, Printed
 from tarkit.parallel import Batch, Failure, Outcome
 from tarkit.run import run
 from tarkit.sample import Sample
@@ -24,11 +24,11 @@ class TellTale:
     def __init__(self) -> None:
         self.said: list[str] = []
 
-    def printed(self, key: str, output: Output) -> None:
-        if output.size:
-            self.said.append(f"{key} printed {output.read().decode()}")
+    def printed(self, key: str, printed: Printed) -> None:
+        if printed.size:
+            self.said.append(f"{key} printed {printed.read().decode()}")
 
-    def failed(self, key: str, failure: Failure, output: Output) -> None:
+    def failed(self, key: str, failure: Failure, printed: Printed) -> None:
         self.said.append(f"{key} failed: {failure.message}")
 
     def stray(self, key: str, names: list[str]) -> None:
@@ -67,7 +67,7 @@ class Backwards:
             copies = {"drop": 0, "double": 2}.get(what, 1)
             key = sample["__key__"]
             made.append([{**sample, "__key__": f"{key}-{n}" if copies > 1 else key} for n in range(copies)])
-        return Outcome([] if failure else made, Output(b"hi" if what == "print" else b""), failure)
+        return Outcome([] if failure else made, Printed(Output(b"hi" if what == "print" else b"")), failure)
 
 
 def _samples(text: str) -> list[Sample]:

@@ -17,7 +17,7 @@ from tarkit.books import Books, Limit
 from tarkit.donerecord import SUFFIX, DoneRecord, fingerprint, read_record
 from tarkit.errors import DataError, MissingInputError, StreamError, TemporaryStreamError, UsageError
 from tarkit.identity import Identity
-from tarkit.output import Output
+from tarkit.output import Printed
 from tarkit.parallel import Batch, Failure, Outcome
 from tarkit.retryrun import RetryRun, outputs_of
 from tarkit.sample import Sample, Tally
@@ -37,8 +37,8 @@ class Told:
         self.done: list[tuple[str, str, str | None]] = []
         self.missing: list[str] = []
 
-    def printed(self, key: str, output: Output) -> None: ...
-    def failed(self, key: str, failure: Failure, output: Output) -> None: ...
+    def printed(self, key: str, printed: Printed) -> None: ...
+    def failed(self, key: str, failure: Failure, printed: Printed) -> None: ...
     def stray(self, key: str, names: list[str]) -> None: ...
     def advanced(self, books: Books) -> None: ...
 
@@ -71,7 +71,7 @@ class Here:
         ticket, batch = self._waiting.pop()
         made = [self._function(dict(sample)) for sample in batch]
         failure = Failure("exit", "exit code 1", 1) if None in made else None
-        return [(ticket, Outcome([[] if each is None else [each] for each in made], Output(), failure))]
+        return [(ticket, Outcome([[] if each is None else [each] for each in made], Printed(), failure))]
 
 
 def same(sample: Sample) -> Sample:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ import pytest
 from waiting import wait_for
 
 from tarkit.errors import CommandNotRunnableError, StreamError
+from tarkit.output import IN_MEMORY
 from tarkit.parallel import Batch, Outcome
 from tarkit.sample import Sample
 from tarkit.scratch import Rules, extract, gather
@@ -174,18 +176,17 @@ def _said(text: bytes) -> list[bytes]:
 
 def _result(outcome: Outcome) -> tuple[Any, ...]:
     code = 0 if outcome.failure is None else outcome.failure.code
-    return code, _said(outcome.printed.read()), outcome.made, outcome.stray
+    said = [_said(output.read()) for output in (outcome.printed.stdout, outcome.printed.stderr)]
+    return code, *said, outcome.made, outcome.stray
 
 
 def _alone(folder: Path, shell: str, command: str) -> tuple[Any, ...]:
     """The same, of a shell started for the command alone."""
     extract(SAMPLE, str(folder), "sample")
-    done = subprocess.run(
-        [shell, "-c", command], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+    done = subprocess.run([shell, "-c", command], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True)
     code = done.returncode if done.returncode >= 0 else 128 - done.returncode
     made, stray = gather(str(folder), SAMPLE, Rules())
-    return code, _said(done.stdout), [made], stray
+    return code, _said(done.stdout), _said(done.stderr), [made], stray
 
 
 def _agree(tmp_path: Path, shell: str, command: str) -> None:
@@ -221,12 +222,12 @@ def test_known_differences(tmp_path: Path, command: str) -> None:
     (outcome,) = _outcomes(tmp_path, command)
     assert outcome.failure is not None
     assert (code, outcome.failure.code) == DIFFERENT[command]
-    assert _said(outcome.printed.read()) == said
+    assert _said(outcome.printed.stdout.read()) == said
 
 
 def test_set_x_marks_one_level_more(tmp_path: Path) -> None:
     (outcome,) = _outcomes(tmp_path, "set -x; echo a")
-    assert outcome.printed.read() == b"++ echo a\na\n"
+    assert (outcome.printed.stdout.read(), outcome.printed.stderr.read()) == (b"a\n", b"++ echo a\n")
 
 
 def test_shell_of_the_slot_and_process_of_the_sample(tmp_path: Path) -> None:
@@ -325,9 +326,37 @@ def test_outcomes_of_a_folder_that_is_gone(tmp_path: Path) -> None:
         assert outcome.printed.read() == b"gone\n"
 
 
-def test_log_that_is_gone(tmp_path: Path) -> None:
-    (outcome,) = _outcomes(tmp_path, 'echo lost; rm -f "$PWD.log"')
-    assert outcome.failure is None and outcome.printed.read() == b""
+def test_files_of_what_is_printed_are_gone(tmp_path: Path) -> None:
+    command = "echo lost; case $PWD in *1) rm -f ../slot-*;; esac; echo err >&2"
+    outcomes = _outcomes(tmp_path, command, 4)
+    assert [outcome.failure for outcome in outcomes] == [None] * 4
+    assert [outcome.printed.read() for outcome in outcomes] == [b"lost\nerr\n", b"", *[b"lost\nerr\n"] * 2]
+
+
+@pytest.mark.parametrize("leases", [True, False], ids=["leases", "no leases"])
+def test_what_is_left_running_prints_for_no_other_sample(
+    tmp_path: Path, leases: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether or not the kernel can say that a file is still open somewhere."""
+    if not leases:
+        monkeypatch.delattr(fcntl, "F_SETLEASE")
+    # Begins to print when the next sample runs, and has printed before that one ends.
+    late = "(until [ -e ../go ]; do sleep 0.01; done; echo late; echo late >&2; touch ../went) &"
+    command = f"case $PWD in *0) {late} ;; *1) touch ../go; until [ -e ../went ]; do sleep 0.01; done; echo own;; esac"
+    outcomes = _outcomes(tmp_path, command, 3)
+    assert [outcome.printed.read() for outcome in outcomes] == [b"", b"own\n", b""]
+
+
+@pytest.mark.parametrize("size", [IN_MEMORY, IN_MEMORY + 1, 3_000_000])
+def test_long_and_short_outputs_in_turn(tmp_path: Path, size: int) -> None:
+    command = (
+        f"case $PWD in *1) head -c {size} /dev/zero; head -c {size} /dev/zero >&2;; *2) echo out; echo err >&2;; esac"
+    )
+    outcomes = _outcomes(tmp_path, command, 4)
+    sizes = [(outcome.printed.stdout.size, outcome.printed.stderr.size) for outcome in outcomes]
+    assert sizes == [(0, 0), (size, size), (4, 4), (0, 0)]
+    assert outcomes[1].printed.held == (2 * size if size <= IN_MEMORY else 0)
+    assert outcomes[2].printed.read() == b"out\nerr\n"
 
 
 def test_empty_key(tmp_path: Path) -> None:
@@ -448,7 +477,7 @@ def test_many_samples_in_one_shell(tmp_path: Path) -> None:
     with ShellPool("cat __key__", str(scratch), slots=2) as pool:
         outcomes = _jobs(pool, [[{"__key__": f"k{number}", "a": b"x"}] for number in range(500)])
     assert [outcome.printed.read() for outcome in outcomes] == [b"k%d" % number for number in range(500)]
-    assert os.listdir(scratch) == ["shell.log"]
+    assert {name.partition("-")[0] for name in os.listdir(scratch)} == {"shell.log", "slot"}
 
 
 def test_an_idle_shell_that_is_killed_is_replaced(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_keep(bench: Bench, slots: str) -> None:
     assert set(bench.members()) == _even(6)
     failed = bench.members("out.tar.failed.tar")
     assert set(failed) == _odd(6) | {f"k{number}.__error__.txt" for number in (1, 3, 5)}
-    assert failed["k3.__error__.txt"] == b"exit code 5\n--- output ---\nno k3\n"
+    assert failed["k3.__error__.txt"] == b"exit code 5\n--- stdout ---\nno k3\n"
     assert failed["k3.dat"] == b"\3\3\3"
     assert b"in 6 = out 3 + filtered 0 + failed 3; failed samples are in out.tar.failed.tar" in done.stderr
     assert b"k1: exit code 5: no k1" in done.stderr
@@ -147,7 +147,7 @@ def test_error_file_of_a_timeout(bench: Bench) -> None:
     done = bench.run("-c", command, "--timeout", "4.5", "in.tar", "-o", "out.tar", "-p", "4")
     assert done.returncode == 3
     error = bench.members("out.tar.failed.tar")["k2.__error__.txt"]
-    assert error.startswith(b"timed out after 4.5 s") and error.endswith(b"--- output ---\ntrying\n")
+    assert error.startswith(b"timed out after 4.5 s") and error.endswith(b"--- stdout ---\ntrying\n")
 
 
 def test_error_file_has_the_end_of_a_long_output(bench: Bench) -> None:

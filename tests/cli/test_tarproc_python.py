@@ -269,7 +269,7 @@ def test_exception(bench: Bench) -> None:
     stderr = _map(bench, "some_fail", code=3)
     assert "k1: ValueError: b'1'" in stderr
     error = bench.members("out.tar.failed.tar")["k3.__error__.txt"].decode()
-    assert error.startswith("ValueError: b'3'\n--- output ---\nTraceback (most recent call last):\n")
+    assert error.startswith("ValueError: b'3'\n--- stderr ---\nTraceback (most recent call last):\n")
     assert 'mappers.py", line' in error and "in some_fail" in error and "bad class" in error
     assert "pythonworker" not in error
     _map(bench, "some_fail", "-e", "abort", code=1)
