@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from tarkit.errors import UsageError, printable
+from tarkit.errors import StreamError, UsageError, printable
 from tarkit.transport.sources import display_name
 
 from ._common import exit_code
@@ -154,6 +154,7 @@ def shards_to_run(
 ) -> tuple[Totals, Callable[[], object]]:
     """What makes every shard of OUTDIR that is not done yet, with the totals that it fills."""
     from tarkit.shardrun import ShardRun
+    from tarkit.transport.sinks import make_folder
     from tarkit.transport.sources import local_path
 
     def read(url: str, tally: Tally) -> Iterator[dict[str, Any]]:
@@ -163,9 +164,9 @@ def shards_to_run(
     folder = local_path(options["outdir"])
     if folder is not None:
         try:
-            os.makedirs(folder, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"-O {folder}: no such folder can be made: {error.strerror}") from None
+            make_folder(folder, f"-O {folder}")
+        except StreamError as error:
+            raise UsageError(str(error)) from None
     run = ShardRun(
         read,
         pool,

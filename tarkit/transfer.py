@@ -194,12 +194,6 @@ def copy(source: str, target: str, *, overwrite: bool = True) -> int:
         AlreadyPublishedError: not ``overwrite``, and something is there. StreamError: it can not be read or
         written, or the lengths differ at the end. TemporaryStreamError: a later try may help.
     """
-    path = local_path(target)
-    if path is not None and os.path.dirname(path):
-        try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-        except OSError as error:
-            raise StreamError(f"its folder can not be made: {error.strerror}", url=target) from None
     size = 0
     with (
         open_read(source, compression=None, allow_pipe=False) as stream,

@@ -287,9 +287,10 @@ def test_an_output_that_can_not_be_written(world: World, monkeypatch: pytest.Mon
 def test_a_folder_that_takes_nothing(world: World) -> None:
     """Neither the shards nor the records can be written, which is said."""
     world.out.rmdir()
+    world.out.touch()
     totals = world.run()
     assert (totals.failed, totals.exit_code()) == (3, 1)
-    assert all("does not exist; and the record can not be written" in str(error) for _, _, error in world.told.done)
+    assert all("; and the record can not be written" in str(error) for _, _, error in world.told.done)
 
 
 def test_a_store_that_can_not_be_asked_spoils_no_record(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

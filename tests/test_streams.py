@@ -580,6 +580,18 @@ def test_symlink_is_followed(tmp_path: Path) -> None:
         assert (tmp_path / "there" / "a").read_bytes() == content
 
 
+def test_the_folder_is_made(tmp_path: Path) -> None:
+    """As in stores, where there are no folders; and as put, get and tarproc -O do."""
+    (tmp_path / "link").symlink_to("new/er")
+    for path in ("some/where/a", "link/b"):
+        with open_publish(tmp_path / path) as out:
+            out.write(b"x")
+        assert (tmp_path / path).read_bytes() == b"x"
+    with open_publish(f"file://{tmp_path}/p/q") as out:
+        out.discard()
+    assert os.listdir(tmp_path / "p") == []
+
+
 def test_long_names(tmp_path: Path) -> None:
     for name in ("n" * 255, "ü" * 127):
         with open_publish(tmp_path / name) as out:
@@ -590,15 +602,17 @@ def test_long_names(tmp_path: Path) -> None:
 
 
 def test_targets_that_can_not_be(tmp_path: Path) -> None:
-    with pytest.raises(StreamError, match=f"the folder {tmp_path}/none does not exist"):
-        open_publish(tmp_path / "none" / "a")
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file" / "a", tmp_path / "file" / "none" / "a"):
+        with pytest.raises(StreamError, match="not a directory|the folder .* cannot be made: "):
+            open_publish(path)
     for url in (tmp_path, f"{tmp_path}/new/"):
         with pytest.raises(StreamError, match="is a directory"):
             open_publish(url)
     for url in ("http://example.org/a", "https://example.org/a"):
         with pytest.raises(UsageError, match="http can not be written"):
             open_publish(url)
-    assert names(tmp_path) == []
+    assert names(tmp_path) == ["file"]
 
 
 def test_kill_leaves_nothing_under_the_name_and_the_next_run_cleans_up(tmp_path: Path) -> None:

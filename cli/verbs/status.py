@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, UsageError
+from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, MissingInputError, UsageError
 
 from .._common import say, verbose_option, version_option
 from .._results import Results, counted
@@ -26,7 +26,7 @@ Examples:
 
 \b
 Exit codes: 0 complete; 3 complete, but samples were set aside; 1 shards are missing, stale or
-failed; 66 no such folder.
+failed; 66 no such folder, or no done record in it.
 """
 
 
@@ -66,6 +66,12 @@ def command(
         for name in clean(outdir, older_than=_DAY if older_than is None else older_than, now=time.time()):
             say("tarkit status", f"removed {name}")
     found = progress_of(outdir, expand(inputs, allow_pipe=False) if inputs else None)
+    if not (inputs or wanted or found.done or found.unfinished):
+        raise MissingInputError(
+            "there is no done record in this folder",
+            url=outdir,
+            hint="name the OUTDIR of tarproc -O, or its inputs too, to list them as missing",
+        )
     with Results() as results:
         if as_json:
             results.line(

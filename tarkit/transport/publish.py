@@ -153,8 +153,8 @@ def open_publish(
     """Open a stream that is published all or nothing.
 
     A local file is written under a temporary name beside the final one, ``.NAME.tarkit-RANDOM``,
-    which is locked meanwhile; those of runs that were killed are removed. Standard output,
-    devices and named pipes are written to as they are. A command is killed on discard. S3 and
+    which is locked meanwhile; those of runs that were killed are removed. Its folder is made if there is
+    none. Standard output, devices and named pipes are written to as they are. A command is killed on discard. S3 and
     GCS are uploaded in parts, a few at a time, and finish at commit; for other filesystems the bytes
     wait in a local temporary file.
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import BinaryIO, NoReturn, Protocol
 
 from tarkit import ownfiles
-from tarkit.errors import AlreadyPublishedError, OutputClosedError, StreamError, UsageError
+from tarkit.errors import AlreadyPublishedError, OutputClosedError, StreamError, UsageError, printable
 from tarkit.transport.pipes import Command
 
 _DESCRIPTOR = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
@@ -92,10 +92,11 @@ def open_stdout(fd: int = 1, name: str = "-") -> DescriptorSink:
 
 
 def open_local(path: str, name: str, sync: bool, if_absent: bool = False) -> Sink:
-    """A file that appears under ``path`` at commit; or ``path`` itself, if it is no regular file.
+    """A file that appears under ``path`` at commit, in a folder that is made if there is none; or ``path`` itself, if
+    it is a device or a named pipe.
 
     Raises:
-        StreamError: the folder is missing or not writable, or ``path`` is a folder.
+        StreamError: the folder cannot be made or written to, or ``path`` is a folder.
         AlreadyPublishedError: ``if_absent``, and there is a file.
     """
     if match := _DESCRIPTOR.fullmatch(path):
@@ -114,13 +115,24 @@ def open_local(path: str, name: str, sync: bool, if_absent: bool = False) -> Sin
             raise AlreadyPublishedError("is there already", url=name)
         target = os.path.realpath(path)
         folder = os.path.dirname(target)
-        if not os.path.isdir(folder):
-            raise StreamError(f"the folder {folder} does not exist", url=name)
+        make_folder(folder, name)
         return FileSink(target, name, sync, stat.S_IMODE(status.st_mode) if status else None, if_absent)
     except OSError as error:
         if isinstance(error, (StreamError, AlreadyPublishedError)):
             raise
         raise_write_error(error, name)
+
+
+def make_folder(folder: str, name: str) -> None:
+    """Make a local folder, and those above it, for what is to be written as ``name``; unless it is there.
+
+    Raises:
+        StreamError: it cannot be made.
+    """
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise_write_error(error, name, f"the folder {printable(folder)} cannot be made")
 
 
 class FileSink:

@@ -331,7 +331,7 @@ def test_streams_have_no_name(run: Run, shards: list[Path], out: Path) -> None:
 
 def test_outdir_that_is_a_file(run: Run, shards: list[Path], tmp_path: Path) -> None:
     result = run("tarproc", "-O", shards[0], "-c", "true", shards[1])
-    assert result.code == 2 and "no such folder can be made" in result.stderr
+    assert result.code == 2 and "cannot be made: file exists" in result.stderr
 
 
 def test_one_output_or_many(run: Run, shards: list[Path], out: Path) -> None:

@@ -130,6 +130,22 @@ def test_no_folder(run: Run, tmp_path: Path, shards: list[Path]) -> None:
     assert run("tarkit", "status", tmp_path / "gone", "--clean").code == 66
 
 
+def test_a_folder_without_records_is_not_complete(run: Run, tmp_path: Path, shards: list[Path]) -> None:
+    """A mistyped folder, or one that split has written, is not "done 0", exit code 0."""
+    folder = tmp_path / "other"
+    folder.mkdir()
+    (folder / "s0.tar").touch()
+    for options in ([], ["--json"]):
+        result = run("tarkit", "status", folder, *options)
+        assert (result.code, result.stdout) == (66, b"")
+        assert "there is no done record in this folder" in result.stderr
+    assert run("tarkit", "status", folder, *shards).code == 1
+    left = folder / ".s9.tar.tarkit-0123abcd"
+    left.touch()
+    assert run("tarkit", "status", folder, "--clean").code == 0
+    assert not left.exists()
+
+
 def test_misuse(run: Run, out: Path) -> None:
     assert run("tarkit", "status").code == 2
     assert run("tarkit", "status", "-").code == 2
