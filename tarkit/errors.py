@@ -8,6 +8,8 @@ is one line: what is wrong, where, and what would be right.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tarkit.redaction import redact, redact_text
 
 EXIT_OK = 0
@@ -21,6 +23,15 @@ EXIT_CANNOT_RUN = 126
 EXIT_NOT_FOUND = 127
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
+
+
+def exit_code_of_all(codes: Iterable[int]) -> int:
+    """One exit code for several failures: 75 if a retry may help one of them; else the lowest, 1 last; 0 for none."""
+    found = set(codes) - {EXIT_OK}
+    if EXIT_TEMPORARY in found:
+        return EXIT_TEMPORARY
+    return min(found, key=lambda code: (code == EXIT_FAILED, code), default=EXIT_OK)
+
 
 LINE = 2000
 """Characters of a line for people, or of an error; exceptions of libraries and names can have any number."""

@@ -17,16 +17,15 @@ from tarkit.account import Account, Policy, Reporter, Sinks, TooManyErrorsError
 from tarkit.books import Books
 from tarkit.donerecord import DoneRecord
 from tarkit.errors import (
-    EXIT_FAILED,
     EXIT_MISSING,
     EXIT_OK,
     EXIT_SET_ASIDE,
-    EXIT_TEMPORARY,
     MissingExtraError,
     MissingInputError,
     StreamError,
     TarkitError,
     UsageError,
+    exit_code_of_all,
 )
 from tarkit.identity import Identity
 from tarkit.parallel import Batch, Outcome, Pool, in_batches, ordered_map
@@ -73,12 +72,8 @@ class Totals:
     codes: set[int] = field(default_factory=set)
 
     def exit_code(self) -> int:
-        """75 if a retry may help one of the failed shards; else what failed first in order of weight."""
-        if EXIT_TEMPORARY in self.codes:
-            return EXIT_TEMPORARY
-        if self.codes:
-            return min(self.codes, key=lambda code: (code == EXIT_FAILED, code))
-        return EXIT_SET_ASIDE if self.set_aside else EXIT_OK
+        """Of the failed shards, if there are any; see :func:`tarkit.errors.exit_code_of_all`."""
+        return exit_code_of_all(self.codes) or (EXIT_SET_ASIDE if self.set_aside else EXIT_OK)
 
 
 @dataclass

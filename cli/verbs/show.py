@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.errors import UsageError
+from tarkit.errors import EXIT_OK, MissingExtraError, TarkitError, UsageError, exit_code_of_all
 
 from .._common import reader_options, refuse_terminal_input, say, verbose_option, version_option
 from .._results import Results, escaped, exit_code_of, met
@@ -43,7 +44,8 @@ def command(
     sample's first header in the uncompressed shard.
 
     --count gives the number of samples; for several shards, a table of samples, members and bytes of
-    content with a total.
+    content with a total. A shard that is bad does not stop the others: it is marked, and the exit code
+    says what is wrong (65: damaged). Of several shards, each line of the listing begins with the shard's name.
 
     INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz or @list.txt, or - (the default).
     """
@@ -51,6 +53,7 @@ def command(
     refuse_terminal_input(urls)
     if count and number is not None:
         raise UsageError("--count counts all samples; -n goes with the listing")
+    code = EXIT_OK
     with Results() as results:
         from tarkit.sample import Tally, key_rule
         from tarkit.shards import expand
@@ -59,13 +62,15 @@ def command(
         rule = key_rule(options.pop("key_rule"))
         shards = expand(urls, allow_pipe_in_lists=options.pop("allow_pipe"))
         if count:
-            _count(list(shards), results, as_json, tally, rule, options)
+            code = _count(list(shards), results, as_json, tally, rule, options)
         else:
-            _list(itertools.islice(_samples(shards, tally, rule, options), number), results, as_json)
+            first = list(itertools.islice(shards, 2))
+            samples = _samples(itertools.chain(first, shards), tally, rule, options)
+            _list(itertools.islice(samples, number), results, as_json, several=len(first) > 1)
     phrases = met(tally)
     if phrases and (exit_code_of(tally) or not quiet):
         say("tarkit show", "; ".join(phrases))
-    return exit_code_of(tally)
+    return code or exit_code_of(tally)
 
 
 def _samples(urls: Iterable[str], tally: Tally, rule: KeyRule, options: dict[str, Any]) -> Iterator[tuple[int, Sample]]:
@@ -101,42 +106,70 @@ def _sizes(sample: Sample) -> dict[str, int]:
     return {field: len(value) for field, value in sample.items() if not is_reserved(field)}
 
 
-def _list(samples: Iterable[tuple[int, Sample]], results: Results, as_json: bool) -> None:
+def _list(samples: Iterable[tuple[int, Sample]], results: Results, as_json: bool, several: bool) -> None:
+    """A line for each sample. several: shards, so that each line names its own."""
     width = 0
     for offset, sample in samples:
-        key, sizes = sample["__key__"], _sizes(sample)
+        key, url, sizes = sample["__key__"], sample["__url__"], _sizes(sample)
         if as_json:
-            results.line(json.dumps({"key": key, "url": sample["__url__"], "offset": offset, "fields": sizes}))
+            results.line(json.dumps({"key": key, "url": url, "offset": offset, "fields": sizes}))
             continue
         # No wider than the widest so far: the samples to come are not known, and may never end.
-        shown = escaped(key)
+        shown = escaped(f"{url}: {key}" if several else key)
         width = max(width, len(shown))
         results.line(f"{shown:<{width}}  {' '.join(f'{field}:{bytes_}' for field, bytes_ in sizes.items())}")
 
 
+@dataclass
+class _Counts:
+    """What is in a shard, up to where it is damaged."""
+
+    samples: int = 0
+    members: int = 0
+    bytes: int = 0
+
+    def add(self, sizes: dict[str, int]) -> None:
+        """Count a sample."""
+        self.samples += 1
+        self.members += len(sizes)
+        self.bytes += sum(sizes.values())
+
+    def row(self, name: str) -> str:
+        """A row of the table."""
+        return f"{self.samples:>10} {self.members:>10} {self.bytes:>15}  {name}"
+
+
 def _count(
     urls: list[str], results: Results, as_json: bool, tally: Tally, rule: KeyRule, options: dict[str, Any]
-) -> None:
+) -> int:
+    """A row for each shard; one that cannot be read to its end is marked. The exit code of those."""
     from tarkit.streams import display_name
 
-    total = [0, 0, 0]
-    if len(urls) > 1 and not as_json:
+    total, codes = _Counts(), []
+    table = len(urls) > 1 and not as_json
+    if table:
         results.line(f"{'samples':>10} {'members':>10} {'bytes':>15}  shard")
     for url in urls:
-        counts = [0, 0, 0]
-        for _, sample in _samples([url], tally, rule, options):
-            sizes = _sizes(sample)
-            for column, value in enumerate((1, len(sizes), sum(sizes.values()))):
-                counts[column] += value
-        total = [sum(pair) for pair in zip(total, counts, strict=True)]
-        name = display_name(url)
+        counts, name, error = _Counts(), display_name(url), None
+        try:
+            for _, sample in _samples([url], tally, rule, options):
+                counts.add(_sizes(sample))
+                total.add(_sizes(sample))
+        except (UsageError, MissingExtraError):
+            raise
+        except TarkitError as problem:
+            if len(urls) == 1:
+                raise
+            error = problem
+            codes.append(problem.exit_code)
+            say("tarkit show", str(problem))
         if as_json:
-            results.line(json.dumps({"url": name, "samples": counts[0], "members": counts[1], "bytes": counts[2]}))
-        elif len(urls) > 1:
-            results.line(f"{counts[0]:>10} {counts[1]:>10} {counts[2]:>15}  {name}")
-    if as_json:
-        return
-    if len(urls) == 1:
-        results.line(str(total[0]))
-    else:
-        results.line(f"{total[0]:>10} {total[1]:>10} {total[2]:>15}  total")
+            found = {"url": name, **asdict(counts)}
+            results.line(json.dumps(found if error is None else {**found, "error": str(error)}))
+        elif table:
+            results.line(counts.row(name if error is None else f"{name} (bad; counted up to the error)"))
+    if table:
+        results.line(total.row(f"total ({len(codes)} of {len(urls)} shards bad)" if codes else "total"))
+    elif not as_json:
+        results.line(str(total.samples))
+    return exit_code_of_all(codes)

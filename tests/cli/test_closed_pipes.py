@@ -134,5 +134,5 @@ def test_what_was_found_before_an_error_is_shown(run: Run, shard: Path, tmp_path
 
 
 def test_an_error_is_not_hidden_by_a_reader_that_left(spawn: Run, shard: Path, closed: int, tmp_path: Path) -> None:
-    result = spawn("tarkit", "show", "--count", shard, tmp_path / "nosuch.tar", stdout=closed)
+    result = spawn("tarkit", "show", shard, tmp_path / "nosuch.tar", stdout=closed)
     assert result.code == 66

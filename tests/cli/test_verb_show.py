@@ -38,17 +38,19 @@ def shards(tmp_path: Path) -> str:
     return f"{tmp_path}/s-{{0..2}}.tar"
 
 
-def test_listing(run: Run, shards: str) -> None:
+def test_listing(run: Run, shards: str, tmp_path: Path) -> None:
+    """Of several shards, each line says which one it is of."""
     result = run("tarkit", "show", shards)
     assert (result.code, result.stderr) == (0, "")
     assert result.lines == [
-        "0/k  cls:1 seg.png:1000",
-        "1/k  cls:1 seg.png:1000",
-        "1/kk  cls:1 seg.png:1000",
-        "2/k   cls:1 seg.png:1000",
-        "2/kk  cls:1 seg.png:1000",
-        "2/kkk  cls:1 seg.png:1000",
+        f"{tmp_path}/s-0.tar: 0/k  cls:1 seg.png:1000",
+        f"{tmp_path}/s-1.tar: 1/k  cls:1 seg.png:1000",
+        f"{tmp_path}/s-1.tar: 1/kk  cls:1 seg.png:1000",
+        f"{tmp_path}/s-2.tar: 2/k   cls:1 seg.png:1000",
+        f"{tmp_path}/s-2.tar: 2/kk  cls:1 seg.png:1000",
+        f"{tmp_path}/s-2.tar: 2/kkk  cls:1 seg.png:1000",
     ]
+    assert run("tarkit", "show", tmp_path / "s-1.tar").lines == ["1/k  cls:1 seg.png:1000", "1/kk  cls:1 seg.png:1000"]
     assert run("tarkit", "show", shards, "-n", "2").lines == result.lines[:2]
     assert run("tarkit", "show", shards, "-n", "0").lines == []
 
@@ -88,6 +90,28 @@ def test_count(run: Run, shards: str, tmp_path: Path) -> None:
     lines = run("tarkit", "show", "--count", "--json", shards).lines
     assert json.loads(lines[2]) == {"url": str(tmp_path / "s-2.tar"), "samples": 3, "members": 6, "bytes": 3003}
     assert run("tarkit", "show", "--count", "-n", "1", shards).code == 2
+
+
+def test_count_goes_on_behind_a_bad_shard(run: Run, shards: str, tmp_path: Path) -> None:
+    bad = tmp_path / "s-1.tar"
+    bad.write_bytes(bad.read_bytes()[:4000])
+    result = run("tarkit", "show", "--count", shards)
+    assert result.code == 65
+    assert [line.split(None, 3) for line in result.lines[1:]] == [
+        ["1", "2", "1001", f"{tmp_path}/s-0.tar"],
+        ["1", "2", "1001", f"{bad} (bad; counted up to the error)"],
+        ["3", "6", "3003", f"{tmp_path}/s-2.tar"],
+        ["5", "10", "5005", "total (1 of 3 shards bad)"],
+    ]
+    assert result.stderr.count("\n") == 1 and f"tarkit show: {bad}, offset 3584" in result.stderr
+    found = [json.loads(line) for line in run("tarkit", "show", "--count", "--json", shards).lines]
+    assert [each.get("error", "")[: len(str(bad))] for each in found] == ["", str(bad), ""]
+    bad.unlink()
+    assert run("tarkit", "show", "--count", shards).code == 66
+    (tmp_path / "s-0.tar").write_bytes(b"nonsense")
+    assert run("tarkit", "show", "--count", shards).code == 65, "one is bad, one is missing"
+    result = run("tarkit", "show", "--count", tmp_path / "s-0.tar")
+    assert (result.code, result.stdout) == (65, b""), "no number where it would not be that of the shard"
 
 
 def test_what_is_skipped_is_told(run: Run) -> None:
