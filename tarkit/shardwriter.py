@@ -14,6 +14,7 @@ from tarkit.errors import UsageError
 from tarkit.fieldfile import FieldFile
 from tarkit.shards import shard_name
 from tarkit.tarwriter import TarWriter
+from tarkit.transport.publish import check_target
 
 
 class ShardWriter:
@@ -52,7 +53,9 @@ class ShardWriter:
             raise UsageError(f"verbose is {verbose!r}; it must be a whole number")
         if isinstance(start_shard, bool) or not isinstance(start_shard, int):
             raise UsageError(f"start_shard is {start_shard!r}; it must be a whole number, 0 or more")
-        shard_name(pattern, start_shard)
+        first = shard_name(pattern, start_shard)
+        if opener is None:
+            check_target(first)
         for name, function in (("post", post), ("opener", opener)):
             if function is not None and not callable(function):
                 raise UsageError(f"{name} is {function!r}; it must be a function")

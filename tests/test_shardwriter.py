@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -147,8 +148,11 @@ def test_opener(tmp_path: Path) -> None:
     assert all(file.closed for file in opened)
 
 
-def test_a_folder_that_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(StreamError), ShardWriter(str(tmp_path / "none" / "s-%d.tar")) as writer:
+def test_a_folder_that_is_missing_is_made_and_one_that_cannot_be_is_an_error(tmp_path: Path) -> None:
+    with ShardWriter(str(tmp_path / "new" / "s-%d.tar")) as writer:
+        writer.write(sample(0))
+    assert writer.shards == [str(tmp_path / "new" / "s-0.tar")]
+    with pytest.raises(StreamError), ShardWriter(str(tmp_path / "new" / "s-0.tar" / "s-%d.tar")) as writer:
         writer.write(sample(0))
 
 
@@ -184,6 +188,13 @@ def test_an_argument_that_cannot_be_fails_in_the_constructor(kw: dict[str, Any],
         ShardWriter(f"{tmp_path}/{pattern}", **kw)
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("url", ["http://h/s-%d.tar", "HTTPS://h/s-%d.tar", "s4://b/s-%d.tar"])
+def test_a_place_that_cannot_be_written_to_fails_in_the_constructor(url: str) -> None:
+    with pytest.raises(UsageError):
+        ShardWriter(url)
+    ShardWriter(url, opener=lambda name: io.BytesIO())
 
 
 def test_an_argument_that_does_not_exist() -> None:

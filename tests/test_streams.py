@@ -610,7 +610,7 @@ def test_targets_that_can_not_be(tmp_path: Path) -> None:
         with pytest.raises(StreamError, match="is a directory"):
             open_publish(url)
     for url in ("http://example.org/a", "https://example.org/a"):
-        with pytest.raises(UsageError, match="http can not be written"):
+        with pytest.raises(UsageError, match="http cannot be written"):
             open_publish(url)
     assert names(tmp_path) == ["file"]
 

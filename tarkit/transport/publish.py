@@ -12,6 +12,7 @@ from tarkit.errors import StreamError, UsageError
 from tarkit.transport.compression import new_compressor, write_compression
 from tarkit.transport.hdfs import is_hdfs, open_hdfs_sink
 from tarkit.transport.pipes import Command
+from tarkit.transport.remote import filesystem
 from tarkit.transport.sinks import BorrowedSink, CommandSink, Sink, open_local, open_stdout
 from tarkit.transport.sources import display_name, local_path
 from tarkit.transport.upload import open_upload
@@ -143,6 +144,24 @@ def _abandon(sink: Sink, owner: int) -> None:
         sink.discard()
 
 
+def check_target(url: str) -> None:
+    """Refuse a URL that can never be written to. Nothing is opened, and no store is asked.
+
+    Raises:
+        UsageError: http, or no such protocol. MissingExtraError: a library is not installed.
+    """
+    if url == "-" or url.startswith("pipe:") or local_path(url) is not None or is_hdfs(url):
+        return
+    name = display_name(url)
+    _refuse_http(url, name)
+    filesystem(url, name)
+
+
+def _refuse_http(url: str, name: str) -> None:
+    if url.lower().startswith(("http://", "https://")):
+        raise UsageError(f"{name}: http cannot be written to; s3://, gs:// and local paths can")
+
+
 def open_publish(
     url: str | os.PathLike[str] | BinaryIO,
     *,
@@ -190,8 +209,7 @@ def open_publish(
     codec = write_compression(compression, text.partition("?")[0] if path is None else path)
     if path is not None:
         return PublishStream(open_local(path, name, sync, if_absent), name, codec)
-    if text.lower().startswith(("http://", "https://")):
-        raise UsageError(f"{name}: http can not be written to; s3://, gs:// and local paths can")
+    _refuse_http(text, name)
     if is_hdfs(text):
         return PublishStream(open_hdfs_sink(text, if_absent), name, codec)
     return PublishStream(open_upload(text, name, if_absent), name, codec)
