@@ -11,7 +11,7 @@ from tarkit.errors import StreamError, UsageError, printable
 from tarkit.transport.sources import display_name
 
 from ._common import exit_code
-from ._pipeline import samples_of, with_fields, writer_options
+from ._pipeline import large_members, samples_of, with_fields, writer_options
 from ._progress import Progress
 from ._results import missing_kinds, skipped_kinds
 
@@ -203,6 +203,7 @@ def shards_to_retry(
         batch_size=options["batch"] or 1,
         writer_options=writer_options(options),
         work=work_of(options),
+        large=large_members(options),
     )
     return run.totals, lambda: run.run(options["outdir"])
 

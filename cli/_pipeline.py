@@ -72,6 +72,7 @@ def open_pool(options: dict[str, Any], command: str | None, scratch: str) -> Any
             slots=slots,
             batched=options["batch"] is not None,
             timeout=options["timeout"],
+            mem=options["mem"],
         )
     from tarkit.scratch import Rules
     from tarkit.shellpool import ShellPool
@@ -125,12 +126,24 @@ def samples_of(
         tally=tally,
         allow_pipe_in_lists=options["allow_pipe"],
         literal=literal,
+        large=large_members(options),
     )
     if retry:
         samples = without_reports(samples)
     if options["count"] is not None:
         samples = itertools.islice(samples, options["count"])
     return with_fields(options, samples, tally)
+
+
+def large_members(options: dict[str, Any]) -> Any:
+    """What is kept in files of the scratch folder: for a command what is large, for a function what exceeds --mem."""
+    from tarkit.fieldfile import LARGE
+    from tarkit.largemembers import KeepInFiles
+
+    if options["mapper"] is None:
+        return KeepInFiles(options["scratch"])
+    limit = max(LARGE, options["mem"])
+    return KeepInFiles(options["scratch"], limit, limit)
 
 
 def with_fields(options: dict[str, Any], samples: Iterator[dict[str, Any]], tally: Any) -> Iterator[dict[str, Any]]:

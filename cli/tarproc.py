@@ -94,7 +94,13 @@ not be run; 130 interrupted; 143 terminated.
 )
 @click.option("--max-errors", default="100", show_default=True, metavar="N|P%", help="Give up beyond so many failures.")
 @click.option("--retry-failed", metavar="SHARD", help="Run the failed samples of an OUT.failed.tar or OUTDIR.")
-@click.option("--mem", type=size, default="128M", show_default=True, help="Bytes of samples held in memory at most.")
+@click.option(
+    "--mem",
+    type=size,
+    default="128M",
+    show_default=True,
+    help="Bytes of samples held at most; with --map, a sample that is larger fails.",
+)
 @click.option("-w", "--working-dir", "--working_dir", metavar="DIR", help="New folder to work in, removed at the end.")
 @click.option("--mtime", type=click.IntRange(0), metavar="SECONDS", help="Time stamp of members.  [default: 0]")
 @format_option()
@@ -194,6 +200,7 @@ def _many_outputs(options: dict[str, Any], inputs: list[str], command: str | Non
         stack.enter_context(progress)
         report = stack.enter_context(open_report(options["report"]))
         scratch = stack.enter_context(Scratch(path=options["working_dir"]))
+        options["scratch"] = scratch.path
         pool = stack.enter_context(open_pool(options, command, scratch.path))
 
         if options["retry_failed"] is not None:
@@ -239,6 +246,7 @@ def _process(
         check_local(inputs, allow_pipe_in_lists=options["allow_pipe"])
     with contextlib.ExitStack() as stack:
         scratch = stack.enter_context(Scratch(path=options["working_dir"]))
+        options["scratch"] = scratch.path
         pool = stack.enter_context(open_pool(options, command, scratch.path))
         sinks = Sinks(options["output"], failed_output, writer_options(options))
         # After run() has published them, there is nothing left to discard.

@@ -71,8 +71,13 @@ class FieldFile:
         Raises:
             OSError: it cannot be opened.
         """
-        file = _Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-        return cls(file, os.fstat(file.number).st_size, url=path)
+        return cls.opened(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
+
+    @classmethod
+    def opened(cls, descriptor: int, name: str) -> FieldFile:
+        """The content of an open file, of the length that it has now. It is closed with the last field in it."""
+        file = _Descriptor(descriptor)
+        return cls(file, os.fstat(descriptor).st_size, url=name)
 
     def beside(self, content: bytes, *, member: str | None = None) -> FieldFile:
         """Another field's content, in the same file: only for the last field of a file by ``keep``."""

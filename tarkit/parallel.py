@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tarkit.fieldfile import FieldFile
 from tarkit.output import Printed
 from tarkit.sample import Sample
 
@@ -21,7 +22,7 @@ Batch = list[Sample]
 class Failure:
     """Why a batch came to nothing.
 
-    kind: one word: exit, signal, timeout, shell-died, exception, folder. message: for people,
+    kind: one word: exit, signal, timeout, shell-died, exception, folder, too-large. message: for people,
     one line. code: exit code of the command, or None.
     """
 
@@ -59,12 +60,12 @@ class Pool(Protocol):
 
 
 def content_bytes(samples: Iterable[Sample]) -> int:
-    """Bytes of all fields, plus a little for each sample itself."""
+    """Bytes of all fields, also of those in files, plus a little for each sample itself."""
     total = 0
     for sample in samples:
         total += 1000
         for value in sample.values():
-            if isinstance(value, (bytes, str)):
+            if isinstance(value, (bytes, str, FieldFile)):
                 total += len(value)
     return total
 

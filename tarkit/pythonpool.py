@@ -11,16 +11,19 @@ import marshal
 import os
 import selectors
 import signal
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from tarkit.errors import CommandNotRunnableError, UsageError, signal_name
+from tarkit.errors import CommandNotRunnableError, UsageError, printable, signal_name
+from tarkit.fieldfile import LARGE, FieldFile
 from tarkit.output import Output, Printed
 from tarkit.parallel import Batch, Failure, Outcome
 from tarkit.pythonworker import LENGTH, READY, FunctionSpec, log_path, serve, unsent, with_known
+from tarkit.sample import Sample, is_reserved
 
 _READ_SIZE = 1024 * 1024
 _DEPTH = 4
@@ -118,6 +121,8 @@ class PythonPool:
         batched: the function takes a list of samples and returns a list of as many answers.
         timeout: seconds for one batch, or None. grace: seconds between TERM and KILL.
         start_method: fork, spawn or forkserver; None takes the platform's default.
+        mem: bytes that a sample may have, since it is held in memory; a larger one fails, but
+            not below 32 MiB. None: no limit.
 
     Raises:
         UsageError: the function can not be loaded.
@@ -134,6 +139,7 @@ class PythonPool:
         timeout: float | None = None,
         grace: float = 5.0,
         start_method: str | None = None,
+        mem: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         # Not the standard library's: this one can send functions that were typed into a notebook.
@@ -146,7 +152,9 @@ class PythonPool:
         self._grace = grace
         self._clock = clock
         self._selector = selectors.DefaultSelector()
+        self._mem = sys.maxsize if mem is None else max(mem, LARGE)
         self._queue: deque[tuple[int, Batch]] = deque()
+        self._refused: list[tuple[int, Outcome]] = []
         self._workers: list[_Worker] = []
         try:
             for _ in range(slots):
@@ -175,7 +183,11 @@ class PythonPool:
 
     def submit(self, ticket: int, batch: Batch) -> None:
         """Take a batch, and send it to a worker if one has room."""
-        self._queue.append((ticket, batch))
+        if too_large := next((sample for sample in batch if _field_bytes(sample) > self._mem), None):
+            failure = Failure("too-large", _why_too_large(too_large, self._mem))
+            self._refused.append((ticket, Outcome([], Printed(), failure)))
+            return
+        self._queue.append((ticket, [_in_memory(sample) for sample in batch]))
         self._hand_out()
 
     def _hand_out(self) -> None:
@@ -193,7 +205,7 @@ class PythonPool:
 
     def collect(self) -> list[tuple[int, Outcome]]:
         """Wait for at least one batch to finish."""
-        finished: list[tuple[int, Outcome]] = []
+        finished, self._refused = self._refused, []
         while not finished:
             for event, ready in self._selector.select(self._time_to_next_deadline()):
                 worker: _Worker = event.data
@@ -287,3 +299,29 @@ class PythonPool:
 
     def _timeout_failure(self) -> Failure:
         return Failure("timeout", f"timed out after {self._timeout:g} s, and was killed")
+
+
+def _field_bytes(sample: Sample) -> int:
+    return sum(len(value) for name, value in sample.items() if not is_reserved(name))
+
+
+def _in_memory(sample: Sample) -> Sample:
+    """The sample with all fields as bytes."""
+    return {name: value.read() if isinstance(value, FieldFile) else value for name, value in sample.items()}
+
+
+def _why_too_large(sample: Sample, mem: int) -> str:
+    """The shard, the largest member, its size, what is set and what would be right."""
+    field = max((name for name in sample if not is_reserved(name)), key=lambda name: len(sample[name]))
+    member = getattr(sample[field], "member", None) or f"{sample['__key__']}.{field}"
+    size = _field_bytes(sample)
+    return (
+        f"{printable(str(sample.get('__url__', '-')))}, member {printable(member)!r} of {len(sample[field])} bytes: "
+        f"the sample has {size} bytes, and a function gets it in memory; --mem is {_mebibytes(mem)}, "
+        f"--mem {_mebibytes(size)} would hold it, or use a command (-c), which gets files"
+    )
+
+
+def _mebibytes(size: int) -> str:
+    """The size as --mem takes it, rounded up."""
+    return f"{-(-size >> 20)}M"

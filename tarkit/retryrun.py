@@ -30,6 +30,7 @@ from tarkit.sample import Sample, first_dot, lost_samples
 from tarkit.shardplan import FAILED_SUFFIX
 from tarkit.shardrun import ShardReporter, Totals
 from tarkit.tarshard import read_samples
+from tarkit.tarwalk import LargeMembers
 
 _INTERRUPTED = "putting back its failed samples was interrupted; run it anew, without --retry-failed"
 
@@ -48,7 +49,7 @@ def outputs_of(folder: str) -> list[str]:
 
 
 class RetryRun:
-    """Retries the failed samples of a folder. One call of run(); arguments as for ShardRun."""
+    """Retries the failed samples of a folder. One call of run(); arguments as for ShardRun. large: see read_samples."""
 
     def __init__(
         self,
@@ -61,6 +62,7 @@ class RetryRun:
         batch_size: int,
         writer_options: Mapping[str, Any],
         work: str,
+        large: LargeMembers | None = None,
     ) -> None:
         self.totals = Totals()
         self._pool = pool
@@ -73,6 +75,7 @@ class RetryRun:
         # That by which the shards were written; by another one their samples would be others.
         self._rule = writer_options.get("rule", first_dot)
         self._work = work
+        self._large = large
 
     def run(self, folder: str) -> Totals:
         """Retry every shard of the folder that has failed samples.
@@ -116,7 +119,7 @@ class RetryRun:
         account = Account(Books(), sinks, self._policy, self._reporter, before=self.totals.books)
         try:
             # As they were written: what the policies allowed then is allowed now.
-            old = read_samples([output_url], literal=True, rule=self._rule, on_repeated_key="allow")
+            old = self._read(output_url)
             self._merge(old, self._failed_samples(failed_url, record), record, account)
             account.balance()
             # The output is replaced before its record is. Killed in between, it must not be taken for
@@ -133,8 +136,11 @@ class RetryRun:
             remove(failed_url)
         return renewed
 
+    def _read(self, url: str) -> Iterator[Sample]:
+        return read_samples([url], literal=True, rule=self._rule, on_repeated_key="allow", large=self._large)
+
     def _failed_samples(self, failed_url: str, record: DoneRecord) -> Iterator[Sample]:
-        samples = without_reports(read_samples([failed_url], literal=True, rule=self._rule, on_repeated_key="allow"))
+        samples = without_reports(self._read(failed_url))
         # Where they came from, as the first run saw it.
         return self._prepare({**sample, "__url__": record.input["url"]} for sample in samples)
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from tarkit import ownfiles
 from tarkit.errors import StreamError, UsageError, printable
+from tarkit.fieldfile import LARGE, PIECE, FieldFile, write_pieces
 from tarkit.sample import Sample
 
 PREFIX = "tarproc-"
@@ -147,10 +148,14 @@ def extract(sample: Sample, folder: str, base: str) -> None:
             raise FieldNameError(f"field {printable(field)!r} can not be a file's name: {error.strerror}") from None
 
 
-def write_file(path: str, content: bytes) -> None:
+def write_file(path: str, content: bytes | FieldFile) -> None:
     """Create a file that must not exist yet."""
     file = os.open(path, _CREATE, 0o644)
     try:
+        if isinstance(content, FieldFile):
+            # A copy: the command may change it, and if it fails, the original is kept.
+            write_pieces(file, content.pieces())
+            return
         written = os.write(file, content)
         while written < len(content):
             written += os.write(file, memoryview(content)[written:])
@@ -189,12 +194,15 @@ def gather(folder: str, original: Sample, rules: Rules) -> tuple[list[Sample], l
     """
     files, folders, stray = _list(folder)
     key = read_key(folder, original["__key__"], "__key__" in files)
-    fields: dict[str, dict[str, bytes]] = {}
+    fields: dict[str, dict[str, bytes | FieldFile]] = {}
+    held = 0
     for name in files:
         stem, _, field = name.partition(".")
         if stem and field and (stem == rules.base or rules.multi):
             if rules.wants(name):
-                fields.setdefault(stem, {})[field] = _read_file(f"{folder}/{name}")
+                content = _read_file(f"{folder}/{name}", LARGE if held < 2 * LARGE else PIECE)
+                held += len(content) if isinstance(content, bytes) else 0
+                fields.setdefault(stem, {})[field] = content
         elif name not in ("__key__", "__source__"):
             stray.append(name)
     made: list[Sample] = []
@@ -237,7 +245,9 @@ def read_key(folder: str, original: str, present: bool) -> str:
     """The key after the command ran: ``__key__``, one newline at its end not counted."""
     if not present:
         return original
-    raw = _read_file(f"{folder}/__key__")
+    raw = _read_file(f"{folder}/__key__", PIECE)
+    if isinstance(raw, FieldFile):
+        raise ValueError(f"the command left a __key__ of {len(raw)} bytes")
     if raw == original.encode("utf-8", "surrogateescape"):
         return original
     key = raw.decode("utf-8", "surrogateescape").removesuffix("\n")
@@ -246,12 +256,15 @@ def read_key(folder: str, original: str, present: bool) -> str:
     return key
 
 
-def _read_file(path: str) -> bytes:
+def _read_file(path: str, large: int) -> bytes | FieldFile:
+    """The content of a file; above ``large`` bytes it stays there, also once its name is gone."""
     file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
             raise ValueError(f"{os.path.basename(path)!r} is not a regular file")
+        if status.st_size > large:
+            return FieldFile.opened(os.dup(file), path)
         content = os.read(file, status.st_size)
         # More than 2 GiB, or still growing in the hands of something in the background.
         while len(content) < status.st_size and (more := os.read(file, status.st_size - len(content))):

@@ -17,6 +17,7 @@ import pytest
 
 from tarkit import scratch
 from tarkit.errors import StreamError, UsageError
+from tarkit.fieldfile import PIECE, FieldFile
 from tarkit.sample import Sample
 from tarkit.scratch import PREFIX, FieldNameError, Rules, Scratch, extract, gather, remove, sweep
 
@@ -148,6 +149,39 @@ def test_a_key_that_is_no_file(folder: Path) -> None:
     (folder / "__key__").rmdir()
     os.mkfifo(folder / "__key__")
     assert gathered(folder)[1] == ["__key__"]
+
+
+def test_a_large_field_goes_from_file_to_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a command does to its copy changes nothing in the original; what it leaves outlives the folder."""
+    original = FieldFile.keep([b"x" * PIECE, bytes(PIECE), b"y"], str(tmp_path))
+    place = tmp_path / "s"
+    extract({"__key__": "k", "bin": original, "cls": b"3"}, str(place), "sample")
+    assert (place / "sample.bin").read_bytes() == original.read()
+    with open(place / "sample.bin", "r+b") as file:
+        file.write(b"changed")
+    assert original.read().startswith(b"xxxxxxx")
+    monkeypatch.setattr(scratch, "LARGE", PIECE)
+    ((sample,), _) = gathered(place)
+    remove(str(place))
+    assert isinstance(sample["bin"], FieldFile)
+    assert sample["bin"].read() == b"changed" + original.read()[7:]
+    assert sample["cls"] == b"3"
+
+
+def test_many_files_are_not_held_together(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scratch, "LARGE", 2 * PIECE)
+    for number in range(9):
+        (folder / f"sample.{number}").write_bytes(bytes([number]) * (PIECE + PIECE // 2))
+    ((sample,), _) = gathered(folder)
+    held = [value for name, value in sample.items() if not name.startswith("__") and isinstance(value, bytes)]
+    assert sum(map(len, held)) <= 2 * 2 * PIECE + 2 * PIECE
+    assert [sample[str(number)].read()[:1] for number in range(4, 9)] == [bytes([number]) for number in range(4, 9)]
+
+
+def test_a_key_of_megabytes_is_an_error(folder: Path) -> None:
+    (folder / "__key__").write_bytes(b"k" * (PIECE + 1))
+    with pytest.raises(ValueError, match=f"a __key__ of {PIECE + 1} bytes"):
+        gathered(folder)
 
 
 def test_all_removed_is_filtered(folder: Path) -> None:

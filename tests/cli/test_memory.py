@@ -14,7 +14,7 @@ from tarbuild import END, header, member
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process is read from Linux' /proc")
 
-SIZE = 1 << 29
+SIZE = 384 << 20
 LIMIT = 300_000_000
 # The peak is that of this process alone: Linux lets a program inherit ru_maxrss, but not VmHWM.
 PROGRAM = """
@@ -42,7 +42,7 @@ def make_bomb(path: Path, size: int) -> Path:
 
 @pytest.fixture(scope="module")
 def bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """512 MiB in 17 kB; benchmarks/measures/memory.py has one of 6 GiB."""
+    """384 MiB in 13 kB; benchmarks/measures/memory.py has one of 6 GiB."""
     path = make_bomb(tmp_path_factory.mktemp("bomb") / "bomb.tar.zst", SIZE)
     assert path.stat().st_size < 20_000
     return path
@@ -99,3 +99,32 @@ def test_verbs_that_do_not_look_inside(bomb: Path, tmp_path: Path, argv: tuple[s
 def test_put_and_get(bomb: Path, tmp_path: Path) -> None:
     assert peak("tarkit", ["put", bomb, tmp_path / "copy"], tmp_path)[0] == 0
     assert peak("tarkit", ["get", tmp_path / "copy", tmp_path / "again"], tmp_path)[0] == 0
+
+
+def test_tarproc_with_a_command(bomb: Path, tmp_path: Path) -> None:
+    command = "[ ! -e sample.bin ] || stat -c %s sample.bin > sample.size"
+    code, *_ = peak("tarproc", ["-c", command, bomb, "-o", "out.tar.zst"], tmp_path)
+    assert code == 0
+    assert listing(tmp_path / "out.tar.zst", tmp_path)[1] == f"b  bin:{SIZE} cls:1 size:{len(str(SIZE)) + 1}"
+
+
+def test_tarproc_with_a_command_that_fails_keeps_what_it_was_given(bomb: Path, tmp_path: Path) -> None:
+    command = "[ ! -e sample.bin ] || { echo more >> sample.bin; exit 1; }"
+    code, _, _, complaint = peak("tarproc", ["-c", command, bomb, "-o", "out.tar"], tmp_path)
+    assert (code, "failed 1" in complaint) == (3, True)
+    assert listing(tmp_path / "out.tar", tmp_path) == ["a  cls:1", "c  cls:1"]
+    (failed,) = listing(tmp_path / "out.tar.failed.tar", tmp_path)
+    assert f" bin:{SIZE} cls:1" in failed
+
+
+def test_tarproc_with_a_function_fails_that_sample_by_name(bomb: Path, tmp_path: Path) -> None:
+    """And a retry with a command, which gets files, puts it into its place."""
+    (tmp_path / "mapper.py").write_text("def same(sample): return sample")
+    code, _, _, complaint = peak("tarproc", ["--map", "mapper.py:same", bomb, "-O", "out"], tmp_path)
+    assert code == 3
+    told = next(line for line in complaint.splitlines() if "too" in line or "--mem" in line)
+    assert f"{bomb}, member 'b.bin' of {SIZE} bytes" in told
+    assert "--mem is 128M" in told and f"--mem {(SIZE >> 20) + 1}M would hold it" in told
+    assert listing(tmp_path / "out" / bomb.name, tmp_path) == ["a  cls:1", "c  cls:1"]
+    assert peak("tarproc", ["-c", "true", "-O", "out", "--retry-failed", "out"], tmp_path)[0] == 0
+    assert listing(tmp_path / "out" / bomb.name, tmp_path) == ["a  cls:1", f"b  bin:{SIZE} cls:1", "c  cls:1"]
