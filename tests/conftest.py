@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,19 @@ os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
 # How long an example takes says more of the machine than of what is tested. All else stays as it is, in CI, too.
 settings.register_profile("patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Signals that were ignored when the tests began (``nohup pytest &``) still end the programs that they start.
+
+    What is ignored stays ignored in a child, but what has a handler does not. So the handler here does nothing. With
+    pytest-xdist the workers run the tests, and find ignored what is ignored here.
+    """
+    if getattr(config.option, "dist", "no") == "no" or hasattr(config, "workerinput"):
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+            if signal.getsignal(number) == signal.SIG_IGN:
+                signal.signal(number, lambda *_: None)
+
 
 HERE = Path(__file__).resolve().parent
 for folder in ("faults", "services"):

@@ -148,7 +148,8 @@ def test_commands_of_all_sizes(name: str, shards_: int, slices: int, tmp_path: P
     bucket = str(tmp_path) if name == "bucket" else "s3://bucket"
     (tmp_path / "lists").mkdir()
     done = run(tmp_path, *MILLIONS[name], BUCKET=bucket)
-    text = (tmp_path / "sums.yaml").read_text()
+    (path,) = tmp_path.glob("sums*.yaml")
+    text = path.read_text()
     found = manifest(text)
     job = found[-1]
     assert job["metadata"]["annotations"]["tarkit.dev/shards"] == str(shards_)
@@ -164,6 +165,17 @@ def test_commands_of_all_sizes(name: str, shards_: int, slices: int, tmp_path: P
         assert offsets.stat().st_size == 80 + 12 * slices
         listed = f"@{str(offsets).removesuffix('.offsets')}"
         assert job["metadata"]["annotations"]["tarkit.dev/inputs"] == json.dumps([listed])
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))], ids=lambda page: page.name)
+def test_no_command_of_a_page_writes_over_the_file_of_another(page: Path) -> None:
+    names: list[str] = []
+    for block in re.findall(r"```(?:sh|bash)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        # What is in quotes runs elsewhere: in the folder of a sample.
+        bare = re.sub(r"'[^']*'|#.*", "''", block)
+        names += set(re.findall(r"(?<![-=0-9&>])> *([\w./-]+)", bare))
+        names += set(re.findall(r"(?:tarproc|tarkit \w+) [^|;&]*?-o +([\w./-]+)", bare))
+    assert sorted(names) == sorted(set(names))
 
 
 def test_the_table_of_sizes() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tarkit import scratch
+from tarkit import ownfiles, scratch
 from tarkit.errors import StreamError, UsageError
 from tarkit.fieldfile import PIECE, FieldFile
 from tarkit.sample import Sample
@@ -375,6 +375,6 @@ def test_killed_while_it_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         patch.setattr(scratch, "remove", killed)
         with pytest.raises(KeyboardInterrupt):
             run.__exit__()
-    os.close(run._lock)
+    ownfiles.close(run._lock)
     assert scratch.sweep(str(tmp_path)) == 1
     assert os.listdir(tmp_path) == []

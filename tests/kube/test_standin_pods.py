@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +44,17 @@ def test_config_maps_secrets_and_scratch_folders_are_mounted(cluster: Cluster) -
         {"name": "key", "mountPath": "/etc/key", "readOnly": True},
         {"name": "scratch", "mountPath": "/scratch"},
     ]
-    command = "cat /files/deep/a.txt /etc/key/token; ls /files; echo x > /scratch/f; cat /scratch/f; "
-    command += "echo y > /files/z || echo refused"
+    # Of a name that no file of this machine has: it may well have a /scratch of its own.
+    name = f"f-{os.urandom(8).hex()}"
+    command = f"cat /files/deep/a.txt /etc/key/token; ls /files; echo x > /scratch/{name}; cat /scratch/{name}; "
+    command += f"echo y > /files/{name} || echo refused"
     cluster.apply(job("mounted", command, pod={"volumes": volumes}, container={"volumeMounts": mounts}))
     assert condition(finished(cluster, "mounted"), "Complete")
     said = cluster.kubectl("logs", "job/mounted", check=True).stdout
     assert said.startswith("Ahushdeep\nx\n")
     assert "refused" in said
     if cluster.is_standin:
-        assert not Path("/scratch").exists() and not Path("/files").exists()
+        assert not Path("/scratch", name).exists() and not Path("/files", name).exists()
 
 
 def test_the_environment_is_worked_out_as_by_a_kubelet(cluster: Cluster) -> None:
