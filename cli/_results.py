@@ -36,6 +36,11 @@ class Results:
         if self._at_once or len(self._pending) >= _BUFFER:
             self.flush()
 
+    def now(self, text: str) -> None:
+        """One line, that does not wait for others."""
+        self.line(text)
+        self.flush()
+
     def flush(self) -> None:
         """Have it all written.
 

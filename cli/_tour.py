@@ -120,7 +120,7 @@ def steps() -> Iterator[Step]:
     yield Step(
         "Keep the samples of one class, and cut the result into shards of 8",
         f"tarproc -c 'grep -qx 1 sample.cls || rm sample.*' {ALL} -o - | "
-        "tarkit split - -o 'ones-%06d.tar' --maxcount 8",
+        "tarkit split - -o 'ones-%06d.tar' --maxcount 8 --force",
         _has(TOTAL // 3, "ones-000000.tar", "ones-000001.tar", "ones-000002.tar"),
     )
     yield Step("Join them again, compressed", "tarkit cat ones-*.tar -o ones.tar.gz", _has(TOTAL // 3, "ones.tar.gz"))

@@ -25,6 +25,7 @@ from ._common import (
 )
 from ._pipeline import command_of, open_pool, policy_of, samples_of, writer_options
 from ._progress import Progress, books_line, open_report, report_document
+from ._series import reject_series
 
 NAME = "tarproc"
 _STANDARD_OUTPUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
@@ -137,6 +138,8 @@ def _one_output(options: dict[str, Any], inputs: Sequence[str], command: str | N
     """All inputs into one output, or into none."""
     started = time.monotonic()
     output = options["output"]
+    if output is not None:
+        reject_series(output)
     failed_output = _failed_target(options)
     from tarkit.books import lost_anything
     from tarkit.sample import Tally

@@ -50,7 +50,7 @@ class Gathered:
     stripped: int = 0
 
 
-def gather(paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out: str | None = None) -> Gathered:
+def gather(paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out: Iterable[str] = ()) -> Gathered:
     """All files that ``paths`` name or hold, looked at but not opened.
 
     Folders are walked to any depth; links to files are followed, links to folders only where
@@ -59,7 +59,7 @@ def gather(paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out:
     Args:
         paths: files and folders, relative to ``folder``.
         rule: the key rule.
-        leave_out: path of a file that is left out where it is met in a folder: the output itself.
+        leave_out: paths of files that are left out where they are met in a folder: the output itself.
 
     Raises:
         MissingInputError: a path does not exist. UsageError: a name with ``..``.
@@ -67,8 +67,9 @@ def gather(paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out:
         StreamError: a folder can not be read.
     """
     gathered = Gathered()
+    outputs = {_file_id(path) for path in leave_out} - {None}
     for path in paths:
-        for found, kind in _walk(os.path.join(folder, path), path, leave_out):
+        for found, kind in _walk(os.path.join(folder, path), path, outputs):
             name = _member_name(found)
             gathered.stripped += name != found
             split = rule(name)
@@ -128,7 +129,7 @@ def refuse_same_extension(files: Iterable[Named], rule: KeyRule) -> None:
         )
 
 
-def _walk(place: str, given: str, leave_out: str | None) -> Iterator[tuple[str, str | None]]:
+def _walk(place: str, given: str, leave_out: set[tuple[int, int] | None]) -> Iterator[tuple[str, str | None]]:
     """(path as given, None or why it is no file) of the file itself, or of all that is in the folder."""
     if not given:
         raise UsageError("a file's name is empty")
@@ -141,7 +142,7 @@ def _walk(place: str, given: str, leave_out: str | None) -> Iterator[tuple[str, 
             raise StreamError(f"this folder can not be read: {error.strerror}", url=given) from error
         for entry in entries:
             name = os.path.join(given, entry.name)
-            if leave_out is not None and _same(entry.path, leave_out):
+            if leave_out and _file_id(entry.path) in leave_out:
                 yield name, "the output itself"
             elif entry.is_symlink() and entry.is_dir():
                 yield name, "link to a folder"
@@ -155,8 +156,12 @@ def _walk(place: str, given: str, leave_out: str | None) -> Iterator[tuple[str, 
         raise MissingInputError("there is no such file or folder", url=given)
 
 
-def _same(path: str, other: str) -> bool:
-    return os.path.exists(other) and os.path.exists(path) and os.path.samefile(path, other)
+def _file_id(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _member_name(path: str) -> str:

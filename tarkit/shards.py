@@ -26,6 +26,7 @@ _ZMQ = re.compile(r"zr?(?:push|pull|pub|sub):")
 # What only the beginning of a name tells: with the schemes of ZMQ all that braces may not stand for.
 _WORDS = ("@", "pipe:", *(f"{start}{kind}:" for start in ("z", "zr") for kind in ("push", "pull", "pub", "sub")))
 _CONVERSION = re.compile(r"%(?:(%)|(0?[0-9]*d)|)")
+_NUMBER = re.compile(r"(?<!%)(?:%%)*%(?:0[0-9]{1,2}d|d(?![0-9a-f]))")
 _IPV6_HOST = re.compile(r"(?<=[/@])\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*\](?=[:/]|\Z)")
 _GLOB = re.compile(r"[*?\[]")
 _FEW = 1000
@@ -282,18 +283,34 @@ def shard_name(pattern: str, number: int) -> str:
     Raises:
         UsageError: the pattern has not exactly one ``%d`` (with or without a width), or number is negative.
     """
-    conversions = 0
-    for match in _CONVERSION.finditer(pattern):
-        if match[1] is None and match[2] is None:
-            raise UsageError(f"{quoted(pattern)}: write %06d where the number goes, and %% for a plain percent sign")
-        conversions += match[2] is not None
-    if conversions != 1:
-        raise UsageError(
-            f"{quoted(pattern)} must have exactly one place for the shard's number, such as %06d; it has {conversions}"
-        )
+    split_pattern(pattern)
     if number < 0:
         raise UsageError(f"shards are numbered from 0; got {number}")
     return pattern % number
+
+
+def split_pattern(pattern: str) -> tuple[str, str]:
+    """What comes before and after the number in the names that a pattern stands for.
+
+    Raises:
+        UsageError: as :func:`shard_name`.
+    """
+    places = []
+    for match in _CONVERSION.finditer(pattern):
+        if match[1] is None and match[2] is None:
+            raise UsageError(f"{quoted(pattern)}: write %06d where the number goes, and %% for a plain percent sign")
+        if match[2] is not None:
+            places.append(match)
+    if len(places) != 1:
+        raise UsageError(
+            f"{quoted(pattern)} must have exactly one place for the shard's number, such as %06d; it has {len(places)}"
+        )
+    return pattern[: places[0].start()].replace("%%", "%"), pattern[places[0].end() :].replace("%%", "%")
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a name has a place for a number, as in ``out-%06d.tar``; not one like ``%20``, which is of a URL."""
+    return _NUMBER.search(name) is not None
 
 
 def output_name(url: str) -> str:

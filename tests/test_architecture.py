@@ -89,6 +89,7 @@ LAYERS = {
     "tarkit.rewrite": 12,
     "tarkit.tarshard": 11,
     "tarkit.tarwriter": 10,
+    "tarkit.shardseries": 11,
     "tarkit.shardwriter": 11,
     "tarkit.writer": 12,
     # whole runs

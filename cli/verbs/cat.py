@@ -19,6 +19,7 @@ from .._common import (
     version_option,
 )
 from .._results import counted, exit_code_of, met
+from .._series import reject_series
 
 _EPILOG = """\b
 Examples:
@@ -84,6 +85,7 @@ def command(
     """
     urls = list(inputs) or ["-"]
     refuse_terminal_input(urls)
+    reject_series(output)
     if raw:
         return _raw(urls, output, quiet, allow_pipe)
     from tarkit.rawtar import concatenate

@@ -18,7 +18,8 @@ from .._common import (
     verbose_option,
     version_option,
 )
-from .._results import counted
+from .._results import Results, counted
+from .._series import earlier_shards, open_series, reject_series_options, series_options
 
 if TYPE_CHECKING:
     from tarkit.sample import KeyRule, Sample
@@ -28,13 +29,21 @@ _EPILOG = """\b
 Examples:
   tarkit create -o train.tar images/
   tarkit create -o train.tar.gz -C /data/images .
+  tarkit create -o 'train-%06d.tar' --maxcount 1000 images/
   printf '%s\\n' '000001.jpg s3://bucket/cat.jpg' '000001.cls text:3' | tarkit create --plan - -o one.tar
 """
 
 
 @click.command("create", epilog=_EPILOG)
 @click.argument("paths", metavar="[FILE|FOLDER]...", nargs=-1)
-@click.option("-o", "--output", required=True, metavar="OUT", help="Shard to write; - is standard output.")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="OUT",
+    help="Shard to write; - is standard output; out-%06d.tar is a series.",
+)
+@series_options
 @click.option("--plan", metavar="FILE", help="Lines of NAME SOURCE say what goes in; - is standard input.")
 @click.option("--allow-pipe", is_flag=True, help="Let the plan run commands: sources such as pipe:CMD.")
 @click.option("-C", "--directory", default=".", metavar="FOLDER", help="Where relative paths begin.")
@@ -53,7 +62,10 @@ Examples:
 @verbose_option
 @version_option
 def command(paths: tuple[str, ...], output: str, plan: str | None, quiet: bool, **options: Any) -> int:
-    """Make a shard of files and folders, or of what a plan says.
+    """Make a shard, or a series of shards, of files and folders, or of what a plan says.
+
+    With a number in its name, as in -o out-%06d.tar, the output is a series of shards, as tarkit split writes
+    it; their names are printed as they are published.
 
     Names in the shard are those given, without a leading / or ./. Samples come sorted by key, so that
     the files of each are adjacent; for another order use a plan. A file whose name has no key and field
@@ -74,39 +86,51 @@ def command(paths: tuple[str, ...], output: str, plan: str | None, quiet: bool, 
     if options["allow_pipe"] and plan is None:
         raise UsageError("--allow-pipe goes with --plan")
     from tarkit.sample import key_rule
+    from tarkit.shards import is_pattern
 
     rule = key_rule(options["key_rule"])
     if not os.path.isdir(options["directory"]):
         raise MissingInputError("-C names no folder", url=options["directory"])
+    earlier = earlier_shards(output, options) if is_pattern(output) else None
+    if earlier is None:
+        reject_series_options(click.get_current_context())
     if plan is None:
-        samples, notes = _of_files(paths, output, rule, options)
+        samples, notes = _of_files(paths, [output] if earlier is None else earlier, rule, options)
     else:
         samples, notes = _of_plan(plan, rule, options)
-    count, size = _write(samples, output, options)
+    written = _write(samples, output, options, earlier)
     if not quiet:
-        say(_NAME, "; ".join([f"{counted(count, 'sample')}, {size} bytes of content", *notes]))
+        say(_NAME, "; ".join([written, *notes]))
     return 0
 
 
-def _write(samples: Iterable[Sample], output: str, options: dict[str, Any]) -> tuple[int, int]:
-    """Write the shard; samples and bytes of content."""
+def _write(samples: Iterable[Sample], output: str, options: dict[str, Any], earlier: list[str] | None) -> str:
+    """Write the shard, or the series where earlier shards were looked for; what was written."""
     from tarkit.writer import TarWriter
 
-    wanted = {name: options[name] for name in ("mtime", "format")}
-    with TarWriter(output, encoder=False, rule=options["key_rule"], **wanted) as writer:
+    wanted = {"rule": options["key_rule"], **{name: options[name] for name in ("mtime", "format")}}
+    if earlier is None:
+        with TarWriter(output, encoder=False, **wanted) as writer:
+            for sample in samples:
+                writer.write(sample)
+        return f"{counted(writer.samples, 'sample')}, {writer.bytes_written} bytes of content"
+    size = 0
+    with (
+        Results(only_messages=True) as results,
+        open_series(_NAME, output, options, earlier, results.now, **wanted) as series,
+    ):
         for sample in samples:
-            writer.write(sample)
-    return writer.samples, writer.bytes_written
+            size += series.write(sample)
+    return f"{counted(series.total, 'sample')} in {counted(len(series.shards), 'shard')}, {size} bytes of content"
 
 
 def _of_files(
-    paths: Iterable[str], output: str, rule: KeyRule, options: dict[str, Any]
+    paths: Iterable[str], outputs: Iterable[str], rule: KeyRule, options: dict[str, Any]
 ) -> tuple[Iterable[Sample], list[str]]:
-    """Samples of files, and what there is to say of them."""
+    """Samples of files, and what there is to say of them. outputs: files that are no input."""
     from tarkit.gather import gather, refuse_same_extension, samples_of
 
-    leave_out = None if output == "-" or output.startswith("pipe:") else output
-    gathered = gather(paths, rule=rule, folder=options["directory"], leave_out=leave_out)
+    gathered = gather(paths, rule=rule, folder=options["directory"], leave_out=outputs)
     unasked = [(name, reason) for name, reason in gathered.others if reason != "the output itself"]
     if unasked and not options["skip_others"]:
         name, reason = unasked[0]

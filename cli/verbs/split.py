@@ -1,8 +1,7 @@
-"""``tarkit split``: samples into a row of shards."""
+"""``tarkit split``: samples into a numbered series of shards."""
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 import subprocess
@@ -19,11 +18,11 @@ from .._common import (
     reader_options,
     refuse_terminal_input,
     say,
-    size,
     verbose_option,
     version_option,
 )
 from .._results import Results, counted, exit_code_of, met
+from .._series import earlier_shards, open_series, series_options
 
 _EPILOG = """\b
 Examples:
@@ -39,9 +38,7 @@ class PostError(TarkitError):
 @click.command("split", epilog=_EPILOG)
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1)
 @click.option("-o", "--output", required=True, metavar="PATTERN", help="Shards to write, such as out-%06d.tar.")
-@click.option("--maxcount", type=click.IntRange(1), default=100000, show_default=True, help="Samples in a shard.")
-@click.option("--maxsize", type=size, default="3G", show_default=True, help="Bytes of content in a shard.")
-@click.option("--start", type=click.IntRange(0), default=0, show_default=True, help="Number of the first shard.")
+@series_options
 @click.option("--post", metavar="COMMAND", help="Run with bash after each shard was published; {} is its name.")
 @click.option("--mtime", type=click.IntRange(0), metavar="SECONDS", help="Time stamp of members.  [default: 0]")
 @format_option()
@@ -50,11 +47,14 @@ class PostError(TarkitError):
 @verbose_option
 @version_option
 def command(inputs: tuple[str, ...], output: str, quiet: bool, post: str | None, **options: Any) -> int:
-    """Cut shards into a row of shards.
+    """Cut shards into a numbered series of shards.
 
     Samples stay whole and in order. A shard is full when the next sample would exceed --maxcount or
     --maxsize; a sample that is bigger than --maxsize gets a shard of its own. The names of the shards
     are printed, one a line, as they are published. Members get new headers, as tarproc writes them.
+
+    Shards of the same pattern, with numbers from --start on, that are there from an earlier run are an
+    error: of a longer run, some would stay. --force replaces them, and at the end removes the rest.
 
     If the --post command fails, the run ends there: the shards before are published, what has not
     been written yet is not. What it prints goes to stderr.
@@ -64,25 +64,24 @@ def command(inputs: tuple[str, ...], output: str, quiet: bool, post: str | None,
     urls = list(inputs) or ["-"]
     refuse_terminal_input(urls)
     if output == "-" or output.startswith("pipe:"):
-        raise UsageError("-o takes a name with a number, such as out-%06d.tar; a row of shards does not go into a pipe")
+        raise UsageError(
+            "-o takes a name with a number, such as out-%06d.tar; a series of shards does not go into a pipe"
+        )
+    earlier = earlier_shards(output, options)
     with Results(only_messages=True) as results:
         from tarkit.largemembers import KeepInFiles
         from tarkit.sample import Tally
-        from tarkit.shards import shard_name
         from tarkit.tarshard import read_samples
-        from tarkit.writer import ShardWriter
 
-        shard_name(output, 0)
         tally = Tally()
         policies = {name: options[name] for name in ("on_duplicate_field", "on_repeated_key", "on_damage")}
         policies["allow_pipe_in_lists"] = options["allow_pipe"]
-        with ShardWriter(
+        with open_series(
+            "tarkit split",
             output,
-            options["maxcount"],
-            options["maxsize"],
+            options,
+            earlier,
             _published(results, post),
-            options["start"],
-            encoder=False,
             mtime=options["mtime"],
             format=options["format"],
             rule=options["key_rule"],
@@ -94,9 +93,6 @@ def command(inputs: tuple[str, ...], output: str, quiet: bool, post: str | None,
     if code or not quiet:
         parts = [f"{counted(writer.total, 'sample')} in {counted(len(writer.shards), 'shard')}", *met(tally)]
         say("tarkit split", "; ".join(parts))
-    following = shard_name(output, writer.shard)
-    if os.path.exists(following):
-        say("tarkit split", f"{following} was there before, and is no part of this row")
     return code
 
 
@@ -107,8 +103,7 @@ def _published(results: Results, post: str | None) -> Callable[[str], None]:
         raise CommandNotRunnableError("--post needs bash, which is not on the path", 127)
 
     def published(name: str) -> None:
-        results.line(name)
-        results.flush()
+        results.now(name)
         if post is None or bash is None:
             return
         text = post.replace("{}", shlex.quote(name))

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol, cast
 
-from tarkit.errors import UsageError
+from tarkit.errors import UsageError, printable
+from tarkit.redaction import redact
 from tarkit.transport.blockframes import (
     LZ4_MAGIC,
     ZST_MAGIC,
@@ -38,6 +39,8 @@ _SUFFIXES = {
     ".txz": "xz",
     ".lz4": "lz4",
 }
+# A tar under such a name would mislead everybody who reads it.
+_NOT_WRITTEN = (".7z", ".br", ".lz", ".lzma", ".lzo", ".rar", ".z", ".zip")
 _MAGIC = {"gz": b"\x1f\x8b\x08", "bz2": b"BZh", "xz": b"\xfd7zXZ\x00"}
 _BZ2_BLOCKS = (b"1AY&SY", b"\x17\x72\x45\x38\x50\x90")
 _STEP = 1024 * 1024
@@ -52,8 +55,13 @@ def compression_for_name(name: str) -> str | None:
     >>> compression_for_name("train-0000.tar.zst"), compression_for_name("a.tgz"), compression_for_name("a.tar")
     ('zst', 'gz', None)
     """
+    return _SUFFIXES.get(_ending(name))
+
+
+def _ending(name: str) -> str:
+    """``.gz`` of ``a.tar.GZ``; empty without a dot."""
     base = name[name.rfind("/") + 1 :].lower()
-    return _SUFFIXES.get(base[base.rfind(".") :]) if "." in base else None
+    return base[base.rfind(".") :] if "." in base else ""
 
 
 def write_compression(choice: str | bool | None, name: str) -> str | None:
@@ -62,9 +70,14 @@ def write_compression(choice: str | bool | None, name: str) -> str | None:
     True means gz; None and False mean none.
 
     Raises:
-        UsageError: no codec has this name.
+        UsageError: no codec has this name; or by its name the file is of a format that is not written.
     """
     if choice == "auto":
+        if _ending(name) in _NOT_WRITTEN:
+            raise UsageError(
+                f"{printable(redact(name))}: {_ending(name)} is not written; name it .tar, or for a compressed tar "
+                ".tar.gz, .tgz, .tar.zst, .tar.bz2, .tar.xz or .tar.lz4"
+            )
         return compression_for_name(name)
     if choice is True:
         return "gz"

@@ -265,3 +265,35 @@ def test_files_of_one_sample_with_other_extensions(run: Run, tmp_path: Path) -> 
     plan = tmp_path / "plan"
     plan.write_text("".join(f"{name} text:1\n" for name in names))
     assert run("tarkit", "create", "-o", tmp_path / "out.tar", "--plan", plan).code == 0
+
+
+# ---- a series of shards
+
+
+def test_a_pattern_is_a_series_of_shards(run: Run, tmp_path: Path) -> None:
+    data = make(tmp_path / "data", **{f"s{number}_txt": "x" * 10 for number in range(7)})
+    out = [tmp_path / "new" / f"o-{number:03d}.tar" for number in range(3)]
+    command = ["tarkit", "create", "-o", f"{tmp_path}/new/o-%03d.tar", data, "--maxcount", "3"]
+    result = run(*command)
+    assert (result.code, result.lines) == (0, [str(path) for path in out])
+    assert "7 samples in 3 shards, 70 bytes of content; " in result.stderr
+    assert [len(members(path)) for path in out] == [3, 3, 1]
+    assert run(*command).code == 2
+    assert run(*command, "--force", "--maxcount", "4").code == 0
+    assert [path.exists() for path in out] == [True, True, False]
+
+
+def test_shards_of_an_earlier_run_are_not_put_into_new_ones(run: Run, tmp_path: Path) -> None:
+    data = make(tmp_path / "data", a_txt="A", b_txt="B")
+    command = ["tarkit", "create", "-o", f"{data}/o-%d.tar", "-C", data, ".", "--maxcount", "1"]
+    assert run(*command).code == 0
+    result = run(*command, "--force")
+    assert result.code == 0 and "left out: the output itself 2" in result.stderr
+    assert [list(members(data / f"o-{number}.tar")) for number in range(2)] == [["a.txt"], ["b.txt"]]
+
+
+def test_options_of_a_series_go_with_a_pattern(run: Run, tmp_path: Path) -> None:
+    data = make(tmp_path / "data", a_txt="A")
+    for option in (["--maxcount", "1"], ["--maxsize", "1k"], ["--start", "0"], ["--force"]):
+        result = run("tarkit", "create", "-o", tmp_path / "o.tar", data, *option)
+        assert result.code == 2 and f"{option[0]} goes with a series of shards" in result.stderr

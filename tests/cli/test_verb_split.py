@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,10 @@ from typing import Any
 import pytest
 
 from tarkit import TarWriter, read_samples
+from tarkit.entries import remove
+from tarkit.shards import shard_name
+from tarkit.shardseries import existing_shards
+from tarkit.streams import open_publish
 
 Run = Callable[..., Any]
 
@@ -104,11 +109,88 @@ def test_post_that_fails_ends_the_run(run: Run, shard: Path, tmp_path: Path) -> 
     assert killed.code == 1 and "signal 9" in killed.stderr
 
 
-def test_shards_of_an_earlier_run_are_mentioned(run: Run, shard: Path, tmp_path: Path) -> None:
-    (tmp_path / "o-1.tar").write_bytes(b"old")
-    result = run("tarkit", "split", shard, "-o", tmp_path / "o-%d.tar")
-    assert result.code == 0
-    assert "o-1.tar was there before, and is no part of this row" in result.stderr
+def test_shards_of_an_earlier_run_are_an_error_unless_forced(run: Run, shard: Path, tmp_path: Path) -> None:
+    """After a longer run, its last shards would be taken for those of this one."""
+    others = ["o-7.tar", "o-0000003.tar", "o-000003.tar.gz", "xo-000003.tar", "o-abcdef.tar", "o-000003.tar.bak"]
+    for name in ("o-000001.tar", "o-000009.tar", *others):
+        (tmp_path / name).write_bytes(b"old")
+    command = ["tarkit", "split", shard, "-o", f"{tmp_path}/o-%06d.tar", "--maxcount", "10"]
+    before = sorted(tmp_path.iterdir())
+    result = run(*command)
+    assert (result.code, result.stdout, sorted(tmp_path.iterdir())) == (2, b"", before)
+    assert f"{tmp_path}/o-000001.tar and 1 more of this pattern are there from an earlier run; --force" in result.stderr
+    result = run(*command, "--force")
+    assert (result.code, len(result.lines)) == (0, 3)
+    assert f"removed 1 shard of an earlier run, from {tmp_path}/o-000009.tar on" in result.stderr
+    assert keys(*(tmp_path / f"o-{number:06d}.tar" for number in range(3))) == keys(shard)
+    assert not (tmp_path / "o-000009.tar").exists()
+    assert all((tmp_path / name).read_bytes() == b"old" for name in others)
+    assert run(*command, "--force", "--maxcount", "100").code == 0
+    assert sorted(path.name for path in tmp_path.glob("o-00000?.tar")) == ["o-000000.tar"]
+    # What goes on behind a series leaves it alone.
+    assert run(*command, "--start", "1").code == 0
+    assert run(*command, "--start", "3").code == 2
+
+
+def test_a_run_that_fails_removes_no_earlier_shard(run: Run, shard: Path, tmp_path: Path) -> None:
+    (tmp_path / "o-9.tar").write_bytes(b"old")
+    cut = shard.read_bytes()[: 15 * 2048 + 100]
+    result = run("tarkit", "split", "-o", f"{tmp_path}/o-%d.tar", "--maxcount", "10", "--force", stdin=cut)
+    assert result.code == 65
+    assert (tmp_path / "o-9.tar").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("start", [0, 2])
+@pytest.mark.parametrize(
+    ("pattern", "there"),
+    [
+        ("memory://row/p-%03d.tar", "memory://row/p-{:03d}.tar"),
+        ("FOLDER/100%%/s-%d/x.tar", "FOLDER/100%/s-{}/x.tar"),
+        ("file://FOLDER/a-%05d", "FOLDER/a-{:05d}"),
+        ("%d.tar", "{}.tar"),
+    ],
+)
+def test_existing_shards_of_any_pattern(
+    pattern: str, there: str, start: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pattern, there = (text.replace("FOLDER", str(tmp_path)) for text in (pattern, there))
+    assert existing_shards(pattern, start) == []
+    names = [there.format(number) for number in (10, 2, 1)]
+    for name in names:
+        open_publish(name, compression=None).commit()
+    (tmp_path / "100%" / "s-77").mkdir(parents=True)
+    found = existing_shards(pattern, start)
+    assert found == [shard_name(pattern, number) for number in (1, 2, 10) if number >= start]
+    for name in names:
+        remove(name)
+
+
+def test_no_shards_where_one_is_expected(run: Run, shard: Path, tmp_path: Path) -> None:
+    out = f"{tmp_path}/x-%06d.tar"
+    for command in (["tarkit", "cat", shard], ["tarkit", "cat", "--raw", shard], ["tarproc", "-c", "true", shard]):
+        result = run(*command, "-o", out)
+        assert (result.code, result.stdout) == (2, b"")
+        assert "the output is one shard; pipe it into tarkit split - -o PATTERN" in result.stderr
+    assert run("tarkit", "cat", "-q", shard, "-o", f"{tmp_path}/a%20b%2fc.tar").code == 0
+    assert (tmp_path / "a%20b%2fc.tar").exists()
+
+
+@pytest.mark.parametrize("name", ["x.zip", "x.tar.Z", "x.7z", "X.ZIP"])
+def test_other_formats_are_not_what_a_tar_is_called(name: str, run: Run, shard: Path, tmp_path: Path) -> None:
+    out = tmp_path / name
+    for command in (
+        ["tarkit", "cat", shard, "-o", out],
+        ["tarproc", "-c", "true", shard, "-o", out],
+        ["tarkit", "create", shard, "-o", out],
+        ["tarkit", "split", shard, "-o", f"{tmp_path}/%d{name}"],
+    ):
+        result = run(*command)
+        assert (result.code, result.stdout) == (2, b"")
+        assert f"{Path(name).suffix.lower()} is not written; name it .tar" in result.stderr
+    assert os.listdir(tmp_path) == ["in.tar"]
+    # Whose bytes go through as they are may be anything.
+    assert run("tarkit", "cat", "--raw", shard, "-o", out).code == 0
 
 
 def test_damaged_end_keeps_what_was_published(run: Run, shard: Path, tmp_path: Path) -> None:
