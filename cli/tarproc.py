@@ -115,7 +115,7 @@ def tarproc(**options: Any) -> int:
 
     Each sample is a folder with one file for each of its fields: sample.FIELD, and __key__ and
     __source__. The command runs there; the files called sample.* that it leaves are the new
-    sample. Without OUT, nothing is written.
+    sample, and what it leaves in __key__ or sample.__key__ is its key. Without OUT, nothing is written.
 
     What commands print to stdout goes to stdout, and what they print to stderr to stderr, whole for each
     sample and in the order of the samples; all of it goes to stderr if OUT is -.

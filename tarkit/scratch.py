@@ -6,11 +6,11 @@ leaves its folder behind, unlocked; the next run removes such folders.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
 import shutil
-import stat
 import tempfile
 import time
 from contextlib import suppress
@@ -19,12 +19,14 @@ from typing import NamedTuple
 from tarkit import ownfiles
 from tarkit.errors import StreamError, UsageError, printable
 from tarkit.fieldfile import LARGE, PIECE, FieldFile, write_pieces
-from tarkit.sample import Sample
+from tarkit.openfolder import OpenFolder
+from tarkit.sample import Sample, is_reserved
 
 PREFIX = "tarproc-"
 _LOCK = "lock"
 _UNBORN = ".lock"
 _NEWBORN = 60.0  # seconds
+_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL)
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -37,19 +39,24 @@ class Scratch:
     """
 
     def __init__(self, parent: str | None = None, path: str | None = None) -> None:
+        place = parent or tempfile.gettempdir() if path is None else path.replace("{pid}", str(os.getpid()))
+        place = os.path.abspath(place)
+        if "\n" in place:
+            # Commands that read names line by line would take a part of it for the whole.
+            raise UsageError(f"{place!r} has a newline in its name; set TMPDIR to another folder")
         try:
             if path is not None:
-                self.path = os.path.abspath(path.replace("{pid}", str(os.getpid())))
-                os.mkdir(self.path, 0o700)
+                self.path = place
+                os.mkdir(place, 0o700)
             else:
-                sweep(parent or tempfile.gettempdir())
-                self.path = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent)
+                sweep(place)
+                self.path = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=place)
         except FileExistsError:
             raise UsageError(f"working folder {path!r} exists; it must be a new one, since it is removed") from None
         except OSError as error:
             raise StreamError(
                 f"no scratch folder can be made: {error.strerror}",
-                url=path or parent or tempfile.gettempdir(),
+                url=place,
                 hint="set TMPDIR to a folder on a disk with room",
             ) from None
         # Locked before it has its name, so that no other run ever sees it unlocked.
@@ -185,89 +192,120 @@ class Rules(NamedTuple):
         return self.include is None or self.include.search(name) is not None
 
 
-def gather(folder: str, original: Sample, rules: Rules) -> tuple[list[Sample], list[str]]:
+def gather(folder: str, original: Sample, rules: Rules, within: str = "") -> tuple[list[Sample], list[str]]:
     """Samples made of the files in a folder, and names of files that belong to no sample.
+
+    Links are followed to whatever is in the folder. within: the name of one in it, of which samples are made.
 
     Raises:
         FileNotFoundError: the folder is gone.
-        ValueError: ``__key__`` is empty.
+        ValueError: the keys cannot be used, a file's name cannot be that of a field, or a link leads out of the folder.
     """
-    files, folders, stray = _list(folder)
-    key = read_key(folder, original["__key__"], "__key__" in files)
+    with OpenFolder(folder) as root:
+        if not within:
+            return _gather(root, original["__key__"], rules)
+        with OpenFolder(within, root) as inner:
+            return _gather(inner, original["__key__"], rules)
+
+
+def _gather(folder: OpenFolder, original: str, rules: Rules) -> tuple[list[Sample], list[str]]:
+    names = folder.names()
+    stray, links = names.other, set(names.links)
     fields: dict[str, dict[str, bytes | FieldFile]] = {}
     held = 0
-    for name in files:
+    keys: dict[str, str] = {}
+    for name in sorted(names.files + names.links):
         stem, _, field = name.partition(".")
-        if stem and field and (stem == rules.base or rules.multi):
-            if rules.wants(name):
-                content = _read_file(f"{folder}/{name}", LARGE if held < 2 * LARGE else PIECE)
+        if not (stem and field and (stem == rules.base or rules.multi)):
+            if name not in ("__key__", "__source__"):
+                stray.append(name)
+        elif field == "__key__":
+            keys[stem] = _read_key(folder, name, original)
+        elif rules.wants(name):
+            if is_reserved(field):
+                raise _reserved(name)
+            large = LARGE if held < 2 * LARGE else PIECE
+            content = _read_link(folder, name, large) if name in links else _read_file(folder, name, large)
+            if content is None:
+                stray.append(name)
+            else:
                 held += len(content) if isinstance(content, bytes) else 0
                 fields.setdefault(stem, {})[field] = content
-        elif name not in ("__key__", "__source__"):
-            stray.append(name)
+    present = "__key__" in names.files or "__key__" in links
+    key = _read_key(folder, "__key__", original) if present else original
+    key = _one_key(key, keys.pop(rules.base, original), original, rules.base)
     made: list[Sample] = []
     for stem in sorted(fields):
         suffix = stem[len(rules.base) :] if stem.startswith(rules.base) else stem
-        made.append({"__key__": f"{key}{rules.separator}{suffix}" if suffix else key, **fields[stem]})
-    for name in folders:
+        own = keys.pop(stem, f"{key}{rules.separator}{suffix}" if suffix else key)
+        made.append({"__key__": own, **fields[stem]})
+    stray += [f"{stem}.__key__" for stem in keys]
+    for name in names.folders:
         if not rules.subdirs:
             stray.append(f"{name}/")
             continue
-        inner = f"{folder}/{name}"
-        inner_original = {"__key__": f"{key}{rules.separator or '/'}{name}"}
-        more, more_stray = gather(inner, inner_original, rules._replace(subdirs=False))
+        with OpenFolder(name, folder) as inner:
+            more, more_stray = _gather(inner, f"{key}{rules.separator or '/'}{name}", rules._replace(subdirs=False))
         made += more
         stray += [f"{name}/{left}" for left in more_stray]
-    keys: list[str] = [sample["__key__"] for sample in made]
-    if len(set(keys)) < len(keys):
-        twice = next(each for each in keys if keys.count(each) > 1)
+    made_keys: list[str] = [sample["__key__"] for sample in made]
+    if len(set(made_keys)) < len(made_keys):
+        twice = next(each for each in made_keys if made_keys.count(each) > 1)
         raise ValueError(f"two samples that the command made have the same key {printable(twice)!r}")
     return made, stray
 
 
-def _list(folder: str) -> tuple[list[str], list[str], list[str]]:
-    """Names of the files, of the folders, and of all else: dangling links, pipes, sockets."""
-    files, folders, other = [], [], []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_file(follow_symlinks=False):
-                files.append(entry.name)
-            elif entry.is_dir(follow_symlinks=False):
-                folders.append(entry.name)
-            elif os.path.isfile(entry.path):  # a link to one; False for links in a circle, where is_file() raises
-                files.append(entry.name)
-            else:
-                other.append(entry.name)
-    return sorted(files), sorted(folders), sorted(other)
+def _one_key(key: str, own: str, original: str, base: str) -> str:
+    """Of ``__key__`` and ``BASE.__key__`` the one that the command has changed."""
+    if original not in (key, own) and key != own:
+        raise ValueError(
+            f"the command left two keys: {printable(key)!r} in __key__, and {printable(own)!r} in {base}.__key__"
+        )
+    return key if own == original else own
 
 
-def read_key(folder: str, original: str, present: bool) -> str:
-    """The key after the command ran: ``__key__``, one newline at its end not counted."""
-    if not present:
-        return original
-    raw = _read_file(f"{folder}/__key__", PIECE)
+def _read_key(folder: OpenFolder, name: str, original: str) -> str:
+    """The key in a file, one newline at its end not counted."""
+    raw = _read_file(folder, name, PIECE)
     if isinstance(raw, FieldFile):
-        raise ValueError(f"the command left a __key__ of {len(raw)} bytes")
+        raise ValueError(f"the command left a {name} of {len(raw)} bytes")
     if raw == original.encode("utf-8", "surrogateescape"):
         return original
     key = raw.decode("utf-8", "surrogateescape").removesuffix("\n")
     if not key:
-        raise ValueError("the command left an empty __key__")
+        raise ValueError(f"the command left an empty {name}")
     return key
 
 
-def _read_file(path: str, large: int) -> bytes | FieldFile:
-    """The content of a file; above ``large`` bytes it stays there, also once its name is gone."""
-    file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+def _reserved(name: str) -> ValueError:
+    stem, _, field = name.partition(".")
+    plain = f"{stem}.{field.strip('_') or 'field'}"
+    return ValueError(
+        f"{printable(name)!r} cannot be a field: names of the form __name__ are kept for what readers add to a sample; "
+        f"call it {printable(plain)!r}"
+    )
+
+
+def _read_link(folder: OpenFolder, name: str, large: int) -> bytes | FieldFile | None:
+    """What a link leads to; None if that is nothing, or not a file."""
     try:
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode):
-            raise ValueError(f"{os.path.basename(path)!r} is not a regular file")
-        if status.st_size > large:
-            return FieldFile.opened(os.dup(file), path)
-        content = os.read(file, status.st_size)
-        # More than 2 GiB, or still growing in the hands of something in the background.
-        while len(content) < status.st_size and (more := os.read(file, status.st_size - len(content))):
+        return _read_file(folder, name, large)
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            return None
+        raise
+
+
+def _read_file(folder: OpenFolder, name: str, large: int) -> bytes | FieldFile:
+    """The content of a file; above ``large`` bytes it stays there, also once its name is gone."""
+    file = folder.open(name)
+    try:
+        size = os.fstat(file).st_size
+        if size > large:
+            return FieldFile.opened(os.dup(file), name)
+        content = os.read(file, size)
+        # Still growing in the hands of something in the background.
+        while len(content) < size and (more := os.read(file, size - len(content))):
             content += more
         return content
     finally:

@@ -352,7 +352,7 @@ class ShellPool:
             except FileNotFoundError:
                 failure = Failure("folder", "the command removed its own folder")
             except (OSError, ValueError) as error:
-                failure = Failure("folder", f"what the command left can not be read: {error}")
+                failure = Failure("folder", f"what the command left cannot be used: {error}")
         self._removals.append(self._remover.submit(remove, job.folder))
         while len(self._removals) > _MAX_REMOVALS:
             self._removals.popleft().result()
@@ -364,7 +364,7 @@ class ShellPool:
         if not self._batched:
             made, stray = gather(job.folder, job.batch[0], self._rules)
             return [made], stray
-        results = [gather(f"{job.folder}/{number:08d}", sample, self._rules) for number, sample in enumerate(job.batch)]
+        results = [gather(job.folder, sample, self._rules, f"{number:08d}") for number, sample in enumerate(job.batch)]
         return [made for made, _ in results], [name for _, stray in results for name in stray]
 
 

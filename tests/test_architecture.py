@@ -24,6 +24,7 @@ LAYERS = {
     "tarkit.ownfiles": 1,
     "tarkit.extras": 1,
     "tarkit.output": 1,
+    "tarkit.openfolder": 1,
     "tarkit.transport.pipes": 1,
     "tarkit.transport.retry": 1,
     "tarkit.sample": 1,

@@ -18,6 +18,7 @@ import pytest
 from tarkit import ownfiles, scratch
 from tarkit.errors import StreamError, UsageError
 from tarkit.fieldfile import PIECE, FieldFile
+from tarkit.openfolder import OutsideError
 from tarkit.sample import Sample
 from tarkit.scratch import PREFIX, FieldNameError, Rules, Scratch, extract, gather, remove, sweep
 
@@ -88,22 +89,95 @@ def test_a_full_or_missing_disk_is_no_matter_of_names(tmp_path: Path) -> None:
 # ---- gathering
 
 
-def test_links_to_files_are_followed_and_nothing_else_is_read(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "outside").write_bytes(b"out")
-    (folder / "sample.link").symlink_to(tmp_path / "outside")
+def test_links_are_followed_inside_and_nothing_else_is_read(folder: Path, tmp_path: Path) -> None:
+    (folder / "deep" / "er").mkdir(parents=True)
+    (folder / "deep" / "er" / "file").write_bytes(b"deep")
     (folder / "sample.inner").symlink_to("sample.cls")
-    (folder / "sample.dangling").symlink_to(tmp_path / "none")
+    (folder / "sample.chain").symlink_to("deep/er/../back")
+    (folder / "deep" / "back").symlink_to("../sample.inner")
+    (folder / "way").symlink_to("deep")
+    (folder / "sample.way").symlink_to("./way//er/file")
+    (folder / "sample.absolute").symlink_to(folder / "deep" / "er" / "file")
+    (folder / "sample.hard").hardlink_to(folder / "sample.cls")
+    (folder / "sample.dangling").symlink_to("none")
     (folder / "sample.loop").symlink_to("sample.loop")
-    (folder / "sample.folderlink").symlink_to(tmp_path)
+    (folder / "sample.folderlink").symlink_to("deep")
+    (folder / "sample.here").symlink_to(".")
+    (folder / "sample.through").symlink_to("sample.cls/x")
     (folder / "sample.folder").mkdir()
     os.mkfifo(folder / "sample.fifo")
+    (folder / "sample.to-fifo").symlink_to("sample.fifo")
     (made,), stray = gathered(folder)
-    assert made == {"__key__": "d/k", "cls": b"3", "seg.png": b"", "link": b"out", "inner": b"3"}
-    assert sorted(stray) == sorted(
-        ["sample.dangling", "sample.loop", "sample.folderlink", "sample.folder/", "sample.fifo"]
-    )
+    inside = {"inner": b"3", "chain": b"3", "way": b"deep", "absolute": b"deep", "hard": b"3"}
+    assert made == {"__key__": "d/k", "cls": b"3", "seg.png": b"", **inside}
+    names = ("dangling", "loop", "folderlink", "here", "through", "folder/", "fifo", "to-fifo")
+    assert sorted(stray) == sorted([*(f"sample.{name}" for name in names), "deep/", "way"])
     remove(str(folder))
-    assert sorted(os.listdir(tmp_path)) == ["outside"]
+    assert os.listdir(tmp_path) == []
+
+
+LINKS_OUTSIDE = {
+    "absolute": "/etc/hostname",
+    "relative": "../outside",
+    "far": "../../../../../../../../etc/hostname",
+    "through a folder": "d/../../outside",
+    "through a link to a folder": "up/outside",
+    "through two links": "d/first",
+    "to a folder": "/etc",
+    "to nothing": "/nowhere",
+    "out and back": "../s/sample.cls",
+    "a name that begins alike": "FOLDER-2/secret",
+    "of a process": "/proc/self/root/etc/hostname",
+}
+
+
+@pytest.mark.parametrize("target", LINKS_OUTSIDE.values(), ids=LINKS_OUTSIDE)
+@pytest.mark.parametrize("name", ["sample.x", "__key__", "sample.__key__"])
+def test_links_that_lead_outside_are_refused(folder: Path, target: str, name: str) -> None:
+    """Such as a shard within a sample may hold: unpacked by a command, they would publish any file of the machine."""
+    (folder.parent / "outside").write_bytes(b"secret")
+    (folder.parent / "s-2").mkdir()
+    (folder.parent / "s-2" / "secret").write_bytes(b"secret")
+    (folder / "d").mkdir()
+    (folder / "up").symlink_to("..")
+    (folder / "d" / "first").symlink_to("../up/outside")
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(target.replace("FOLDER", str(folder)))
+    with pytest.raises(OutsideError, match=f"^{name} is a link that leads out of the sample's folder$"):
+        gathered(folder)
+    opened = [
+        os.readlink(f"/proc/self/fd/{fd}")
+        for fd in os.listdir("/proc/self/fd")
+        if os.path.exists(f"/proc/self/fd/{fd}")
+    ]
+    assert not [path for path in opened if path.startswith(str(folder.parent))]
+
+
+def test_links_of_strays_are_not_even_looked_at(folder: Path) -> None:
+    (folder / "note").symlink_to("/etc/hostname")
+    (folder / "__source__").unlink()
+    (folder / "__source__").symlink_to("/etc/hostname")
+    assert gathered(folder)[1] == ["note"]
+
+
+def test_a_link_in_the_place_of_the_folder(folder: Path) -> None:
+    (folder.parent / "moved").symlink_to(folder)
+    with pytest.raises(NotADirectoryError):
+        gather(str(folder.parent / "moved"), {"__key__": "d/k"}, Rules())
+
+
+def test_links_between_the_folders_of_a_sample(folder: Path) -> None:
+    """The same for the samples of a batch: the command had them all."""
+    (folder / "sub").mkdir()
+    (folder / "sub" / "sample.up").symlink_to("../sample.cls")
+    made, _ = gathered(folder, subdirs=True)
+    assert made[1] == {"__key__": "d/k/sub", "up": b"3"}
+    made, _ = gather(str(folder), {"__key__": "k"}, Rules(), "sub")
+    assert made == [{"__key__": "k", "up": b"3"}]
+    (folder / "sub" / "sample.up").unlink()
+    (folder / "sub" / "sample.up").symlink_to("../../sample.cls")
+    with pytest.raises(OutsideError, match=r"^sub/sample\.up is a link"):
+        gathered(folder, subdirs=True)
 
 
 def test_strays(folder: Path) -> None:
@@ -139,6 +213,57 @@ def test_an_empty_key_is_an_error(left: bytes, folder: Path) -> None:
     (folder / "__key__").write_bytes(left)
     with pytest.raises(ValueError, match="empty __key__"):
         gathered(folder)
+
+
+@pytest.mark.parametrize(
+    ("plain", "own", "key"),
+    [
+        (b"d/k", b"new\n", "new"),
+        (b"d/k", b"d/k\n", "d/k"),
+        (b"new", b"d/k", "new"),
+        (b"new", b"new\n", "new"),
+        (None, b"new", "new"),
+    ],
+)
+def test_the_key_as_a_field(plain: bytes | None, own: bytes, key: str, folder: Path) -> None:
+    """As tarp has it. It is the key, whatever --include and --exclude let through."""
+    if plain is None:
+        (folder / "__key__").unlink()
+    else:
+        (folder / "__key__").write_bytes(plain)
+    (folder / "sample.__key__").write_bytes(own)
+    assert gathered(folder, include=re.compile("cls")) == ([{"__key__": key, "cls": b"3"}], [])
+
+
+def test_two_new_keys_are_an_error(folder: Path) -> None:
+    (folder / "__key__").write_bytes(b"a")
+    (folder / "sample.__key__").write_bytes(b"b")
+    with pytest.raises(ValueError, match=r"two keys: 'a' in __key__, and 'b' in sample\.__key__"):
+        gathered(folder)
+    (folder / "__key__").write_bytes(b"d/k")
+    (folder / "sample.__key__").write_bytes(b"\n")
+    with pytest.raises(ValueError, match=r"empty sample\.__key__"):
+        gathered(folder)
+
+
+def test_keys_of_many_samples(folder: Path) -> None:
+    """tarp's own example for its -m."""
+    for number in range(3):
+        (folder / f"sample-000{number}.__key__").write_bytes(b"%d-k\n" % number)
+        (folder / f"sample-000{number}.txt").write_bytes(b"%d" % number)
+    (folder / "sample-0003.__key__").write_bytes(b"no field")
+    made, stray = gathered(folder, multi=True)
+    assert [sample["__key__"] for sample in made] == ["d/k", "0-k", "1-k", "2-k"]
+    assert stray == ["sample-0003.__key__"]
+
+
+@pytest.mark.parametrize("field", ["__mask__", "__url__", "__a.b__", "____"])
+def test_metadata_that_a_command_leaves_is_refused(field: str, folder: Path) -> None:
+    """Written, no reader would give it back."""
+    (folder / f"sample.{field}").write_bytes(b"1")
+    with pytest.raises(ValueError, match=rf"'sample\.{re.escape(field)}' cannot be a field: .*; call it 'sample\.\w"):
+        gathered(folder)
+    assert gathered(folder, exclude=re.compile("__"))[0] == [{"__key__": "d/k", "cls": b"3", "seg.png": b""}]
 
 
 def test_a_key_that_is_no_file(folder: Path) -> None:

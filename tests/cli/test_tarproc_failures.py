@@ -124,17 +124,20 @@ def test_not_found_for_some_is_a_failure_of_some(bench: Bench) -> None:
         ("kill -SEGV $BASHPID", b"exit code 139 (SIGSEGV)\n"),
         ("kill -9 $$", b"the shell that ran the command was killed by SIGKILL\n"),
         ('rm -r "$PWD"', b"the command removed its own folder\n"),
-        (": > __key__", b"what the command left can not be read: the command left an empty __key__\n"),
+        (": > __key__", b"what the command left cannot be used: the command left an empty __key__\n"),
         ("printf k0 > __key__", b"the key was written before"),
         ("printf a.b > __key__", b"would be read back as"),
-        ("touch sample.__x__", b""),
+        (
+            "touch sample.__x__",
+            b"'sample.__x__' cannot be a field: names of the form __name__ are kept for what readers",
+        ),
+        ("printf a > __key__; printf b > sample.__key__", b"the command left two keys: 'a' in __key__, and 'b' in"),
+        ("ln -s /etc/hostname sample.name", b"sample.name is a link that leads out of the sample's folder\n"),
         ("rm sample.*; mkfifo sample.dat; exit 1", b"exit code 1\n"),
     ],
 )
 def test_error_file(bench: Bench, command: str, text: bytes) -> None:
     done = bench.run("-c", f"if [ $(cat sample.cls) = 2 ]; then {command}; fi", "in.tar", "-o", "out.tar")
-    if not text:
-        return
     assert done.returncode == 3
     failed = bench.members("out.tar.failed.tar")
     assert text in failed["k2.__error__.txt"]

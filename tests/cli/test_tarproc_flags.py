@@ -29,6 +29,17 @@ def test_command(bench: Bench, flag: str) -> None:
     assert _names(bench, flag, "rm sample.dat") == {"k0.cls", "k1.cls", "k2.cls"}
 
 
+def test_what_tests_of_tarp_and_of_later_tarproc_do(bench: Bench) -> None:
+    """The same commands; tarp's -m takes the command that is -c here, and finds a sample.__key__ to read."""
+    assert _names(bench, "-c", "touch sample.foo") == BOTH | {"k0.foo", "k1.foo", "k2.foo"}
+    assert _names(bench, "-c", "rm *dat*") == {"k0.cls", "k1.cls", "k2.cls"}
+    assert _names(bench, "-c", "cp sample.cls sample.x.txt") == BOTH | {"k0.x.txt", "k1.x.txt", "k2.x.txt"}
+    each = "(echo -n $i-; cat __key__) | tee sample-000$i.__key__ > sample-000$i.txt"
+    many = f"rm sample.*; for i in {{0..9}}; do {each}; done"
+    assert _names(bench, "-m", "-c", many) == {f"{i}-k{number}.txt" for i in range(10) for number in range(3)}
+    assert _names(bench, "-c", "echo new-$(cat __key__) > sample.__key__") == {f"new-{name}" for name in BOTH}
+
+
 @pytest.mark.parametrize("flag", ["-S", "--script"])
 def test_script(bench: Bench, flag: str) -> None:
     """A file is run by the interpreter, wherever the sample's folder is; else it is a program on the path."""

@@ -128,18 +128,63 @@ def test_field_name_that_is_not_unicode(bench: Bench) -> None:
 
 
 def test_what_is_left_besides_files(bench: Bench) -> None:
-    (bench.path / "target").mkdir()
     command = (
         "mkdir d e; touch d/file; mkfifo sample.fifo; ln -s nowhere sample.dangling; "
-        f"ln -s {bench.path}/target sample.folder; ln -s sample.cls sample.link; touch other"
+        "ln -s d sample.folder; ln -s sample.cls sample.link; touch other"
     )
     done = bench.run("-v", "-c", command, "in.tar", "-o", "out.tar", "--report", "report.json")
     assert done.returncode == 0
     assert {name for name in bench.members() if name.startswith("k0.")} == {"k0.cls", "k0.dat", "k0.link"}
     assert b"left in its folder, but no part of the output" in done.stderr
-    assert bench.report()["stray_files"] > 0
-    # Told for each name of the sample: what will be missing must be seen.
-    assert (bench.path / "target").is_dir()
+    # Of each sample: d, e, two links, the pipe and the file.
+    assert bench.report()["stray_files"] == 3 * 6
+
+
+@pytest.mark.parametrize("target", ["/proc/self/root{0}/secret", "{0}/secret", "../../../run/secret"])
+def test_an_unpacked_link_publishes_no_other_file(bench: Bench, target: str) -> None:
+    (bench.path / "secret").write_bytes(b"secret")
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        info = tarfile.TarInfo("sample.new")
+        info.type, info.linkname = tarfile.SYMTYPE, target.format(bench.path)
+        archive.addfile(info)
+    bench.shard([("k0", {"tar": buffer.getvalue()}), ("k1", {"txt": b"good"})])
+    command = "if [ -e sample.tar ]; then tar xf sample.tar && cat sample.new; fi"
+    done = bench.run("-q", "-c", command, "in.tar", "-o", "out.tar")
+    # The command itself can read what its user can.
+    assert (done.returncode, done.stdout) == (3, b"secret")
+    assert b"k0: what the command left cannot be used: sample.new is a link that leads out" in done.stderr
+    assert bench.members() == {"k1.txt": b"good"}
+    assert set(bench.members("out.tar.failed.tar")) == {"k0.tar", "k0.__error__.txt"}
+
+
+@pytest.mark.parametrize("name", [" a  b ", "-rf", "$(id)", "`id`", "*", "\\", "'\"", "#", "ü", "\udcff", "a\tb", "\r"])
+def test_odd_scratch_folders(bench: Bench, name: str) -> None:
+    place = bench.tmp / name
+    place.mkdir()
+    command = 'cp sample.cls sample.copy; pwd | grep -c "$(cat sample.cls)$"'
+    done = bench.run("-q", "-p", "2", "-c", command, "in.tar", "-o", "out.tar", env={"TMPDIR": str(place)}, tidy=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"1\n" * 3, b"")
+    assert bench.members()["k2.copy"] == b"2" and os.listdir(place) == []
+
+
+@pytest.mark.parametrize("options", [["-c", "true"], ["--map", "tarkit.sample:dict"]], ids=["shell", "python"])
+@pytest.mark.parametrize("how", ["TMPDIR", "--working-dir", "current folder"])
+def test_a_scratch_folder_with_a_newline_is_refused(bench: Bench, how: str, options: list[str]) -> None:
+    """What commands print about their folder would be read as two names."""
+    place = bench.tmp / "a\nb"
+    place.mkdir()
+    env = {"TMPDIR": str(place)} if how == "TMPDIR" else {}
+    words = {"TMPDIR": [], "--working-dir": ["-w", f"{place}/new"], "current folder": ["-w", "new"]}[how]
+    done = subprocess.run(
+        [TARPROC, *options, *words, str(bench.path / "in.tar"), "-o", str(bench.path / "out.tar")],
+        cwd=place if how == "current folder" else bench.path,
+        env={**bench.env, **env},
+        capture_output=True,
+    )
+    assert done.returncode == 2
+    assert "has a newline in its name; set TMPDIR to another folder" in one_line(done.stderr)
+    assert os.listdir(place) == [] and os.listdir(bench.path) == ["in.tar"]
 
 
 @pytest.mark.parametrize("command", ["chmod 000 .", "mkdir d; touch d/f; chmod 000 d", "touch x; chmod 555 .; true"])
