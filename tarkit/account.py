@@ -96,7 +96,11 @@ class Sinks:
         if self._failed_target is None:
             return
         if self._failed is None:
-            self._failed = TarWriter(self._failed_target, **{**self._options, "on_repeated_key": "allow"})
+            options = {**self._options, "on_repeated_key": "allow"}
+            if options.get("format") == "ustar":
+                # A sample may fail just because its name does not fit.
+                options["format"] = "pax"
+            self._failed = TarWriter(self._failed_target, **options)
         if sample["__key__"] == self._last_failed:
             # Of another shard, or of a shard with repeated keys. Side by side they would be read as one.
             self._failed.separate()

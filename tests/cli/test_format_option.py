@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tarkit import TarWriter
+from tarkit import TarWriter, read_samples
 
 Run = Callable[..., Any]
 KEY = "k" * 200
@@ -42,12 +42,21 @@ def test_every_writer(command: str, format: str, source: Path, run: Run, monkeyp
     assert made.read_bytes() == written(Path("expected.tar"), format)
 
 
-@pytest.mark.parametrize("command", ["tarproc -c true {} -o out.tar", "tarkit split {} -o out.tar%d",
-                                     "tarkit cat {} -o out.tar"])  # fmt: skip
+def test_a_sample_that_does_not_fit_fails_alone(source: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(source.parent)
+    for output in (["-o", "out.tar"], ["-O", "made"]):
+        result = run("tarproc", "-c", "true", source, *output, "--format", "ustar")
+        assert result.code == 3 and "format ustar does not have" in result.stderr
+    for kept in ("out.tar.failed.tar", "made/in.tar.failed.tar"):
+        assert [sample["__key__"] for sample in read_samples(kept)] == [KEY]
+
+
+@pytest.mark.parametrize("command", ["tarkit split {} -o out.tar%d", "tarkit cat {} -o out.tar"])
 def test_what_does_not_fit_is_an_error(command: str, source: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(source.parent)
     result = run(*command.format(source).split(), "--format", "ustar")
-    assert result.code in (1, 3) and "format ustar does not have" in result.stderr
+    assert result.code == 1 and not list(Path().glob("out*"))
+    assert "format ustar does not have" in result.stderr
 
 
 def test_cat_refuses_keys_of_two_shards_as_ever(source: Path, run: Run, tmp_path: Path) -> None:
