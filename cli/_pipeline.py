@@ -84,6 +84,7 @@ def open_pool(options: dict[str, Any], command: str | None, scratch: str) -> Any
         options["separator"],
         _pattern(options["include"], "--include"),
         _pattern(options["exclude"], "--exclude"),
+        _large_field(options),
     )
     if "/" in options["base"] or "." in options["base"] or not options["base"]:
         raise UsageError(f"--base {options['base']!r} must be a file name without a dot")
@@ -141,9 +142,16 @@ def large_members(options: dict[str, Any]) -> Any:
     from tarkit.largemembers import KeepInFiles
 
     if options["mapper"] is None:
-        return KeepInFiles(options["scratch"])
+        return KeepInFiles(options["scratch"], _large_field(options), 2 * _large_field(options))
     limit = max(LARGE, options["mem"])
     return KeepInFiles(options["scratch"], limit, limit)
+
+
+def _large_field(options: dict[str, Any]) -> int:
+    """Bytes above which a field goes from file to file; few of them are at work at once, since each is open."""
+    from tarkit.fieldfile import LARGE
+
+    return int(max(LARGE, options["mem"] // 16))
 
 
 def with_fields(options: dict[str, Any], samples: Iterator[dict[str, Any]], tally: Any) -> Iterator[dict[str, Any]]:

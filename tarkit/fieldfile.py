@@ -16,12 +16,13 @@ _ZEROS = bytes(PIECE)
 
 
 class _Descriptor:
-    """An open file, closed with the last field that is in it."""
+    """An open file, closed with the last field that is in it. end: where the next one may be written."""
 
-    __slots__ = ("number",)
+    __slots__ = ("end", "number")
 
     def __init__(self, number: int) -> None:
         self.number = number
+        self.end = 0
 
     def __del__(self) -> None:
         os.close(self.number)
@@ -60,9 +61,7 @@ class FieldFile:
                 file = _Descriptor(os.dup(unnamed.fileno()))
         except OSError as error:
             raise _no_room(error, folder, url, member) from None
-        kept = cls(file, 0, url=url, member=member)
-        kept._size = kept._write(pieces, 0, folder)
-        return kept
+        return cls(file, 0, url=url, member=member)._append(pieces, member)
 
     @classmethod
     def at(cls, path: str) -> FieldFile:
@@ -80,10 +79,18 @@ class FieldFile:
         return cls(file, os.fstat(descriptor).st_size, url=name)
 
     def beside(self, content: bytes, *, member: str | None = None) -> FieldFile:
-        """Another field's content, in the same file: only for the last field of a file by ``keep``."""
-        start = self._start + self._size
-        self._write([content], start, tempfile.gettempdir())
-        return FieldFile(self._file, len(content), start=start, url=self.url, member=member)
+        """Another field's content, in the same file; this one must be by ``keep`` or ``beside``."""
+        return self._append([content], member)
+
+    def _append(self, pieces: Iterable[bytes], member: str | None) -> FieldFile:
+        start = self._file.end
+        for piece in pieces:
+            try:
+                self._file.end += write_piece(self._file.number, piece, self._file.end)
+            except OSError as error:
+                raise _no_room(error, "a file", self.url, member) from None
+        os.ftruncate(self._file.number, self._file.end)
+        return FieldFile(self._file, self._file.end - start, start=start, url=self.url, member=member)
 
     def __len__(self) -> int:
         return self._size
@@ -113,32 +120,30 @@ class FieldFile:
         """All of it at once."""
         return b"".join(self.pieces())
 
-    def _write(self, pieces: Iterable[bytes], start: int, folder: str) -> int:
-        try:
-            return write_pieces(self._file.number, pieces, start)
-        except StreamError:
-            raise
-        except OSError as error:
-            raise _no_room(error, folder, self.url, self.member) from None
+    def write_to(self, file: int) -> None:
+        """Write all of it to an open file that is empty.
+
+        Raises:
+            StreamError: it cannot be read. OSError: it cannot be written.
+        """
+        position = 0
+        for piece in self.pieces():
+            position += write_piece(file, piece, position)
+        os.ftruncate(file, position)
 
 
-def write_pieces(file: int, pieces: Iterable[bytes], start: int = 0) -> int:
-    """Write pieces to an open file, from an offset at its end on, and return how many bytes they are.
+def write_piece(file: int, piece: bytes, position: int) -> int:
+    """Write all of a piece to an open file, and return its length. The caller sets the file's length at the end.
 
-    Whole pieces of zeros become holes: a few bytes of a compressed shard can stand for gigabytes of them.
+    1 MiB of zeros becomes a hole: a few bytes of a compressed shard can stand for gigabytes of them.
 
     Raises:
         OSError: the disk is full, and so on.
     """
-    position = start
-    for piece in pieces:
-        if not _is_zeros(piece):
-            written = 0
-            while written < len(piece):
-                written += os.pwrite(file, memoryview(piece)[written:], position + written)
-        position += len(piece)
-    os.ftruncate(file, position)
-    return position - start
+    written = len(piece) if _is_zeros(piece) else 0
+    while written < len(piece):
+        written += os.pwrite(file, memoryview(piece)[written:], position + written)
+    return len(piece)
 
 
 def _is_zeros(piece: bytes) -> bool:
@@ -146,9 +151,9 @@ def _is_zeros(piece: bytes) -> bool:
     return len(piece) <= PIECE and piece == (_ZEROS if len(piece) == PIECE else _ZEROS[: len(piece)])
 
 
-def _no_room(error: OSError, folder: str, url: str | None, member: str | None) -> StreamError:
+def _no_room(error: OSError, place: str, url: str | None, member: str | None) -> StreamError:
     return StreamError(
-        f"content too large for memory cannot be kept in {folder}: {error.strerror}",
+        f"content too large for memory cannot be kept in {place}: {error.strerror}",
         url=url,
         member=member,
         hint="set TMPDIR to a folder on a disk with room",

@@ -79,7 +79,7 @@ class KeepInFiles(LargeMembers):
         if isinstance(content, FieldFile):
             return content
         # One file for all of them: a process can have few open at once.
-        last = next(reversed(sample.values()))
-        if isinstance(last, FieldFile):
+        last = next((value for value in reversed(sample.values()) if isinstance(value, FieldFile)), None)
+        if last is not None:
             return last.beside(content, member=name)
         return FieldFile.keep([content], self._folder, url=sample["__url__"], member=name)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from tarkit import ownfiles
 from tarkit.errors import StreamError, UsageError, printable
-from tarkit.fieldfile import LARGE, PIECE, FieldFile, write_pieces
+from tarkit.fieldfile import LARGE, PIECE, FieldFile
 from tarkit.openfolder import OpenFolder
 from tarkit.sample import Sample, is_reserved
 
@@ -161,7 +161,7 @@ def write_file(path: str, content: bytes | FieldFile) -> None:
     try:
         if isinstance(content, FieldFile):
             # A copy: the command may change it, and if it fails, the original is kept.
-            write_pieces(file, content.pieces())
+            content.write_to(file)
             return
         written = os.write(file, content)
         while written < len(content):
@@ -176,6 +176,7 @@ class Rules(NamedTuple):
     base: the part of a file's name before its first dot for the sample itself. multi: other
     bases are samples of their own, key + separator + the base. subdirs: so is every folder.
     include, exclude: regular expressions searched in file names; what they leave out is dropped.
+    large: bytes of a file above which its content is not held in memory.
     """
 
     base: str = "sample"
@@ -184,6 +185,7 @@ class Rules(NamedTuple):
     separator: str = ""
     include: re.Pattern[str] | None = None
     exclude: re.Pattern[str] | None = None
+    large: int = LARGE
 
     def wants(self, name: str) -> bool:
         """Whether include and exclude let a file through."""
@@ -213,6 +215,7 @@ def _gather(folder: OpenFolder, original: str, rules: Rules) -> tuple[list[Sampl
     stray, links = names.other, set(names.links)
     fields: dict[str, dict[str, bytes | FieldFile]] = {}
     held = 0
+    beyond: FieldFile | None = None
     keys: dict[str, str] = {}
     for name in sorted(names.files + names.links):
         stem, _, field = name.partition(".")
@@ -224,11 +227,14 @@ def _gather(folder: OpenFolder, original: str, rules: Rules) -> tuple[list[Sampl
         elif rules.wants(name):
             if is_reserved(field):
                 raise _reserved(name)
-            large = LARGE if held < 2 * LARGE else PIECE
-            content = _read_link(folder, name, large) if name in links else _read_file(folder, name, large)
+            read = _read_link if name in links else _read_file
+            content = read(folder, name, rules.large)
             if content is None:
                 stray.append(name)
             else:
+                if isinstance(content, bytes) and held + len(content) > 2 * rules.large:
+                    # Many files that are large together share one, since a process can have few open at once.
+                    content = beyond = FieldFile.keep([content]) if beyond is None else beyond.beside(content)
                 held += len(content) if isinstance(content, bytes) else 0
                 fields.setdefault(stem, {})[field] = content
     present = "__key__" in names.files or "__key__" in links

@@ -15,7 +15,7 @@ from tarbuild import END, header, member, short_reads, whole_reads
 
 from tarkit import TarWriter, fieldfile, rawtar, read_samples
 from tarkit.errors import StreamError, TooLargeError, TruncatedError
-from tarkit.fieldfile import PIECE, FieldFile, write_pieces
+from tarkit.fieldfile import PIECE, FieldFile
 from tarkit.gather import read_content
 from tarkit.largemembers import KeepInFiles, SkipLarge
 from tarkit.rawtar import concatenate
@@ -95,7 +95,7 @@ def test_a_file_that_is_cut_while_it_is_written_publishes_nothing(tmp_path: Path
 def test_zeros_take_no_room_on_the_disk(tmp_path: Path) -> None:
     path = tmp_path / "zeros"
     with open(path, "wb") as file:
-        assert write_pieces(file.fileno(), [bytes(PIECE)] * 64 + [bytes(10)]) == 64 * PIECE + 10
+        FieldFile.keep([bytes(PIECE)] * 64 + [bytes(10)]).write_to(file.fileno())
     assert path.stat().st_size == 64 * PIECE + 10
     assert path.stat().st_blocks * 512 < PIECE
     assert FieldFile.at(str(path)).read() == bytes(64 * PIECE + 10)
@@ -107,9 +107,29 @@ def test_no_room_for_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     with pytest.raises(StreamError, match=f"{tmp_path}/gone: No such file.*set TMPDIR"):
         FieldFile.keep([b"x"], str(tmp_path / "gone"), url="x.tar", member="a.bin")
-    monkeypatch.setattr(fieldfile, "write_pieces", full)
+    monkeypatch.setattr(fieldfile, "write_piece", full)
     with pytest.raises(StreamError, match="x.tar, member 'b.bin': .*No space left.*set TMPDIR"):
         list(kept(DATA, KeepInFiles(str(tmp_path), 4000)))
+
+
+def test_an_error_in_reading_is_not_blamed_on_the_disk_that_is_written_to(tmp_path: Path) -> None:
+    read = whole_reads(DATA[:5000])
+
+    def broken(count: int) -> bytes:
+        if not (piece := read(count)):
+            raise OSError(errno.EIO, "Input/output error")
+        return piece
+
+    with pytest.raises(OSError, match=r"^\[Errno 5\] Input/output error$"):
+        list(read_members(broken, large=KeepInFiles(str(tmp_path), 4000)))
+
+
+def test_of_two_fields_the_last_and_what_follows_it_in_one_file(tmp_path: Path) -> None:
+    data = b"".join(member(name, name * 999) for name in (b"a.x", b"a.y", b"a.x", b"a.z")) + END
+    members = read_members(whole_reads(data))
+    large = KeepInFiles(str(tmp_path), sample_limit=0)
+    samples = group_by_keys(members, on_duplicate_field="last", sample_limit=0, spill=large.spill)
+    assert files_of(samples) == {"a.x": b"a.x" * 999, "a.y": b"a.y" * 999, "a.z": b"a.z" * 999}
 
 
 @pytest.mark.parametrize("cut", [5000, 2 * PIECE])

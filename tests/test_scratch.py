@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -276,7 +277,7 @@ def test_a_key_that_is_no_file(folder: Path) -> None:
     assert gathered(folder)[1] == ["__key__"]
 
 
-def test_a_large_field_goes_from_file_to_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_field_goes_from_file_to_file(tmp_path: Path) -> None:
     """What a command does to its copy changes nothing in the original; what it leaves outlives the folder."""
     original = FieldFile.keep([b"x" * PIECE, bytes(PIECE), b"y"], str(tmp_path))
     place = tmp_path / "s"
@@ -285,22 +286,34 @@ def test_a_large_field_goes_from_file_to_file(tmp_path: Path, monkeypatch: pytes
     with open(place / "sample.bin", "r+b") as file:
         file.write(b"changed")
     assert original.read().startswith(b"xxxxxxx")
-    monkeypatch.setattr(scratch, "LARGE", PIECE)
-    ((sample,), _) = gathered(place)
+    ((sample,), _) = gathered(place, large=PIECE)
     remove(str(place))
     assert isinstance(sample["bin"], FieldFile)
     assert sample["bin"].read() == b"changed" + original.read()[7:]
     assert sample["cls"] == b"3"
 
 
-def test_many_files_are_not_held_together(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scratch, "LARGE", 2 * PIECE)
-    for number in range(9):
-        (folder / f"sample.{number}").write_bytes(bytes([number]) * (PIECE + PIECE // 2))
-    ((sample,), _) = gathered(folder)
-    held = [value for name, value in sample.items() if not name.startswith("__") and isinstance(value, bytes)]
-    assert sum(map(len, held)) <= 2 * 2 * PIECE + 2 * PIECE
-    assert [sample[str(number)].read()[:1] for number in range(4, 9)] == [bytes([number]) for number in range(4, 9)]
+def test_many_files_are_neither_held_nor_open_together(folder: Path) -> None:
+    for number in range(2000):
+        (folder / f"sample.{number:04}").write_bytes(b"%04d" % number * 250)
+    with limited_to(200):
+        ((sample,), _) = gathered(folder, large=10_000)
+        remove(str(folder))
+        values = {field: value for field, value in sample.items() if field.isdigit()}
+        assert sum(len(value) for value in values.values() if isinstance(value, bytes)) <= 20_000
+        read = {field: value.read() if isinstance(value, FieldFile) else value for field, value in values.items()}
+    assert read == {f"{number:04}": b"%04d" % number * 250 for number in range(2000)}
+
+
+@contextmanager
+def limited_to(files: int) -> Iterator[None]:
+    """So many files can be open at once."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_key_of_megabytes_is_an_error(folder: Path) -> None:
