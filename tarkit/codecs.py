@@ -35,6 +35,10 @@ Encoder = bool | None | Callable[[Sample], Sample] | Mapping[str, Callable[[Any]
 _DECIMAL = re.compile(rb"\s*[+-]?[0-9]+\s*")
 
 
+MAX_BYTES = 1 << 30
+"""What a compressed field may have once it is decompressed, if nothing else is said."""
+
+
 def encode_field(field: str, value: object, *, key: str | None = None) -> bytes:
     """The bytes of one field.
 
@@ -56,7 +60,13 @@ def encode_field(field: str, value: object, *, key: str | None = None) -> bytes:
 
 
 def decode_field(
-    field: str, data: bytes, *, image: str | None = "pil", key: str | None = None, url: str | None = None
+    field: str,
+    data: bytes,
+    *,
+    image: str | None = "pil",
+    key: str | None = None,
+    url: str | None = None,
+    max_bytes: int = MAX_BYTES,
 ) -> object:
     """The value of one field: what ``encode_field`` was given, or bytes if the extension has no codec.
 
@@ -64,10 +74,11 @@ def decode_field(
     ``rgb``, ``rgba`` (float32 arrays in 0..1, of shape (height, width) or (height, width, 3 or 4)), ``l8``, ``rgb8``,
     ``rgba8`` (the same as uint8), or None: they stay bytes. Grey values of 16 bits become floats by division by
     65,535, and 8 bits by their upper half, which is what Pillow leaves of colours of 16 bits (webdataset cuts grey
-    values at 255). Text (txt, text, transcript, html, htm) becomes str.
+    values at 255). Text (txt, text, transcript, html, htm) becomes str. What is compressed (``.gz``, npz) may have
+    ``max_bytes`` once it is decompressed.
 
     Raises:
-        DecodeError: the bytes are not what the extension says, or the format is refused.
+        DecodeError: the bytes are not what the extension says, or too many, or the format is refused.
         UsageError: no such ``image``.
         MissingExtraError: the codec's library is not installed.
     """
@@ -83,7 +94,8 @@ def decode_field(
     if decoder is None:
         return data
     try:
-        return decoder(gzip.decompress(data) if compressed else data)
+        data = _decompress(data, max_bytes) if compressed else data
+        return _decode_npz(data, max_bytes) if extension == "npz" else decoder(data)
     except TarkitError:
         raise
     except Exception as error:  # damaged bytes can make a parser raise anything
@@ -199,6 +211,14 @@ def _compress(data: bytes) -> bytes:
     return packed[:9] + b"\xff" + packed[10:]
 
 
+def _decompress(data: bytes, max_bytes: int) -> bytes:
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise ValueError(f"it has more than {max_bytes} bytes once it is decompressed; max_bytes allows more")
+    return content
+
+
 def _sentence(error: Exception) -> str:
     return printable(str(error) or type(error).__name__)
 
@@ -250,8 +270,11 @@ def _encode_npz(value: Any) -> bytes:
     return stream.getvalue()
 
 
-def _decode_npz(data: bytes) -> dict[str, Any]:
+def _decode_npz(data: bytes, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        # No more than an entry says is read of it.
+        if (size := sum(entry.file_size for entry in archive.infolist())) > max_bytes:
+            raise ValueError(f"its arrays have {size} bytes, more than max_bytes={max_bytes}")
         return {name.removesuffix(".npy"): _decode_npy(archive.read(name)) for name in archive.namelist()}
 
 

@@ -544,3 +544,41 @@ def test_where_webdataset_would_lose_or_run_something() -> None:
     assert gzip.decompress(twice) == packed
     assert encode_field("nii.gz", packed) == packed
     assert pickle.loads(their_make_encoder(True)({"__key__": "k", "pyd": [1]})["pyd"]) == [1]
+
+
+# ---- a few bytes that stand for many
+
+
+def test_compressed_fields_have_a_bound() -> None:
+    text = b'"' + b"x" * 100_000 + b'"'
+    assert decode_field("json.gz", gzip.compress(text), max_bytes=len(text)) == "x" * 100_000
+    with pytest.raises(
+        DecodeError, match=r"field 'json\.gz'.*more than 100001 bytes once it is decompressed; max_bytes"
+    ):
+        decode_field("json.gz", gzip.compress(text), max_bytes=len(text) - 1)
+    two_members = gzip.compress(text[:50]) + gzip.compress(text[50:])
+    assert decode_field("json.gz", two_members) == "x" * 100_000
+    with pytest.raises(DecodeError, match="more than 1000 bytes"):
+        decode_field("txt.gz", two_members, max_bytes=1000)
+
+
+def test_arrays_have_the_same_bound() -> None:
+    packed = encode_field("npz", {"a": np.zeros(10_000), "b": np.zeros(10_000)})
+    assert decode_field("npz", packed, max_bytes=200_000)["a"].shape == (10_000,)  # type: ignore[index]
+    with pytest.raises(DecodeError, match="its arrays have 160256 bytes, more than max_bytes=100000"):
+        decode_field("npz", packed, max_bytes=100_000)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process is read from Linux' /proc")
+def test_a_bomb_in_a_field_stays_small_in_memory() -> None:
+    """4 GiB in 4 MB of a json.gz: refused after max_bytes."""
+    program = """
+import gzip, sys
+from tarkit.codecs import decode_field
+from tarkit.errors import DecodeError
+bomb = gzip.compress(bytes(1 << 26), 9) * 64
+try: decode_field("json.gz", bomb, max_bytes=1 << 26)
+except DecodeError: print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM:")))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(done.stdout) * 1024 < 300_000_000
