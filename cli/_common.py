@@ -7,7 +7,7 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -61,6 +61,10 @@ def _run(command: click.Command, name: str, argv: Sequence[str] | None, signals:
         signals.arrived()
         # Whatever a signal turned into on its way.
         error = problem if signals.came is None else signals.came()
+        if isinstance(error, click.UsageError) and error.ctx is None and isinstance(command, click.Group):
+            # It comes from the parser of the verb: a name that is not one has its context.
+            verb = [word for word in words[:1] if not word.startswith("-")]
+            error.ctx = click.Context(command, info_name=" ".join([name, *verb]))
         if verbose[0] and not isinstance(error, OutputClosedError):
             import traceback
 
@@ -110,8 +114,9 @@ def _reason(error: BaseException, name: str) -> str:
     if isinstance(error, Terminated):
         return "terminated"
     if isinstance(error, click.ClickException):
-        hint = f" (see {name} --help)" if isinstance(error, click.UsageError) else ""
-        return f"{error.format_message()}{hint}"
+        if not isinstance(error, click.UsageError):
+            return error.format_message()
+        return f"{error.format_message()} (try '{name if error.ctx is None else error.ctx.command_path} --help')"
     if isinstance(error, TarkitError):
         return str(error)
     if isinstance(error, MemoryError):
@@ -119,6 +124,15 @@ def _reason(error: BaseException, name: str) -> str:
     if isinstance(error, OSError):
         return f"{error.filename or 'system error'}: {error.strerror or error}"
     return f"unexpected {type(error).__name__}: {error}; this is a bug in tarkit, -v shows where"
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A question to whoever has mistyped a name: ``did you mean split?``; or all that there are."""
+    import difflib
+
+    known = sorted(known)
+    near = difflib.get_close_matches(word, known, 1, 0.5)
+    return f"did you mean {near[0]}?" if near else f"commands are {', '.join(known)}"
 
 
 def say(name: str, message: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Sequence
 
@@ -11,7 +10,7 @@ import click
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.settings import GENERATORS
 
-from ._common import run_program, version_option
+from ._common import nearest, run_program, version_option
 from ._kubesettings import print_options, setting_options, switch_options, template_folders
 
 NAME = "kubetpl"
@@ -40,8 +39,7 @@ class _Commands(click.Group):
         """A name that is no command may be a template's, so it is told where those are looked for."""
         name, known = args[0], self.list_commands(ctx)
         if name not in known and not name.startswith("-") and name not in (found := _templates(ctx)):
-            near = difflib.get_close_matches(name, sorted({*known, *found}), 1, 0.5)
-            hint = f"did you mean {near[0]}?" if near else f"commands are {', '.join(known)}"
+            hint = nearest(name, {*known, *found})
             folders = ", ".join(map(printable, template_folders(ctx.meta.get("kubetpl.path")))) or "no folder"
             raise UsageError(f"there is no command {printable(name)!r}, nor a template of it in {folders}; {hint}")
         return super().resolve_command(ctx, args)
@@ -51,7 +49,7 @@ class _Commands(click.Group):
         if not args or args[0] in ("-h", "--help", "--version"):
             return super().parse_args(ctx, args)
         command = _spoken()
-        parser = command.make_parser(click.Context(command))
+        parser = command.make_parser(click.Context(command, info_name=NAME))
         parser.allow_interspersed_args = False
         rest = parser.parse_args(list(args))[1]
         if not rest:

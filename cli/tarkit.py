@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 import click
 
-from ._common import run_program, version_option
+from tarkit.errors import printable
+
+from ._common import nearest, run_program, version_option
 
 NAME = "tarkit"
 VERBS = ("cat", "create", "demo", "get", "ls", "put", "rm", "show", "split", "stat", "status")
@@ -25,6 +27,13 @@ class _Verbs(click.Group):
         module = importlib.import_module(f".verbs.{cmd_name}", __package__)
         command: click.Command = module.command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in VERBS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            raise click.UsageError(f"there is no verb {printable(args[0])!r}; {nearest(args[0], VERBS)}", ctx)
+        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

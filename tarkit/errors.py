@@ -85,13 +85,30 @@ class UsageError(TarkitError, ValueError):
     exit_code = EXIT_USAGE
 
 
+PACKAGES = {
+    "s3": "s3fs",
+    "gcs": "gcsfs",
+    "hdfs": "hdfs-native",
+    "images": "pillow numpy",
+    "msgpack": "msgpack",
+    "cbor": "cbor2",
+    "webdataset": "webdataset",
+    "k8s": "'kubernetes>=30' 'python-dateutil<3'",
+    "lint": "kubernetes-validate",
+}
+"""Extra -> what to give to pip install."""
+
+
 class MissingExtraError(TarkitError, ImportError):
-    """A library that is not installed is needed; the message names the extra that brings it."""
+    """A library that is not installed is needed; the message names it, and the extra that brings it."""
 
     exit_code = EXIT_USAGE
 
     def __init__(self, needed_for: str, extra: str) -> None:
-        super().__init__(f"{needed_for} needs a library that is not installed: pip install 'tarkit[{extra}]'")
+        super().__init__(
+            f"{needed_for} needs a library that is not installed: pip install {PACKAGES[extra]} "
+            f"(or tarkit with its extra {extra!r})"
+        )
         self.needed_for = needed_for
         self.extra = extra
 

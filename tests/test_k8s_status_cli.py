@@ -126,7 +126,7 @@ def test_the_client_is_not_installed(run: Run, manifest: Path, tmp_path: Path, m
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "kubernetes", None)
     code, _, err = run("wait", "grey")
-    assert code == 2 and "pip install 'tarkit[k8s]'" in err
+    assert code == 2 and "pip install 'kubernetes>=30' 'python-dateutil<3'" in err
     code, out, _ = run("status", "grey", "-f", manifest)
     assert code == 1 and "3 missing" in out
 

@@ -21,6 +21,7 @@ from tarkit.transport.httpanswer import is_temporary_status
 from tarkit.transport.pipes import without_secrets
 
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "hdfs": "hdfs", "viewfs": "hdfs"}
+_OWN_SCHEMES = ("file", "http", "https", "hdfs", "viewfs", "webhdfs", "swebhdfs")
 _TEMPORARY_ERRNO = (
     errno.EAGAIN,
     errno.EBUSY,
@@ -63,10 +64,22 @@ def filesystem(url: str, name: str) -> tuple[Any, str]:
         raise UsageError(f"{protocol}:// needs a library that is not installed: {error}") from None
     except Exception as error:
         if isinstance(error, ValueError) and "not known" in str(error):
-            known = ", ".join(sorted({*fsspec.available_protocols(), "http", "https"}))
-            raise UsageError(f"{printable(name)}: protocol {protocol} is not known; known are {known}") from None
+            raise UsageError(f"{printable(name)}: {_unknown(str(error).rpartition(' ')[2])}") from None
         raise_foreign(error, url, name, None)
     return fs, path
+
+
+def _unknown(scheme: str) -> str:
+    import difflib
+
+    import fsspec
+
+    near = difflib.get_close_matches(scheme, sorted({*fsspec.available_protocols(), *_OWN_SCHEMES}), 1, 0.5)
+    question = f" did you mean {near[0]}?" if near else ""
+    return (
+        f"unknown scheme {printable(scheme)!r};{question} a scheme is added by the Python package that registers it "
+        "with fsspec"
+    )
 
 
 def is_temporary(error: BaseException) -> bool:

@@ -1,0 +1,82 @@
+"""What a program says to a user who is lost: which help to ask for, which name was meant, what to install."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from test_packaging import CONFIG
+
+from tarkit.errors import PACKAGES, MissingExtraError
+
+Run = Callable[..., Any]
+
+
+@pytest.mark.parametrize(
+    ("command", "place"),
+    [
+        ("tarproc --no-such", "tarproc"),
+        ("tarkit --no-such", "tarkit"),
+        ("tarkit split --no-such", "tarkit split"),
+        ("tarkit split", "tarkit split"),
+        ("kubetpl status --no-such", "kubetpl status"),
+        ("kubetpl indexed --slices", "kubetpl indexed"),
+        ("kubetpl --no-such", "kubetpl"),
+        ("kubetpl -n x job -c", "kubetpl"),
+        ("tarproc a.tar --mem", "tarproc"),
+    ],
+)
+def test_a_usage_error_names_the_help_of_its_own_verb(command: str, place: str, run: Run) -> None:
+    result = run(*command.split())
+    assert (result.code, result.stdout) == (2, b"")
+    assert result.stderr.startswith(f"{place.split()[0]}: ")
+    assert result.stderr.endswith(f" (try '{place} --help')\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "meant"),
+    [
+        ("tarkit splitt", "did you mean split?"),
+        ("tarkit lst", "did you mean ls?"),
+        ("kubetpl statu", "did you mean status?"),
+        ("kubetpl indexd", "did you mean indexed?"),
+        ("tarkit split --outptu x", "Did you mean '--output'?"),
+    ],
+)
+def test_a_name_that_is_misspelt(command: str, meant: str, run: Run) -> None:
+    result = run(*command.split())
+    assert result.code == 2
+    assert meant in result.stderr
+
+
+def test_a_verb_like_no_other(run: Run) -> None:
+    result = run("tarkit", "qqqq")
+    assert result.code == 2
+    assert "there is no verb 'qqqq'; commands are cat, " in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("s4://b/a.tar", "unknown scheme 's4'; did you mean s3? a scheme is added by the Python package that"),
+        ("simplecache::htp://h/a.tar", "unknown scheme 'htp'; did you mean http?"),
+        ("webhfds://h/a.tar", "unknown scheme 'webhfds'; did you mean webhdfs?"),
+        ("qqqqqq://h/a.tar", "unknown scheme 'qqqqqq'; a scheme is added by"),
+    ],
+)
+def test_a_scheme_that_is_unknown(url: str, said: str, run: Run) -> None:
+    result = run("tarkit", "show", url)
+    assert result.code == 2
+    assert said in result.stderr
+    assert len(result.stderr) < 250
+
+
+def test_what_to_install_is_what_the_extra_installs() -> None:
+    extras = dict(CONFIG["options.extras_require"])
+    for extra, packages in PACKAGES.items():
+        wanted = [line.strip() for line in extras[extra].splitlines() if line.strip() and not line.startswith("#")]
+        assert sorted(shlex.split(packages)) == sorted(wanted), extra
+        assert f"pip install {packages} (" in str(MissingExtraError("x", extra))
+    assert set(PACKAGES) == set(extras) - {"all", "test"}
