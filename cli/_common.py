@@ -7,7 +7,7 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -126,11 +126,10 @@ def _reason(error: BaseException, name: str) -> str:
     return f"unexpected {type(error).__name__}: {error}; this is a bug in tarkit, -v shows where"
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, known: Sequence[str]) -> str:
     """A question to whoever has mistyped a name: ``did you mean split?``; or all that there are."""
     import difflib
 
-    known = sorted(known)
     near = difflib.get_close_matches(word, known, 1, 0.5)
     return f"did you mean {near[0]}?" if near else f"commands are {', '.join(known)}"
 

@@ -39,7 +39,7 @@ class _Commands(click.Group):
         """A name that is no command may be a template's, so it is told where those are looked for."""
         name, known = args[0], self.list_commands(ctx)
         if name not in known and not name.startswith("-") and name not in (found := _templates(ctx)):
-            hint = nearest(name, {*known, *found})
+            hint = nearest(name, [*known, *sorted(found)])
             folders = ", ".join(map(printable, template_folders(ctx.meta.get("kubetpl.path")))) or "no folder"
             raise UsageError(f"there is no command {printable(name)!r}, nor a template of it in {folders}; {hint}")
         return super().resolve_command(ctx, args)
