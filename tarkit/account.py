@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from tarkit.books import Books, Limit
 from tarkit.errors import EXIT_CANNOT_RUN, EXIT_NOT_FOUND, EncodeError, TarkitError, printable
+from tarkit.fieldfile import PIECE, FieldFile
 from tarkit.output import Printed
 from tarkit.parallel import Batch, Failure, Outcome
 from tarkit.sample import Sample
@@ -145,7 +146,7 @@ class Account:
         key = batch[0]["__key__"]
         failure = outcome.failure
         ignored = failure is not None and failure.kind == "exit" and self.policy.errors == "ignore" and outcome.made
-        log = outcome.printed.read() if self.policy.log_field is not None else None
+        log = _log(outcome.printed) if self.policy.log_field is not None else None
         for number, sample in enumerate(batch):
             if first is not None:
                 first(sample)
@@ -165,7 +166,7 @@ class Account:
         outcome.printed.discard()
         self.reporter.advanced(self.books)
 
-    def _write(self, sample: Sample, made: list[Sample], log: bytes | None, printed: Printed) -> None:
+    def _write(self, sample: Sample, made: list[Sample], log: bytes | FieldFile | None, printed: Printed) -> None:
         if not made:
             self.books.filtered += 1
             return
@@ -233,6 +234,11 @@ class Account:
         if nothing_ran and code in (EXIT_CANNOT_RUN, EXIT_NOT_FOUND):
             return TooManyErrorsError(f"{message}; the command can not be run", code)
         return TooManyErrorsError(f"{message}; {self._fate}")
+
+
+def _log(printed: Printed) -> bytes | FieldFile:
+    """The content of the field for what was printed; in a file, if that is long."""
+    return printed.read() if printed.size <= PIECE else FieldFile.keep(printed.pieces())
 
 
 def _report(failure: Failure, printed: Printed) -> bytes:

@@ -98,9 +98,14 @@ class Printed:
         """Bytes of both that are in memory."""
         return self.stdout.held + self.stderr.held
 
+    def pieces(self) -> Iterator[bytes]:
+        """All of it, in pieces of at most 1 MiB: standard output, then standard error."""
+        yield from self.stdout.pieces()
+        yield from self.stderr.pieces()
+
     def read(self) -> bytes:
-        """All of it at once: standard output, then standard error."""
-        return self.stdout.read() + self.stderr.read()
+        """All of it at once."""
+        return b"".join(self.pieces())
 
     def last_line(self) -> str:
         """The last line of standard error; of standard output, if the other is empty."""

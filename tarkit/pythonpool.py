@@ -1,13 +1,11 @@
 """Runs a Python function over samples, in processes that stay alive.
 
-Samples travel to the workers and back as bytes on a socket, framed by ``marshal``: both
-ends are the same interpreter, and unlike pickle it can only make plain values. The parent
-never blocks on a socket, so no two processes can wait for each other.
+Samples travel to the workers and back on a socket, as :mod:`tarkit.frames`. The parent never
+blocks on one, so no two processes can wait for each other.
 """
 
 from __future__ import annotations
 
-import marshal
 import os
 import selectors
 import signal
@@ -20,16 +18,21 @@ from typing import Any
 
 from tarkit.errors import CommandNotRunnableError, UsageError, printable, signal_name
 from tarkit.fieldfile import LARGE, FieldFile
+from tarkit.frames import next_message, pack, unsent
 from tarkit.output import Output, Printed
 from tarkit.parallel import Batch, Failure, Outcome
-from tarkit.pythonworker import LENGTH, READY, FunctionSpec, log_path, serve, unsent, with_known
+from tarkit.pythonworker import MAX_PIECES, READY, FunctionSpec, log_path, serve, with_known
 from tarkit.sample import Sample, is_reserved
 
 _READ_SIZE = 1024 * 1024
 _DEPTH = 4
 _QUICK = 0.005  # seconds
 _POLL = 0.02
-_MAX_PIECES = 16
+_FOREIGN = (
+    "the mapper's process sent what is not the answer to this sample: does it fork, or write to open descriptors?"
+)
+
+Message = tuple[Any, list[Sample]]
 
 
 class _Worker:
@@ -45,11 +48,13 @@ class _Worker:
         self.process = context.Process(target=serve, args=(theirs, inherited, os.getpid(), *arguments), daemon=True)
         self.process.start()
         theirs.close()
+        # Its end is seen here even if what it forked keeps its socket open.
+        self.pidfd = os.pidfd_open(self.process.pid) if hasattr(os, "pidfd_open") else -1
         os.set_blocking(self.fd, False)
         self.jobs: deque[tuple[int, Batch]] = deque()
         self.outgoing: list[memoryview] = []
         self.incoming = bytearray()
-        self.ready = False
+        self.ready = self.ended = False
         self.started = 0.0
         self.last_seconds = 1.0
         self.kill_at: float | None = None
@@ -64,37 +69,40 @@ class _Worker:
         if not self.jobs:
             self.started = now
         self.jobs.append((ticket, batch))
-        message = marshal.dumps(batch)
-        self.outgoing += [memoryview(LENGTH.pack(len(message))), memoryview(message)]
+        self.outgoing += pack(ticket, batch)
         self.send()
 
     def send(self) -> None:
         """Send as much as the socket takes now."""
         while self.outgoing:
             try:
-                self.outgoing = unsent(self.outgoing, os.writev(self.fd, self.outgoing[:_MAX_PIECES]))
+                self.outgoing = unsent(self.outgoing, os.writev(self.fd, self.outgoing[:MAX_PIECES]))
             except (BlockingIOError, BrokenPipeError, ConnectionResetError):
                 # A dead worker is noticed when it is read from.
                 return
 
-    def receive(self) -> list[bytes] | None:
-        """Messages that came in whole; None if the worker is gone."""
+    def receive(self) -> list[Message] | None:
+        """Messages that came in whole; None if the worker is gone.
+
+        Raises:
+            ValueError, EOFError, TypeError: what came is not a message.
+        """
         try:
             piece = os.read(self.fd, _READ_SIZE)
         except BlockingIOError:
-            return []
+            # What it forked may hold the other end open. Its last words come before it ends: read once more.
+            if self.ended:
+                return None
+            self.ended = not self.process.is_alive()
+            return self.receive() if self.ended else []
         except ConnectionResetError:
             piece = b""
         if not piece:
             return None
         self.incoming += piece
         messages = []
-        while len(self.incoming) >= LENGTH.size:
-            end = LENGTH.size + LENGTH.unpack_from(self.incoming)[0]
-            if len(self.incoming) < end:
-                break
-            messages.append(bytes(memoryview(self.incoming)[LENGTH.size : end]))
-            del self.incoming[:end]
+        while (message := next_message(self.incoming)) is not None:
+            messages.append(message)
         return messages
 
     def end(self) -> None:
@@ -106,6 +114,8 @@ class _Worker:
         self.process.join()
         self.process.close()
         self.connection.close()
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
 
 
 class PythonPool:
@@ -176,6 +186,8 @@ class PythonPool:
         worker = _Worker(self._context, self._arguments, self._workers)
         self._workers.append(worker)
         self._selector.register(worker.fd, selectors.EVENT_READ, worker)
+        if worker.pidfd >= 0:
+            self._selector.register(worker.pidfd, selectors.EVENT_READ, worker)
 
     def has_room(self) -> bool:
         """One batch more than the workers hold waits here."""
@@ -209,41 +221,53 @@ class PythonPool:
         while not finished:
             for event, ready in self._selector.select(self._time_to_next_deadline()):
                 worker: _Worker = event.data
+                if worker not in self._workers:
+                    # Replaced, for another event of this round.
+                    continue
                 if ready & selectors.EVENT_WRITE:
                     worker.send()
                     self._watch(worker)
-                if not ready & selectors.EVENT_READ:
-                    continue
-                messages = worker.receive()
-                if messages is None:
-                    finished += self._died(worker)
-                    continue
-                if messages and worker.kill_at is not None:
-                    # It was told to end, so the batch has failed whatever it answers; it gets no other one.
-                    finished += self._replace(worker, self._timeout_failure())
-                    continue
-                for message in messages:
-                    finished += self._answered(worker, message)
+                if ready & selectors.EVENT_READ:
+                    finished += self._read_from(worker)
             finished += self._timed_out()
             self._hand_out()
         return finished
 
-    def _answered(self, worker: _Worker, message: bytes) -> list[tuple[int, Outcome]]:
-        answer = marshal.loads(message)
-        if not worker.ready:
-            worker.ready = True
-            if answer != READY:
-                raise UsageError(answer)
-            worker.started = self._clock()
-            return []
+    def _read_from(self, worker: _Worker) -> list[tuple[int, Outcome]]:
+        try:
+            messages = worker.receive()
+        except (ValueError, EOFError, TypeError):
+            return self._replace(worker, Failure("exception", f"{_FOREIGN} (it is not an answer at all)"))
+        if messages is None:
+            return self._died(worker)
+        if messages and worker.kill_at is not None:
+            # It was told to end, so the batch has failed whatever it answers; it gets no other one.
+            return self._replace(worker, self._timeout_failure())
+        finished: list[tuple[int, Outcome]] = []
+        for header, samples in messages:
+            if not worker.ready:
+                if header != READY:
+                    raise UsageError(header)
+                worker.ready, worker.started = True, self._clock()
+                continue
+            pid, ticket = header[:2]
+            if pid != worker.process.pid or not worker.jobs or ticket != worker.jobs[0][0]:
+                return finished + self._replace(worker, Failure("exception", f"{_FOREIGN} (process {pid}, {ticket})"))
+            finished.append(self._answered(worker, header, samples))
+        return finished
+
+    def _answered(self, worker: _Worker, header: Any, samples: list[Sample]) -> tuple[int, Outcome]:
         now = self._clock()
         worker.last_seconds, worker.started = now - worker.started, now
         ticket, batch = worker.jobs.popleft()
-        answers, printed, problem = answer
+        _, _, answers, printed, problem = header
         failure = None if problem is None else Failure("exception", problem)
-        made = [[with_known(each, known) for each in samples] for samples, known in zip(answers, batch, strict=False)]
+        new = iter(samples)
+        made = [
+            [with_known(next(new), same, known) for same in each] for each, known in zip(answers, batch, strict=False)
+        ]
         outputs = [Output(each) if isinstance(each, bytes) else Output.of_file(each) for each in printed]
-        return [(ticket, Outcome(made, Printed(*outputs), failure))]
+        return ticket, Outcome(made, Printed(*outputs), failure)
 
     def _died(self, worker: _Worker) -> list[tuple[int, Outcome]]:
         worker.process.join()
@@ -259,6 +283,8 @@ class PythonPool:
         """A new process in the place of one; the batch that it was at has failed, the others wait again."""
         jobs = worker.jobs
         self._selector.unregister(worker.fd)
+        if worker.pidfd >= 0:
+            self._selector.unregister(worker.pidfd)
         logs = [log_path(self._scratch, worker.process.pid, stream) for stream in ("out", "err")]
         worker.end()
         printed = Printed(*(Output.of_file(log) if os.path.exists(log) else Output() for log in logs))

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import marshal
 import os
 import signal
-import struct
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 from tarkit.codecs import encode_sample
 from tarkit.errors import UsageError
+from tarkit.frames import HEAD, pack, unpack, unsent
 from tarkit.heap import keep_freed_memory
 from tarkit.output import IN_MEMORY
 from tarkit.sample import Sample, is_bookkeeping
 
-LENGTH = struct.Struct("<Q")
 READY = "ready"
+MAX_PIECES = 16
+_AT_ONCE = 4 * 1024 * 1024
 
 FunctionSpec = str | Callable[..., Any]
 
@@ -54,21 +54,21 @@ def serve(
     _empty_input()
     keep_freed_memory()
     fd = connection.fileno()
+    pid = os.getpid()
     try:
         mapper = load(function)
         state = load(setup)() if setup is not None else None
     except Exception as error:
-        _send(fd, f"the mapper can not be loaded: {_last_line(error)}")
+        _send(fd, pid, f"the mapper can not be loaded: {_last_line(error)}")
         return
-    _send(fd, READY)
-    number = 0
+    _send(fd, pid, READY)
     while (message := _receive(fd)) is not None:
-        batch: list[Sample] = marshal.loads(message)
+        ticket, batch = message
         del message
-        made: list[list[Made]] = []
-        problem = None
         # Taken before the mapper, which may change the samples that it is given.
         originals = [dict(sample) for sample in batch]
+        made: list[list[Made]] = []
+        problem = None
         try:
             answers = _run(mapper, state, batch, batched)
             made = [
@@ -79,8 +79,9 @@ def serve(
             print_traceback(error)
             problem = _last_line(error)
         _flush()
-        _send(fd, (made, [file.take(number) for file in files], problem))
-        number += 1
+        known = [[same for _, same in each] for each in made]
+        printed = [file.take(ticket) for file in files]
+        _send(fd, pid, (pid, ticket, known, printed, problem), [new for each in made for new, _ in each])
 
 
 def _close_if_open(fd: int, ours: int) -> None:
@@ -262,30 +263,42 @@ def without_known(sample: Sample, known: Sample) -> Made:
     return new, same
 
 
-def with_known(made: Made, known: Sample) -> Sample:
+def with_known(new: Sample, same: dict[str, str], known: Sample) -> Sample:
     """Undo without_known() at the other end."""
-    new, same = made
     return {**new, **{name: known[source] for name, source in same.items()}}
 
 
-def _send(fd: int, answer: Any) -> None:
-    message = marshal.dumps(answer)
-    rest = [memoryview(LENGTH.pack(len(message))), memoryview(message)]
+def _send(fd: int, pid: int, header: Any, samples: Sequence[Sample] = ()) -> None:
+    if os.getpid() != pid:
+        # The parent has this process's socket, too: a second answer would be taken for that to another sample.
+        os.write(2, b"a process that the mapper forked came back from it and is ended; end it with os._exit()\n")
+        os._exit(1)
+    rest = pack(header, samples)
     while rest:
-        rest = unsent(rest, os.writev(fd, rest))
+        rest = unsent(rest, os.writev(fd, rest[:MAX_PIECES]))
 
 
-def unsent(pieces: list[memoryview], sent: int) -> list[memoryview]:
-    """What is left of some pieces of which the first ``sent`` bytes are on their way."""
-    while pieces and sent >= len(pieces[0]):
-        sent -= len(pieces[0])
-        pieces = pieces[1:]
-    return [pieces[0][sent:], *pieces[1:]] if pieces else []
+def _receive(fd: int) -> tuple[Any, list[Sample]] | None:
+    head = _read(fd, HEAD.size)
+    if head is None:
+        return None
+    length, size = HEAD.unpack(head)
+    text = _read(fd, length)
+    body = _read(fd, size) if size <= _AT_ONCE else None
+    position = 0
 
+    def content(wanted: int) -> bytes:
+        nonlocal position
+        position += wanted
+        found = _read(fd, wanted) if body is None else body[position - wanted : position]
+        if found is None:
+            raise EOFError
+        return found
 
-def _receive(fd: int) -> bytes | None:
-    head = _read(fd, LENGTH.size)
-    return None if head is None else _read(fd, LENGTH.unpack(head)[0])
+    try:
+        return None if text is None else unpack(text, content)
+    except EOFError:
+        return None
 
 
 def _read(fd: int, size: int) -> bytes | None:

@@ -36,6 +36,7 @@ LAYERS = {
     "tarkit.transport.compression": 2,
     "tarkit.images": 2,
     "tarkit.jsontext": 2,
+    "tarkit.frames": 2,
     "tarkit.parallel": 2,
     "tarkit.transport.parts": 2,
     "tarkit.transport.readahead": 2,

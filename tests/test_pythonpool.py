@@ -5,15 +5,19 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from waiting import wait_for
 
 from tarkit.errors import CommandNotRunnableError, UsageError
+from tarkit.frames import HEAD, next_message, pack, unpack, unsent
 from tarkit.parallel import Batch, Outcome
 from tarkit.pythonpool import PythonPool
 from tarkit.sample import Sample
@@ -208,3 +212,116 @@ def test_processes_are_gone_afterwards(tmp_path: Path) -> None:
 def test_messages_larger_than_any_buffer(tmp_path: Path) -> None:
     outcomes = _run(lambda sample: {"big": bytes(30_000_000)}, tmp_path, batches=3, slots=2)
     assert [len(outcome.made[0][0]["big"]) for outcome in outcomes] == [30_000_000] * 3
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_mapper_that_forks_and_comes_back_twice(tmp_path: Path, method: str) -> None:
+    """The copy has the socket, too. It is ended, and what it would have answered is not taken for another sample's."""
+
+    def mapper(sample: Sample) -> Sample:
+        pid = os.fork()
+        if pid and sample["n"] in b"024":
+            # The copy comes back first.
+            os.waitpid(pid, 0)
+        return {"n": sample["n"] * 2}
+
+    outcomes = _run(mapper, tmp_path, slots=2, start_method=method)
+    assert [outcome.failure for outcome in outcomes] == [None] * 6
+    assert [outcome.made for outcome in outcomes] == [[[{"__key__": f"k{n}", "n": b"%d%d" % (n, n)}]] for n in range(6)]
+    assert b"a process that the mapper forked came back from it and is ended" in outcomes[0].printed.stderr.read()
+
+
+def test_a_setup_that_forks(tmp_path: Path) -> None:
+    def setup() -> None:
+        if pid := os.fork():
+            os.waitpid(pid, 0)
+
+    outcomes = _run(lambda sample: sample, tmp_path, setup=setup)
+    assert [outcome.failure for outcome in outcomes] == [None] * 6
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_a_mapper_that_ends_and_leaves_a_copy_running(tmp_path: Path, code: int) -> None:
+    """As daemons begin. The copy keeps the socket open, and the run does not wait for it."""
+
+    def become_a_daemon() -> None:
+        if os.fork():
+            os._exit(code)
+        (tmp_path / "copy").write_text(str(os.getpid()))
+        time.sleep(1000)
+
+    outcomes = _run(_on_1(become_a_daemon), tmp_path, slots=2)
+    failures = [outcome.failure and outcome.failure.message for outcome in outcomes]
+    assert failures == [None, f"the mapper's process ended with status {code}", None, None, None, None]
+
+
+def _own_socket() -> int:
+    """In a mapper's process: what it answers on."""
+    return next(
+        fd for fd in range(3, 100) if os.path.exists(f"/proc/self/fd/{fd}") and stat.S_ISSOCK(os.fstat(fd).st_mode)
+    )
+
+
+FOREIGN_ANSWERS: dict[str, Callable[[], object]] = {
+    "of another sample": lambda: (os.getpid(), 77, [[]], [b"", b""], None),
+    "of another process": lambda: (os.getppid(), 1, [[]], [b"", b""], None),
+}
+
+
+@pytest.mark.parametrize("answer", FOREIGN_ANSWERS.values(), ids=FOREIGN_ANSWERS)
+def test_an_answer_to_something_else_is_refused(tmp_path: Path, answer: Callable[[], object]) -> None:
+    outcomes = _run(_on_1(lambda: os.writev(_own_socket(), pack(answer()))), tmp_path, slots=1, start_method="spawn")
+    failed = [number for number, outcome in enumerate(outcomes) if outcome.failure is not None]
+    assert failed == [1]
+    assert (
+        outcomes[1].failure is not None
+        and "is not the answer to this sample: does it fork" in outcomes[1].failure.message
+    )
+
+
+@pytest.mark.parametrize("garbage", [HEAD.pack(1, 0) + b"x", HEAD.pack(0, 0), HEAD.pack(2, 5) + b"i\0hello"])
+def test_what_is_not_an_answer_is_refused(tmp_path: Path, garbage: bytes) -> None:
+    outcomes = _run(_on_1(lambda: os.write(_own_socket(), garbage)), tmp_path, slots=1, start_method="spawn")
+    assert [outcome.failure is None for outcome in outcomes] == [True, False, True, True, True, True]
+
+
+# ---- messages
+
+
+@given(
+    st.lists(st.dictionaries(st.text(), st.one_of(st.text(), st.binary(), st.just(bytes(100_000))), max_size=5)),
+    st.integers(1, 50),
+)
+def test_messages_come_back_however_they_travel(samples: list[Sample], step: int) -> None:
+    message = b"".join(pack([1, "header"], samples)) * 2
+    buffer = bytearray()
+    found = []
+    for start in range(0, len(message), max(step, len(message) // 40)):
+        buffer += message[start : start + max(step, len(message) // 40)]
+        while (one := next_message(buffer)) is not None:
+            found.append(one)
+    assert found == [([1, "header"], samples)] * 2 and not buffer
+
+
+def test_content_is_neither_copied_nor_limited_by_the_header() -> None:
+    """marshal cannot write 2 GiB; so none of it goes through marshal."""
+    content = bytes(5_000_000)
+    head, body = pack("header", [{"__key__": "k", "big": content}])
+    assert len(head) < 200 and body.obj is content
+    length, size = HEAD.unpack_from(head)
+    assert (length, size) == (len(head) - HEAD.size, len(content))
+    text = bytes(head[HEAD.size :]).replace((5_000_000).to_bytes(4, "little"), (2**31 - 1).to_bytes(4, "little"))
+    wanted: list[int] = []
+    assert unpack(text, lambda count: wanted.append(count) or b"")[1] == [{"__key__": "k", "big": b""}]  # type: ignore[func-returns-value]
+    assert wanted == [2**31 - 1]
+
+
+def test_unsent() -> None:
+    pieces = [memoryview(b"abc"), memoryview(b"d"), memoryview(b"efg")]
+    assert [[bytes(piece) for piece in unsent(pieces, sent)] for sent in (0, 2, 3, 5, 7)] == [
+        [b"abc", b"d", b"efg"],
+        [b"c", b"d", b"efg"],
+        [b"d", b"efg"],
+        [b"fg"],
+        [],
+    ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from tarproc_support import Bench, contents, numbered
+from tarproc_support import TARPROC, Bench, contents, numbered
 
 BOTH = "for n in 1 2; do echo $(cat __key__) out; echo $(cat __key__) err >&2; done"
 OUT = b"".join(b"k%d out\nk%d out\n" % (n, n) for n in range(6))
@@ -36,6 +38,24 @@ def test_log_field_has_stdout_then_stderr(bench: Bench) -> None:
     done = bench.run("-q", "-c", BOTH, "--add-log", "log", "in.tar", "-o", "out.tar")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert bench.members()["k3.log"] == b"k3 out\nk3 out\nk3 err\nk3 err\n"
+
+
+def test_a_long_log_is_kept_whole_and_not_in_memory(bench: Bench) -> None:
+    script = (
+        "import resource, subprocess, sys\n"
+        "done = subprocess.run(sys.argv[1:])\n"
+        "print(done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)\n"
+    )
+    command = "[ $(cat sample.cls) != 1 ] || { yes | head -c 150000000; yes no | head -c 150000000 >&2; }"
+    words = [TARPROC, "-q", "-c", command, "--add-log", "log", "in.tar", "-o", "out.tar"]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], cwd=bench.path, env=bench.env, capture_output=True, check=True
+    )
+    code, kilobytes = map(int, done.stdout.split())
+    assert code == 0 and kilobytes < 150_000, done.stderr
+    log = bench.members()["k1.log"]
+    assert log == b"y\n" * 75_000_000 + b"no\n" * 50_000_000
+    assert bench.leftovers() == []
 
 
 def test_error_file_keeps_the_end_of_stderr_before_that_of_stdout(bench: Bench) -> None:
