@@ -74,6 +74,13 @@ def test_text_that_would_decode_to_something_else_is_refused(field: str, text: s
         assert repr(field) in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_an_encoder_of_the_caller_gets_text_too() -> None:
+    encode = make_encoder({"txt": lambda text: text.encode("latin-1")})
+    assert encode({"__key__": "k", "txt": "é", "html": "é", "raw.txt": b"\xff"}) == {
+        "__key__": "k", "txt": b"\xe9", "html": "é".encode(), "raw.txt": b"\xff"
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(("field", "text", "value"), [("json", ' {"ä": [1]}\n', {"ä": [1]}), ("cls", " 7\n", 7)])
 def test_text_that_is_the_encoded_value_passes(field: str, text: str, value: object) -> None:
     assert encode_field(field, text) == text.encode()
