@@ -13,16 +13,15 @@ differences, all of which keep data as it is:
 
 from __future__ import annotations
 
-import gzip
 import io
 import operator
 import re
-import zipfile
 import zlib
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
+from tarkit.arrays import decode_npy, decode_npz, encode_npy, encode_npz, refuse_rest
 from tarkit.errors import DecodeError, EncodeError, TarkitError, UsageError, printable
 from tarkit.extras import library
 from tarkit.images import IMAGE_FORMATS, IMAGE_SPECS, decode_image, encode_image
@@ -95,7 +94,7 @@ def decode_field(
         return data
     try:
         data = _decompress(data, max_bytes) if compressed else data
-        return _decode_npz(data, max_bytes) if extension == "npz" else decoder(data)
+        return decode_npz(data, max_bytes) if extension == "npz" else decoder(data)
     except TarkitError:
         raise
     except Exception as error:  # damaged bytes can make a parser raise anything
@@ -212,11 +211,19 @@ def _compress(data: bytes) -> bytes:
 
 
 def _decompress(data: bytes, max_bytes: int) -> bytes:
-    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-        content = file.read(max_bytes + 1)
-    if len(content) > max_bytes:
-        raise ValueError(f"it has more than {max_bytes} bytes once it is decompressed; max_bytes allows more")
-    return content
+    """All members of a gzip stream, each of them checked."""
+    content = b""
+    while True:
+        member = zlib.decompressobj(31)
+        content += member.decompress(data, max_bytes + 1 - len(content))
+        if len(content) > max_bytes:
+            raise ValueError(f"it has more than {max_bytes} bytes once it is decompressed; max_bytes allows more")
+        if not member.eof:
+            raise ValueError("its gzip stream is cut short")
+        # Some writers pad with zeros.
+        data = member.unused_data.lstrip(b"\0")
+        if not data:
+            return content
 
 
 def _sentence(error: Exception) -> str:
@@ -240,44 +247,6 @@ def _decode_integer(data: bytes) -> int:
     return int(data)
 
 
-def _encode_npy(value: Any) -> bytes:
-    numpy = library("numpy", "the npy codec", "images")
-    if not isinstance(value, (numpy.ndarray, numpy.generic)):
-        raise TypeError("pass a numpy array")
-    stream = io.BytesIO()
-    numpy.lib.format.write_array(stream, numpy.asarray(value), allow_pickle=False)
-    return stream.getvalue()
-
-
-def _decode_npy(data: bytes) -> Any:
-    numpy = library("numpy", "the npy codec", "images")
-    stream = io.BytesIO(data)
-    array = numpy.lib.format.read_array(stream, allow_pickle=False)
-    _refuse_rest(stream, data, "array")
-    return array
-
-
-def _encode_npz(value: Any) -> bytes:
-    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-        raise TypeError("pass a dict of names and numpy arrays")
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, array in value.items():
-            # The time, system and mode are fixed, so that the same arrays give the same bytes anywhere.
-            entry = zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))
-            entry.compress_type, entry.create_system, entry.external_attr = zipfile.ZIP_DEFLATED, 3, 0o600 << 16
-            archive.writestr(entry, _encode_npy(array))
-    return stream.getvalue()
-
-
-def _decode_npz(data: bytes, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        # No more than an entry says is read of it.
-        if (size := sum(entry.file_size for entry in archive.infolist())) > max_bytes:
-            raise ValueError(f"its arrays have {size} bytes, more than max_bytes={max_bytes}")
-        return {name.removesuffix(".npy"): _decode_npy(archive.read(name)) for name in archive.namelist()}
-
-
 def _encode_msgpack(value: Any) -> bytes:
     _refuse_text(value, "msgpack.packb(text)")
     return bytes(library("msgpack", "the msgpack codec", "msgpack").packb(value))
@@ -296,7 +265,7 @@ def _encode_cbor(value: Any) -> bytes:
 def _decode_cbor(data: bytes) -> Any:
     stream = io.BytesIO(data)
     value = library("cbor2", "the cbor codec", "cbor").load(stream)
-    _refuse_rest(stream, data, "value")
+    refuse_rest(stream, data, "value")
     return value
 
 
@@ -306,18 +275,13 @@ def _refuse_text(value: object, instead: str) -> None:
         raise TypeError(f"text alone is not encoded; pass a dict or list, or the bytes of {instead}")
 
 
-def _refuse_rest(stream: io.BytesIO, data: bytes, what: str) -> None:
-    if stream.tell() != len(data):
-        raise ValueError(f"{len(data) - stream.tell()} bytes follow the {what}")
-
-
 _ENCODERS: dict[str, Callable[[Any], bytes]] = {
     **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), _encode_integer),
     **dict.fromkeys(("json", "jsn"), encode_json),
     **dict.fromkeys(("mp", "msgpack", "msg"), _encode_msgpack),
     "cbor": _encode_cbor,
-    "npy": _encode_npy,
-    "npz": _encode_npz,
+    "npy": encode_npy,
+    "npz": encode_npz,
     **{extension: partial(encode_image, extension) for extension in IMAGE_FORMATS},
 }
 
@@ -327,8 +291,8 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(("json", "jsn"), decode_json),
     **dict.fromkeys(("mp", "msgpack", "msg"), _decode_msgpack),
     "cbor": _decode_cbor,
-    "npy": _decode_npy,
-    "npz": _decode_npz,
+    "npy": decode_npy,
+    "npz": partial(decode_npz, max_bytes=MAX_BYTES),
 }
 
 _PICKLE = "reading a pickle can run any code; use json, msgpack, npy or npz"

@@ -35,6 +35,7 @@ LAYERS = {
     "tarkit.transport.checksums": 2,
     "tarkit.transport.compression": 2,
     "tarkit.images": 2,
+    "tarkit.arrays": 2,
     "tarkit.jsontext": 2,
     "tarkit.frames": 2,
     "tarkit.parallel": 2,

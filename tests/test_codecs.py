@@ -11,6 +11,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -567,6 +568,23 @@ def test_compressed_fields_have_a_bound() -> None:
     assert decode_field("json.gz", two_members) == "x" * 100_000
     with pytest.raises(DecodeError, match="more than 1000 bytes"):
         decode_field("txt.gz", two_members, max_bytes=1000)
+
+
+def test_a_bound_takes_no_memory_of_its_own() -> None:
+    packed = encode_field("json.gz", {"a": 1})
+    tracemalloc.start()
+    try:
+        assert decode_field("json.gz", packed) == {"a": 1}
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_all_of_a_gzip_field_is_checked() -> None:
+    one, two = gzip.compress(b'{"a": '), gzip.compress(b"1}")
+    for damaged in (one + two[:-1], one + two + b"x", one + two[:-5] + b"\0" * 5, b""):
+        with pytest.raises(DecodeError):
+            decode_field("txt.gz", damaged)
 
 
 def test_arrays_have_the_same_bound() -> None:
