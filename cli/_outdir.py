@@ -52,7 +52,26 @@ _WORK = (
 class ShardProgress(Progress):
     """Also tells of shards. The books are those of one shard after the other."""
 
-    _read = _failed = _missing = 0
+    _read = _failed = _missing = _done = _before = _begun = 0
+    expected = 0
+    """Shards of the whole run, 0 if that is not known."""
+
+    def begin(self, tally: Tally) -> None:
+        """One more shard is being read."""
+        self._begun += 1
+        self._tally = tally
+
+    def text(self, read: int, failed: int) -> str:
+        of = f" of {self.expected}" if self.expected else ""
+        return f"{super().text(read, failed)}, {self._done + self._before}{of} shards done"
+
+    def part(self, read: int) -> float | None:
+        # What needs no work says nothing of how long the rest will take.
+        to_do = self.expected - self._before - self._missing
+        if to_do <= 0:
+            return None
+        at_hand = 0.0 if self._tally is None else self._tally.shards_read()
+        return (max(0, self._begun - 1) + at_hand) / to_do
 
     def advanced(self, books: Books) -> None:
         """Show how far all shards together are."""
@@ -65,16 +84,20 @@ class ShardProgress(Progress):
     def shard_missing(self, url: str) -> None:
         """An input does not exist. There may be 100,000 of them: one is told at once, the end counts them."""
         self._missing += 1
+        self.show(self._read, self._failed)
         if self._missing == 1:
             self.say(f"{printable(display_name(url))}: there is no such file; missing shards are counted")
 
     def shard_skipped(self, output_url: str) -> None:
         """One was done before."""
+        self._before += 1
+        self.show(self._read, self._failed)
         if self.verbose:
             self.say(f"{printable(display_name(output_url))}: done before")
 
     def shard_done(self, output_url: str, record: DoneRecord) -> None:
         """One is published, or failed."""
+        self._done += 1
         name = printable(display_name(output_url))
         if record.state != "done":
             self.say(f"{name}: failed: {record.error}")
@@ -88,7 +111,7 @@ def _balance(samples: Mapping[str, int]) -> str:
     return f"in {samples['in']}{added} = out {out} + filtered {filtered} + failed {failed}"
 
 
-def expected_outputs(options: Mapping[str, Any], inputs: list[str]) -> Iterator[tuple[str, str]]:
+def expected_outputs(options: Mapping[str, Any], inputs: list[str]) -> list[tuple[str, str]]:
     """Inputs with their outputs, of one slice if one is asked for.
 
     All names are looked at before the first shard is begun, and whatever the slice: a long run must not
@@ -99,12 +122,12 @@ def expected_outputs(options: Mapping[str, Any], inputs: list[str]) -> Iterator[
 
     outdir, allow_pipe = options["outdir"], options["allow_pipe"]
     if options["slice"] is None:
-        return iter(list(plan_outputs(expand(inputs, allow_pipe_in_lists=allow_pipe), outdir)))
+        return list(plan_outputs(expand(inputs, allow_pipe_in_lists=allow_pipe), outdir))
     from tarkit.inputslice import plan_slice
 
     index, count = parse_slice(_with_index(options["slice"]))
     wanted = options["list_sha256"]
-    return iter(plan_slice(inputs, outdir, index, count, list_sha256=wanted, allow_pipe_in_lists=allow_pipe))
+    return plan_slice(inputs, outdir, index, count, list_sha256=wanted, allow_pipe_in_lists=allow_pipe)
 
 
 def _with_index(piece: str) -> str:
@@ -158,9 +181,11 @@ def shards_to_run(
     from tarkit.transport.sources import local_path
 
     def read(url: str, tally: Tally) -> Iterator[dict[str, Any]]:
-        return samples_of(options, [url], tally, literal=True)
+        progress.begin(tally)
+        return samples_of(options, [url], tally)
 
     outputs = expected_outputs(options, inputs)
+    progress.expected = len(outputs)
     folder = local_path(options["outdir"])
     if folder is not None:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tarkit.errors import CommandNotRunnableError, UsageError
@@ -110,23 +110,20 @@ def _pattern(text: str | None, option: str) -> re.Pattern[str] | None:
         raise UsageError(f"{option} {text!r} is no regular expression: {error}") from None
 
 
-def samples_of(
-    options: dict[str, Any], inputs: Sequence[str], tally: Any, *, literal: bool = False
-) -> Iterator[dict[str, Any]]:
-    """The samples of some inputs, as the options want them. literal: the inputs are names, not specs."""
+def samples_of(options: dict[str, Any], shards: Iterable[str], tally: Any) -> Iterator[dict[str, Any]]:
+    """The samples of some shards, by their names, as the options want them."""
     from tarkit.run import without_reports
     from tarkit.tarshard import read_samples
 
     retry = options["retry_failed"] is not None
     samples: Iterator[dict[str, Any]] = read_samples(
-        inputs,
+        shards,
         rule=options["key_rule"],
         on_duplicate_field=options["on_duplicate_field"],
         on_repeated_key="allow" if retry else options["on_repeated_key"],
         on_damage=options["on_damage"],
         tally=tally,
-        allow_pipe_in_lists=options["allow_pipe"],
-        literal=literal,
+        literal=True,
         large=large_members(options),
     )
     if retry:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import sys
-import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, LINE, UsageError, printable, shortened
 from tarkit.redaction import redact, redact_text
 
-from ._common import exit_code, say, write_message, write_stdout
+from ._common import exit_code, write_message, write_stdout
+from ._meter import Meter
 from ._results import met
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from tarkit.sample import Tally
     from tarkit.transport.publish import PublishStream
 
-_LINE_EVERY = 30.0  # seconds
 _STRAY_NOTES = 1
 _FAILURE_LINES = 10
 
@@ -47,12 +45,10 @@ class Progress:
         self._failed_are_kept = failed_are_kept
         self._failures = 0
         self._stray_notes = 0
-        self._next_line = time.monotonic() + _LINE_EVERY
-        self._bar: Any = None
-        if not quiet and _is_terminal():
-            from tqdm import tqdm
-
-            self._bar = tqdm(unit=" samples", file=sys.stderr, leave=False, dynamic_ncols=True)
+        self._meter = Meter(name, quiet=quiet)
+        self._tally: Tally | None = None
+        self._shards: int | None = None
+        self._most: int | None = None
 
     def __enter__(self) -> Progress:
         return self
@@ -62,28 +58,21 @@ class Progress:
 
     def close(self) -> None:
         """Take the bar away."""
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
+        self._meter.close()
 
-    @contextlib.contextmanager
-    def _without_bar(self) -> Any:
-        if self._bar is not None:
-            self._bar.clear()
-        yield
-        if self._bar is not None:
-            self._bar.refresh()
+    def follow(self, tally: Tally, shards: int | None, most: int | None) -> None:
+        """Show how much of the run is done: of so many shards that ``tally`` is of, or of ``most`` samples."""
+        self._tally, self._shards, self._most = tally, shards, most
 
     def say(self, message: str) -> None:
         """One line on stderr."""
-        with self._without_bar():
-            say(self.name, message)
+        self._meter.say(message)
 
     def printed(self, key: str, printed: Printed) -> None:
         """Show what a command printed."""
         if not printed.size:
             return
-        with self._without_bar():
+        with self._meter.hidden():
             printed.stdout.show(self._write_out)
             printed.stderr.show(self._write_err)
 
@@ -129,18 +118,21 @@ class Progress:
 
     def show(self, read: int, failed: int) -> None:
         """So many samples of the whole run are accounted for."""
-        if self._bar is not None:
-            self._bar.update(read - self._bar.n)
-        elif not self.quiet and time.monotonic() >= self._next_line:
-            self._next_line = time.monotonic() + _LINE_EVERY
-            say(self.name, f"{read} samples so far, {failed} failed")
+        if self._meter.is_due():
+            self._meter.show(self.text(read, failed), self.part(read))
 
+    def text(self, read: int, failed: int) -> str:
+        """What is shown of them."""
+        return f"{read} samples so far, {failed} failed"
 
-def _is_terminal() -> bool:
-    try:
-        return sys.stderr.isatty()
-    except (AttributeError, ValueError):
-        return False
+    def part(self, read: int) -> float | None:
+        """How much of the run is done, from 0.0 to 1.0; None if that is not known."""
+        known = []
+        if self._most:
+            known.append(read / self._most)
+        if self._tally is not None and self._shards:
+            known.append(self._tally.shards_read() / self._shards)
+        return max(known, default=None)
 
 
 def books_line(books: Books, tally: Tally, set_aside: str | None) -> str:

@@ -23,6 +23,7 @@ from ._common import (
     verbose_option,
     version_option,
 )
+from ._meter import counted_shards
 from ._pipeline import command_of, open_pool, policy_of, samples_of, writer_options
 from ._progress import Progress, books_line, open_report, report_document
 from ._series import reject_series
@@ -254,8 +255,10 @@ def _process(
         sinks = Sinks(options["output"], failed_output, writer_options(options))
         # After run() has published them, there is nothing left to discard.
         stack.callback(sinks.discard)
+        shards, number = counted_shards(inputs, allow_pipe_in_lists=options["allow_pipe"])
+        progress.follow(tally, number, options["count"])
         return run(
-            samples_of(options, inputs, tally),
+            samples_of(options, shards, tally),
             pool,
             sinks,
             policy=policy,

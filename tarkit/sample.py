@@ -136,6 +136,7 @@ class Tally:
     reopened: samples that began with a key seen before, by the policy for repeated keys.
     damage: one (url, first byte, byte after the last, reason) for each stretch that was lost.
     missing_fields: field that was asked for -> number of samples that lack it.
+    shards: how many were read to their end. part_read: gives how much of the one at hand was read, 0.0 to 1.0.
     """
 
     members: int = 0
@@ -145,6 +146,12 @@ class Tally:
     reopened: int = 0
     damage: list[tuple[str, int, int, str]] = field(default_factory=list)
     missing_fields: dict[str, int] = field(default_factory=dict)
+    shards: int = field(default=0, compare=False)
+    part_read: Callable[[], float] | None = field(default=None, compare=False, repr=False)
+
+    def shards_read(self) -> float:
+        """How many shards were read, with the part of the one at hand."""
+        return self.shards + (self.part_read() if self.part_read is not None else 0.0)
 
     def skip(self, reason: str) -> None:
         """Count one skipped member."""

@@ -43,15 +43,25 @@ class ReadStream:
     name: the URL as it may be shown. size_hint: length in bytes of a plain local file, else None.
     """
 
-    __slots__ = ("__weakref__", "_raw", "name", "read", "size_hint")
+    __slots__ = ("__weakref__", "_raw", "_source", "name", "read", "size_hint")
 
     read: Callable[[int], bytes]
 
-    def __init__(self, raw: RawReader, read: Callable[[int], bytes], name: str, size_hint: int | None) -> None:
+    def __init__(
+        self, raw: RawReader, read: Callable[[int], bytes], name: str, size_hint: int | None, source: RawReader
+    ) -> None:
         self._raw = raw
+        self._source = source
         self.read = read
         self.name = name
         self.size_hint = size_hint
+
+    def part_read(self) -> float:
+        """How much of the source was read, from 0.0 to 1.0; 0.0 while its length is not known. For people only."""
+        if self.read is _closed or not isinstance(self._source, (FileReader, ResumingReader)):
+            return 0.0
+        size = self._source.size
+        return min(1.0, self._source.position / size) if size else 0.0
 
     def close(self) -> None:
         """Close the source (a file object that was handed in stays open). A command is stopped. Again: nothing."""
@@ -146,6 +156,7 @@ def _open_raw(url: str | os.PathLike[str] | BinaryIO, allow_pipe: bool, retry: R
 
 
 def _decompressed(raw: RawReader, name: str, compression: str | None, read_ahead: int) -> ReadStream:
+    source = raw
     plain = raw.file if isinstance(raw, FileReader) and raw.seekable else None
     # Bound to the file itself: nothing of this package runs when a plain file is read.
     read: Callable[[int], bytes] = plain.read if plain else raw.read
@@ -161,8 +172,8 @@ def _decompressed(raw: RawReader, name: str, compression: str | None, read_ahead
     else:
         raw, read = _ahead(raw, read_ahead) if plain is None else (raw, read)
     if codec is not None:
-        return ReadStream(raw, DecompressingReader(read, codec, name).read, name, None)
-    return ReadStream(raw, read, name, raw.size if plain else None)
+        return ReadStream(raw, DecompressingReader(read, codec, name).read, name, None, source)
+    return ReadStream(raw, read, name, raw.size if plain else None, source)
 
 
 def _ahead(raw: RawReader, read_ahead: int) -> tuple[RawReader, Callable[[int], bytes]]:

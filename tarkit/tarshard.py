@@ -63,6 +63,7 @@ def read_samples(
     names = [os.fspath(urls)] if isinstance(urls, (str, os.PathLike)) else urls
     for url in names if literal else expand(names, allow_pipe_in_lists=allow_pipe_in_lists):
         with open_read(url) as stream:
+            tally.part_read = stream.part_read
             yield from group_by_keys(
                 read_members(stream.read, url=stream.name, rule=rule, on_damage=on_damage, tally=tally, large=large),
                 url=stream.name,
@@ -73,6 +74,8 @@ def read_samples(
                 sample_limit=large.sample_limit,
                 spill=large.spill,
             )
+            tally.part_read = None
+            tally.shards += 1
 
 
 def read_members(

@@ -877,3 +877,27 @@ def test_tokens_are_never_shown(url: str) -> None:
     assert CANARY not in str(caught.value)
     assert CANARY not in repr(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_how_much_of_a_stream_was_read(tmp_path: Path) -> None:
+    """Of the file, however it is compressed; nothing where the length is not known."""
+    content = os.urandom(4 << 20)
+    plain, packed = tmp_path / "plain", tmp_path / "packed.gz"
+    plain.write_bytes(content)
+    packed.write_bytes(gzip.compress(content, 1))
+    fsspec.filesystem("memory").pipe("/part-read", content)
+    for url in (str(plain), str(packed), "memory://part-read"):
+        with open_read(url, read_ahead=0) as stream:
+            assert stream.part_read() < 0.1
+            left = 2 << 20
+            while left:
+                left -= len(stream.read(left))
+            assert 0.4 < stream.part_read() < 0.9
+            while stream.read(1 << 20):
+                pass
+            assert stream.part_read() == 1.0
+        assert stream.part_read() == 0.0, "closed"
+    for source in ("pipe:cat /dev/null", io.BytesIO(content)):
+        with open_read(source) as stream:
+            stream.read(10)
+            assert stream.part_read() == 0.0

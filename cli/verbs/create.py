@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -18,11 +18,13 @@ from .._common import (
     verbose_option,
     version_option,
 )
+from .._meter import Meter
 from .._results import Results, counted
 from .._series import earlier_shards, open_series, reject_series_options, series_options
 
 if TYPE_CHECKING:
     from tarkit.sample import KeyRule, Sample
+    from tarkit.writer import ShardWriter, TarWriter
 
 _NAME = "tarkit create"
 _EPILOG = """\b
@@ -58,7 +60,7 @@ Examples:
 @key_rule_option
 @click.option("--mtime", type=click.IntRange(0), metavar="SECONDS", help="Time stamp of members.  [default: 0]")
 @format_option()
-@click.option("-q", "--quiet", is_flag=True, help="No summary.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress, no summary.")
 @verbose_option
 @version_option
 def command(paths: tuple[str, ...], output: str, plan: str | None, quiet: bool, **options: Any) -> int:
@@ -94,40 +96,58 @@ def command(paths: tuple[str, ...], output: str, plan: str | None, quiet: bool, 
     earlier = earlier_shards(output, options) if is_pattern(output) else None
     if earlier is None:
         reject_series_options(click.get_current_context())
-    if plan is None:
-        samples, notes = _of_files(paths, [output] if earlier is None else earlier, rule, options)
-    else:
-        samples, notes = _of_plan(plan, rule, options)
-    written = _write(samples, output, options, earlier)
+    outputs = earlier or [output]
+    content = _of_files(paths, outputs, rule, options) if plan is None else _of_plan(plan, rule, options)
+    with Meter(_NAME, quiet=quiet) as meter:
+        written = _write(content, output, options, earlier, meter)
     if not quiet:
-        say(_NAME, "; ".join([written, *notes]))
+        say(_NAME, "; ".join([written, *content.notes]))
     return 0
 
 
-def _write(samples: Iterable[Sample], output: str, options: dict[str, Any], earlier: list[str] | None) -> str:
+class _Content(NamedTuple):
+    """Samples, of how many files they are, and what there is to say of them."""
+
+    samples: Iterable[Sample]
+    files: int
+    notes: list[str]
+
+
+def _write(content: _Content, output: str, options: dict[str, Any], earlier: list[str] | None, meter: Meter) -> str:
     """Write the shard, or the series where earlier shards were looked for; what was written."""
     from tarkit.writer import TarWriter
 
     wanted = {"rule": options["key_rule"], **{name: options[name] for name in ("mtime", "format")}}
     if earlier is None:
         with TarWriter(output, encoder=False, **wanted) as writer:
-            for sample in samples:
-                writer.write(sample)
-        return f"{counted(writer.samples, 'sample')}, {writer.bytes_written} bytes of content"
-    size = 0
+            size = _write_all(content, writer, meter)
+        return f"{counted(writer.samples, 'sample')}, {size} bytes of content"
+
+    def published(name: str) -> None:
+        with meter.hidden():
+            results.now(name)
+
     with (
         Results(only_messages=True) as results,
-        open_series(_NAME, output, options, earlier, results.now, **wanted) as series,
+        open_series(_NAME, output, options, earlier, published, **wanted) as series,
     ):
-        for sample in samples:
-            size += series.write(sample)
+        size = _write_all(content, series, meter)
     return f"{counted(series.total, 'sample')} in {counted(len(series.shards), 'shard')}, {size} bytes of content"
 
 
-def _of_files(
-    paths: Iterable[str], outputs: Iterable[str], rule: KeyRule, options: dict[str, Any]
-) -> tuple[Iterable[Sample], list[str]]:
-    """Samples of files, and what there is to say of them. outputs: files that are no input."""
+def _write_all(content: _Content, writer: TarWriter | ShardWriter, meter: Meter) -> int:
+    """Write the samples; bytes of content."""
+    size = files = 0
+    for sample in content.samples:
+        size += writer.write(sample)
+        files += len(sample) - 1
+        if meter.is_due():
+            meter.show(f"{files} of {content.files} files so far, {size} bytes", files / content.files)
+    return size
+
+
+def _of_files(paths: Iterable[str], outputs: Iterable[str], rule: KeyRule, options: dict[str, Any]) -> _Content:
+    """Samples of files. outputs: files that are no input."""
     from tarkit.gather import gather, refuse_same_extension, samples_of
 
     gathered = gather(paths, rule=rule, folder=options["directory"], leave_out=outputs)
@@ -154,10 +174,10 @@ def _of_files(
         kinds[reason] = kinds.get(reason, 0) + 1
     if kinds:
         notes.append("left out: " + ", ".join(f"{reason} {count}" for reason, count in sorted(kinds.items())))
-    return samples_of(gathered.files), notes
+    return _Content(samples_of(gathered.files), len(gathered.files), notes)
 
 
-def _of_plan(plan: str, rule: KeyRule, options: dict[str, Any]) -> tuple[Iterable[Sample], list[str]]:
+def _of_plan(plan: str, rule: KeyRule, options: dict[str, Any]) -> _Content:
     """Samples of a plan. All of its lines are checked before the first source is opened."""
     from tarkit.gather import read_all, refuse_same_extension
     from tarkit.plan import parse_plan, samples_of_plan
@@ -170,4 +190,4 @@ def _of_plan(plan: str, rule: KeyRule, options: dict[str, Any]) -> tuple[Iterabl
         raise MissingInputError("the plan has no lines", url=plan)
     if options["on_same_extension"] == "error":
         refuse_same_extension(entries, rule)
-    return samples_of_plan(entries, plan=plan, folder=options["directory"]), []
+    return _Content(samples_of_plan(entries, plan=plan, folder=options["directory"]), len(entries), [])

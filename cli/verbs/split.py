@@ -21,6 +21,7 @@ from .._common import (
     verbose_option,
     version_option,
 )
+from .._meter import Meter, counted_shards
 from .._results import Results, counted, exit_code_of, met
 from .._series import earlier_shards, open_series, series_options
 
@@ -42,7 +43,7 @@ class PostError(TarkitError):
 @click.option("--post", metavar="COMMAND", help="Run with bash after each shard was published; {} is its name.")
 @click.option("--mtime", type=click.IntRange(0), metavar="SECONDS", help="Time stamp of members.  [default: 0]")
 @format_option()
-@click.option("-q", "--quiet", is_flag=True, help="No summary; only what was lost.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress, no summary; only what was lost.")
 @reader_options
 @verbose_option
 @version_option
@@ -68,27 +69,33 @@ def command(inputs: tuple[str, ...], output: str, quiet: bool, post: str | None,
             "-o takes a name with a number, such as out-%06d.tar; a series of shards does not go into a pipe"
         )
     earlier = earlier_shards(output, options)
-    with Results(only_messages=True) as results:
+    with Meter("tarkit split", quiet=quiet) as meter, Results(only_messages=True) as results:
         from tarkit.largemembers import KeepInFiles
         from tarkit.sample import Tally
         from tarkit.tarshard import read_samples
 
         tally = Tally()
         policies = {name: options[name] for name in ("on_duplicate_field", "on_repeated_key", "on_damage")}
-        policies["allow_pipe_in_lists"] = options["allow_pipe"]
+        shards, number = counted_shards(urls, allow_pipe_in_lists=options["allow_pipe"])
         with open_series(
             "tarkit split",
             output,
             options,
             earlier,
-            _published(results, post),
+            _published(meter, results, post),
             mtime=options["mtime"],
             format=options["format"],
             rule=options["key_rule"],
             on_repeated_key=options["on_repeated_key"],
         ) as writer:
-            for sample in read_samples(urls, rule=options["key_rule"], tally=tally, large=KeepInFiles(), **policies):
+            samples = read_samples(
+                shards, literal=True, rule=options["key_rule"], tally=tally, large=KeepInFiles(), **policies
+            )
+            for sample in samples:
                 writer.write(sample)
+                if meter.is_due():
+                    so_far = f"{writer.total} samples so far, {counted(len(writer.shards), 'shard')} written"
+                    meter.show(so_far, None if number is None else tally.shards_read() / number)
     code = exit_code_of(tally)
     if code or not quiet:
         parts = [f"{counted(writer.total, 'sample')} in {counted(len(writer.shards), 'shard')}", *met(tally)]
@@ -96,23 +103,27 @@ def command(inputs: tuple[str, ...], output: str, quiet: bool, post: str | None,
     return code
 
 
-def _published(results: Results, post: str | None) -> Callable[[str], None]:
+def _published(meter: Meter, results: Results, post: str | None) -> Callable[[str], None]:
     """What is done for each shard once it is there."""
     bash = shutil.which("bash") if post is not None else None
     if post is not None and bash is None:
         raise CommandNotRunnableError("--post needs bash, which is not on the path", 127)
 
     def published(name: str) -> None:
-        results.now(name)
-        if post is None or bash is None:
-            return
-        text = post.replace("{}", shlex.quote(name))
-        # Standard output is the list of names.
-        done = subprocess.run([bash, "-c", text], stdin=subprocess.DEVNULL, stdout=2, check=False)
-        if done.returncode:
-            how = f"exit code {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
-            # Tokens are passed in arguments: the first word has to do.
-            shown = printable(redact(f"pipe:{text}").removeprefix("pipe:"))
-            raise PostError(f"{printable(redact(name))} is published, but --post failed with {how}: {shown}")
+        with meter.hidden():
+            results.now(name)
+            if post is not None and bash is not None:
+                _run_post(bash, post, name)
 
     return published
+
+
+def _run_post(bash: str, post: str, name: str) -> None:
+    text = post.replace("{}", shlex.quote(name))
+    # Standard output is the list of names.
+    done = subprocess.run([bash, "-c", text], stdin=subprocess.DEVNULL, stdout=2, check=False)
+    if done.returncode:
+        how = f"exit code {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
+        # Tokens are passed in arguments: the first word has to do.
+        shown = printable(redact(f"pipe:{text}").removeprefix("pipe:"))
+        raise PostError(f"{printable(redact(name))} is published, but --post failed with {how}: {shown}")

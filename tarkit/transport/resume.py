@@ -81,6 +81,11 @@ class ResumingReader:
         """Length of the object in bytes, None while it is not known."""
         return self._origin.size
 
+    @property
+    def position(self) -> int:
+        """Bytes that were read."""
+        return self._offset
+
     def read(self, count: int) -> bytes:
         """At most ``count`` > 0 bytes; b"" only at the verified end."""
         if self._error is not None:

@@ -71,7 +71,13 @@ class FileReader:
         status = os.fstat(file.fileno())
         # Only what is a regular file can be read at an offset without being consumed.
         self.seekable = stat.S_ISREG(status.st_mode)
-        self.size = max(0, status.st_size - file.tell()) if self.seekable else None
+        self._start = file.tell() if self.seekable else 0
+        self.size = max(0, status.st_size - self._start) if self.seekable else None
+
+    @property
+    def position(self) -> int:
+        """Bytes that were read; only where the file is seekable."""
+        return self.file.tell() - self._start if self.seekable else 0
 
     def read(self, count: int) -> bytes:
         return self.file.read(count) or b""

@@ -23,7 +23,7 @@ READERS = {
     "cat --raw": ["tarkit", "cat", "--raw", "-o", "OUT"],
     "show": ["tarkit", "show"],
     "show --count": ["tarkit", "show", "--count"],
-    "split": ["tarkit", "split", "-o", "OUT-%d.tar"],
+    "split": ["tarkit", "split", "-o", "OUT-%d.tar", "--force"],
 }
 
 
