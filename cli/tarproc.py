@@ -118,6 +118,9 @@ def tarproc(**options: Any) -> int:
     __source__. The command runs there; the files called sample.* that it leaves are the new
     sample, and what it leaves in __key__ or sample.__key__ is its key. Without OUT, nothing is written.
 
+    A field above 32 MiB, or a sixteenth of --mem if that is more, is not held in memory: it waits in
+    $TMPDIR, and needs its size there twice while the command runs. With --map, fields are held in memory.
+
     What commands print to stdout goes to stdout, and what they print to stderr to stderr, whole for each
     sample and in the order of the samples; all of it goes to stderr if OUT is -.
 

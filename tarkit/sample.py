@@ -222,6 +222,7 @@ def group_by_keys(
     sample: Sample = {}
     torn: str | None = None  # key of the last sample that damage followed
     dropped = ""  # the reason for which the sample in hand is dropped
+    horizon = sample_limit  # no sample that spans more than sample_limit ends before this offset
     for name, content, offset in members:
         if simple_rule and "/" not in name:
             # first_dot() without the call, which takes longer than all the rest.
@@ -260,8 +261,11 @@ def group_by_keys(
                 tally.replaced += 1
                 if on_duplicate_field == "first":
                     continue
-            if offset - seen[key] > sample_limit and spill is not None:
-                content = spill(sample, name, content)
+            if offset > horizon:
+                # Seldom: the horizon moves on by the limit, not by samples.
+                horizon = seen[key] + sample_limit
+                if offset > horizon and spill is not None:
+                    content = spill(sample, name, content)
             sample[field_name] = content
             continue
         if dropped and key is not None:

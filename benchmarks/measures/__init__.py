@@ -7,7 +7,7 @@ from collections.abc import Callable
 from environments import Settings
 from rounds import Result
 
-from measures import converting, downloading, mapping, memory, publishing, reading, rendering, starting, writing
+from measures import bombs, converting, downloading, mapping, memory, publishing, reading, rendering, starting, writing
 
 ALL: dict[str, Callable[[Settings], Result]] = {
     "read-small": reading.read_small,
@@ -20,6 +20,7 @@ ALL: dict[str, Callable[[Settings], Result]] = {
     "map": mapping.map_photos,
     "memory": memory.memory,
     "memory-stalled": memory.memory_stalled,
+    "memory-bomb": bombs.memory_bomb,
     "start-up": starting.start_up,
     "jobs-148": rendering.jobs_148,
     "indexed-million": rendering.indexed_million,

@@ -81,7 +81,7 @@ def command(paths: tuple[str, ...], output: str, plan: str | None, quiet: bool, 
     A line of a plan is NAME SOURCE. SOURCE is text:TEXT (the rest of the line), file:PATH, a URL, a
     plain path, or with --allow-pipe, pipe:COMMAND. Blank lines and lines that begin with # are skipped.
     Samples keep the plan's order; lines of one sample must be adjacent. Content is taken as it is,
-    and not decompressed.
+    and not decompressed. What a URL or a command gives above 32 MiB waits in $TMPDIR.
     """
     if (plan is None) == (not paths):
         raise UsageError("give files or folders, or --plan FILE" if plan is None else "give files or --plan, not both")

@@ -54,6 +54,8 @@ def command(inputs: tuple[str, ...], output: str, quiet: bool, post: str | None,
     --maxsize; a sample that is bigger than --maxsize gets a shard of its own. The names of the shards
     are printed, one a line, as they are published. Members get new headers, as tarproc writes them.
 
+    Fields above 32 MiB are not held in memory: they wait in $TMPDIR until their sample is complete.
+
     Shards of the same pattern, with numbers from --start on, that are there from an earlier run are an
     error: of a longer run, some would stay. --force replaces them, and at the end removes the rest.
 

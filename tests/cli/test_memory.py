@@ -42,7 +42,7 @@ def make_bomb(path: Path, size: int) -> Path:
 
 @pytest.fixture(scope="module")
 def bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """384 MiB in 13 kB; benchmarks/measures/memory.py has one of 6 GiB."""
+    """384 MiB in 13 kB; benchmarks/measures/bombs.py has one of 6 GiB."""
     path = make_bomb(tmp_path_factory.mktemp("bomb") / "bomb.tar.zst", SIZE)
     assert path.stat().st_size < 20_000
     return path
