@@ -51,12 +51,17 @@ def is_bookkeeping(name: str) -> bool:
     if name in BOOKKEEPING:
         return True
     if is_reserved(name):
-        plain = name.strip("_") or "field"
-        raise EncodeError(
-            f"{printable(name)!r} cannot be a field: names of the form __name__ are kept for what readers add "
-            f"to a sample; call it {printable(plain)!r}"
-        )
+        raise EncodeError(why_reserved(name))
     return False
+
+
+def why_reserved(field: str, prefix: str = "") -> str:
+    """What is wrong with a field of a reserved name, and what to call it. prefix: of the file that it is in."""
+    plain = prefix + (field.strip("_") or "field")
+    return (
+        f"{printable(prefix + field)!r} cannot be a field: names of the form __name__ are kept for what readers add "
+        f"to a sample; call it {printable(plain)!r}"
+    )
 
 
 def first_dot(name: str) -> tuple[str, str] | None:

@@ -20,7 +20,7 @@ from tarkit import ownfiles
 from tarkit.errors import StreamError, UsageError, printable
 from tarkit.fieldfile import LARGE, PIECE, FieldFile
 from tarkit.openfolder import OpenFolder
-from tarkit.sample import Sample, is_reserved
+from tarkit.sample import BOOKKEEPING, Sample, is_reserved, why_reserved
 
 PREFIX = "tarproc-"
 _LOCK = "lock"
@@ -141,7 +141,7 @@ def extract(sample: Sample, folder: str, base: str) -> None:
     write_file(f"{folder}/__source__", str(sample.get("__url__", "-")).encode("utf-8", "surrogateescape"))
     prefix = f"{folder}/{base}."
     for field, content in sample.items():
-        if field == "__key__" or field == "__url__":
+        if field in BOOKKEEPING:
             continue
         try:
             if "/" in field:
@@ -226,7 +226,7 @@ def _gather(folder: OpenFolder, original: str, rules: Rules) -> tuple[list[Sampl
             keys[stem] = _read_key(folder, name, original)
         elif rules.wants(name):
             if is_reserved(field):
-                raise _reserved(name)
+                raise ValueError(why_reserved(field, f"{stem}."))
             read = _read_link if name in links else _read_file
             content = read(folder, name, rules.large)
             if content is None:
@@ -281,15 +281,6 @@ def _read_key(folder: OpenFolder, name: str, original: str) -> str:
     if not key:
         raise ValueError(f"the command left an empty {name}")
     return key
-
-
-def _reserved(name: str) -> ValueError:
-    stem, _, field = name.partition(".")
-    plain = f"{stem}.{field.strip('_') or 'field'}"
-    return ValueError(
-        f"{printable(name)!r} cannot be a field: names of the form __name__ are kept for what readers add to a sample; "
-        f"call it {printable(plain)!r}"
-    )
 
 
 def _read_link(folder: OpenFolder, name: str, large: int) -> bytes | FieldFile | None:
