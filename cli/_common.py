@@ -16,6 +16,7 @@ from tarkit.errors import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_OK,
+    EXIT_TEMPORARY,
     EXIT_TERMINATED,
     EXIT_USAGE,
     OutputClosedError,
@@ -27,6 +28,7 @@ from tarkit.errors import (
 )
 from tarkit.redaction import redact_text
 
+from ._retries import leave_waiting_threads, retries_shown
 from ._signals import EndingSignals, Terminated
 
 _VERBOSE = "tarkit.verbose"
@@ -42,8 +44,15 @@ def run_program(command: click.Command, name: str, argv: Sequence[str] | None = 
     """
     _occupy_standard_streams()
     # What click prints goes the way of all other results.
-    with EndingSignals() as signals, contextlib.redirect_stdout(_StandardOutput()):
-        return _run(command, name, argv, signals)
+    with (
+        EndingSignals() as signals,
+        contextlib.redirect_stdout(_StandardOutput()),
+        retries_shown(lambda line: say(name, line)),
+    ):
+        code = _run(command, name, argv, signals)
+    if argv is None and (signals.came is not None or code == EXIT_TEMPORARY):
+        leave_waiting_threads(code)
+    return code
 
 
 def _run(command: click.Command, name: str, argv: Sequence[str] | None, signals: EndingSignals) -> int:

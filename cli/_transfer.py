@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -57,14 +58,15 @@ def run_transfer(program: str, specs: list[str], target: str, parallel: int, ove
     files = size = kept = 0
     failed: list[Done] = []
     sources = list(expand(specs, allow_pipe=False))
-    for done in transfer(plan(sources, target), parallel=parallel, overwrite=overwrite):
-        if done.error is not None:
-            failed.append(done)
-            say(program, str(done.error))
-            continue
-        files += not done.kept
-        size += done.size
-        kept += done.kept
+    with closing(transfer(plan(sources, target), parallel=parallel, overwrite=overwrite)) as copies:
+        for done in copies:
+            if done.error is not None:
+                failed.append(done)
+                say(program, str(done.error))
+                continue
+            files += not done.kept
+            size += done.size
+            kept += done.kept
     if not quiet or failed:
         parts = [f"{files} {'file' if files == 1 else 'files'}, {size} bytes in {time.monotonic() - started:.1f} s"]
         parts += [f"{kept} kept"] if kept else []

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from tarkit.errors import LocatedError, MissingInputError, StreamError, UsageError
+from tarkit.errors import MissingInputError, StreamError, UsageError
 from tarkit.transport.hdfs import Hdfs, connect, is_hdfs, url_of
 from tarkit.transport.hdfsclient import Status
 from tarkit.transport.httpread import head
-from tarkit.transport.remote import filesystem, raise_foreign
+from tarkit.transport.remote import ask, filesystem, look
 from tarkit.transport.sources import display_name, local_path, raise_os_error
 
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "modification_time", "created")
@@ -53,13 +53,7 @@ def stat(url: str) -> Entry:
         return _hdfs(url, path.rpartition("/")[2], status, _hdfs_checksum(cluster, path, status))
     if url.lower().startswith(("http://", "https://")):
         return _http(url)
-    shown = display_name(url)
-    fs, inner = filesystem(url, shown)
-    try:
-        fs.invalidate_cache(inner)
-        return _foreign(url, shown.rstrip("/").rpartition("/")[2], fs.info(inner))
-    except Exception as error:
-        raise_foreign(error, url, shown, None)
+    return _foreign(url, display_name(url).rstrip("/").rpartition("/")[2], look(url))
 
 
 def entries(url: str, recursive: bool = False) -> Iterator[Entry]:
@@ -113,12 +107,12 @@ def _remove_foreign(url: str, name: str, is_folder: bool) -> None:
     if "/" not in inner.strip("/"):
         raise UsageError(f"{name} is a whole bucket; that is not removed")
     try:
-        fs.rm(inner, recursive=True) if is_folder else fs.rm_file(inner)
-        fs.invalidate_cache()
-        left = fs.exists(inner)
-    except Exception as error:
-        raise_foreign(error, url, name, None)
-    if left:
+        ask(lambda: fs.rm(inner, recursive=True) if is_folder else fs.rm_file(inner), url=url, name=name)
+    except MissingInputError:
+        # An earlier attempt of this call may have removed it, and its answer be lost.
+        return
+    fs.invalidate_cache()
+    if ask(fs.exists, inner, url=url, name=name):
         raise StreamError("is still there after it was removed", url=name)
 
 
@@ -200,16 +194,12 @@ def _foreign_entries(url: str, recursive: bool) -> Iterator[Entry]:
     name = display_name(url)
     fs, inner = filesystem(url, name)
     base = inner.rstrip("/")
-    try:
-        fs.invalidate_cache(inner)
-        if recursive:
-            found = list(fs.find(base, detail=True).values())
-        else:
-            found = [info for info in fs.ls(base, detail=True) if info["name"].rstrip("/") != base]
-    except LocatedError:
-        raise
-    except Exception as error:
-        raise_foreign(error, url, name, None)
+    fs.invalidate_cache(inner)
+    if recursive:
+        found = list(ask(lambda: fs.find(base, detail=True).values(), url=url, name=name))
+    else:
+        listed = ask(lambda: fs.ls(base, detail=True), url=url, name=name)
+        found = [info for info in listed if info["name"].rstrip("/") != base]
     for info in sorted(found, key=lambda item: str(item["name"])):
         path = str(info["name"]).rstrip("/")
         # Listings come without the protocol: it is taken from what was asked.

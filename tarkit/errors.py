@@ -233,6 +233,15 @@ class OutputClosedError(TarkitError, BrokenPipeError):
         super().__init__(message)
 
 
+class GivenUpError(TemporaryStreamError):
+    """Every attempt of one operation failed: to try once more right now would only repeat them.
+
+    answered: whether the store answered any of the last attempts; if not, nothing else of it can be had either.
+    """
+
+    answered = True
+
+
 class AlreadyPublishedError(LocatedError, FileExistsError):
     """Something is under the final name already, and it was to be published only if nothing is.
 

@@ -11,7 +11,7 @@ from tarkit.errors import MissingInputError, StreamError, UsageError
 from tarkit.transport.fsspecread import marks_of
 from tarkit.transport.hdfs import connect, is_hdfs
 from tarkit.transport.httpread import head
-from tarkit.transport.remote import filesystem, raise_foreign
+from tarkit.transport.remote import look
 from tarkit.transport.sources import display_name, local_path, raise_os_error
 
 
@@ -39,13 +39,7 @@ def identify(url: str) -> Identity:
         return Identity(*head(url, display_name(url)))
     if is_hdfs(url):
         return _of_hdfs(url)
-    name = display_name(url)
-    fs, inner = filesystem(url, name)
-    try:
-        fs.invalidate_cache(inner)
-        info = fs.info(inner)
-    except Exception as error:
-        raise_foreign(error, url, name, None)
+    info = look(url)
     marks = marks_of(info)
     size = info.get("size")
     text = json.dumps(marks, sort_keys=True, default=str)

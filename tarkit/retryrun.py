@@ -31,6 +31,7 @@ from tarkit.shardplan import FAILED_SUFFIX
 from tarkit.shardrun import ShardReporter, Totals
 from tarkit.tarshard import read_samples
 from tarkit.tarwalk import LargeMembers
+from tarkit.transport.retry import GoneStores
 
 _INTERRUPTED = "putting back its failed samples was interrupted; run it anew, without --retry-failed"
 
@@ -83,8 +84,10 @@ class RetryRun:
         Raises:
             TooManyErrorsError: the limit for failed samples was exceeded.
         """
+        gone = GoneStores()
         for output_url in outputs_of(folder):
             try:
+                gone.refuse(output_url)
                 record = read_record(output_url + SUFFIX)
                 if record is None or record.state != "done":
                     self._fail(output_url, _as_failed(record))
@@ -97,6 +100,7 @@ class RetryRun:
             except (TooManyErrorsError, UsageError, MissingExtraError):
                 raise
             except TarkitError as problem:
+                gone.note(problem)
                 self._fail(output_url, _as_failed(None, problem))
         return self.totals
 

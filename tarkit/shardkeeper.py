@@ -14,6 +14,7 @@ from tarkit.identity import Identity, identify
 from tarkit.sample import Tally
 from tarkit.shardplan import FAILED_SUFFIX
 from tarkit.shards import output_name
+from tarkit.transport.retry import GoneStores
 from tarkit.transport.sources import display_name, local_path
 
 
@@ -45,10 +46,11 @@ class Finished:
 class ShardKeeper:
     """Knows what is done, and says so in records. work: fingerprint of the command. version: of tarkit.
 
-    Its methods may be called from several threads.
+    gone: stores that did not answer, of which nothing more is asked. Its methods may be called from several threads.
     """
 
     def __init__(self, work: str, version: str) -> None:
+        self.gone = GoneStores()
         self._work = work
         self._version = version
 
@@ -59,8 +61,14 @@ class ShardKeeper:
             MissingInputError: there is no such input. DataError: the record is damaged. StreamError,
             TemporaryStreamError: one of them can not be asked.
         """
-        source = identify(url)
-        record = read_record(output_url + SUFFIX)
+        self.gone.refuse(url, output_url)
+        try:
+            source = identify(url)
+            record = read_record(output_url + SUFFIX)
+        except TarkitError as problem:
+            # Noted here: the next look may be under way before this answer is looked at.
+            self.gone.note(problem)
+            raise
         shard = Shard(url, output_url, source, record is not None)
         return shard, record if self._is_fresh(shard, record) else None
 
@@ -81,6 +89,7 @@ class ShardKeeper:
             {"url": url, "start": start, "end": end, "reason": reason} for url, start, end, reason in tally.damage
         ]
         try:
+            self.gone.refuse(shard.output_url)
             there = read_record(shard.output_url + SUFFIX)
             if there is not None and self._is_fresh(shard, there):
                 account.sinks.discard()
@@ -98,8 +107,12 @@ class ShardKeeper:
                 _remove(shard.failed_url)
             record.publish(shard.output_url)
         except TarkitError as problem:
+            self.gone.note(problem)
             account.sinks.discard()
             record.state, record.error, record.exit_code = "failed", str(problem), problem.exit_code
+        except BaseException:
+            account.sinks.discard()
+            raise
         return Finished(shard, record, account.books)
 
     def record(self, shard: Shard, state: str) -> DoneRecord:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -32,9 +32,13 @@ from tarkit.parallel import Batch, Outcome, Pool, in_batches, ordered_map
 from tarkit.sample import Sample, Tally
 from tarkit.shardkeeper import Finished, Shard, ShardKeeper
 from tarkit.transport.sources import display_name
+from tarkit.transport.waits import Workers
 
 _LOOK_AHEAD = 32
 """Done records that are fetched before their turn."""
+
+_MOMENT = 1.0
+"""Seconds that publishing gets after a signal."""
 
 _EXAMPLES = 3
 """Missing inputs whose names are kept."""
@@ -127,7 +131,7 @@ class ShardRun:
         self._entered = 0
         self._spent = Books()
         self._current: tuple[Shard, Account] | None = None
-        self._publisher = ThreadPoolExecutor(2, thread_name_prefix="publish")
+        self._publisher = Workers(2, "publish")
         self._publishing: deque[Future[Finished]] = deque()
 
     def run(self, outputs: Iterable[tuple[str, str]]) -> Totals:
@@ -143,7 +147,11 @@ class ShardRun:
                 self._entered += 1
                 self._catch_up()
             self._settle(0)
-        except BaseException:
+        except BaseException as problem:
+            if not isinstance(problem, Exception):
+                # A signal: what is almost published may come to its end.
+                wait(self._publishing, _MOMENT)
+                self._publisher.stop()
             if self._current is not None:
                 self._current[1].sinks.discard()
             raise
@@ -178,8 +186,8 @@ class ShardRun:
 
     def _to_do(self, outputs: Iterable[tuple[str, str]]) -> Iterator[Shard]:
         """Shards that are not done, in order; looks at the records of the next ones meanwhile."""
-        executor = ThreadPoolExecutor(8, thread_name_prefix="records")
-        try:
+        # A run that ends early does not wait for what is being asked.
+        with Workers(8, "records") as executor:
             ahead: deque[tuple[tuple[str, str], Future[tuple[Shard, DoneRecord | None]]]] = deque()
             source = iter(outputs)
             while True:
@@ -202,9 +210,6 @@ class ShardRun:
                         yield shard
                     else:
                         self._skip(output_url, done)
-        finally:
-            # A run that ends early waits for what is being asked, but asks nothing more.
-            executor.shutdown(cancel_futures=True)
 
     def _skip(self, output_url: str, record: DoneRecord) -> None:
         self.totals.skipped += 1
@@ -281,8 +286,10 @@ class ShardRun:
         """A shard that comes to nothing: record why, if the output's folder takes a record."""
         record = self._keeper.record(shard, "failed")
         record.error, record.exit_code = str(problem), problem.exit_code
+        self._keeper.gone.note(problem)
         try:
             if not keep_record:
+                self._keeper.gone.refuse(shard.output_url)
                 record.publish(shard.output_url)
         except TarkitError as second:
             record.error = f"{record.error}; and the record can not be written: {second}"

@@ -17,7 +17,7 @@ from pathlib import Path
 from tarkit.braces import Choice, Product, Range, expand_braces, parse
 from tarkit.errors import LocatedError, MissingInputError, StreamError, UsageError, printable, quoted
 from tarkit.transport.hdfs import glob_hdfs, is_hdfs
-from tarkit.transport.remote import filesystem, raise_foreign
+from tarkit.transport.remote import ask, filesystem
 from tarkit.transport.sources import display_name, local_path
 
 _SCHEME = re.compile(r"(?:[A-Za-z0-9+.\-]+::)*([A-Za-z][A-Za-z0-9+.\-]*)://")
@@ -184,14 +184,17 @@ def _remote_matches(url: str) -> list[str]:
         return glob_hdfs(url)
     name = display_name(url)
     system, pattern = filesystem(url, name)
+
+    def matches() -> list[str]:
+        try:
+            return sorted(system.glob(pattern))
+        except NotImplementedError:
+            raise UsageError(f"{quoted(url)}: shards on this file system can not be listed; name them") from None
+
     try:
-        names = sorted(system.glob(pattern))
-    except FileNotFoundError:
+        names = ask(matches, url=url, name=name)
+    except MissingInputError:
         return []
-    except NotImplementedError:
-        raise UsageError(f"{quoted(url)}: shards on this file system can not be listed; name them") from None
-    except Exception as error:
-        raise_foreign(error, url, name, None)
     # Listings come without protocol and, from HDFS, without the host: both are taken from what was asked.
     if url.endswith(pattern):
         return [url[: len(url) - len(pattern)] + name for name in names]

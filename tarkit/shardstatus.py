@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,8 +13,10 @@ from tarkit.entries import Entry, entries, remove
 from tarkit.errors import EXIT_SET_ASIDE, DataError, MissingInputError, TarkitError
 from tarkit.identity import identify
 from tarkit.shardplan import plan_outputs
+from tarkit.transport.retry import GoneStores
 from tarkit.transport.s3store import abort_upload, stale_uploads
 from tarkit.transport.sources import display_name, local_path
+from tarkit.transport.waits import Workers
 
 _AT_ONCE = 16
 """Records that are read at the same time."""
@@ -105,12 +106,14 @@ def progress_of(
         found.missing = [name for name in sources if name not in recorded]
         names = [name for name in names if name in sources]
 
+    gone = GoneStores()
+
     def look(name: str) -> _Looked:
         try:
             record = read_record(f"{base}/{name}{SUFFIX}")
         except DataError as problem:
             return name, None, str(problem)
-        return name, record, None if sources is None or record is None else _changed(sources[name], record)
+        return name, record, None if sources is None or record is None else _changed(sources[name], record, gone)
 
     for name, record, problem in _in_order(look, names):
         if record is None and problem is not None:
@@ -129,7 +132,7 @@ def progress_of(
 
 def _in_order(look: Callable[[str], _Looked], names: list[str]) -> Iterator[_Looked]:
     """What a look at each name says, some at once; no more of them are held than a part has."""
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="records") as executor:
+    with Workers(_AT_ONCE, "records") as executor:
         for start in range(0, len(names), _PART):
             yield from executor.map(look, names[start : start + _PART])
 
@@ -155,12 +158,14 @@ def _enter(found: Progress, name: str, record: DoneRecord, there: bool, size: in
             found.damaged.append(name)
 
 
-def _changed(source: str, record: DoneRecord) -> str | None:
+def _changed(source: str, record: DoneRecord, gone: GoneStores) -> str | None:
     try:
+        gone.refuse(source)
         now = identify(source)
     except MissingInputError:
         return "the input is gone"
     except TarkitError as problem:
+        gone.note(problem)
         return f"the input can not be asked: {problem}"
     if (record.input.get("size"), record.input.get("tag")) != (now.size, now.tag):
         return "the input changed"

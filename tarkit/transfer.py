@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import NamedTuple
 
 from tarkit.entries import Entry, entries, stat
 from tarkit.errors import (
     AlreadyPublishedError,
+    GivenUpError,
     MissingInputError,
     StreamError,
     TarkitError,
@@ -21,7 +22,9 @@ from tarkit.errors import (
 from tarkit.streams import open_read
 from tarkit.transport.hdfs import is_hdfs, url_of
 from tarkit.transport.publish import open_publish
+from tarkit.transport.retry import GoneStores
 from tarkit.transport.sources import display_name, local_path
+from tarkit.transport.waits import Workers
 from tarkit.transport.webhdfsurl import split_query
 
 _PIECE = 1 << 20
@@ -137,43 +140,49 @@ def _folder(source: str, target: str) -> Iterator[Job]:
         yield Job(entry, join(target, entry.name), problem)
 
 
-def transfer(jobs: Iterable[Job], *, parallel: int = 4, overwrite: bool = True) -> Iterator[Done]:
+def transfer(jobs: Iterable[Job], *, parallel: int = 4, overwrite: bool = True) -> Generator[Done, None, None]:
     """Copy, several files at a time; what became of each, as they finish. One that fails stops no other.
 
     overwrite: replace what is under the name. Without: keep it, which is an error if its length differs.
     """
     if parallel < 1:
         raise UsageError(f"files at a time is {parallel}; it must be at least 1")
-    with ThreadPoolExecutor(parallel, thread_name_prefix="tarkit-transfer") as pool:
+    gone = GoneStores()
+    with Workers(parallel, "tarkit-transfer") as pool:
         running: set[Future[Done]] = set()
-        try:
-            for job in jobs:
-                running.add(pool.submit(_one, job, overwrite))
-                if len(running) >= 2 * parallel:
-                    finished, running = wait(running, return_when=FIRST_COMPLETED)
-                    yield from (future.result() for future in finished)
-            while running:
+        for job in jobs:
+            running.add(pool.submit(_one, job, overwrite, gone))
+            if len(running) >= 2 * parallel:
                 finished, running = wait(running, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in finished)
-        finally:
-            for future in running:
-                future.cancel()
+        while running:
+            finished, running = wait(running, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in finished)
 
 
-def _one(job: Job, overwrite: bool) -> Done:
+def _one(job: Job, overwrite: bool, gone: GoneStores) -> Done:
     if job.problem is not None:
         return Done(job, 0, False, job.problem)
-    for attempt in range(1, _ATTEMPTS + 1):
+    try:
+        gone.refuse(job.source.url, job.target)
+        return Done(job, _copied(job, overwrite), False, None)
+    except AlreadyPublishedError as error:
+        return _kept(job, error)
+    except TarkitError as error:
+        gone.note(error)
+        return Done(job, 0, False, error)
+
+
+def _copied(job: Job, overwrite: bool) -> int:
+    """The length of a copy. What reading and writing could not repair alone, such as a lost DataNode, begins anew."""
+    for _ in range(_ATTEMPTS - 1):
         try:
-            return Done(job, copy(job.source.url, job.target, overwrite=overwrite), False, None)
-        except AlreadyPublishedError as error:
-            return _kept(job, error)
-        except TemporaryStreamError as error:
-            if attempt == _ATTEMPTS:
-                return Done(job, 0, False, error)
-        except TarkitError as error:
-            return Done(job, 0, False, error)
-    raise StreamError("was not copied", url=display_name(job.target))
+            return copy(job.source.url, job.target, overwrite=overwrite)
+        except GivenUpError:
+            raise
+        except TemporaryStreamError:
+            continue
+    return copy(job.source.url, job.target, overwrite=overwrite)
 
 
 def _kept(job: Job, error: TarkitError) -> Done:
@@ -205,7 +214,4 @@ def copy(source: str, target: str, *, overwrite: bool = True) -> int:
         if stream.size_hint not in (None, size):
             reason = f"was changed while it was read: {size} bytes came, it had {stream.size_hint}"
             raise StreamError(reason, url=display_name(source))
-    arrived = stat(target).size
-    if arrived is not None and arrived != size:
-        raise StreamError(f"{size} bytes were sent, but {arrived} are there", url=display_name(target))
     return size

@@ -26,6 +26,7 @@ LAYERS = {
     "tarkit.output": 1,
     "tarkit.openfolder": 1,
     "tarkit.transport.pipes": 1,
+    "tarkit.transport.waits": 0,
     "tarkit.transport.retry": 1,
     "tarkit.sample": 1,
     "tarkit.fieldfile": 1,

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarkit.transport.parts import MOST_PARTS, Backoff, is_temporary, part_size, parts_in_flight
+from tarkit.transport.parts import MOST_PARTS, part_size, parts_in_flight
+from tarkit.transport.remote import is_temporary
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -87,37 +88,3 @@ def caused(by: Exception) -> OSError:
 )
 def test_what_is_temporary(error: Exception, expected: bool) -> None:
     assert is_temporary(error) is expected
-
-
-def run(errors: list[Exception], attempts: int = 4) -> tuple[str, list[float]]:
-    pauses: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        pauses.append(seconds)
-
-    async def call() -> str:
-        if errors:
-            raise errors.pop(0)
-        return "done"
-
-    return asyncio.run(Backoff(attempts, first=1.0, longest=3.0, sleep=sleep, draw=lambda: 1.0).run(call)), pauses
-
-
-def test_tries_and_pauses() -> None:
-    assert run([]) == ("done", [])
-    assert run([TimeoutError()] * 3) == ("done", [1.0, 2.0, 3.0])
-    with pytest.raises(TimeoutError):
-        run([TimeoutError()] * 4)
-    with pytest.raises(ValueError, match="no"):
-        run([TimeoutError(), ValueError("no")])
-
-
-@given(st.floats(0, 1), st.integers(1, 50))
-def test_pauses_are_bounded(draw: float, failures: int) -> None:
-    pauses: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        pauses.append(seconds)
-
-    asyncio.run(Backoff(sleep=sleep, draw=lambda: draw).wait(failures))
-    assert 0.25 <= pauses[0] <= 20.0

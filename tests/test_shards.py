@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import subprocess
@@ -13,11 +14,13 @@ from pathlib import Path
 
 import pytest
 from braceexpand import braceexpand
+from faults.times import fast
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tarkit.errors import MissingInputError, StreamError, TemporaryStreamError, UsageError
 from tarkit.shards import expand, output_name, parse_slice, shard_name, take_slice
+from tarkit.transport.remote import ask
 
 
 def all_of(spec: object, **options: bool) -> list[str]:
@@ -132,7 +135,8 @@ def fake_system(monkeypatch: pytest.MonkeyPatch, stripped: str, outcome: list[st
         return outcome
 
     system = types.SimpleNamespace(glob=glob, unstrip_protocol=lambda name: f"far://{name}")
-    monkeypatch.setattr("fsspec.core.url_to_fs", lambda url: (system, stripped))
+    monkeypatch.setattr("tarkit.shards.filesystem", lambda url, name: (system, stripped))
+    monkeypatch.setattr("tarkit.shards.ask", functools.partial(ask, retry=fast()))
 
 
 def test_remote_globs_keep_the_host(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,10 +24,12 @@ from typing import Any
 
 import fsspec
 import pytest
+from faults.times import fast
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tarkit.errors import (
     CompressionError,
+    GivenUpError,
     MissingExtraError,
     MissingInputError,
     OutputClosedError,
@@ -38,6 +40,7 @@ from tarkit.errors import (
 )
 from tarkit.streams import PublishStream, ReadStream, Retry, open_publish, open_read
 from tarkit.transport import sinks
+from tarkit.transport.upload import open_upload
 
 DATA = bytes(range(256)) * 1000
 CANARY = "c4n4ry-t0k3n-0815"
@@ -742,6 +745,30 @@ def test_length_is_verified(memory: MemoryFileSystem, monkeypatch: pytest.Monkey
         out.write(b"content")
 
 
+def test_an_upload_that_is_not_there_afterwards_is_an_error(
+    memory: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def publish() -> None:
+        with PublishStream(open_upload("memory://b", "memory://b", retry=fast()), "memory://b", None) as out:
+            out.write(b"content")
+
+    # The move is answered, but what was moved is gone; or it was answered too late, and is done already.
+    monkeypatch.setattr(memory, "mv", lambda source, target: memory.rm_file(source))
+    with pytest.raises(GivenUpError, match="7 bytes were sent, but nothing is there; given up after 8 attempts"):
+        publish()
+    assert not memory.store
+
+    def moved_but_silent(source: str, target: str) -> None:
+        if memory.exists(source):
+            memory.store[target] = memory.store.pop(source)
+            raise ConnectionResetError
+        raise FileNotFoundError(source)
+
+    monkeypatch.setattr(memory, "mv", moved_but_silent)
+    publish()
+    assert memory.cat("/b") == b"content"
+
+
 def test_protocols_without_a_library() -> None:
     with pytest.raises(UsageError, match="nope://a/b: unknown scheme 'nope'; a scheme is added"):
         open_read("nope://a/b")
@@ -839,7 +866,7 @@ def test_http_body_cut_short(server: str) -> None:
 @pytest.mark.parametrize(
     ("status", "kind"),
     [(404, MissingInputError), (410, MissingInputError), (400, StreamError), (401, StreamError), (403, StreamError)]
-    + [(status, TemporaryStreamError) for status in (408, 429, 500, 502, 503)],
+    + [(status, GivenUpError) for status in (408, 429, 500, 502, 503)],
 )
 def test_http_status(server: str, status: int, kind: type[TarkitError]) -> None:
     with pytest.raises(kind, match=f"the server answers {status}") as caught:

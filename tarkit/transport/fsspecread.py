@@ -8,8 +8,7 @@ from typing import Any, NoReturn
 
 from tarkit.errors import StreamError
 from tarkit.transport.checksums import Checksum, from_info
-from tarkit.transport.pipes import without_secrets
-from tarkit.transport.remote import filesystem, is_temporary, raise_foreign
+from tarkit.transport.remote import filesystem, raise_dropped, raise_foreign
 from tarkit.transport.resume import Body, ResumingReader
 from tarkit.transport.retry import DEFAULT_RETRY, Dropped, Retry
 
@@ -66,9 +65,16 @@ class FsspecBody:
         try:
             data = bytes(self._file.read(count))
         except Exception as error:
-            _raise(error, self._url, self._name, self._offset)
+            self._raise(error)
         self._offset += len(data)
         return data
+
+    def _raise(self, error: Exception) -> NoReturn:
+        if type(error).__name__ == "FileExpired":
+            # s3fs and fsspec: the file under this name is not the one that was opened.
+            reason = "the object was changed while it was read"
+            raise StreamError(reason, url=self._name, offset=self._offset) from None
+        raise_dropped(error, self._url, self._name, self._offset)
 
     def interrupt(self) -> None:
         """Not possible: the call that is under way returns when its library gives up."""
@@ -101,7 +107,7 @@ class FsspecOrigin:
             if file is not None:
                 with suppress(Exception):
                     file.close()
-            _raise(error, self._url, self._name, offset if offset else None)
+            raise_dropped(error, self._url, self._name, offset if offset else None)
         return FsspecBody(file, self._url, self._name, offset)
 
     def _look(self, offset: int) -> None:
@@ -114,7 +120,7 @@ class FsspecOrigin:
                 raise_foreign(error, self._url, self._name, None)
             self._changed("it is gone", offset)
         except Exception as error:
-            _raise(error, self._url, self._name, offset if self._marks is not None else None)
+            raise_dropped(error, self._url, self._name, offset if self._marks is not None else None)
         if info.get("type") == "directory":
             raise StreamError("is a directory, not a file", url=self._name)
         marks = marks_of(info)
@@ -144,14 +150,3 @@ class FsspecOrigin:
         if problem:
             raise StreamError(problem, url=self._name, offset=offset)
         return True
-
-
-def _raise(error: Exception, url: str, name: str, offset: int | None) -> NoReturn:
-    """Dropped, if another attempt may help; else the error of this package."""
-    if type(error).__name__ == "FileExpired":
-        # s3fs and fsspec: the file under this name is not the one that was opened.
-        raise StreamError("the object was changed while it was read", url=name, offset=offset) from None
-    if is_temporary(error):
-        said = without_secrets(str(error), url)
-        raise Dropped(f"{type(error).__name__}: {said}" if said else type(error).__name__) from None
-    raise_foreign(error, url, name, offset)

@@ -9,8 +9,6 @@ from typing import Any
 from tarkit.errors import MissingExtraError, StreamError
 from tarkit.transport.objectsink import TOKEN, Body, Found
 
-_ABORT_SECONDS = 5.0
-
 
 class GcsStore:
     """An object that is put at once or uploaded in a resumable session.
@@ -91,25 +89,25 @@ class GcsStore:
         return length if content else -self._offset
 
     async def abort(self) -> None:
-        import asyncio
-
-        if not self._session:
-            return
-        # A session that stays publishes nothing, and is forgotten after a week; so this need not wait for
-        # all of the tries of gcsfs. The condition must not be asked again, or the session stays.
-        with suppress(TimeoutError, asyncio.TimeoutError, FileNotFoundError):
-            delete = self._fs._call("DELETE", self._session.replace("&ifGenerationMatch=0", ""))
-            await asyncio.wait_for(delete, _ABORT_SECONDS)
+        # A session that stays publishes nothing, and is forgotten after a week. The condition must not be asked
+        # again, or the session stays.
+        if self._session:
+            with suppress(FileNotFoundError):
+                await self._fs._call("DELETE", self._session.replace("&ifGenerationMatch=0", ""))
 
     async def look(self) -> Found | None:
         try:
             answer = await self._fs._call("GET", "b/{}/o/{}", self._bucket, self._key, json_out=True)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            if str(error).startswith("Forbidden"):
+                raise PermissionError(str(error)) from None
+            raise
         token = answer.get("metadata", {}).get(TOKEN)
         ours = base64.b64encode(self._checksum.digest()).decode("ascii")
         damaged = token == self.token and answer.get("crc32c", ours) != ours
-        return Found(int(answer["size"]), token, damaged)
+        return Found(int(answer["size"]), token, str(answer.get("generation")), damaged)
 
     async def remove(self) -> None:
         await self._fs._rm_file(self._path)

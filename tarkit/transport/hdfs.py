@@ -8,6 +8,7 @@ import posixpath
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import NoReturn, TypeVar
 
 from tarkit.errors import (
@@ -18,6 +19,7 @@ from tarkit.errors import (
     TemporaryStreamError,
     UsageError,
 )
+from tarkit.transport import waits
 from tarkit.transport.hdfsclient import HdfsClient, Status, Writer
 from tarkit.transport.hdfsnative import NativeClient
 from tarkit.transport.httpbody import NoBody
@@ -52,12 +54,7 @@ class Hdfs:
         Raises:
             TemporaryStreamError: given up. LocatedError: what another attempt would not mend.
         """
-        patience = Patience(self.retry, self.client.shown(path))
-        while True:
-            try:
-                return call()
-            except Dropped as drop:
-                patience.failed(drop, None)
+        return Patience(self.retry, self.client.shown(path)).call(call)
 
     def status(self, path: str) -> Status | None:
         """None: there is nothing."""
@@ -188,7 +185,7 @@ class HdfsSink:
         if self._file is None:
             raise StreamError("the file was given up already", url=self._name)
         try:
-            call(self._file)
+            waits.call(call, self._file)
         except Dropped as drop:
             reason = f"{drop.reason}; nothing was published"
             raise TemporaryStreamError(reason, url=self._name, offset=self._written) from None
@@ -204,7 +201,21 @@ class HdfsSink:
             found = "nothing is there" if done is None else f"{size} arrived"
             raise TemporaryStreamError(f"{self._written} bytes were sent, but {found}", url=self._name)
         self._cluster.patiently(self._path, lambda: self._rename(done))
-        if self._cluster.status(self._temporary) is not None:
+        self._cluster.patiently(self._path, lambda: self._verify(done))
+
+    def _verify(self, done: Status) -> None:
+        """The file has its name. Another one may have replaced it since; it was whole all the same."""
+        there: Status | None = None
+        with suppress(MissingInputError):
+            there = self._client.status(self._path)
+            if _content_of(there) == _content_of(done):
+                return
+        try:
+            self._client.status(self._temporary)
+        except MissingInputError:
+            if there is None:
+                raise Dropped("the server renamed the finished file, but nothing is under this name") from None
+        else:
             raise StreamError("the server did not rename the finished file to this name", url=self._name)
 
     def _rename(self, done: Status) -> None:
@@ -214,7 +225,7 @@ class HdfsSink:
             # An earlier attempt may have succeeded though its answer was lost.
             with suppress(MissingInputError):
                 there = self._client.status(self._path)
-                if (there.number, there.size, there.mtime) == (done.number, done.size, done.mtime):
+                if _content_of(there) == _content_of(done):
                     return
             raise StreamError("the finished file is gone, before it got this name", url=self._name) from None
         except AlreadyPublishedError:
@@ -227,8 +238,13 @@ class HdfsSink:
         if file is not None:
             file.abort()
         # Whatever went wrong before is what counts; the name of what is left says what it is.
-        with suppress(LocatedError):
-            self._cluster.patiently(self._temporary, lambda: self._client.delete(self._temporary, False))
+        with waits.cleaning_up() as seconds, suppress(LocatedError):
+            brief = Patience(replace(self._cluster.retry, deadline=seconds), self._name)
+            brief.call(self._client.delete, self._temporary, False)
+
+
+def _content_of(status: Status) -> tuple[int, int, int]:
+    return status.number, status.size, status.mtime
 
 
 def open_hdfs_sink(url: str, if_absent: bool = False, retry: Retry = DEFAULT_RETRY) -> HdfsSink:

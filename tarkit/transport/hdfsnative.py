@@ -62,7 +62,12 @@ class NativeClient:
 
     def next_piece(self, path: str, pieces: Iterator[bytes]) -> bytes:
         """b"" at the end."""
-        piece: bytes = self.call(path, next, pieces, b"")
+        try:
+            piece: bytes = self.call(path, next, pieces, b"")
+        except Dropped as drop:
+            # The NameNode answered; it is the blocks of this file that can not be had.
+            drop.answered = True
+            raise
         return piece
 
     def create(self, path: str) -> Writer:
@@ -97,7 +102,8 @@ class NativeClient:
         if match := _RPC_ERROR.match(text):
             raise_java(match[1], match[2].split("\\n", 1)[0].removesuffix('")'), name, name)
         # What is left speaks of connections and blocks: OSError, and RuntimeError with Rust's names.
-        raise Dropped(without_secrets(text.partition("\n")[0], name) or type(error).__name__) from None
+        said = without_secrets(text.partition("\n")[0], name) or type(error).__name__
+        raise Dropped(said, answered=False) from None
 
 
 def _status(item: Any) -> Status:

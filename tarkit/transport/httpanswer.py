@@ -21,8 +21,8 @@ _KNOWN_ENCODINGS = ("identity", "gzip", "x-gzip", "zstd")
 
 
 def is_temporary_status(status: int) -> bool:
-    """Whether trying again may help: 408, 425, 429, and all of 5xx."""
-    return status in (408, 425, 429) or status >= 500
+    """Whether trying again may help: 408, 425, 429, and 5xx but 501 (not implemented)."""
+    return status in (408, 425, 429) or (status >= 500 and status != 501)
 
 
 def status_text(status: int) -> str:

@@ -215,7 +215,7 @@ class HttpOrigin:
             reason = f"no answer from the server ({said})"
             if type(cause).__name__ == "SSLCertVerificationError":
                 raise StreamError(reason, url=self._name) from None
-            raise Dropped(reason) from None
+            raise Dropped(reason, answered=False) from None
 
     def _refused(self, status: int, headers: Message, offset: int) -> NoReturn:
         reason = status_text(status)

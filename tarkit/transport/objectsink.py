@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import concurrent.futures
 import io
-from collections.abc import Awaitable, Callable, Coroutine
+import time
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Protocol, TypeVar
 
-from tarkit.errors import AlreadyPublishedError, StreamError, TarkitError, TemporaryStreamError
-from tarkit.transport.parts import MOST_PARTS, Backoff, is_temporary, part_size
-from tarkit.transport.pipes import without_secrets
-from tarkit.transport.remote import raise_foreign
+from tarkit.errors import (
+    AlreadyPublishedError,
+    GivenUpError,
+    StreamError,
+    TarkitError,
+    TemporaryStreamError,
+)
+from tarkit.transport import waits
+from tarkit.transport.parts import MOST_PARTS, part_size, seconds_for
+from tarkit.transport.remote import raise_dropped
+from tarkit.transport.retry import Dropped, Patience, Retry
 
 T = TypeVar("T")
-_DISCARD_SECONDS = 60.0
+_Work = Callable[[], Coroutine[Any, Any, T]]
 
 
 class Body(io.BytesIO):
@@ -33,13 +41,30 @@ TOKEN = "tarkit-upload"  # noqa: S105
 class Found:
     """What is under the final name.
 
-    token: of the writer who put it there, None if it is not known. damaged: it is ours, and its
-    checksum is not that of what was sent.
+    token: of the writer who put it there, None if it is not known. version: the store's mark of this content, None
+    if it gives none. damaged: it is ours, and its checksum is not that of what was sent.
     """
 
     size: int
     token: str | None
+    version: str | None = None
     damaged: bool = False
+
+
+_UNSEEN = Found(-1, None)
+"""Who may write may not always look. Then the answers to the writing are all there is."""
+_LAST_LOOK_SECONDS = 10.0
+
+
+@dataclass
+class _Part:
+    """One part that is on its way. until: the time at which it is late."""
+
+    number: int
+    data: bytes
+    final: bool
+    future: concurrent.futures.Future[None]
+    until: float
 
 
 class ObjectStore(Protocol):
@@ -68,23 +93,27 @@ class ObjectSink:
     """Gathers parts and sends a few of them at a time while the writer goes on.
 
     At most the part that is being filled and those in flight are in memory. An object that fits
-    into one part is put at once.
+    into one part is put at once. What fails is tried again within one budget, that of ``retry``; each part
+    that gets through begins it anew.
     """
 
-    def __init__(self, store: ObjectStore, loop: Any, url: str, name: str, if_absent: bool, backoff: Backoff) -> None:
+    def __init__(self, store: ObjectStore, loop: Any, url: str, name: str, if_absent: bool, retry: Retry) -> None:
         self._store = store
         self._loop = loop
         self._url = url
         self._name = name
         self._if_absent = if_absent
-        self._backoff = backoff
+        self._retry = retry
+        self._patience = Patience(retry, name)
         self._part = bytearray()
         self._number = 1
         self._begun = False
         self._size = 0
-        self._sending: set[concurrent.futures.Future[None]] = set()
-        if if_absent:
-            self._call(self._refuse_if_there())
+        self._sending: list[_Part] = []
+        self._before: Found | None = None
+        self._suspect: Found | None = None
+        if if_absent and self._run(self._look) not in (None, _UNSEEN):
+            self._lost()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         view = memoryview(data).cast("B")
@@ -100,121 +129,147 @@ class ObjectSink:
     def commit(self) -> None:
         if not self._begun:
             data = bytes(self._part)
-            self._call(self._publish(lambda: self._store.put(data)))
+            self._publish(lambda: self._store.put(data), len(data))
             return
         self._send(True)
         self._settle(0)
-        self._call(self._publish(self._store.finish))
+        self._publish(self._store.finish, 0)
 
     def discard(self) -> None:
-        """Stop what is in flight and have the store forget the parts, if it can be reached."""
+        """Stop what is in flight and have the store forget the parts, if it can be reached in a short time."""
         import asyncio
 
         self._part = bytearray()
-        for future in self._sending:
-            future.cancel()
+        for part in self._sending:
+            part.future.cancel()
         self._sending.clear()
         if not self._begun:
             return
         self._begun = False
-        future = self._start(self._backoff.run(self._store.abort))
-        # The loop's own thread gets here when it collects a forgotten stream; it can not wait for itself.
-        if asyncio._get_running_loop() is not self._loop:
-            # An upload that can not be aborted is not published either.
-            with suppress(Exception):
-                future.result(_DISCARD_SECONDS)
+        if asyncio._get_running_loop() is self._loop:
+            # The loop's own thread gets here when it collects a forgotten stream; it can not wait for itself.
+            self._start(self._store.abort)
+        else:
+            self._abort()
+
+    def _abort(self) -> None:
+        # An upload that can not be aborted is not published either.
+        with waits.cleaning_up() as seconds, suppress(TarkitError):
+            brief = Patience(replace(self._retry, attempts=4, deadline=seconds, base=0.2), self._name)
+            brief.run(lambda left: self._once(self._store.abort, min(left, seconds)))
+
+    # Parts
 
     def _send(self, final: bool) -> None:
         if not self._begun:
             # Set first: whether an upload was begun is not known when the answer got lost.
             self._begun = True
-            self._call(self._backoff.run(self._store.begin))
+            self._run(self._store.begin)
         if self._number > MOST_PARTS:
             limit = sum(part_size(number) for number in range(1, MOST_PARTS + 1))
             raise StreamError(f"an object can have at most {limit} bytes", url=self._name)
         data, self._part = bytes(self._part), bytearray()
         self._settle(self._store.in_flight(len(data)) - 1)
         number, self._number = self._number, self._number + 1
+        self._sending.append(self._on_its_way(number, data, final))
 
-        async def send() -> None:
-            await self._backoff.run(lambda: self._store.send(number, data, final), len(data))
-
-        self._sending.add(self._start(send()))
+    def _on_its_way(self, number: int, data: bytes, final: bool) -> _Part:
+        future = self._start(lambda: self._store.send(number, data, final))
+        return _Part(number, data, final, future, time.monotonic() + seconds_for(len(data)))
 
     def _settle(self, most: int) -> None:
-        """Wait until at most ``most`` parts are in flight; the first error is raised."""
-        done = {future for future in self._sending if future.done()}
+        """Wait until at most so many parts are in flight; what failed is sent again when nothing else is in flight."""
         while True:
-            self._sending -= done
-            for future in done:
-                self._result(future)
-            if len(self._sending) <= most:
+            failed: list[_Part] = []
+            in_flight: list[_Part] = []
+            for part in self._sending:
+                if not part.future.done():
+                    in_flight.append(part)
+                elif (drop := self._drop_of(part.future)) is None:
+                    self._patience.progress()
+                else:
+                    failed.append(part)
+            self._sending = in_flight + failed
+            if in_flight and (failed or len(in_flight) > most):
+                # One fault often hits all that is in flight: it is one failure.
+                waits.first_of([part.future for part in in_flight], min(part.until for part in in_flight))
+                for part in in_flight:
+                    if time.monotonic() > part.until:
+                        part.future.cancel()
+            elif failed:
+                self._patience.failed(drop or Dropped("a part was not sent"), None)
+                self._sending = [self._on_its_way(part.number, part.data, part.final) for part in failed]
+            else:
                 return
-            done, _ = concurrent.futures.wait(self._sending, return_when=concurrent.futures.FIRST_COMPLETED)
 
-    async def _refuse_if_there(self) -> None:
-        if await self._backoff.run(self._look) is not None:
-            self._lost()
-
-    async def _look(self) -> Found | None:
+    def _drop_of(self, future: concurrent.futures.Future[None]) -> Dropped | None:
+        """Why a part failed, if another attempt may help; None if it did not fail."""
         try:
-            return await self._store.look()
-        except PermissionError:
-            # Who may write may not always read. Then the answers to the writing are all there is.
-            return None
+            self._once_started(future, 0.0)
+        except Dropped as drop:
+            return drop
+        return None
 
-    def _lost(self) -> NoReturn:
-        raise AlreadyPublishedError("is there already", url=self._name)
+    # The last request, and what is there after it
 
-    async def _publish(self, call: Callable[[], Awaitable[None]]) -> None:
-        """Make the object visible. What the store answered is checked against what is there then."""
+    def _publish(self, work: _Work[None], size: int) -> None:
+        """Make the object visible. What the store answers is checked against what is there then."""
         try:
-            for failures in range(1, self._backoff.attempts + 1):
-                try:
-                    await call()
-                    break
-                except Exception as error:
-                    # The answer may be lost, or be that to a second try: the object itself decides.
-                    if await self._is_ours():
-                        break
-                    if not is_temporary(error) or failures == self._backoff.attempts:
-                        await self._give_up(error)
-                        break
-                await self._backoff.wait(failures)
-            await self._verify()
+            if not self._if_absent:
+                self._before = self._run(self._look)
+            try:
+                self._patience.run(lambda left: self._try_to_publish(work, min(left, seconds_for(size))))
+            except StreamError as error:
+                self._look_at_last(error)
+            self._patience.progress()
+            self._patience.run(self._verify)
         finally:
             self._store.refresh()
 
-    async def _is_ours(self) -> bool:
+    def _try_to_publish(self, work: _Work[None], seconds: float) -> None:
         try:
-            found = await self._backoff.run(self._look)
-        except Exception:  # Not known, so the upload is tried again; _give_up looks once more.
-            return False
-        if found is not None and found.token != self._store.token and self._if_absent:
-            self._lost()
-        return found is not None and found.token == self._store.token
+            self._once(work, seconds)
+        except (Dropped, waits.Late):
+            # The answer may be lost, or be that to a second attempt: the object itself decides.
+            try:
+                found = self._once(self._look, min(seconds, _LAST_LOOK_SECONDS))
+            except (Dropped, waits.Late, StreamError):
+                # Not known, so the upload is tried again, and looked at again.
+                found = None
+            if not self._is_ours(found):
+                raise
 
-    async def _give_up(self, error: Exception) -> None:
+    def _is_ours(self, found: Found | None) -> bool:
+        if found is None or found is _UNSEEN:
+            return False
+        if found.token != self._store.token and self._if_absent:
+            self._lost()
+        return found.token == self._store.token
+
+    def _look_at_last(self, error: StreamError) -> None:
         """Raise ``error``; but return if the object came to be nevertheless. Nothing comes to be afterwards."""
         if self._begun:
-            with suppress(Exception):
-                await self._backoff.run(self._store.abort)
-        found = await self._look_at_last(error)
-        if found is None or found.token != self._store.token:
+            self._abort()
+        try:
+            if isinstance(error, GivenUpError):
+                found = self._once(self._look, _LAST_LOOK_SECONDS)
+            else:
+                found = self._run(self._look)
+        except (Dropped, waits.Late, StreamError):
+            unknown = GivenUpError(f"whether it was published is not known: {error.reason}", url=self._name)
+            unknown.answered = error.answered if isinstance(error, GivenUpError) else True
+            raise unknown from None
+        if not self._is_ours(found):
             raise error
 
-    async def _look_at_last(self, cause: Exception | None) -> Found | None:
-        try:
-            return await self._backoff.run(self._look)
-        except Exception as error:
-            cause = cause or error
-            reason = f"{type(cause).__name__}: {without_secrets(str(cause), self._url)}"
-            raise TemporaryStreamError(f"whether it was published is not known: {reason}", url=self._name) from None
-
-    async def _verify(self) -> None:
-        found = await self._look_at_last(None)
-        if found is None:
+    def _verify(self, seconds: float) -> None:
+        found = self._once(self._look, min(seconds, seconds_for(0)))
+        if found is _UNSEEN:
             return
+        if found is None:
+            raise Dropped("the store took the upload, but nothing is under this name")
+        if found.token != self._store.token and found == self._before:
+            raise Dropped("the store took the upload, but what was there before is still under this name")
         if found.token not in (None, self._store.token):
             # Replaced by another writer since. Ours was whole; but who asked to be the only one is not.
             if self._if_absent:
@@ -222,34 +277,51 @@ class ObjectSink:
             return
         if found.size == self._size and not found.damaged:
             return
-        if found.token is not None:
-            with suppress(Exception):
-                await self._backoff.run(self._store.remove)
         what = "other ones" if found.size == self._size else str(found.size)
-        raise TemporaryStreamError(f"{self._size} bytes were sent, but {what} arrived", url=self._name)
+        reason = f"{self._size} bytes were sent, but {what} arrived"
+        if found != self._suspect:
+            # One answer may be wrong, and what it speaks of is removed.
+            self._suspect = found
+            raise Dropped(reason)
+        if found.token is not None:
+            with waits.cleaning_up() as left, suppress(Dropped, waits.Late, StreamError):
+                self._once(self._store.remove, left)
+        raise TemporaryStreamError(reason, url=self._name)
 
-    def _start(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+    async def _look(self) -> Found | None:
+        try:
+            return await self._store.look()
+        except PermissionError:
+            return _UNSEEN
+
+    def _lost(self) -> NoReturn:
+        raise AlreadyPublishedError("is there already", url=self._name)
+
+    # One request
+
+    def _run(self, work: _Work[T]) -> T:
+        """The result of one request in the end; it counts as progress."""
+        result = self._patience.run(lambda left: self._once(work, min(left, seconds_for(0))))
+        self._patience.progress()
+        return result
+
+    def _once(self, work: _Work[T], seconds: float) -> T:
+        return self._once_started(self._start(work), seconds)
+
+    def _start(self, work: _Work[T]) -> concurrent.futures.Future[T]:
         import asyncio
 
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        return asyncio.run_coroutine_threadsafe(work(), self._loop)
 
-    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return self._result(self._start(coroutine))
-
-    def _result(self, future: concurrent.futures.Future[T]) -> T:
+    def _once_started(self, future: concurrent.futures.Future[T], seconds: float) -> T:
+        """The result of one attempt. Raises Dropped or Late if another one may help, else a TarkitError."""
         try:
-            return future.result()
-        except TarkitError:
+            return waits.result_of(future, seconds)
+        except (TarkitError, Dropped, waits.Late):
             raise
+        except concurrent.futures.CancelledError:
+            raise Dropped("no answer in the time that its bytes need", answered=False) from None
         except FileNotFoundError:
             raise StreamError("the bucket does not exist", url=self._name) from None
         except Exception as error:
-            if is_temporary(error):
-                reason = without_secrets(str(error), self._url)
-                text = f"{type(error).__name__}: {reason}" if reason else type(error).__name__
-                raise TemporaryStreamError(text, url=self._name) from None
-            raise_foreign(error, self._url, self._name, None)
-        except BaseException:
-            # A signal's: what is under way must not publish anything later.
-            future.cancel()
-            raise
+            raise_dropped(error, self._url, self._name, None)

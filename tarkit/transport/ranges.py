@@ -7,9 +7,9 @@ import os
 from tarkit.errors import DataError
 from tarkit.transport.hdfs import HdfsOrigin, connect, is_hdfs
 from tarkit.transport.httpread import HttpOrigin
-from tarkit.transport.remote import filesystem, is_temporary, raise_foreign
+from tarkit.transport.remote import ask, filesystem
 from tarkit.transport.resume import Body, Origin, ResumingReader
-from tarkit.transport.retry import DEFAULT_RETRY, Dropped, Patience, Retry
+from tarkit.transport.retry import DEFAULT_RETRY, Dropped, Retry
 from tarkit.transport.sources import RawReader, display_name, local_path, open_file
 
 _SKIP = 1 << 20
@@ -69,23 +69,17 @@ def _of_http(url: str, name: str, start: int, stop: int, size: int, retry: Retry
 
 def _of_fsspec(url: str, name: str, start: int, stop: int, size: int, retry: Retry) -> bytes:
     fs, inner = filesystem(url, name)
-    patience = Patience(retry, name)
-    while True:
-        try:
-            # Opened files of fsspec read far ahead; this asks for these bytes and no more.
-            fs.invalidate_cache(inner)
-            _check(fs.info(inner).get("size"), size, name)
-            data = bytes(fs.cat_file(inner, start=start, end=stop))
-            if len(data) == stop - start:
-                return data
-            drop = Dropped(f"{len(data)} bytes came, but {stop - start} were asked for")
-        except DataError:
-            raise
-        except Exception as error:
-            if not is_temporary(error):
-                raise_foreign(error, url, name, start)
-            drop = Dropped(type(error).__name__)
-        patience.failed(drop, start)
+
+    def some() -> bytes:
+        # Opened files of fsspec read far ahead; this asks for these bytes and no more.
+        fs.invalidate_cache(inner)
+        _check(fs.info(inner).get("size"), size, name)
+        data = bytes(fs.cat_file(inner, start=start, end=stop))
+        if len(data) != stop - start:
+            raise Dropped(f"{len(data)} bytes came, but {stop - start} were asked for")
+        return data
+
+    return ask(some, url=url, name=name, retry=retry)
 
 
 def _part_of(origin: Origin, name: str, start: int, stop: int, size: int, retry: Retry) -> bytes:

@@ -10,12 +10,13 @@ from typing import Protocol
 
 from tarkit.errors import StreamError
 from tarkit.heap import keep_freed_memory
+from tarkit.transport import waits
 
 READ_AHEAD = 16 * 1024 * 1024
 """How many bytes are held by default."""
 
 _PIECE = 1024 * 1024
-_GRACE = 1.0
+_GRACE = 0.5
 
 
 class Interruptible(Protocol):
@@ -47,6 +48,7 @@ class _Pump:
     def run(self) -> None:
         # Otherwise the system clears new pages for every piece, which takes as long as receiving it.
         keep_freed_memory()
+        waits.may_be_left_behind()
         size = min(_PIECE, self.limit)
         try:
             while self.has_room():
@@ -84,7 +86,7 @@ class _Pump:
                     raise self.error
                 if self.ended:
                     return b""
-                self.changed.wait()
+                waits.wait_for(self.changed)
             data = self.pieces.popleft()
             self.held -= len(data)
             self.changed.notify_all()

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from tarkit.errors import StreamError
+from tarkit.transport import waits
 from tarkit.transport.retry import Dropped, Patience, Retry
 
 
@@ -103,8 +104,8 @@ class ResumingReader:
         while True:
             try:
                 body = self._body or self._reopen()
-                data = body.read(count)
-                if not data and self._origin.at_end(body, self._offset):
+                data = waits.call(body.read, count)
+                if not data and waits.call(self._origin.at_end, body, self._offset):
                     self._ended = True
                     self._drop_body()
                     return b""
@@ -122,7 +123,7 @@ class ResumingReader:
     def _reopen(self) -> Body:
         if self._stopped:
             raise StreamError("the stream was closed", url=self._name, offset=self._offset)
-        body = self._origin.open(self._offset)
+        body = waits.call(self._origin.open, self._offset)
         with self._lock:
             self._body = body
             if self._stopped:
@@ -133,8 +134,9 @@ class ResumingReader:
         with self._lock:
             body, self._body = self._body, None
         if body is not None:
-            # It broke already, or is not needed any more: how it ends says nothing.
+            # It broke already, or is not needed any more: how it ends says nothing. A read may still be under way.
             with suppress(Exception):
+                body.interrupt()
                 body.close()
 
     def _is_stopped(self) -> bool:

@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from tarkit.errors import StreamError
+from tarkit.errors import MissingInputError, StreamError
 from tarkit.transport.objectsink import TOKEN, Found
 from tarkit.transport.parts import parts_in_flight
-from tarkit.transport.remote import filesystem, raise_foreign
+from tarkit.transport.remote import ask, filesystem
 from tarkit.transport.sources import display_name
 
 _DAY = 86400.0
@@ -36,8 +37,6 @@ class S3Store:
         self._metadata = {**fs.s3_additional_kwargs.get("Metadata", {}), TOKEN: token}
         self._upload: str | None = None
         self._parts: dict[int, dict[str, Any]] = {}
-
-    # Bodies are bytes and not files: when s3fs tries again, it would send a file from where it stands.
 
     async def put(self, data: bytes) -> None:
         await self._fs._call_s3("put_object", Body=data, Metadata=self._metadata, **self._where, **self._condition)
@@ -81,7 +80,8 @@ class S3Store:
             head = await self._fs._call_s3("head_object", **self._where)
         except FileNotFoundError:
             return None
-        return Found(int(head["ContentLength"]), head.get("Metadata", {}).get(TOKEN))
+        version = f"{head.get('ETag')} {head.get('LastModified')}"
+        return Found(int(head["ContentLength"]), head.get("Metadata", {}).get(TOKEN), version)
 
     async def remove(self) -> None:
         await self._fs._call_s3("delete_object", **self._where)
@@ -122,21 +122,19 @@ def stale_uploads(
         return []
     fs, bucket, prefix, name = _place(url)
     found: list[UnfinishedUpload] = []
-    markers: dict[str, str] = {}
+    where = {"Bucket": bucket, "Prefix": prefix}
     while True:
         try:
-            page = fs.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=prefix, **markers)
-        except FileNotFoundError:
+            page = ask(partial(fs.call_s3, "list_multipart_uploads", **where), url=url, name=name)
+        except MissingInputError:
             raise StreamError("the bucket does not exist", url=name) from None
-        except Exception as error:
-            raise_foreign(error, url, name, None)
         for upload in page.get("Uploads", []):
             started = upload["Initiated"].timestamp()
             if clock() - started > older_than:
                 found.append(UnfinishedUpload(f"{scheme}://{bucket}/{upload['Key']}", upload["UploadId"], started))
         if not page.get("IsTruncated"):
             return found
-        markers = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
+        where = {**where, "KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
 
 
 def abort_upload(upload: UnfinishedUpload) -> None:
@@ -146,12 +144,9 @@ def abort_upload(upload: UnfinishedUpload) -> None:
         StreamError: that is not permitted. TemporaryStreamError: the store can not be reached.
     """
     fs, bucket, key, name = _place(upload.url)
-    try:
-        fs.call_s3("abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload.upload_id)
-    except FileNotFoundError:
-        return
-    except Exception as error:
-        raise_foreign(error, upload.url, name, None)
+    where = {"Bucket": bucket, "Key": key, "UploadId": upload.upload_id}
+    with suppress(MissingInputError):
+        ask(partial(fs.call_s3, "abort_multipart_upload", **where), url=upload.url, name=name)
 
 
 def _place(url: str) -> tuple[Any, str, str, str]:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
-from tarkit.errors import AlreadyPublishedError, StreamError, TemporaryStreamError
+from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError, TemporaryStreamError
+from tarkit.transport import waits
 from tarkit.transport.gcsstore import GcsStore
 from tarkit.transport.objectsink import ObjectSink, ObjectStore
-from tarkit.transport.parts import Backoff
-from tarkit.transport.remote import filesystem, raise_foreign
+from tarkit.transport.remote import ask, filesystem
+from tarkit.transport.retry import DEFAULT_RETRY, Dropped, Retry
 from tarkit.transport.s3store import S3Store
 from tarkit.transport.sinks import Sink, raise_write_error
 
+T = TypeVar("T")
 _S3 = ("s3", "s3a")
 _GCS = ("gs", "gcs")
 
 
-def open_upload(url: str, name: str, if_absent: bool = False, backoff: Backoff | None = None) -> Sink:
+def open_upload(url: str, name: str, if_absent: bool = False, retry: Retry = DEFAULT_RETRY) -> Sink:
     """A file of an fsspec filesystem that appears at commit.
 
     S3 and GCS upload in parts while the writer goes on. The other filesystems have no such thing, or
@@ -40,8 +43,8 @@ def open_upload(url: str, name: str, if_absent: bool = False, backoff: Backoff |
     if (scheme in _S3 and hasattr(fs, "_call_s3")) or (scheme in _GCS and hasattr(fs, "_call")):
         kind = S3Store if scheme in _S3 else GcsStore
         store: ObjectStore = kind(fs, path, os.urandom(16).hex(), if_absent)
-        return ObjectSink(store, fs.loop, url, name, if_absent, backoff or Backoff())
-    return SpoolSink(fs, path, url, name, if_absent)
+        return ObjectSink(store, fs.loop, url, name, if_absent, retry)
+    return SpoolSink(fs, path, url, name, if_absent, retry)
 
 
 class SpoolSink:
@@ -50,27 +53,23 @@ class SpoolSink:
     Whether the move to the final name is one step is the filesystem's affair; before it, all bytes are there.
     """
 
-    def __init__(self, fs: Any, path: str, url: str, name: str, if_absent: bool) -> None:
+    def __init__(self, fs: Any, path: str, url: str, name: str, if_absent: bool, retry: Retry) -> None:
         self._fs = fs
         self._path = path
         self._url = url
         self._name = name
         self._if_absent = if_absent
+        self._retry = retry
         self._size = 0
         self._refuse_if_there()
         self._spool: Any = tempfile.NamedTemporaryFile(prefix="tarkit-")  # noqa: SIM115
 
     def _refuse_if_there(self) -> None:
-        if self._if_absent and self._foreign(self._fs.exists, self._path):
+        if self._if_absent and self._ask(self._fs.exists, self._path):
             raise AlreadyPublishedError("is there already", url=self._name)
 
-    def _foreign(self, function: Any, *args: Any) -> Any:
-        try:
-            return function(*args)
-        except Exception as error:
-            if isinstance(error, FileNotFoundError):
-                raise StreamError("the bucket or folder does not exist", url=self._name) from None
-            raise_foreign(error, self._url, self._name, None)
+    def _ask(self, function: Callable[..., T], *arguments: Any) -> T:
+        return ask(function, *arguments, url=self._url, name=self._name, retry=self._retry)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self._size += len(data)
@@ -88,16 +87,41 @@ class SpoolSink:
         folder, slash, base = self._path.rpartition("/")
         temporary = f"{folder}{slash}.{base}.tarkit-{os.urandom(4).hex()}"
         try:
-            self._foreign(self._fs.put_file, self._spool.name, temporary)
-            size = self._foreign(self._fs.info, temporary).get("size")
-            if size is not None and size != self._size:
-                raise TemporaryStreamError(f"{self._size} bytes were sent, but {size} arrived", url=self._name)
-            self._foreign(self._fs.mv, temporary, self._path)
+            self._ask(self._upload, temporary)
+            self._ask(self._move, temporary)
+        except MissingInputError:
+            self._remove(temporary)
+            raise StreamError("the bucket or folder does not exist", url=self._name) from None
         except BaseException:
-            with suppress(Exception):
-                self._fs.rm_file(temporary)
+            self._remove(temporary)
             raise
         self._spool.close()
+
+    def _upload(self, temporary: str) -> None:
+        self._fs.put_file(self._spool.name, temporary)
+        self._check(temporary)
+
+    def _move(self, temporary: str) -> None:
+        try:
+            self._fs.mv(temporary, self._path)
+        except FileNotFoundError:
+            # An earlier attempt may have moved it, and its answer be lost.
+            if self._fs.exists(temporary):
+                raise
+        self._fs.invalidate_cache()
+        self._check(self._path)
+
+    def _check(self, path: str) -> None:
+        try:
+            size = self._fs.info(path).get("size")
+        except FileNotFoundError:
+            raise Dropped(f"{self._size} bytes were sent, but nothing is there") from None
+        if size is not None and size != self._size:
+            raise TemporaryStreamError(f"{self._size} bytes were sent, but {size} arrived", url=self._name)
+
+    def _remove(self, temporary: str) -> None:
+        with waits.cleaning_up() as seconds, suppress(Exception):
+            waits.call(self._fs.rm_file, temporary, seconds=seconds)
 
     def discard(self) -> None:
         with suppress(OSError):

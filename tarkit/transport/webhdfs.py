@@ -35,8 +35,8 @@ _CONTENT_TYPE = {"Content-Type": "application/octet-stream"}
 class _NodeDropped(Dropped):
     """It was this DataNode (host:port of its HTTP server) that failed."""
 
-    def __init__(self, reason: str, node: str) -> None:
-        super().__init__(reason)
+    def __init__(self, reason: str, node: str, answered: bool) -> None:
+        super().__init__(reason, answered=answered)
         self.node = node
 
 
@@ -276,7 +276,9 @@ class WebHdfsClient:
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
                 netloc = urllib.parse.urlsplit(full).netloc
-                problem = _NodeDropped(f"no answer from {netloc} ({self._said(error)})", netloc)
+                problem = _NodeDropped(
+                    f"no answer from {netloc} ({self._said(error)})", netloc, not url.startswith("/")
+                )
                 continue
             if len(bases) > 1 and response.status in (403, 404, 500, 503) and turn < len(bases) - 1:
                 try:

@@ -13,6 +13,7 @@ import urllib.parse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+Answer = tuple[int, list[tuple[str, str]], bytes]
 ERROR = "<?xml version='1.0'?><Error><Code>{code}</Code><Message>{text}</Message></Error>"
 
 
@@ -21,11 +22,13 @@ class Fault:
     """What happens to some requests.
 
     operation: put, create, part, complete, abort or head. part: which part, any if None. times: how
-    often, then the requests pass; -1 always. action:
-    a status (500, 503, …): the answer, and the server sees nothing. reset: the connection is reset
-    before the body is read. cut: reset after half of the body was passed on. slow: passes after
-    ``seconds``. lose: the server does it, but the connection is reset instead of an answer.
-    hook: called before the request is passed on.
+    often, then the requests pass; -1 always. hook: called before the request is passed on. action:
+      a status (500, 503, …): the answer, with ``body`` or the error ``code``, and the server sees nothing.
+      reset: the connection is reset before the body is read. cut: reset after half of the body was passed on.
+      slow: passes after ``seconds``. lose: the server does it, but the connection is reset instead of an answer.
+      twice: the server gets it two times, and the second answer counts.
+      stale: the answer that the first such request of this path got; 404 if there was none.
+      length, etag: the answer names another one.
     """
 
     operation: str
@@ -35,6 +38,7 @@ class Fault:
     seconds: float = 0.0
     code: str = "InternalError"
     text: str = "because"
+    body: bytes | None = None
     hook: Callable[[], object] | None = None
 
 
@@ -49,6 +53,7 @@ class S3Proxy:
     most_parts_at_once: int = 0
     parts_now: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
+    first_answers: dict[tuple[str, str], Answer] = field(default_factory=dict)
 
     def fault(self, operation: str, part: int | None) -> Fault | None:
         with self.lock:
@@ -104,13 +109,30 @@ def handler(proxy: S3Proxy) -> type[http.server.BaseHTTPRequestHandler]:
             if fault and fault.hook:
                 fault.hook()
             if isinstance(action, int) and fault:
-                self.answer(action, [("Content-Type", "application/xml")], ERROR.format(**vars(fault)).encode())
+                content = ERROR.format(**vars(fault)).encode() if fault.body is None else fault.body
+                self.answer(action, [("Content-Type", "application/xml")], content)
                 return
             if action == "slow" and fault:
                 time.sleep(fault.seconds)
-            self.forward(body, str(action))
+            if action == "stale":
+                self.answer(*proxy.first_answers.get((self.command, self.path), (404, [], b"")))
+                return
+            if action == "twice":
+                self.ask(body, "pass")
+            answer = self.ask(body, str(action))
+            if answer is None or action == "lose":
+                self.reset()
+                return
+            proxy.first_answers.setdefault((self.command, self.path), answer)
+            status, headers, content = answer
+            lies = {"length": ("Content-Length", "1"), "etag": ("ETag", '"another"')}
+            if action in lies:
+                name, value = lies[str(action)]
+                headers = [(each, value if each.lower() == name.lower() else was) for each, was in headers]
+            self.answer(status, headers, content)
 
-        def forward(self, body: bytes, action: str) -> None:
+        def ask(self, body: bytes, action: str) -> Answer | None:
+            """What the server says; None if the request is cut."""
             connection = http.client.HTTPConnection(proxy.upstream, timeout=60)
             try:
                 connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
@@ -119,16 +141,11 @@ def handler(proxy: S3Proxy) -> type[http.server.BaseHTTPRequestHandler]:
                         connection.putheader(name, value)
                 connection.endheaders(body[: len(body) // 2] if action == "cut" else body)
                 if action == "cut":
-                    self.reset()
-                    return
+                    return None
                 response = connection.getresponse()
-                content = response.read()
+                return response.status, response.getheaders(), response.read()
             finally:
                 connection.close()
-            if action == "lose":
-                self.reset()
-                return
-            self.answer(response.status, response.getheaders(), content)
 
         def answer(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
             self.send_response_only(status)

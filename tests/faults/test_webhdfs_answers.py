@@ -12,6 +12,7 @@ from webhdfs_server import FakeHdfs, Handler
 
 from tarkit.errors import (
     AlreadyPublishedError,
+    GivenUpError,
     MissingInputError,
     StreamError,
     TarkitError,
@@ -318,6 +319,28 @@ def test_a_rename_whose_answer_was_lost_is_no_failure(fake: FakeHdfs) -> None:
     fake.nasty["RENAME"] = [renamed_but_silent]
     write(fake, CONTENT)
     assert fake.files == {"/a": CONTENT}
+
+
+def test_a_file_that_is_gone_after_its_rename_is_an_error(fake: FakeHdfs) -> None:
+    def renamed_and_lost(handler: Handler) -> None:
+        handler.fake.files.pop(handler.file)
+        handler.reply(200)
+
+    fake.nasty["RENAME"] = [renamed_and_lost]
+    with pytest.raises(GivenUpError, match="nothing is under this name; given up after 4 attempts"):
+        write(fake, CONTENT)
+    assert fake.files == {}
+
+
+def test_a_file_that_another_writer_replaced_was_published(fake: FakeHdfs) -> None:
+    def renamed_and_replaced(handler: Handler) -> None:
+        handler.fake.files.pop(handler.file)
+        handler.fake.put(handler.query["destination"], b"of another")
+        handler.reply(200)
+
+    fake.nasty["RENAME"] = [renamed_and_replaced]
+    write(fake, CONTENT)
+    assert fake.files == {"/a": b"of another"}
 
 
 def test_discard_deletes_what_was_begun(fake: FakeHdfs) -> None:

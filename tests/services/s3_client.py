@@ -89,4 +89,6 @@ def s3_bucket(server: str, through: str | None = None, retries: int = 0) -> Iter
         fsspec.config.conf.pop("s3")
         if before is not None:
             fsspec.config.conf["s3"] = before
-        fsspec.get_filesystem_class("s3").clear_instance_cache()
+        theirs = fsspec.get_filesystem_class("s3")
+        for kind in (theirs, *theirs.__subclasses__()):
+            kind.clear_instance_cache()

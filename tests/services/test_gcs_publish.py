@@ -17,13 +17,13 @@ from typing import Any
 
 import fsspec
 import pytest
+from times import fast
 
 import tarkit
-from tarkit.errors import AlreadyPublishedError, StreamError, TarkitError, TemporaryStreamError
+from tarkit.errors import AlreadyPublishedError, GivenUpError, StreamError, TarkitError, TemporaryStreamError
 from tarkit.streams import open_publish, open_read
 from tarkit.transport.gcsstore import GcsStore
 from tarkit.transport.objectsink import ObjectSink
-from tarkit.transport.parts import Backoff
 from tarkit.transport.s3store import stale_uploads
 
 # aiohttp warns of large bodies that are bytes, which is how gcsfs itself sends them.
@@ -66,7 +66,9 @@ def gcs(gcs_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gcs]:
     bucket = Gcs(gcs_endpoint)
     monkeypatch.setitem(fsspec.config.conf, "gs", {"endpoint_url": gcs_endpoint, "token": "anon"})
     yield bucket
-    fsspec.get_filesystem_class("gs").clear_instance_cache()
+    theirs = fsspec.get_filesystem_class("gs")
+    for kind in (theirs, *theirs.__subclasses__()):
+        kind.clear_instance_cache()
 
 
 def read_all(url: str) -> bytes:
@@ -172,21 +174,18 @@ class FaultyFilesystem:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("call", range(6))
+@pytest.mark.parametrize("call", range(7))
 def test_a_lost_request_or_answer_is_mended(gcs: Gcs, call: int, when: str) -> None:
     if (call, when) == (1, "before"):
         pytest.skip("the emulator says of an empty session that it has one byte")
     fs = FaultyFilesystem(fsspec.filesystem("gs"), {call: (when, ConnectionResetError("gone"))})
 
-    async def sleep(seconds: float) -> None:
-        pass
-
     store = GcsStore(fs, f"{gcs.bucket}/a", "token", False)
     url = gcs.url("a")
-    sink = ObjectSink(store, fs.loop, url, url, False, Backoff(sleep=sleep))
+    sink = ObjectSink(store, fs.loop, url, url, False, fast())
     sink.write(DATA)
     sink.commit()
-    # begin, two parts, the last part, a look: one of them twice, or asked about.
+    # begin, two parts, a look, the last part, a look: one of them twice, or asked about.
     assert len(fs.calls) >= 5
     assert gcs.content("a") == DATA
 
@@ -202,7 +201,7 @@ def test_damage_on_the_way_is_found_and_removed(gcs: Gcs) -> None:
 
     damaging = Damaging(fs, {})
     url = gcs.url("a")
-    sink = ObjectSink(GcsStore(damaging, f"{gcs.bucket}/a", "token", False), fs.loop, url, url, False, Backoff())
+    sink = ObjectSink(GcsStore(damaging, f"{gcs.bucket}/a", "token", False), fs.loop, url, url, False, fast())
     sink.write(DATA)
     with pytest.raises(TemporaryStreamError, match="bytes were sent, but other ones arrived"):
         sink.commit()
@@ -212,13 +211,47 @@ def test_damage_on_the_way_is_found_and_removed(gcs: Gcs) -> None:
 def test_server_that_is_not_there(gcs: Gcs, monkeypatch: pytest.MonkeyPatch) -> None:
     fs = FaultyFilesystem(fsspec.filesystem("gs"), {n: ("before", ConnectionResetError("gone")) for n in range(99)})
 
-    async def sleep(seconds: float) -> None:
-        pass
-
     url = gcs.url("a")
-    sink = ObjectSink(GcsStore(fs, f"{gcs.bucket}/a", "token", False), fs.loop, url, url, False, Backoff(sleep=sleep))
+    sink = ObjectSink(GcsStore(fs, f"{gcs.bucket}/a", "token", False), fs.loop, url, url, False, fast())
     with pytest.raises(TarkitError) as caught:
         sink.write(DATA)
     assert isinstance(caught.value, TemporaryStreamError)
     sink.discard()
     assert gcs.names() == []
+
+
+@pytest.mark.parametrize("before", [None, b"of before"])
+def test_an_upload_that_was_answered_but_is_not_there_is_an_error(gcs: Gcs, before: bytes | None) -> None:
+    url = gcs.url("a")
+    if before is not None:
+        with open_publish(url) as out:
+            out.write(before)
+
+    class Forgetful(FaultyFilesystem):
+        async def _call(self, method: str, path: str, *args: Any, **kwargs: Any) -> Any:
+            if method == "PUT":
+                # The session answers as if the object were complete.
+                return {}, b"{}"
+            return await self._fs._call(method, path, *args, **kwargs)
+
+    fs = Forgetful(fsspec.filesystem("gs"), {})
+    sink = ObjectSink(GcsStore(fs, f"{gcs.bucket}/a", "token", False), fs.loop, url, url, False, fast())
+    sink.write(DATA)
+    with pytest.raises(GivenUpError, match="took the upload, but .*under this name; given up after 8"):
+        sink.commit()
+    assert gcs.names() == ([] if before is None else ["a"])
+
+
+def test_writer_who_may_not_read_believes_the_answers(gcs: Gcs) -> None:
+    class Secretive(FaultyFilesystem):
+        async def _call(self, method: str, path: str, *args: Any, **kwargs: Any) -> Any:
+            if method == "GET":
+                # As gcsfs reports a 403.
+                raise OSError(f"Forbidden: {path}")
+            return await self._fs._call(method, path, *args, **kwargs)
+
+    fs, url = Secretive(fsspec.filesystem("gs"), {}), gcs.url("a")
+    sink = ObjectSink(GcsStore(fs, f"{gcs.bucket}/a", "token", False), fs.loop, url, url, False, fast())
+    sink.write(DATA)
+    sink.commit()
+    assert gcs.content("a") == DATA

@@ -1,0 +1,43 @@
+"""What the library tries again, said while it happens; and threads that wait in it when the program is over."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+
+class _Lines(logging.Handler):
+    """Hands on what the library reports. A program that waits for a store would look as if it hung."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__()
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._say(record.getMessage())
+
+
+@contextlib.contextmanager
+def retries_shown(say: Callable[[str], None]) -> Iterator[None]:
+    """Within it, ``say`` gets a line for each wait of a retry."""
+    handler, logger = _Lines(say), logging.getLogger("tarkit.retry")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def leave_waiting_threads(code: int) -> None:
+    """End the process now if a thread may still wait in a library, where nothing reaches it: Python would join it."""
+    others = [each for each in threading.enumerate() if each is not threading.main_thread()]
+    # Those of asyncio look up host names. They are daemons, and joined all the same.
+    if any(not each.daemon or each.name.startswith("asyncio_") for each in others):
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        os._exit(code)

@@ -1,0 +1,192 @@
+"""Waits that end: with a result, after some time, or because the work that they are part of is stopped.
+
+A signal interrupts only the main thread, and that only while it waits for a lock or a socket: not in a look-up of a
+host name, and not in a library of another language. So what may wait for a network is run by an assistant thread, and
+the caller waits for its result here. If the wait is ended, the assistant is left behind with what it was doing.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+_LOOK_SECONDS = 0.1
+_CLEANUP_SECONDS = 5.0
+_LAST_CLEANUP_SECONDS = 1.5
+_FOREVER = 1e6
+
+
+class Stopped(BaseException):
+    """The work of this thread was stopped by another one. No Exception, so that only cleaning up is done on its way."""
+
+
+class Late(Exception):
+    """There was no result in the time that was given. Never leaves the package."""
+
+
+class _Stop(threading.Event):
+    """at: of the monotonic clock, when it was set."""
+
+    at = 0.0
+
+    def set(self) -> None:
+        self.at = self.at or time.monotonic()
+        super().set()
+
+
+class _Here(threading.local):
+    """What is known of the current thread. left_behind: it may be, so it need not hand over what waits."""
+
+    stop: _Stop | None = None
+    assistant: _Assistant | None = None
+    left_behind = False
+
+
+_here = _Here()
+
+
+def raise_if_stopped() -> None:
+    """Raises: Stopped: the work of this thread was stopped."""
+    if _here.stop is not None and _here.stop.is_set():
+        raise Stopped
+
+
+def result_of(future: concurrent.futures.Future[T], seconds: float = _FOREVER) -> T:
+    """What a future gives. It is cancelled if the wait ends without that.
+
+    Raises:
+        Late: nothing came in time. Stopped. What the future raises.
+    """
+    try:
+        first_of((future,), time.monotonic() + seconds)
+        if not future.done():
+            raise Late
+        return future.result()
+    finally:
+        future.cancel()
+
+
+def first_of(futures: Sequence[concurrent.futures.Future[Any]], until: float) -> None:
+    """Wait until one of them is done, or until ``until`` of the monotonic clock.
+
+    Raises:
+        Stopped.
+    """
+    while (left := until - time.monotonic()) > 0:
+        raise_if_stopped()
+        slice_ = left if _here.stop is None else min(left, _LOOK_SECONDS)
+        if concurrent.futures.wait(futures, slice_, concurrent.futures.FIRST_COMPLETED).done:
+            return
+
+
+def call(function: Callable[..., T], *arguments: Any, seconds: float = _FOREVER) -> T:
+    """What a function returns that may wait for a network.
+
+    Raises:
+        Late: it did not return in time. Stopped. Then, or if a signal comes, it is left behind and its result is lost.
+    """
+    if _here.left_behind:
+        return function(*arguments)
+    if _here.assistant is None or _here.assistant.owner != os.getpid():
+        _here.assistant = _Assistant()
+    future = _here.assistant.start(function, arguments)
+    try:
+        return result_of(future, seconds)
+    finally:
+        if not future.done():
+            _here.assistant = None
+
+
+def wait_for(condition: threading.Condition) -> None:
+    """Wait for a notice of a condition that is held, or a little.
+
+    Raises:
+        Stopped.
+    """
+    raise_if_stopped()
+    condition.wait(None if _here.stop is None else _LOOK_SECONDS)
+
+
+def may_be_left_behind() -> None:
+    """This thread is a daemon that other threads do not wait for: what it calls need not be handed to an assistant."""
+    _here.left_behind = True
+
+
+class _Assistant:
+    """A thread that runs one function after the other. It ends when this object is forgotten."""
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        threading.Thread(target=_assist, args=(self._jobs,), name="tarkit-wait", daemon=True).start()
+
+    def start(self, function: Callable[..., T], arguments: tuple[Any, ...]) -> concurrent.futures.Future[T]:
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+        # Running, so that it is done only when the function has returned.
+        future.set_running_or_notify_cancel()
+        self._jobs.put((future, function, arguments))
+        return future
+
+    def __del__(self) -> None:
+        self._jobs.put(None)
+
+
+def _assist(jobs: queue.SimpleQueue[Any]) -> None:
+    may_be_left_behind()
+    while (job := jobs.get()) is not None:
+        future, function, arguments = job
+        try:
+            future.set_result(function(*arguments))
+        except BaseException as error:
+            future.set_exception(error)
+        # Nothing is kept alive until the next job comes.
+        del job, future, function, arguments
+
+
+class Workers(concurrent.futures.ThreadPoolExecutor):
+    """Threads whose waits end when they are stopped: by :meth:`stop`, or by leaving a with statement with an error."""
+
+    def __init__(self, count: int, name: str) -> None:
+        self._stop = _Stop()
+        super().__init__(count, thread_name_prefix=name, initializer=_adopt, initargs=(self._stop,))
+
+    def stop(self) -> None:
+        """What waits for a network raises Stopped, and cleans up; what has not begun yet will do so as well."""
+        self._stop.set()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.stop()
+        self.shutdown(cancel_futures=kind is not None)
+
+
+def _adopt(stop: _Stop) -> None:
+    _here.stop = stop
+
+
+@contextlib.contextmanager
+def cleaning_up() -> Iterator[float]:
+    """Within it, nothing is stopped. How many seconds it may take: few, if this program or thread is being ended."""
+    stop, error = _here.stop, sys.exc_info()[1]
+    seconds = _CLEANUP_SECONDS
+    if stop is not None and stop.is_set():
+        # Together, however much there is to clean up.
+        seconds = max(0.0, min(_LAST_CLEANUP_SECONDS, stop.at + 2 * _LAST_CLEANUP_SECONDS - time.monotonic()))
+    elif error is not None and not isinstance(error, Exception):
+        seconds = _LAST_CLEANUP_SECONDS
+    _here.stop = None
+    try:
+        yield seconds
+    finally:
+        _here.stop = stop
