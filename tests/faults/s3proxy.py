@@ -157,7 +157,8 @@ def handler(proxy: S3Proxy) -> type[http.server.BaseHTTPRequestHandler]:
                     self.send_header(name, value)
             self.send_header("Content-Length", length)
             self.end_headers()
-            self.wfile.write(content)
+            if self.command != "HEAD":
+                self.wfile.write(content)
 
         def reset(self) -> None:
             # Closed with something unread and no lingering, a socket sends RST.
