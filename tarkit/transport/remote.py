@@ -22,6 +22,7 @@ from tarkit.errors import (
     printable,
 )
 from tarkit.redaction import redact
+from tarkit.transport import waits
 from tarkit.transport.httpanswer import is_temporary_status
 from tarkit.transport.pipes import without_secrets
 from tarkit.transport.retry import DEFAULT_RETRY, Dropped, Patience, Retry
@@ -82,18 +83,8 @@ def filesystem(url: str, name: str) -> tuple[Any, str]:
 
     protocol = url.split(":", 1)[0]
     try:
-        if "::" in url:
-            # Chains (simplecache::s3://…) keep the retries of their libraries.
-            fs, path = fsspec.core.url_to_fs(url)
-            return fs, path
-        kind = fsspec.get_filesystem_class(protocol)
-        settings = kind._get_kwargs_from_urls(url)
-        fs, once = kind(**settings), _without_retries(kind)
-        if once is not kind:
-            # What is published here is to be seen in listings there.
-            fs, shared = once(**settings), fs.dircache
-            fs.dircache = shared
-        return fs, str(kind._strip_protocol(url))
+        # Chains (simplecache::s3://…) keep the retries of their libraries. Credentials may come over the network.
+        return waits.call(fsspec.core.url_to_fs if "::" in url else _filesystem, url)
     except ImportError as error:
         if protocol in _EXTRAS:
             raise MissingExtraError(f"{protocol}://", _EXTRAS[protocol]) from None
@@ -104,6 +95,19 @@ def filesystem(url: str, name: str) -> tuple[Any, str]:
         raise_foreign(error, url, name, None)
 
 
+def _filesystem(url: str) -> tuple[Any, str]:
+    import fsspec
+
+    kind = fsspec.get_filesystem_class(url.split(":", 1)[0])
+    settings = kind._get_kwargs_from_urls(url)
+    fs, once = kind(**settings), _without_retries(kind)
+    if once is not kind:
+        # What is published here is to be seen in listings there.
+        fs, shared = once(**settings), fs.dircache
+        fs.dircache = shared
+    return fs, str(kind._strip_protocol(url))
+
+
 @functools.cache
 def _without_retries(kind: Any) -> Any:
     """s3fs and gcsfs without retries of their own; any other filesystem as it is.
@@ -112,8 +116,9 @@ def _without_retries(kind: Any) -> Any:
     """
     if hasattr(kind, "_call_s3"):
         return type(kind.__name__, (kind,), {"retries": 1, "_prepare_config_kwargs": _one_attempt})
-    once = getattr(getattr(kind, "_request", None), "__wrapped__", None)
-    return kind if once is None else type(kind.__name__, (kind,), {"_request": once})
+    if kind.__module__.startswith("gcsfs"):
+        return type(kind.__name__, (kind,), {"_request": kind._request.__wrapped__})
+    return kind
 
 
 def _one_attempt(fs: Any) -> dict[str, Any]:
