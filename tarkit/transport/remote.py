@@ -83,8 +83,12 @@ def filesystem(url: str, name: str) -> tuple[Any, str]:
 
     protocol = url.split(":", 1)[0]
     try:
-        # Chains (simplecache::s3://…) keep the retries of their libraries. Credentials may come over the network.
-        return waits.call(fsspec.core.url_to_fs if "::" in url else _filesystem, url)
+        if "::" in url:
+            # Chains (simplecache::s3://…) keep the retries of their libraries.
+            fs, path = fsspec.core.url_to_fs(url)
+        else:
+            fs, path = _without_retries(fsspec.get_filesystem_class(protocol), url)
+        return fs, path
     except ImportError as error:
         if protocol in _EXTRAS:
             raise MissingExtraError(f"{protocol}://", _EXTRAS[protocol]) from None
@@ -95,21 +99,20 @@ def filesystem(url: str, name: str) -> tuple[Any, str]:
         raise_foreign(error, url, name, None)
 
 
-def _filesystem(url: str) -> tuple[Any, str]:
-    import fsspec
-
-    kind = fsspec.get_filesystem_class(url.split(":", 1)[0])
+def _without_retries(kind: Any, url: str) -> tuple[Any, str]:
     settings = kind._get_kwargs_from_urls(url)
-    fs, once = kind(**settings), _without_retries(kind)
-    if once is not kind:
-        # What is published here is to be seen in listings there.
-        fs, shared = once(**settings), fs.dircache
-        fs.dircache = shared
-    return fs, str(kind._strip_protocol(url))
+    once, path = _kind_without_retries(kind), str(kind._strip_protocol(url))
+    if once is kind:
+        return kind(**settings), path
+    # The credentials may come over a network.
+    fs, theirs = waits.call(lambda: (once(**settings), kind(**settings)))
+    # What is published here is to be seen in listings there.
+    fs.dircache = theirs.dircache
+    return fs, path
 
 
 @functools.cache
-def _without_retries(kind: Any) -> Any:
+def _kind_without_retries(kind: Any) -> Any:
     """s3fs and gcsfs without retries of their own; any other filesystem as it is.
 
     Classes of their own, since fsspec shares filesystems with whatever else in this process uses them.
