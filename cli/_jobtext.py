@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tarkit.errors import printable
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 _MOST = 10
 _INDEX_TEXT = 60
+_ALIKE = 3
+"""So many Jobs of which the same is to be said have a line each; more have one for all."""
 
 
 def status_lines(status: JobStatus, most: int | None = _MOST) -> Iterator[str]:
@@ -49,6 +53,41 @@ def short_line(view: JobView) -> str:
     """For a watcher: the indexes, and when it may be over."""
     rest = "" if view.seconds_left is None else f"; about {in_words(view.seconds_left)} left"
     return f"{view.name}: {view.state}, {_indexes(view) if view.total is not None else _pods(view)}{rest}"
+
+
+def table_lines(found: Sequence[JobStatus], verbose: bool) -> Iterator[str]:
+    """A line for each Job, what is wrong below it; of many that are alike, one for all of them unless ``verbose``."""
+    groups: dict[tuple[str, ...], list[JobStatus]] = {}
+    for number, each in enumerate(found):
+        alone = (str(number),) if verbose else ()
+        groups.setdefault(
+            (*alone, _nameless(each, _numbers(each)), *map(partial(_nameless, each), _wrong(each))), []
+        ).append(each)
+    for group in groups.values():
+        if len(group) > _ALIKE:
+            names = ", ".join(each.name for each in group[:_ALIKE])
+            yield f"{len(group)} Jobs ({names}, …), each {_numbers(group[0])}"
+        for each in group if len(group) <= _ALIKE else ():
+            yield short_line(each.view) if each.view is not None else each.name
+            yield from (f"  {line}" for line in _wrong(each))
+        yield from (f"  {line}" for line in (_wrong(group[0]) if len(group) > _ALIKE else ()))
+
+
+def _numbers(status: JobStatus) -> str:
+    """A Job's short line without its name and the time left."""
+    return "" if status.view is None else short_line(status.view).partition(": ")[2].partition(";")[0]
+
+
+def _wrong(status: JobStatus) -> list[str]:
+    if not (status.exit_code or status.failures or status.reasons or status.notes):
+        return []
+    shown = ("failures:", "not running:", "failed shard", "note:")
+    return [line for line in status_lines(status) if line.startswith(shown)]
+
+
+def _nameless(status: JobStatus, line: str) -> str:
+    """Without the name of the Job and those of its pods."""
+    return re.sub(rf"\b{re.escape(status.name)}\b(-[0-9]+)?(-[a-z0-9]{{5}}\b)?", "JOB", line)
 
 
 def _state(view: JobView) -> str:

@@ -23,7 +23,7 @@ def jobs_named(cluster: Cluster, name: str) -> list[dict[str, Any]]:
     Raises:
         NoSuchObjectError: neither; or nothing but retries is left, which do not stand for a Job that is gone.
     """
-    from tarkit.k8s.cluster.jobstatus import find_jobs
+    from tarkit.k8s.cluster.jobfind import find_jobs
 
     jobs = find_jobs(cluster, name)
     if only_retries(jobs, name):
@@ -66,7 +66,7 @@ def failed_of(jobs: Sequence[dict[str, Any]], run: str) -> list[dict[str, Any]]:
         UsageError: none has.
     """
     from tarkit.k8s.cluster.jobview import state_of
-    from tarkit.k8s.cluster.jobwatch import run_state
+    from tarkit.k8s.cluster.runstate import run_state
 
     failed = [job for job in run_state(jobs).jobs if state_of(job)[0] == "failed"]
     if not failed:

@@ -52,11 +52,13 @@ class Standstill:
         """Whether there is a reason; it is told if it is another one than before."""
         from tarkit.k8s.cluster.failures import normalised
         from tarkit.k8s.cluster.jobstatus import look
+        from tarkit.k8s.cluster.surroundings import ask_around
 
         from ._jobtext import status_lines
 
         try:
-            found = look(self._cluster, job, now=time.time(), read_records=lambda job: None)
+            around = ask_around(self._cluster, [job], siblings=())
+            (found,) = look([job], around, now=time.time(), read_records=lambda job: None)
         except TarkitError:
             # What was asked for is to wait; who can not be asked why is waited for all the same.
             return False

@@ -12,7 +12,8 @@ from tarkit.cli.kubeverbs import cancel
 
 from tarkit.errors import ClusterError, ClusterUnreachableError, NoSuchObjectError, TarkitError, UsageError
 from tarkit.k8s.cluster.jobview import job_view
-from tarkit.k8s.cluster.jobwatch import RunState, Watching, run_states
+from tarkit.k8s.cluster.jobwatch import Watching, run_states
+from tarkit.k8s.cluster.runstate import RunState
 
 COMPLETE = [{"type": "Complete", "status": "True"}]
 FAILED = [{"type": "Failed", "status": "True"}]
@@ -32,7 +33,10 @@ def made(name: str, state: str = "running", uid: str = "", of: str = "", at: int
 
 
 class Told:
-    """A cluster whose lists of Jobs are these, one after the other; the last again and again. asked: by which words."""
+    """A cluster whose lists of Jobs are these, one after the other; the last again and again. asked: by which words.
+
+    Its watches are cut at once, so that each look is a list.
+    """
 
     namespace = "etl"
     user = "ann"
@@ -41,12 +45,15 @@ class Told:
         self.answers = list(answers)
         self.asked: list[tuple[str, ...]] = []
 
-    def list(self, kind: str, *, labels: str = "", fields: str = "") -> Iterator[dict[str, Any]]:
+    def list_at(self, kind: str, *, labels: str = "", fields: str = "") -> tuple[list[dict[str, Any]], str]:
         self.asked.append((kind, labels))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, TarkitError):
             raise answer
-        yield from answer
+        return answer, "1"
+
+    def watch(self, kind: str, **how: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+        yield "ERROR", {}
 
     def patch(self, kind: str, name: str, changes: Any) -> None:
         self.asked.append(("patch", name))
@@ -59,7 +66,7 @@ def states(
     cluster: Told, lost: Callable[[str], None] = lambda why: None, until: float | None = None
 ) -> Iterator[RunState]:
     ticks = iter(range(10_000))
-    watching = Watching(until, 60.0, lambda: float(next(ticks)), lambda seconds: None, lost)
+    watching = Watching(until, 60.0, lambda: float(next(ticks)), lambda seconds: None, lost, lambda: lost("back"))
     return run_states(cluster, "part", watching)  # type: ignore[arg-type]
 
 
@@ -70,23 +77,28 @@ def names(jobs: list[dict[str, Any]]) -> list[str]:
 def test_a_look_is_one_list_and_lost_connections_are_waited_out() -> None:
     gone = ClusterUnreachableError("gone")
     lost: list[str] = []
-    cluster = Told([made("b"), made("a")], gone, gone, ClusterError("too old", 410), [made("b"), made("a", "complete")])
+    cluster = Told(
+        [made("b"), made("a")], gone, gone, ClusterUnreachableError("too old", 410), [made("b"), made("a", "complete")]
+    )
     looks = states(cluster, lost.append)
     first, second = next(looks), next(looks)
     assert names(first.jobs) == ["a", "b"] and not first.ended and not second.ended
-    assert lost == ["gone"] and cluster.asked == [("jobs", "tarkit.dev/run=part")] * 5
+    assert lost == ["gone", "back"] and cluster.asked == [("jobs", "tarkit.dev/run=part")] * 5
 
 
-def test_who_never_answered_is_not_waited_for_and_patience_ends() -> None:
+def test_patience_is_for_the_first_answer_too_and_ends() -> None:
+    lost: list[str] = []
     with pytest.raises(ClusterUnreachableError):
-        next(states(Told(ClusterUnreachableError("gone"))))
+        next(states(Told(ClusterUnreachableError("gone")), lost.append))
+    first = Told(*[ClusterUnreachableError("gone")] * 3, [made("a")])
+    assert names(next(states(first, lost.append)).jobs) == ["a"] and lost == ["gone", "gone", "back"]
     looks = states(Told([made("a")], ClusterUnreachableError("gone")))
     next(looks)
     with pytest.raises(ClusterUnreachableError):
         next(looks)
     with pytest.raises(ClusterError, match="may not"):
         next(states(Told(ClusterError("you may not list jobs", 403))))
-    assert len(list(states(Told([made("a")]), until=9.0))) == 3
+    assert len(list(states(Told([made("a")]), until=9.0))) == 2
     assert len(list(states(Told([made("a")]), until=0.0))) == 1, "one look, though the time was up before it"
 
 
@@ -144,10 +156,10 @@ def test_a_run_that_was_suspended_in_part_is_told() -> None:
     with pytest.raises(
         ClusterUnreachableError, match=r"busy; done with 1 of 3 Jobs before, the same again does the rest"
     ):
-        cancel._cancel_run(cluster, "part", [made("a"), made("b"), made("c")], False, False)  # type: ignore[arg-type]
+        cancel._cancel_run(cluster, "part", [made("a"), made("b"), made("c")], False)  # type: ignore[arg-type]
     assert cluster.asked == [("patch", "a"), ("patch", "b"), ("patch", "c")]
     beside = [made("a", "suspended"), made("a-r2", of="a", at=1), made("b", "suspended")]
-    assert cancel._cancel_run(Told(None), "part", beside, False, True) == "part: 1 Job goes on"  # type: ignore[arg-type]
+    assert cancel._cancel_run(Told(None), "part", beside, True) == "part: 1 Job goes on"  # type: ignore[arg-type]
 
 
 class Stuck:
@@ -160,15 +172,19 @@ class Stuck:
         self.said = 'pods "a-x7k2p" is forbidden: exceeded quota: team, used: 1'
         self.looks = 0
 
-    def list(self, kind: str, *, labels: str = "", fields: str = "") -> Iterator[dict[str, Any]]:
+    def list_at(self, kind: str, *, labels: str = "", fields: str = "") -> tuple[list[dict[str, Any]], str]:
+        return self.list(kind), "1"
+
+    def list(self, kind: str, *, labels: str = "", fields: str = "") -> list[dict[str, Any]]:
         self.looks += kind == "pods"
         if kind in self.forbidden:
             raise ClusterError(f"you may not list {kind}", 403)
         if "unreachable" in self.forbidden:
             raise ClusterUnreachableError("gone")
-        if kind == "events":
-            yield {"involvedObject": {"uid": "a"}, "reason": "FailedCreate", "message": self.said,
-                   "lastTimestamp": "2027-01-15T07:00:00Z"}  # fmt: skip
+        if kind != "events":
+            return []
+        return [{"involvedObject": {"uid": "a"}, "reason": "FailedCreate", "message": self.said,
+                 "lastTimestamp": "2027-01-15T07:00:00Z"}]  # fmt: skip
 
 
 class Clock:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,12 @@ from tarkit.errors import (
     NoSuchObjectError,
     UsageError,
 )
-from tarkit.k8s.cluster.jobstatus import JobStatus, find_jobs, look, plan_source, read_run
+from tarkit.k8s.cluster.jobfind import find_jobs
+from tarkit.k8s.cluster.jobstatus import JobStatus, plan_source, read_run
+from tarkit.k8s.cluster.jobstatus import look as look_at
 from tarkit.k8s.cluster.jobview import Plan, job_view
 from tarkit.k8s.cluster.runplan import RunRecords, ShardMap, listed_specs, records_of, shard_map
+from tarkit.k8s.cluster.surroundings import ask_around
 from tarkit.k8s.plan.shardlist import LIST_SPEC, list_config_map
 from tarkit.shardlist import sha256_of, write_list
 from tarkit.shardstatus import Progress
@@ -34,6 +37,7 @@ class Pretended:
     def __init__(self, *, forbidden: tuple[str, ...] = (), **objects: list[dict[str, Any]]) -> None:
         self.objects = objects
         self.forbidden = forbidden
+        self.asked: list[str] = []
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
         for each in self.list(kind):
@@ -41,13 +45,28 @@ class Pretended:
                 return each
         raise NoSuchObjectError(f"no {kind} {name}", 404)
 
-    def list(self, kind: str, *, labels: str = "", fields: str = "") -> Iterator[dict[str, Any]]:
+    def list(self, kind: str, *, labels: str = "", fields: str = "") -> list[dict[str, Any]]:
+        self.asked.append(kind)
         if kind in self.forbidden:
             raise ClusterError(f"you may not list {kind}", 403)
-        key, _, value = labels.partition("=")
+        key, equals, value = labels.partition("=")
+        found = []
         for each in self.objects.get(kind, []):
-            if not labels or each["metadata"].get("labels", {}).get(key) == value or kind == "pods":
-                yield each
+            own = each["metadata"].get("labels", {})
+            if not labels or (own.get(key) == value if equals else key in own):
+                found.append(each)
+        return found
+
+    def list_at(self, kind: str, *, labels: str = "", fields: str = "") -> tuple[Sequence[dict[str, Any]], str]:
+        return self.list(kind, labels=labels, fields=fields), "1"
+
+
+def look(
+    cluster: Any, job: dict[str, Any], read_records: Callable[[Any], RunRecords | None] | None = None
+) -> JobStatus:
+    """One Job, with what is around it."""
+    (found,) = look_at([job], ask_around(cluster, [job]), now=0.0, read_records=read_records or (lambda job: None))
+    return found
 
 
 def made(name: str, notes: dict[str, str] | None = None, **status: Any) -> dict[str, Any]:
@@ -96,39 +115,61 @@ def test_exit_codes_without_a_job() -> None:
 
 
 def test_what_may_not_be_read_is_told_and_left_out() -> None:
-    cluster = Pretended(forbidden=("pods", "events"), jobs=[made("grey", active=2)])
+    cluster = Pretended(forbidden=("pods", "events"), jobs=[made("grey", active=1)])
 
     def refused(job: Any) -> None:
         raise MissingInputError("there is no such folder", url="s3://b/out")
 
-    found = look(cluster, cluster.get("jobs", "grey"), now=0.0, read_records=refused)  # type: ignore[arg-type]
+    found = look(cluster, cluster.get("jobs", "grey"), refused)
     assert found.notes == [
-        "pods can not be read: you may not list pods",
+        "pods cannot be read: you may not list pods",
+        "events cannot be read: you may not list events",
         "no done records: s3://b/out: there is no such folder",
-        "events can not be read: you may not list events",
     ]
-    assert found.view is not None and found.view.pending == 2
+    assert found.view is not None and found.view.pending == 1
     assert [line for line in status_lines(found) if line.startswith("indexes")] == [
-        "indexes: 0 of 2 done, 0 running, 2 with a pod that does not run yet, 0 failed, 0 left"
+        "indexes: 0 of 2 done, 0 running, 1 with a pod that does not run yet, 0 failed, 1 left"
     ]
 
 
 def test_an_unreachable_cluster_is_no_note() -> None:
     class Gone(Pretended):
-        def list(self, kind: str, *, labels: str = "", fields: str = "") -> Iterator[dict[str, Any]]:
+        def list(self, kind: str, *, labels: str = "", fields: str = "") -> list[dict[str, Any]]:
             raise ClusterUnreachableError("gone")
 
     with pytest.raises(ClusterUnreachableError):
-        look(Gone(), made("grey"), now=0.0, read_records=lambda job: None)  # type: ignore[arg-type]
+        look(Gone(), made("grey"))
 
 
 def test_retries_and_failed_indexes_without_pods() -> None:
     retry = made("grey-r2", {"tarkit.dev/retry-of": "grey"}, conditions=COMPLETE, completedIndexes="0,1")
     cluster = Pretended(jobs=[made("grey", failedIndexes="1", conditions=FAILED), retry, made("other")])
-    found = look(cluster, cluster.get("jobs", "grey"), now=0.0, read_records=lambda job: None)  # type: ignore[arg-type]
+    found = look(cluster, cluster.get("jobs", "grey"))
     assert [each.name for each in found.retries] == ["grey-r2"]
     assert [(each.kind, each.indexes) for each in found.failures] == [("gone", [1])]
     assert "retried as grey-r2: complete, 2 of 2 done" in "\n".join(status_lines(found))
+
+
+def test_what_a_job_was_retried_as() -> None:
+    """Not older retries, of which it is one itself, and not those of a Job that had its name before."""
+
+    def job(name: str, at: int, of: str | None = None, of_uid: str | None = None, uid: str = "") -> dict[str, Any]:
+        notes = {"tarkit.dev/retry-of": of} if of else {}
+        notes.update({"tarkit.dev/retry-of-uid": of_uid} if of_uid else {})
+        found = made(name, notes)
+        found["metadata"].update(creationTimestamp=f"2027-01-15T07:00:{at:02d}Z", uid=uid or f"U{name}")
+        return found
+
+    known = [
+        job("grey", 20), job("grey-r2", 10, "grey"), job("grey-r3", 30, "grey"), job("grey-r4", 40, "grey-r3"),
+        job("grey-r5", 50, "grey-r3", "Uolder"), job("grey-r6", 50, "grey-r3", "Ugrey-r3"), job("other", 60),
+    ]  # fmt: skip
+    cluster = Pretended(jobs=known)
+    retried = {each["metadata"]["name"]: [one.name for one in look(cluster, each).retries] for each in known}
+    assert retried == {
+        "grey": ["grey-r3", "grey-r4", "grey-r6"], "grey-r2": [], "grey-r3": ["grey-r4", "grey-r6"],
+        "grey-r4": [], "grey-r5": [], "grey-r6": [], "other": [],
+    }  # fmt: skip
 
 
 def test_the_workload_of_a_queue() -> None:
@@ -141,7 +182,7 @@ def test_the_workload_of_a_queue() -> None:
         (Pretended(workloads=[workload]), "queue q has not admitted it: no room"),
         (Pretended(forbidden=("workloads",)), "can not be read or is not there"),
     ):
-        found = look(cluster, job, now=0.0, read_records=lambda job: None)  # type: ignore[arg-type]
+        found = look(cluster, job)
         assert expected in found.reasons[0].text
 
 

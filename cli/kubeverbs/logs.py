@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -16,12 +16,14 @@ from tarkit.errors import (
     NoSuchObjectError,
     TarkitError,
     UsageError,
+    printable,
 )
 
 from .._clusteroptions import cluster_options, job_argument, open_cluster, record_options
 from .._common import say, verbose_option, version_option
 from .._jobwork import read_records
 from .._results import Results, counted
+from .._watching import watching
 
 if TYPE_CHECKING:
     from tarkit.k8s.cluster.connection import Cluster
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 _PROGRAM = "kubetpl logs"
 _MOST_PODS = 100
+_ONE_WATCH = 10.0
 _EPILOG = """\b
 Examples:
   kubetpl logs grey --failed --tail 20
@@ -49,7 +52,7 @@ cluster can not be reached.
 @click.option("--shard", metavar="NAME|URL", help="Of the index that has this shard.")
 @click.option("--tail", type=click.IntRange(0), metavar="N", help="The last N lines of each.")
 @click.option("--grep", "pattern", metavar="REGEX", help="Only lines in which this is found.")
-@click.option("--follow", is_flag=True, help="Go on until the pod has ended; for one index.")
+@click.option("--follow", is_flag=True, help="Wait for the pod, and go on until it has ended; for one index.")
 @click.option("--container", metavar="NAME", help="[default: main, or the pod's first]")
 @record_options
 @cluster_options
@@ -78,33 +81,102 @@ def command(
     if is_run(jobs, name):
         one = {"--index": indexes, "--shard": shard, "--follow": follow, "--shards": options["specs"],
                "-O": options["outdir"]}  # fmt: skip
-        _of_run(cluster, name, jobs, [flag for flag, value in one.items() if value], failed, matches, tail, container)
+        asked = _Asked(cluster, matches, tail, container)
+        _of_run(asked, name, jobs, [flag for flag, value in one.items() if value], failed)
         return EXIT_OK
     job = jobs[0]
     if shard is not None:
         wanted = {_index_of(cluster, job, shard, options)}
-    if wanted is None and not failed and not follow and state_of(job)[0] == "failed":
-        failed = True
-    pods = _pods(cluster, job, wanted, failed)
+    if wanted is not None:
+        _refuse_absent(job, wanted)
+    asked = _Asked(cluster, matches, tail, container)
+    lost: set[int] = set()
+    if follow:
+        failed = False
+        pods = [each for each in [_pod_to_follow(cluster, job, wanted)] if each is not None]
+    else:
+        failed = failed or (wanted is None and state_of(job)[0] == "failed")
+        pods = _pods(cluster, job, wanted, failed)
     if wanted is None and not failed and len(pods) > _MOST_PODS:
         raise UsageError(f"{name} has {len(pods)} pods; say which: --failed, --index SET or --shard NAME")
-    if follow and len(pods) != 1:
-        raise UsageError(f"--follow goes with one index; this is {counted(len(pods), 'pod')}: --index N")
-    lost: set[int] = set()
     with Results() as results:
-        shown = _show(cluster, pods, results, matches, lost, tail=tail, follow=follow, container=container)
+        shown = _show(asked, pods, results, lost, follow=follow)
         missing = lost | _without_pods(job, pods, wanted, failed)
         if missing:
             shown += _tell_records(cluster, job, missing, results, options)
-    if not pods and not shown:
-        raise MissingInputError(_nothing(name, failed, wanted))
+    if not shown:
+        raise MissingInputError(_nothing(name, bool(pods), failed, wanted, pattern))
     return EXIT_OK
 
 
-def _of_run(
-    cluster: Cluster, run: str, jobs: list[dict[str, Any]], flags: list[str], failed: bool,
-    matches: re.Pattern[bytes] | None, tail: int | None, container: str | None,
-) -> None:  # fmt: skip
+class _Asked(NamedTuple):
+    """Which lines of a pod's log are wanted."""
+
+    cluster: Cluster
+    matches: re.Pattern[bytes] | None
+    tail: int | None
+    container: str | None
+
+
+def _refuse_absent(job: dict[str, Any], wanted: Collection[int]) -> None:
+    """Refuse indexes that the Job never had.
+
+    Raises:
+        MissingInputError: as said.
+    """
+    from tarkit.k8s.cluster.jobview import name_of
+
+    if not wanted:
+        raise UsageError("--index must not be empty; write for example 3,7-9")
+    spec = job.get("spec") or {}
+    if spec.get("completionMode") != "Indexed":
+        raise MissingInputError(f"Job {name_of(job)} has no indexes: it is not an Indexed Job; leave out --index")
+    number = int(spec.get("completions") or 0)
+    absent = max(wanted)
+    if absent >= number:
+        raise MissingInputError(f"Job {name_of(job)} has the indexes 0 to {number - 1}; there is no index {absent}")
+
+
+def _pod_to_follow(cluster: Cluster, job: dict[str, Any], wanted: Collection[int] | None) -> dict[str, Any] | None:
+    """The one pod, once its container has started; None if there will be none any more."""
+    from tarkit.k8s.cluster.joblogs import chosen_pods, has_ended, has_log, pods_with_logs
+    from tarkit.k8s.cluster.jobview import name_of
+    from tarkit.k8s.cluster.jobwatch import looks
+
+    spec = job.get("spec") or {}
+    if (len(wanted) if wanted is not None else int(spec.get("completions") or 1)) != 1:
+        raise UsageError(f"--follow goes with one index: --index N; Job {name_of(job)} has {spec.get('completions')}")
+    live = pods_with_logs(cluster, job, indexes=wanted)
+    said = False
+    for _ in looks([live], watching(_PROGRAM), _ONE_WATCH, at_once=True):
+        pods = chosen_pods(live.things, indexes=wanted, failed=False)
+        if len(pods) > 1:
+            raise UsageError(f"--follow goes with one pod; this is {counted(len(pods), 'pod')}")
+        if pods and (has_log(pods[0]) or has_ended(pods[0])):
+            return dict(pods[0])
+        if not pods and _is_over(cluster, name_of(job), wanted):
+            return None
+        if not said:
+            said = True
+            say(_PROGRAM, f"its pod has not started; waiting for it (kubetpl status {name_of(job)} says why)")
+    return None
+
+
+def _is_over(cluster: Cluster, name: str, wanted: Collection[int] | None) -> bool:
+    """Whether no pod will be made any more for the Job, or for the index."""
+    from tarkit.k8s.cluster.jobview import state_of
+    from tarkit.k8s.indexset import parse_indexes
+
+    try:
+        job = cluster.get("jobs", name)
+    except ClusterUnreachableError:
+        return False
+    status = job.get("status") or {}
+    over = {index for key in ("completedIndexes", "failedIndexes") for index in parse_indexes(status.get(key) or "")}
+    return state_of(job)[0] in ("complete", "failed", "ending") or bool(over & set(wanted or ()))
+
+
+def _of_run(asked: _Asked, run: str, jobs: list[dict[str, Any]], flags: list[str], failed: bool) -> None:
     """The logs of the failed Jobs of a run, each below the Job's name. flags: what goes with one Job only."""
     from tarkit.k8s.cluster.jobview import name_of, state_of
 
@@ -120,24 +192,25 @@ def _of_run(
     found = 0
     with Results() as results:
         for job in ended_badly:
-            pods = _pods(cluster, job, None, True)
+            pods = _pods(asked.cluster, job, None, True)
             if pods:
                 results.line(f"==> {name_of(job)} <==")
-                _show(cluster, pods, results, matches, set(), tail=tail, follow=False, container=container)
+                found += _show(asked, pods, results, set(), follow=False)
             else:
                 say(_PROGRAM, f"{name_of(job)}: its pods are gone, and their logs with them")
-            found += len(pods)
     if not found:
-        raise MissingInputError(f"run {run} has no failed pods any more")
+        raise MissingInputError(
+            f"run {run} has no failed pods any more, or they have written nothing that is asked for"
+        )
 
 
 def _pods(cluster: Cluster, job: dict[str, Any], wanted: Collection[int] | None, failed: bool) -> list[Any]:
     """Those that have the logs."""
-    from tarkit.k8s.cluster.joblogs import chosen_pods
-    from tarkit.k8s.cluster.jobstatus import pods_of
+    from tarkit.k8s.cluster.joblogs import chosen_pods, pods_with_logs
 
-    listed = pods_of(cluster, job, succeeded=not failed)
-    return chosen_pods(_not_done(job, listed) if failed else listed, indexes=wanted, failed=failed)
+    live = pods_with_logs(cluster, job, indexes=wanted, failed=failed)
+    live.list_anew()
+    return chosen_pods(_not_done(job, live.things) if failed else live.things, indexes=wanted, failed=failed)
 
 
 def _not_done(job: dict[str, Any], pods: Iterable[Any]) -> Iterator[Any]:
@@ -168,26 +241,20 @@ def _index_of(cluster: Cluster, job: dict[str, Any], shard: str, options: dict[s
     return shard_map(plan, named or specs, folder, own=not named).index_of(shard)
 
 
-def _show(
-    cluster: Cluster, pods: list[Any], results: Results, matches: re.Pattern[bytes] | None, lost: set[int], *,
-    tail: int | None, follow: bool, container: str | None,
-) -> int:  # fmt: skip
+def _show(asked: _Asked, pods: list[Any], results: Results, lost: set[int], *, follow: bool) -> int:
     """The number of lines. lost: gets the indexes whose pod went away meanwhile."""
-    from tarkit.k8s.cluster.failures import main_container
     from tarkit.k8s.cluster.joblogs import has_log, label_of
     from tarkit.k8s.cluster.jobview import index_of
 
     shown = 0
     for pod in pods:
-        prefix = f"[{label_of(pod)}] " if len(pods) > 1 else ""
-        if not has_log(pod) and not follow:
+        prefix = f"[{label_of(pod)}] " if len(pods) > 1 or index_of(pod) is not None else ""
+        if not has_log(pod):
             say(_PROGRAM, f"{label_of(pod)}: its container has not started; kubetpl status says why")
             continue
         try:
-            # Of a pod with several containers, a server wants to be told which.
-            wanted = container or main_container(pod).get("name")
-            for line in cluster.log(str(pod["metadata"]["name"]), container=wanted, tail=tail, follow=follow):
-                if matches is None or matches.search(line):
+            for line in _lines(asked, pod, follow):
+                if asked.matches is None or asked.matches.search(line):
                     results.line(prefix + line.decode("utf-8", "replace").rstrip("\r"))
                     shown += 1
                     if follow:
@@ -202,6 +269,18 @@ def _show(
                 raise
             say(_PROGRAM, f"{label_of(pod)}: {error}")
     return shown
+
+
+def _lines(asked: _Asked, pod: dict[str, Any], follow: bool) -> Iterator[bytes]:
+    from tarkit.k8s.cluster.failures import main_container
+    from tarkit.k8s.cluster.joblogs import followed_log
+    from tarkit.k8s.cluster.jobview import name_of
+
+    # Of a pod with several containers, a server wants to be told which.
+    container = asked.container or main_container(pod).get("name")
+    if follow:
+        return followed_log(asked.cluster, name_of(pod), watching(_PROGRAM), container=container, tail=asked.tail)
+    return asked.cluster.log(name_of(pod), container=container, tail=asked.tail)
 
 
 def _without_pods(job: Any, pods: Iterable[Any], wanted: Collection[int] | None, failed: bool) -> set[int]:
@@ -255,9 +334,12 @@ def _record_lines(records: RunRecords, indexes: set[int]) -> Iterator[str]:
                 yield f"[{index}] {shard}: {found.stale.get(shard, 'not begun, or cut short')}"
 
 
-def _nothing(name: str, failed: bool, wanted: Collection[int] | None) -> str:
+def _nothing(name: str, any_pods: bool, failed: bool, wanted: Collection[int] | None, pattern: str | None) -> str:
+    """Why nothing was shown."""
     from tarkit.k8s.indexset import format_indexes
 
-    if wanted is not None:
-        return f"{name} has no pod of index {format_indexes(wanted)}"
-    return f"{name} has no failed pods" if failed else f"{name} has no pods"
+    of = "" if wanted is None else f" of index {format_indexes(wanted)}"
+    if any_pods:
+        what = "nothing" if pattern is None else f"nothing that --grep {printable(pattern)} finds"
+        return f"{name}: its {'failed ' if failed else ''}pods{of} have written {what}"
+    return f"{name} has no {'failed ' if failed else ''}pods{of}"

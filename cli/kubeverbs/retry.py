@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ from .._clusteroptions import (
 from .._common import say, verbose_option, version_option, write_stdout
 from .._jobwork import read_records
 from .._results import Results, counted
+from .._watching import watching
 
 if TYPE_CHECKING:
     from tarkit.k8s.cluster.connection import Cluster
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tarkit.k8s.cluster.runplan import RunRecords
 
 _PROGRAM = "kubetpl retry"
-_SETTLING_SECONDS = 60
+_SETTLING_SECONDS = 60.0
 _EPILOG = """\b
 Examples:
   kubetpl retry grey --memory 8Gi | kubectl apply -f -
@@ -127,6 +127,8 @@ def _source(
         return None, [given], set()
     for each in (str(job["metadata"]["name"]) for job in jobs):
         _refuse_running(each, known.get(each), known)
+    if len(jobs) == 1:
+        _refuse_orphans(cluster, str(jobs[0]["metadata"]["name"]), known)
     return cluster, jobs, set(known)
 
 
@@ -153,16 +155,25 @@ def _in_cluster(
 
 
 def _settled(cluster: Cluster, job: dict[str, Any]) -> dict[str, Any]:
-    """The Job; if it has just ended, once its last pods are gone."""
+    """The Job; if it is ending, once its last pods are gone, or the time is up."""
+    from tarkit.k8s.cluster.jobwatch import job_states
+
+    if not _is_ending(job):
+        return job
+    name = str(job["metadata"]["name"])
+    say(_PROGRAM, f"Job {name}: its last pods are ending; waiting for them, for {_SETTLING_SECONDS:.0f} s at most")
+    for state in job_states(cluster, name, watching(_PROGRAM, _SETTLING_SECONDS)):
+        job = state
+        if not _is_ending(job):
+            break
+    return job
+
+
+def _is_ending(job: dict[str, Any]) -> bool:
     from tarkit.k8s.cluster.jobview import ENDED, state_of
 
-    for _ in range(_SETTLING_SECONDS):
-        state = state_of(job)[0]
-        if state != "ending" and (state not in ENDED or not _has_pods(job)):
-            break
-        time.sleep(1)
-        job = cluster.get("jobs", str(job["metadata"]["name"]))
-    return job
+    state = state_of(job)[0]
+    return state == "ending" or (state in ENDED and _has_pods(job))
 
 
 def _has_pods(job: dict[str, Any]) -> bool:
@@ -173,7 +184,7 @@ def _has_pods(job: dict[str, Any]) -> bool:
 def _refuse_running(name: str, job: dict[str, Any] | None, known: dict[str, dict[str, Any]]) -> None:
     """Two Jobs on the same shards would undo each other's work."""
     from tarkit.k8s.cluster.jobview import state_of
-    from tarkit.k8s.cluster.jobwatch import origin, retries_among
+    from tarkit.k8s.cluster.runstate import origin, retries_among
     from tarkit.k8s.wellknown import RUN
 
     if job is not None and _is_at_work(job):
@@ -191,6 +202,27 @@ def _refuse_running(name: str, job: dict[str, Any] | None, known: dict[str, dict
         lost = first not in retries and (each["metadata"].get("labels") or {}).get(RUN) == run
         if other != name and (first == origin(name, retries) or lost) and _is_at_work(each):
             raise UsageError(f"{other}, of the same shards, still runs; kubetpl wait {other}, then retry that")
+
+
+def _refuse_orphans(cluster: Cluster, name: str, known: dict[str, dict[str, Any]]) -> None:
+    """Pods of a Job that was deleted may be at work for some time, on the same shards."""
+    from tarkit.k8s.cluster.jobview import uid_of
+    from tarkit.k8s.names import label_value
+    from tarkit.k8s.wellknown import CONTROLLER, JOB_NAME
+
+    own = uid_of(known[name]) if name in known else None
+    try:
+        pods = [] if label_value(name) else cluster.list(
+            "pods", labels=f"{JOB_NAME}={name}", fields="status.phase!=Succeeded,status.phase!=Failed"
+        )  # fmt: skip
+    except ClusterDeniedError:
+        return
+    left = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(CONTROLLER) != own]
+    if left:
+        raise UsageError(
+            f"{counted(len(left), 'pod')} of a Job {name} that was deleted still run: retry once they have ended, "
+            f"or delete them (kubectl delete pods -l {JOB_NAME}={name})"
+        )
 
 
 def _is_at_work(job: dict[str, Any]) -> bool:
@@ -252,15 +284,34 @@ def _deliver(cluster: Cluster | None, documents: list[dict[str, Any]]) -> None:
 
         write_stdout(dump_documents(documents).encode("utf-8"))
         return
+    made: dict[str, dict[str, Any]] = {}
     with Results(only_messages=True) as results:
         for document in documents:
             kind = f"{document['kind'].lower()}s"
             name = document["metadata"]["name"]
             try:
-                cluster.create(kind, document)
+                made[name] = cluster.create(kind, document)
             except ClusterError as error:
                 if error.status != 409 or kind != "configmaps":
                     raise
                 # The name has the content's checksum in it: it is the very list.
                 say(_PROGRAM, f"ConfigMap {name} is there already")
+            else:
+                if kind == "jobs":
+                    _own_list(cluster, made, made[name])
             results.line(f"{document['kind']} {name} is created")
+
+
+def _own_list(cluster: Cluster, made: dict[str, dict[str, Any]], job: dict[str, Any]) -> None:
+    """See to it that the ConfigMap with a Job's list, if it was made just now, goes when the Job goes."""
+    from tarkit.k8s.wellknown import LIST
+
+    name = (job["metadata"].get("annotations") or {}).get(LIST)
+    if name not in made:
+        return
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job["metadata"]["name"], "uid": job["metadata"]["uid"]}
+    try:
+        cluster.patch("configmaps", name, {"metadata": {"ownerReferences": [owner]}})
+    except ClusterError as error:
+        # The Job runs all the same.
+        say(_PROGRAM, f"ConfigMap {name} stays when the Job is gone: {error}")

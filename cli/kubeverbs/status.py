@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -20,6 +20,7 @@ from tarkit.errors import (
     UsageError,
     printable,
 )
+from tarkit.k8s.cluster.jobview import name_of, uid_of
 
 from .._clusteroptions import (
     UNANSWERED,
@@ -32,16 +33,20 @@ from .._clusteroptions import (
     record_options,
     refuse_name,
 )
-from .._common import say, verbose_option, version_option
+from .._common import verbose_option, version_option
 from .._jobwork import read_records
 from .._results import Results
+from .._runjobs import is_run
+from .._watching import watching
 
 if TYPE_CHECKING:
     from tarkit.k8s.cluster.connection import Cluster
     from tarkit.k8s.cluster.jobstatus import JobStatus
+    from tarkit.k8s.cluster.livelist import LiveList
 
     _Answer = tuple[list[JobStatus], int]
 
+_PROGRAM = "kubetpl status"
 _WATCH_SECONDS = 5.0
 _EPILOG = """\b
 Examples:
@@ -87,15 +92,21 @@ def command(
         raise UsageError("name a Job or a run, or say -l SELECTOR; one of both")
     if name is not None:
         refuse_name(name)
-    documents = read_manifest(options["manifest"])
+    wanted = _Wanted(name, selector, read_manifest(options["manifest"]), options, no_records)
     pause = _pause(watch)
-
-    def ask() -> _Answer:
-        return _ask(name, selector, documents, options, no_records)
-
     if pause is None:
-        return _show(*ask(), as_json, options["verbose"])
-    return _watch(ask, pause, as_json, options["verbose"])
+        return _show(*_ask(wanted), as_json, options["verbose"])
+    return _watch(wanted, pause, as_json, options["verbose"])
+
+
+class _Wanted(NamedTuple):
+    """What is asked for: a Job or run, or Jobs with some labels; and where else the answer may be."""
+
+    name: str | None
+    selector: str | None
+    documents: list[dict[str, Any]]
+    options: dict[str, Any]
+    no_records: bool
 
 
 def _pause(watch: str | None) -> float | None:
@@ -110,48 +121,63 @@ def _pause(watch: str | None) -> float | None:
     return pause
 
 
-def _ask(
-    name: str | None, selector: str | None, documents: list[dict[str, Any]], options: dict[str, Any], no_records: bool
-) -> _Answer:
+def _ask(wanted: _Wanted) -> _Answer:
     """The Jobs, and how many of a run there are besides for which a retry counts."""
-    from tarkit.k8s.cluster.jobstatus import find_jobs, look, namespace_exists
-    from tarkit.k8s.cluster.jobwatch import run_state
-
-    from .._runjobs import only_retries, refuse_for_many
-
-    gone, retried = False, 0
     try:
-        cluster = open_cluster(options)
-        if name is not None:
-            jobs = find_jobs(cluster, name)
-            if len(jobs) > 1:
-                run = run_state(jobs)
-                jobs, retried = run.jobs, len(run.retried)
-            gone = only_retries(jobs, name)
-            if gone and (documents or (options["outdir"] and options["specs"])):
-                # Of these shards the retries have a part only.
-                there = ", ".join(str(job["metadata"]["name"]) for job in jobs)
-                raise NoSuchObjectError(f"no job {name} in namespace {cluster.namespace}; its retries: {there}", 404)
-        else:
-            jobs = _selected(cluster, selector or "")
-            if not jobs:
-                space = "" if namespace_exists(cluster) else "; there is no such namespace"
-                said = f"no Job in namespace {cluster.namespace} has the labels {selector}{space}"
-                raise NoSuchObjectError(said, 404)
+        cluster, jobs = _jobs(wanted)
     except (ClusterError, MissingExtraError, UsageError) as error:
-        if name is None or not (documents or options["outdir"]):
-            hint = f"; {UNANSWERED}" if name is not None and isinstance(error, ClusterUnreachableError) else ""
-            raise ClusterUnreachableError(f"{error}{hint}") if hint else error from None
-        return [_from_records(name, documents, options, error)], 0
+        return _from_records(wanted, error), 0
+    return _answer(wanted, cluster, jobs)
+
+
+def _jobs(wanted: _Wanted) -> tuple[Cluster, list[dict[str, Any]]]:
+    """The cluster, and the Jobs that it has.
+
+    Raises:
+        NoSuchObjectError: it has none; or retries only, and the records can tell more.
+    """
+    from tarkit.k8s.cluster.jobfind import find_jobs
+
+    from .._runjobs import only_retries
+
+    cluster = open_cluster(wanted.options)
+    if wanted.name is None:
+        return cluster, _selected(cluster, wanted.selector or "")
+    jobs = find_jobs(cluster, wanted.name)
+    if only_retries(jobs, wanted.name) and (wanted.documents or (wanted.options["outdir"] and wanted.options["specs"])):
+        # Of these shards the retries have a part only.
+        there = ", ".join(str(job["metadata"]["name"]) for job in jobs)
+        raise NoSuchObjectError(f"no job {wanted.name} in namespace {cluster.namespace}; its retries: {there}", 404)
+    return cluster, jobs
+
+
+def _answer(
+    wanted: _Wanted, cluster: Cluster, jobs: list[dict[str, Any]], pods: list[dict[str, Any]] | None = None,
+    siblings: list[dict[str, Any]] | None = None,
+) -> _Answer:  # fmt: skip
+    """As ``_ask``, of Jobs that the cluster has. pods, siblings: if they are known."""
+    from tarkit.k8s.cluster.jobstatus import look
+    from tarkit.k8s.cluster.runstate import run_state
+    from tarkit.k8s.cluster.surroundings import ask_around
+
+    from .._runjobs import is_run, only_retries, refuse_for_many
+
+    retried, gone = 0, wanted.name is not None and only_retries(jobs, wanted.name)
+    if wanted.name is None or is_run(jobs, wanted.name):
+        siblings = jobs
+    if len(jobs) > 1 and wanted.name is not None:
+        run = run_state(jobs)
+        jobs, retried = run.jobs, len(run.retried)
     if len(jobs) > 1:
-        refuse_for_many(options)
+        refuse_for_many(wanted.options)
 
     def read(job: Any) -> Any:
-        return None if no_records else read_records(cluster, job, options, documents)
+        return None if wanted.no_records else read_records(cluster, job, wanted.options, wanted.documents)
 
-    found = [look(cluster, job, now=time.time(), read_records=read) for job in jobs]
+    around = ask_around(cluster, jobs, pods=pods, siblings=siblings)
+    found = look(jobs, around, now=time.time(), read_records=read)
     if gone:
-        note = f"Job {name} is gone, and this is of its retries alone; -f MANIFEST tells of all its shards"
+        note = f"Job {wanted.name} is gone, and this is of its retries alone; -f MANIFEST tells of all its shards"
         for each in found:
             each.notes.insert(0, note)
     if retried and len(found) == 1:
@@ -163,21 +189,35 @@ def _selected(cluster: Cluster, selector: str) -> list[dict[str, Any]]:
     """The Jobs with some labels.
 
     Raises:
-        UsageError: the server cannot read the selector.
+        UsageError: the server cannot read the selector. NoSuchObjectError: there are none.
     """
+    from tarkit.k8s.cluster.jobfind import namespace_exists
     from tarkit.k8s.cluster.jobview import name_of
 
     try:
-        return sorted(cluster.list("jobs", labels=selector), key=name_of)
+        found = sorted(cluster.list("jobs", labels=selector), key=name_of)
     except ClusterError as error:
         if error.status == 400:
             raise UsageError(f"-l {printable(selector)}: write for example team=vision,stage!=test; {error}") from None
         raise
+    if not found:
+        space = "" if namespace_exists(cluster) else "; there is no such namespace"
+        raise NoSuchObjectError(f"no Job in namespace {cluster.namespace} has the labels {selector}{space}", 404)
+    return found
 
 
-def _from_records(name: str, documents: list[dict[str, Any]], options: dict[str, Any], why: TarkitError) -> JobStatus:
+def _from_records(wanted: _Wanted, why: TarkitError) -> list[JobStatus]:
+    """What the done records say, since the cluster says nothing.
+
+    Raises:
+        TarkitError: why, if it is not said where they are.
+    """
     from tarkit.k8s.cluster.jobstatus import JobStatus
 
+    name, documents, options = wanted.name, wanted.documents, wanted.options
+    if name is None or not (documents or options["outdir"]):
+        hint = f"; {UNANSWERED}" if name is not None and isinstance(why, ClusterUnreachableError) else ""
+        raise ClusterUnreachableError(f"{why}{hint}") if hint else why
     job = job_in(documents, name) or {"metadata": {"name": name}}
     records = read_records(None, job, options, documents)
     if records is None:
@@ -187,39 +227,26 @@ def _from_records(name: str, documents: list[dict[str, Any]], options: dict[str,
     found = JobStatus(name, records=records, notes=[str(why)])
     if records.shards is None:
         found.notes.append("which shards there should be is not known; --shards names them")
-    return found
+    return [found]
 
 
 def _show(found: list[JobStatus], retried: int, as_json: bool, verbose: bool) -> int:
-    from .._jobtext import status_lines
+    from .._jobtext import status_lines, table_lines
+    from .._runjobs import sum_line
 
     with Results() as results:
         if as_json:
             documents = [each.as_dict() for each in found]
             results.line(json.dumps(documents[0] if len(documents) == 1 else {"jobs": documents, "retried": retried}))
         elif len(found) > 1:
-            _table(found, retried, results)
+            for line in table_lines(found, verbose):
+                results.line(line)
+            states = [each.view.state for each in found if each.view is not None]
+            results.line(sum_line(states, {"retried": retried}))
         else:
             for line in status_lines(found[0], None) if verbose else status_lines(found[0]):
                 results.line(line)
     return _worst([each.exit_code for each in found])
-
-
-def _table(found: list[JobStatus], retried: int, results: Results) -> None:
-    """A line a Job, what is wrong below it, and a sum."""
-    from .._jobtext import short_line, status_lines
-    from .._runjobs import sum_line
-
-    states = [each.view.state for each in found if each.view is not None]
-    for each in found:
-        if each.view is None:
-            continue
-        results.line(short_line(each.view))
-        if each.exit_code or each.failures or each.reasons or each.notes:
-            for line in status_lines(each):
-                if line.startswith(("failures:", "not running:", "failed shard", "note:")):
-                    results.line(f"  {line}")
-    results.line(sum_line(states, {"retried": retried}))
 
 
 def _worst(codes: list[int]) -> int:
@@ -227,25 +254,69 @@ def _worst(codes: list[int]) -> int:
     return min((code for code in codes if code), default=EXIT_OK)
 
 
-def _watch(ask: Callable[[], _Answer], pause: float, as_json: bool, verbose: bool) -> int:
-    first = True
-    while True:
-        try:
-            found, retried = ask()
-        except ClusterUnreachableError as error:
-            if first:
-                raise
-            say("kubetpl status", str(error))
-            time.sleep(pause)
+def _watch(wanted: _Wanted, pause: float, as_json: bool, verbose: bool) -> int:
+    """Lists once, then watches: what is asked of the cluster does not depend on how many Jobs there are."""
+    from tarkit.k8s.cluster.jobview import ENDED, state_of
+    from tarkit.k8s.cluster.jobwatch import looks
+
+    try:
+        cluster, jobs = _jobs(wanted)
+    except (ClusterError, MissingExtraError, UsageError) as error:
+        return _show(_from_records(wanted, error), 0, as_json, verbose)
+    live, pods = _live(wanted, cluster, jobs)
+    uid = None if wanted.name is None or is_run(jobs, wanted.name) else uid_of(jobs[0])
+    shown: float | None = None
+    for _ in looks(
+        [live] if pods is None else [live, pods], watching(_PROGRAM, patience=math.inf), pause, at_once=True
+    ):
+        jobs = sorted((job for job in live.things if uid in (None, uid_of(job))), key=name_of)
+        if not jobs:
+            raise NoSuchObjectError(f"{wanted.name or 'all of them'}: deleted meanwhile", 404)
+        over = all(state_of(job)[0] in ENDED for job in jobs)
+        if shown is not None and not over and time.monotonic() - shown < pause:
             continue
-        if not first and not as_json:
-            with Results() as results:
-                results.line("")
-                results.line(time.strftime("%H:%M:%S"))
-        first = False
-        if os.isatty(1) and not as_json:
-            click.clear()
+        try:
+            found, retried = _answer(wanted, cluster, jobs, None if pods is None else pods.things, live.things)
+        except ClusterUnreachableError:
+            # If that lasts, the next look says so.
+            continue
+        if not as_json:
+            _separate(first=shown is None)
         code = _show(found, retried, as_json, verbose)
         if all(each.view is None or each.view.finished for each in found):
             return code
-        time.sleep(pause)
+        shown = time.monotonic()
+    return EXIT_OK
+
+
+def _live(wanted: _Wanted, cluster: Cluster, jobs: list[dict[str, Any]]) -> tuple[LiveList, LiveList | None]:
+    """These Jobs with their retries, and their pods; None if they may not be read."""
+    from tarkit.k8s.cluster.jobview import run_of
+    from tarkit.k8s.cluster.livelist import LiveList
+    from tarkit.k8s.cluster.surroundings import live_pods
+    from tarkit.k8s.wellknown import RUN
+
+    labelled = RUN in (jobs[0]["metadata"].get("labels") or {})
+    if wanted.selector is not None:
+        live = LiveList(cluster, "jobs", labels=wanted.selector)
+    elif labelled:
+        live = LiveList(cluster, "jobs", labels=f"{RUN}={run_of(jobs[0])}")
+    else:
+        live = LiveList(cluster, "jobs", fields=f"metadata.name={name_of(jobs[0])}")
+    pods = live_pods(cluster, jobs)
+    try:
+        pods.list_anew()
+    except ClusterUnreachableError:
+        raise
+    except ClusterError:
+        return live, None
+    return live, pods
+
+
+def _separate(first: bool) -> None:
+    if not first:
+        with Results() as results:
+            results.line("")
+            results.line(time.strftime("%H:%M:%S"))
+    if os.isatty(1):
+        click.clear()

@@ -21,12 +21,14 @@ from .._clusteroptions import cluster_options, job_argument, open_cluster, recor
 from .._common import say, verbose_option, version_option
 from .._jobwork import read_records
 from .._results import Results
+from .._watching import watching
 
 if TYPE_CHECKING:
     from tarkit.k8s.cluster.connection import Cluster
     from tarkit.k8s.cluster.jobstatus import JobStatus
     from tarkit.k8s.cluster.jobview import JobView
-    from tarkit.k8s.cluster.jobwatch import RunState, Watching
+    from tarkit.k8s.cluster.jobwatch import Watching
+    from tarkit.k8s.cluster.runstate import RunState
 
 _PROGRAM = "kubetpl wait"
 _MOST_LEFT = 20
@@ -45,7 +47,7 @@ aside; 66 no such Job, or it was deleted; 75 the time was up, or the cluster did
 @job_argument
 @click.option("--timeout", metavar="TIME", help="Give up after this time: 90, 10m, 12h.  [default: never]")
 @click.option(
-    "--patience", metavar="TIME", default="5m", show_default=True, help="A cluster may be silent for so long."
+    "--patience", metavar="TIME", default="5m", show_default=True, help="The cluster may not answer for so long."
 )
 @click.option("--progress", is_flag=True, help="A line on stderr whenever numbers change.")
 @record_options
@@ -59,26 +61,21 @@ def command(name: str, timeout: str | None, patience: str, progress: bool, **opt
     failed, and the sum. If no pod runs for 30 s, stderr says why. Lost connections and restarts of the
     API server are waited out.
     """
-    from tarkit.k8s.cluster.jobwatch import Watching
+    from tarkit.k8s.cluster.jobwatch import patiently
     from tarkit.k8s.durations import seconds
 
     from .._runjobs import is_run, jobs_named, refuse_for_many
 
     limit = None if timeout is None else seconds(timeout, "--timeout")
-    watching = Watching(
-        until=None if limit is None else time.monotonic() + limit,
-        patience=seconds(patience, "--patience"),
-        clock=time.monotonic,
-        sleep=time.sleep,
-        lost=lambda why: say(_PROGRAM, f"{why}; asking again"),
-    )
+    watch = watching(_PROGRAM, limit, seconds(patience, "--patience"))
     cluster = open_cluster(options)
-    jobs = jobs_named(cluster, name)
-    if not is_run(jobs, name):
-        ended, last = _wait(cluster, name, watching, progress, options)
-    else:
+    jobs = patiently(watch, lambda: jobs_named(cluster, name))
+    ended, last = None, f"{name}: the cluster has not answered"
+    if jobs is not None and not is_run(jobs, name):
+        ended, last = _wait(cluster, name, watch, progress, options)
+    elif jobs is not None:
         refuse_for_many(options)
-        ended, last = _wait_for_run(cluster, name, watching, progress, options)
+        ended, last = _wait_for_run(cluster, name, watch, progress, options)
     if ended is None:
         say(_PROGRAM, f"the time is up after {_with_unit(timeout or '')}: {last or name}")
     return EXIT_TEMPORARY if ended is None else ended
@@ -90,7 +87,7 @@ def _with_unit(time: str) -> str:
 
 
 def _wait(
-    cluster: Cluster, name: str, watching: Watching, progress: bool, options: dict[str, Any]
+    cluster: Cluster, name: str, watch: Watching, progress: bool, options: dict[str, Any]
 ) -> tuple[int | None, str]:
     """(exit code, how it stood in the end); None if the time was up."""
     from tarkit.k8s.cluster.jobview import job_view
@@ -101,7 +98,7 @@ def _wait(
 
     last = told = ""
     standstill = Standstill(cluster, lambda line: say(_PROGRAM, line), time.monotonic)
-    for job in job_states(cluster, name, watching):
+    for job in job_states(cluster, name, watch):
         view = job_view(job, None, time.time())
         last = short_line(view)
         # Without the time left, which changes with every look.
@@ -119,7 +116,7 @@ def _wait(
 
 
 def _wait_for_run(
-    cluster: Cluster, run: str, watching: Watching, progress: bool, options: dict[str, Any]
+    cluster: Cluster, run: str, watch: Watching, progress: bool, options: dict[str, Any]
 ) -> tuple[int | None, str]:
     """As ``_wait``, for all Jobs of a run."""
     from tarkit.k8s.cluster.jobview import job_view
@@ -131,7 +128,7 @@ def _wait_for_run(
     last = ""
     views: list[JobView] = []
     standstill = Standstill(cluster, lambda line: say(_PROGRAM, line), time.monotonic)
-    for state in run_states(cluster, run, watching):
+    for state in run_states(cluster, run, watch):
         views = [job_view(job, None, time.time()) for job in state.jobs]
         now = sum_line((view.state for view in views), {"retried": len(state.retried), "deleted": len(state.deleted)})
         if progress and now != last:

@@ -34,7 +34,7 @@ class ContainerLog:
         return text[-_MESSAGE_BYTES:].decode(errors="replace")
 
     def read(self, query: dict[str, str], gone: Callable[[], bool]) -> Iterator[bytes]:
-        """As the query of pods/log says: follow, tailLines, sinceSeconds, timestamps, limitBytes."""
+        """As the query of pods/log says: follow, tailLines, sinceSeconds, sinceTime, timestamps, limitBytes."""
         stamped = query.get("timestamps") in ("true", "1")
         follow = query.get("follow") in ("true", "1")
         left = int(query["limitBytes"]) if query.get("limitBytes") else None
@@ -59,6 +59,10 @@ class ContainerLog:
                 seconds=int(query["sinceSeconds"])
             )
             lines = [one for one in lines if one[0] >= first]
+        if query.get("sinceTime"):
+            # The API server hands it to the kubelet without fractions of a second.
+            since = datetime.datetime.fromisoformat(query["sinceTime"].replace("Z", "+00:00")).replace(microsecond=0)
+            lines = [one for one in lines if one[0] >= since]
         if query.get("tailLines") is not None:
             count = int(query["tailLines"])
             lines = lines[-count:] if count else []

@@ -2,47 +2,30 @@
 
 The official client brings the configuration, the credentials and the connections. Its model
 classes are not used: what the API answers is passed on as it is, as dicts.
-
-Source of paths, verbs and status codes: https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
-from tarkit.errors import (
-    ClusterDeniedError,
-    ClusterError,
-    ClusterUnreachableError,
-    NoSuchObjectError,
-    UsageError,
-    printable,
-)
+from tarkit.errors import ClusterError, ClusterUnreachableError, printable
 from tarkit.extras import library
+from tarkit.k8s.cluster.apicall import BUSY, ApiCall, http_errors, one
 from tarkit.k8s.cluster.config import Access, login_errors
-from tarkit.k8s.names import dns_subdomain
 
 Object = dict[str, Any]
+Objects = list[Object]
 
-GROUPS = {
-    "jobs": "/apis/batch/v1",
-    "pods": "/api/v1",
-    "events": "/api/v1",
-    "configmaps": "/api/v1",
-    "namespaces": "/api/v1",
-    "workloads": "/apis/kueue.x-k8s.io/v1beta2",
-    # Before Kueue 0.15.
-    "workloads@v1beta1": "/apis/kueue.x-k8s.io/v1beta1",
-}
-_VERBS = {"GET": "get", "POST": "create", "PATCH": "patch", "DELETE": "delete"}
+_METHODS = {"create": "POST", "patch": "PATCH", "delete": "DELETE"}
+"""Of verbs; the others only read."""
 _PAGE = 500
 _CONNECT_SECONDS = 10.0
 _READ_SECONDS = 60.0
-_BUSY = (429, 500, 502, 503, 504)
 _TRIES = 4
 _LONGEST_PAUSE = 10.0
 # What urllib3 puts before the reason: the connection as Python sees it.
@@ -70,62 +53,100 @@ class Cluster:
 
     def get(self, kind: str, name: str) -> Object:
         """One object."""
-        return self._object(self._json("GET", kind, _named(kind, name)))
+        return self._object(self._json(one("get", kind, name)))
 
-    def list(self, kind: str, *, labels: str = "", fields: str = "") -> Iterator[Object]:
-        """Objects of a kind, a page at a time. labels, fields: selectors in the API's notation."""
-        query: dict[str, str] = {"limit": str(_PAGE)}
-        query.update({"labelSelector": labels} if labels else {})
-        query.update({"fieldSelector": fields} if fields else {})
+    def list(self, kind: str, *, labels: str = "", fields: str = "") -> Objects:
+        """All objects of a kind. labels, fields: selectors in the API's notation."""
+        return self.list_at(kind, labels=labels, fields=fields)[0]
+
+    def list_at(self, kind: str, *, labels: str = "", fields: str = "") -> tuple[Objects, str]:
+        """(all objects of a kind, the version after which a watch goes on), asked for in pages.
+
+        Pages are of one moment, which the server keeps for minutes: a list that takes longer is begun anew (410).
+        """
+        for _ in range(_TRIES):
+            try:
+                return self._pages(kind, labels, fields)
+            except ClusterError as error:
+                if error.status != 410:
+                    raise
+        raise ClusterUnreachableError(f"{self.where}: a list of {kind} takes longer than the server keeps it", 410)
+
+    def _pages(self, kind: str, labels: str, fields: str) -> tuple[Objects, str]:
+        query = {"limit": str(_PAGE), **_selectors(labels, fields)}
+        found: Objects = []
         while True:
-            page = self._json("GET", kind, "", query, verb="list")
-            yield from map(self._object, page.get("items") or [])
-            more = (page.get("metadata") or {}).get("continue")
-            if not more:
-                return
-            query["continue"] = more
+            page = self._json(ApiCall("list", kind), query)
+            found += map(self._object, page.get("items") or [])
+            metadata = page.get("metadata") or {}
+            if not metadata.get("continue"):
+                return found, str(metadata.get("resourceVersion") or "")
+            query["continue"] = metadata["continue"]
 
     def create(self, kind: str, body: Mapping[str, Any]) -> Object:
         """A new object, as the server has stored it. A field that the server does not know is an error."""
-        return self._json("POST", kind, "", {"fieldValidation": "Strict", "fieldManager": "kubetpl"}, body)
+        return self._json(ApiCall("create", kind), {"fieldValidation": "Strict", "fieldManager": "kubetpl"}, body)
 
     def patch(self, kind: str, name: str, changes: Mapping[str, Any]) -> Object:
         """Merge changes into an object: None removes a field."""
-        return self._json("PATCH", kind, _named(kind, name), {"fieldManager": "kubetpl"}, changes)
+        return self._json(one("patch", kind, name), {"fieldManager": "kubetpl"}, changes)
 
-    def delete(self, kind: str, name: str) -> None:
-        """Remove an object; what it owns follows in the background."""
-        self._json("DELETE", kind, _named(kind, name), body={"propagationPolicy": "Background"})
+    def delete(self, kind: str, name: str, uid: str, *, foreground: bool = False) -> None:
+        """Remove this object, and not another one of its name; what it owns follows.
+
+        foreground: the object stays until what it owns is gone.
+        """
+        policy = "Foreground" if foreground else "Background"
+        body = {"propagationPolicy": policy, "preconditions": {"uid": uid}}
+        self._json(one("delete", kind, name), body=body)
 
     def log(
-        self, pod: str, *, container: str | None = None, tail: int | None = None, follow: bool = False
+        self,
+        pod: str,
+        *,
+        container: str | None = None,
+        tail: int | None = None,
+        follow: bool = False,
+        stamped: bool = False,
+        since: str | None = None,
     ) -> Iterator[bytes]:
-        """Lines of a container's log, without their ends. follow: until the container has ended."""
+        """Lines of a container's log, without their ends.
+
+        follow: until the container has ended. stamped: each line begins with its time. since: only lines from that
+        time on, in seconds: a server ignores what is smaller.
+        """
         query = {"follow": "true"} if follow else {}
         query.update({"container": container} if container else {})
         query.update({"tailLines": str(tail)} if tail is not None else {})
-        response = self._send(
-            "GET", "pods", _named("pods", pod), query, part="log", read_seconds=None if follow else _READ_SECONDS
-        )
+        query.update({"timestamps": "true"} if stamped else {})
+        query.update({"sinceTime": since} if since else {})
+        read_seconds = None if follow else _READ_SECONDS
+        response = self._send(one("get", "pods", pod, "log"), query, read_seconds=read_seconds)
         yield from self._lines(response)
 
-    def watch(self, kind: str, *, fields: str, version: str, seconds: float) -> Iterator[tuple[str, Object]]:
-        """(ADDED, MODIFIED, DELETED or ERROR; object) as they come, for so many seconds at most.
+    def watch(
+        self, kind: str, *, version: str, seconds: float, labels: str = "", fields: str = ""
+    ) -> Generator[tuple[str, Object], None, None]:
+        """(ADDED, MODIFIED, DELETED, BOOKMARK or ERROR; object) as they come, for so many seconds at most.
 
-        version: the resourceVersion after which to begin. It ends when the server wants so, too.
+        version: the resourceVersion after which to begin. It ends when the server wants so, too. What is raised at
+        once says that there is no watch; what is raised later, that it was cut.
         """
-        query = {"watch": "true", "fieldSelector": fields, "resourceVersion": version}
+        query = {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true"}
+        query.update(_selectors(labels, fields))
         query["timeoutSeconds"] = str(max(1, int(seconds)))
-        query["allowWatchBookmarks"] = "true"
         # The server ends it; more than that is a connection that died without a word.
-        response = self._send("GET", kind, "", query, verb="watch", read_seconds=seconds + 15)
-        for line in self._lines(response):
-            try:
-                event = json.loads(line)
-                found = str(event["type"]), dict(event["object"])
-            except (ValueError, KeyError, TypeError):
-                raise ClusterUnreachableError(f"{self.where}: a watch was cut short") from None
-            yield found
+        return self._events(self._send(ApiCall("watch", kind), query, read_seconds=seconds + 15))
+
+    def _events(self, response: Any) -> Generator[tuple[str, Object], None, None]:
+        with closing(self._lines(response)) as lines:
+            for line in lines:
+                try:
+                    event = json.loads(line)
+                    found = str(event["type"]), dict(event["object"])
+                except (ValueError, KeyError, TypeError):
+                    raise ClusterUnreachableError(f"{self.where}: a watch was cut short") from None
+                yield found
 
     def _object(self, answer: Any) -> Object:
         metadata = answer.get("metadata") if isinstance(answer, dict) else None
@@ -136,20 +157,13 @@ class Cluster:
         return dict(answer)
 
     def _json(
-        self,
-        method: str,
-        kind: str,
-        name: str,
-        query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
-        verb: str | None = None,
+        self, call: ApiCall, query: Mapping[str, str] | None = None, body: Mapping[str, Any] | None = None
     ) -> Object:
-        errors = _http_errors()
-        response = self._send(method, kind, name, query or {}, body, verb)
+        response = self._send(call, query or {}, body)
         try:
             content = response.data
             answer = json.loads(content)
-        except errors as error:
+        except http_errors() as error:
             raise self._unreachable(error) from error
         except ValueError:
             answer = None
@@ -162,20 +176,16 @@ class Cluster:
 
     def _send(
         self,
-        method: str,
-        kind: str,
-        name: str,
+        call: ApiCall,
         query: Mapping[str, str],
         body: Mapping[str, Any] | None = None,
-        verb: str | None = None,
         read_seconds: float | None = _READ_SECONDS,
-        part: str = "",
     ) -> Any:
         """The response, its body not yet read; busy servers are asked again."""
-        errors = _http_errors()
+        errors = http_errors()
         timeout = library("urllib3", "talking to a Kubernetes cluster", "k8s").Timeout(_CONNECT_SECONDS, read_seconds)
-        path = _path(self.namespace, kind, name, part)
-        url = f"{self._host}{path}" + (f"?{urlencode(query)}" if query else "")
+        method = _METHODS.get(call.verb, "GET")
+        url = f"{self._host}{call.path(self.namespace)}" + (f"?{urlencode(query)}" if query else "")
         for attempt in range(_TRIES):
             pause = 0.25 * 2**attempt
             try:
@@ -190,8 +200,8 @@ class Cluster:
             else:
                 if 200 <= response.status < 300:
                     return response
-                problem = self._problem(response, method, kind, name, verb or _VERBS[method], part)
-                again = response.status == 429 or (response.status in _BUSY and method != "POST")
+                problem = call.refusal(response, self.where, self.namespace, self._login_problems)
+                again = response.status == 429 or (response.status in BUSY and method != "POST")
                 if not again or attempt + 1 == _TRIES:
                     raise problem
                 pause = _asked_pause(response, pause)
@@ -212,70 +222,27 @@ class Cluster:
                 headers[setting["key"]] = setting["value"]
         return headers
 
-    def _lines(self, response: Any) -> Iterator[bytes]:
+    def _lines(self, response: Any) -> Generator[bytes, None, None]:
         rest = b""
         try:
             for piece in response.stream(65536, decode_content=True):
                 *lines, rest = (rest + piece).split(b"\n")
                 yield from lines
-        except _http_errors() as error:
+        except http_errors() as error:
             raise self._unreachable(error) from error
         finally:
             response.close()
         if rest:
             yield rest
 
-    def _problem(self, response: Any, method: str, kind: str, name: str, verb: str, part: str) -> ClusterError:
-        """What a refusal means."""
-        said = _message(response)
-        what = f"{kind.removesuffix('s')} {name}" if name else kind
-        resource = f"{kind}/{part}" if part else kind
-        status = int(response.status)
-        if status == 401:
-            why = "".join(f": {each}" for each in self._login_problems[:1])
-            return ClusterDeniedError(f"{self.where} does not know who you are (401): log in again{said}{why}", 401)
-        if status == 403:
-            return ClusterDeniedError(
-                f"{self.where}: you may not {verb} {resource} in namespace {self.namespace} (403); have a role "
-                f"with the verb {verb} on {resource} bound to you{said}",
-                403,
-            )
-        if status == 404:
-            return NoSuchObjectError(f"no {what} in namespace {self.namespace} of {self.where}", 404)
-        if status == 409 and method == "POST":
-            return ClusterError(f"{self.where} has such an object already (409){said}", 409)
-        if status in _BUSY:
-            return ClusterUnreachableError(f"{self.where} is busy ({status}){said}; try again later", status)
-        return ClusterError(f"{self.where} refuses to {verb} {what} ({status}){said}", status)
-
     def _unreachable(self, error: BaseException) -> ClusterUnreachableError:
         why = _POOL.sub("", " ".join(str(_root(error)).split()))
         return ClusterUnreachableError(f"{self.where} can not be reached: {printable(why)}")
 
 
-def _named(kind: str, name: str) -> str:
-    """The name, if an object can have it.
-
-    Raises:
-        UsageError: it cannot.
-    """
-    wrong = dns_subdomain(name)
-    if wrong:
-        raise UsageError(f"the name of a {kind.removesuffix('s')} {wrong}")
-    return name
-
-
-def _path(namespace: str, kind: str, name: str, part: str) -> str:
-    """Of the API. name: "" for all of a kind. part: a subresource."""
-    words = [kind.partition("@")[0], name, part]
-    if kind != "namespaces":
-        words[:0] = ["namespaces", namespace]
-    return GROUPS[kind] + "".join(f"/{quote(word, safe='')}" for word in words if word)
-
-
-def _http_errors() -> tuple[type[BaseException], ...]:
-    exceptions = library("urllib3.exceptions", "talking to a Kubernetes cluster", "k8s")
-    return (exceptions.HTTPError, OSError)
+def _selectors(labels: str, fields: str) -> dict[str, str]:
+    found = {"labelSelector": labels, "fieldSelector": fields}
+    return {key: value for key, value in found.items() if value}
 
 
 def _root(error: BaseException) -> BaseException:
@@ -291,14 +258,3 @@ def _is_momentary(error: BaseException) -> bool:
 def _asked_pause(response: Any, pause: float) -> float:
     asked = response.headers.get("Retry-After") or ""
     return min(float(asked), _LONGEST_PAUSE) if asked.isascii() and asked.isdigit() else pause
-
-
-def _message(response: Any) -> str:
-    """The server's own words, behind a colon; "" if it has none."""
-    try:
-        said = json.loads(response.data).get("message")
-    except (ValueError, AttributeError):
-        return ""
-    except _http_errors():
-        return ""
-    return f": {printable(str(said))}" if said else ""

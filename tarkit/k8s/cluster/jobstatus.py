@@ -2,42 +2,34 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from tarkit.errors import (
     EXIT_FAILED,
     EXIT_OK,
     EXIT_SET_ASIDE,
-    ClusterError,
     ClusterUnreachableError,
-    NoSuchObjectError,
     TarkitError,
-    printable,
 )
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.failures import Failure, group_failures
-from tarkit.k8s.cluster.jobview import JobView, Plan, index_of, job_view, name_of, plan_of
+from tarkit.k8s.cluster.jobview import JobView, Plan, index_of, job_view, name_of, plan_of, uid_of
 from tarkit.k8s.cluster.runplan import RunRecords, ShardMap, listed_specs, records_of, shard_map
+from tarkit.k8s.cluster.runstate import retries_of
+from tarkit.k8s.cluster.surroundings import Surroundings
 from tarkit.k8s.cluster.whynot import Reason, why_not
 from tarkit.k8s.indexset import parse_indexes
-from tarkit.k8s.names import dns_subdomain, label_value
 from tarkit.k8s.plan.shardlist import LIST_SPEC
-from tarkit.k8s.wellknown import CONTROLLER, QUEUE, RUN
 
 Object = Mapping[str, Any]
-_ASKED_PODS = 10
-"""Pods that wait whose events are looked at; the others wait for the same, nearly always."""
-
-T = TypeVar("T")
 
 
 @dataclass
 class JobStatus:
     """A Job and its shards. view: None if the cluster does not know the Job, or is not there. records: None if there
-    are none to be read. retries: other Jobs of the same run. notes: what could not be looked at, and why."""
+    are none to be read. retries: Jobs that were made to finish it. notes: what could not be looked at, and why."""
 
     name: str
     view: JobView | None = None
@@ -83,65 +75,6 @@ class JobStatus:
         }
 
 
-def find_jobs(cluster: Cluster, name: str) -> list[dict[str, Any]]:
-    """The Job of a name; if there is none, the Jobs of the run that is called so.
-
-    Raises:
-        NoSuchObjectError: neither; it names the nearest names, or says that there is no such namespace.
-    """
-    absent = NoSuchObjectError(f"no run {name} in namespace {cluster.namespace} of {cluster.where}", 404)
-    try:
-        # What only a run can be called is not asked for as a Job.
-        if dns_subdomain(name) is None:
-            return [cluster.get("jobs", name)]
-    except NoSuchObjectError as error:
-        absent = error
-    try:
-        found = list(cluster.list("jobs", labels=f"{RUN}={name}")) if label_value(name) is None else []
-        if found:
-            return sorted(found, key=lambda job: str(job["metadata"]["name"]))
-        hint = _hint(cluster, name)
-    except ClusterUnreachableError:
-        raise
-    except ClusterError:
-        # Who may not list them gets no hints.
-        raise absent from None
-    raise NoSuchObjectError(f"{absent}; {hint}", 404) from None
-
-
-def _hint(cluster: Cluster, name: str) -> str:
-    """What may be meant by a name that no Job and no run has."""
-    known = list(cluster.list("jobs"))
-    if not known and not namespace_exists(cluster):
-        return "there is no such namespace; -N names another"
-    near = difflib.get_close_matches(name, [str(job["metadata"]["name"]) for job in known], n=3, cutoff=0.4)
-    there = "no Jobs" if not known else "one Job" if len(known) == 1 else f"{len(known)} Jobs"
-    elsewhere = f"it has {there}; -N names another namespace"
-    return f"did you mean {', '.join(map(printable, near))}?" if near else elsewhere
-
-
-def namespace_exists(cluster: Cluster) -> bool:
-    """Whether there is such a namespace; True also if that may not be asked."""
-    try:
-        cluster.get("namespaces", cluster.namespace)
-    except NoSuchObjectError:
-        return False
-    except ClusterUnreachableError:
-        raise
-    except ClusterError:
-        return True
-    return True
-
-
-def pods_of(cluster: Cluster, job: Object, *, succeeded: bool = False) -> Iterator[dict[str, Any]]:
-    """The pods of a Job; without those that succeeded, of which there may be 100,000."""
-    yield from cluster.list(
-        "pods",
-        labels=f"{CONTROLLER}={job['metadata']['uid']}",
-        fields="" if succeeded else "status.phase!=Succeeded",
-    )
-
-
 def plan_source(cluster: Cluster | None, job: Object, documents: Sequence[Object] = ()) -> tuple[Plan, Sequence[str]]:
     """(plan, shard specs) of a Job: from its annotations, and the ConfigMap with its list if it has one.
 
@@ -164,24 +97,44 @@ def plan_source(cluster: Cluster | None, job: Object, documents: Sequence[Object
 
 
 def look(
-    cluster: Cluster, job: Object, *, now: float, read_records: Callable[[Object], RunRecords | None]
-) -> JobStatus:
-    """A Job that the cluster has just given.
+    jobs: Sequence[Object],
+    around: Surroundings,
+    *,
+    now: float,
+    read_records: Callable[[Object], RunRecords | None],
+) -> list[JobStatus]:
+    """Jobs that the cluster has just given, with what is around them.
 
     now: seconds since 1970. read_records: the done records of a Job's shards; what it raises becomes a note.
 
     Raises:
         ClusterUnreachableError: the cluster does not answer any more.
     """
-    found = JobStatus(name_of(job))
-    pods = _allowed(found, "pods", lambda: list(pods_of(cluster, job)))
-    view = found.view = job_view(job, pods, now)
+    retries = retries_of(jobs, around.siblings)
+    found = []
+    for job in jobs:
+        pods = around.pods_of(job)
+        view = job_view(job, pods, now)
+        status = JobStatus(view.name, view, notes=list(around.notes))
+        status.retries = [job_view(each, None, now) for each in retries.get(uid_of(job), ())]
+        _add_records(status, job, read_records)
+        _add_failures(status, view, pods)
+        if not view.finished:
+            status.reasons = why_not(job, pods, around.events_of(job), now, around.workloads.get(uid_of(job)))
+        found.append(status)
+    return found
+
+
+def _add_records(found: JobStatus, job: Object, read_records: Callable[[Object], RunRecords | None]) -> None:
     try:
         found.records = read_records(job)
     except ClusterUnreachableError:
         raise
     except TarkitError as error:
         found.notes.append(f"no done records: {error}")
+
+
+def _add_failures(found: JobStatus, view: JobView, pods: Sequence[Object] | None) -> None:
     shards = None if found.records is None else found.records.shards
     unfinished = None if found.records is None else found.records.unfinished_names()
     found.failures = group_failures(pods or (), _names(shards, unfinished))
@@ -189,11 +142,6 @@ def look(
     gone = _gone(view, pods)
     if gone:
         found.failures.append(gone)
-    if not view.finished:
-        events = _allowed(found, "events", lambda: _events_of(cluster, job, pods or ()))
-        found.reasons = why_not(job, pods, events, now, _workload(cluster, job))
-    found.retries = _allowed(found, "retries", lambda: _retries(cluster, view, now)) or []
-    return found
 
 
 def read_run(
@@ -248,46 +196,3 @@ def _gone(view: JobView, pods: Iterable[Object] | None) -> Failure | None:
         len(lost),
         lost,
     )
-
-
-def _allowed(found: JobStatus, what: str, ask: Callable[[], T]) -> T | None:
-    """What may be read; a note, and None, of what may not."""
-    try:
-        return ask()
-    except ClusterUnreachableError:
-        raise
-    except ClusterError as error:
-        found.notes.append(f"{what} can not be read: {error}")
-        return None
-
-
-def _events_of(cluster: Cluster, job: Object, pods: Iterable[Object]) -> list[dict[str, Any]]:
-    uids = [job["metadata"]["uid"]]
-    uids += [pod["metadata"]["uid"] for pod in pods if (pod.get("status") or {}).get("phase") == "Pending"][
-        :_ASKED_PODS
-    ]
-    return [event for uid in uids for event in cluster.list("events", fields=f"involvedObject.uid={uid}")]
-
-
-def _workload(cluster: Cluster, job: Object) -> Object | None:
-    """Kueue's object for a suspended Job; None if there is none that may be read."""
-    metadata = job["metadata"]
-    if not (job.get("spec") or {}).get("suspend") or QUEUE not in (metadata.get("labels") or {}):
-        return None
-    for version in ("workloads", "workloads@v1beta1"):
-        try:
-            return next(cluster.list(version, labels=f"kueue.x-k8s.io/job-uid={metadata['uid']}"), None)
-        except NoSuchObjectError:
-            continue
-        except ClusterUnreachableError:
-            raise
-        except ClusterError:
-            break
-    # why_not says that it can not be read, or is not there.
-    return None
-
-
-def _retries(cluster: Cluster, view: JobView, now: float) -> list[JobView]:
-    """Other Jobs of the same run that were made to finish it."""
-    views = (job_view(job, None, now) for job in cluster.list("jobs", labels=f"{RUN}={view.run}"))
-    return [each for each in views if each.retry_of and each.name != view.name]

@@ -114,7 +114,7 @@ def job_view(job: Object, pods: Iterable[Object] | None, now: float) -> JobView:
         completed_indexes=str(status.get("completedIndexes") or ""), failed_indexes=failed_indexes,
         started=started, ended=ended, seconds=seconds, per_minute=rate,
         seconds_left=eta,
-        run=str((metadata.get("labels") or {}).get(RUN) or metadata.get("name")),
+        run=run_of(job),
         retry_of=(metadata.get("annotations") or {}).get(RETRY_OF), plan=plan_of(job),
     )  # fmt: skip
 
@@ -144,6 +144,16 @@ def plan_of(job: Object) -> Plan:
 def name_of(thing: Object) -> str:
     """The name of a Job, pod or the like."""
     return str((thing.get("metadata") or {}).get("name"))
+
+
+def uid_of(thing: Object) -> str:
+    """By which a Job or a pod differs from another one that had its name."""
+    return str((thing.get("metadata") or {}).get("uid"))
+
+
+def run_of(job: Object) -> str:
+    """The run that a Job is of; its own name if it is of none."""
+    return str(((job.get("metadata") or {}).get("labels") or {}).get(RUN) or name_of(job))
 
 
 def state_of(job: Object) -> tuple[str, str, str]:

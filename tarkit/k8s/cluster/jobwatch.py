@@ -1,33 +1,37 @@
-"""A Job each time it changes, or the Jobs of a run, through lost connections and restarts of the API server."""
+"""Jobs each time they change, through lost connections and restarts of the API server."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from tarkit.errors import ClusterError, ClusterUnreachableError, NoSuchObjectError
+from tarkit.errors import ClusterUnreachableError, NoSuchObjectError
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import ENDED, name_of, state_of
-from tarkit.k8s.wellknown import RETRY_OF, RUN
+from tarkit.k8s.cluster.livelist import LiveList
+from tarkit.k8s.cluster.runstate import RunState, run_state
+from tarkit.k8s.wellknown import RUN
 
 Object = dict[str, Any]
+T = TypeVar("T")
 
 _ONE_WATCH = 30.0
-"""Seconds; then it begins anew. Proxies cut what is silent for minutes, and of what stands still somebody wants to
-tell why."""
+"""Seconds; then it begins anew. Proxies cut what is silent for minutes, and what stands still is looked into."""
 _SHORTEST_PAUSE = 0.5
 _LONGEST_PAUSE = 10.0
-_LONGEST_LOOK = 5.0
-"""Seconds between two looks at a run."""
+_ONE_LOOK = 5.0
+"""Seconds between two looks at many Jobs, or at what may not be watched."""
 
 
 @dataclass(frozen=True)
 class Watching:
     """How long, and how patiently.
 
-    until: by ``clock``, in seconds; None is for ever. patience: seconds for which nobody may answer, once somebody
-    has. sleep: called with seconds. lost: told why, each time the cluster stops answering.
+    until: by ``clock``, in seconds; None is for ever. patience: seconds for which the cluster may not answer, from
+    the first. sleep: called with seconds. lost, back: called when the cluster stops answering, with the reason, and
+    when it answers again.
     """
 
     until: float | None
@@ -35,6 +39,7 @@ class Watching:
     clock: Callable[[], float]
     sleep: Callable[[float], None]
     lost: Callable[[str], None]
+    back: Callable[[], None]
 
     @property
     def goes_on(self) -> bool:
@@ -53,160 +58,136 @@ class Watching:
         return seconds if self.until is None else max(0.0, min(seconds, self.until - self.clock()))
 
 
-@dataclass
 class _Silence:
-    """How long nobody has answered."""
+    """How long the cluster has not answered."""
 
-    watching: Watching
-    heard: float | None = None
-    pause: float = _SHORTEST_PAUSE
+    def __init__(self, watching: Watching) -> None:
+        self._watching = watching
+        self._heard = watching.clock()
+        self._pause = _SHORTEST_PAUSE
 
     def ended(self) -> None:
-        """A question was answered."""
-        self.broken()
-        self.pause = _SHORTEST_PAUSE
-
-    def broken(self) -> None:
-        """There was a sign of life."""
-        self.heard = self.watching.clock()
+        """There was an answer."""
+        self._heard = self._watching.clock()
+        if self._pause > _SHORTEST_PAUSE:
+            self._watching.back()
+        self._pause = _SHORTEST_PAUSE
 
     def endured(self, error: ClusterUnreachableError) -> None:
         """Wait a little.
 
         Raises:
-            ClusterUnreachableError: nobody ever answered, or not for too long.
+            ClusterUnreachableError: it has lasted too long.
         """
-        if self.heard is None or self.watching.clock() - self.heard > self.watching.patience:
+        if self._watching.clock() - self._heard > self._watching.patience:
             raise error
-        if self.pause == _SHORTEST_PAUSE:
-            self.watching.lost(str(error))
-        self.watching.sleep(self.pause)
-        self.pause = min(self.pause * 2, _LONGEST_PAUSE)
+        if self._pause == _SHORTEST_PAUSE:
+            self._watching.lost(str(error))
+        self._watching.sleep(self._watching.at_most(self._pause))
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+
+
+def patiently(watching: Watching, ask: Callable[[], T]) -> T | None:
+    """The answer, asked for again while the cluster does not answer; None if the time was up.
+
+    Raises:
+        ClusterUnreachableError: it did not answer for too long. As ``ask``.
+    """
+    silence = _Silence(watching)
+    for _ in watching.looks():
+        try:
+            found = ask()
+        except ClusterUnreachableError as error:
+            silence.endured(error)
+        else:
+            silence.ended()
+            return found
+    return None
+
+
+def looks(lists: Sequence[LiveList], watching: Watching, seconds: float, *, at_once: bool = False) -> Iterator[None]:
+    """One as soon as all lists are there, then one at least every so many seconds. It ends when the time is up.
+
+    However late it is, there is one: a Job that has ended is not reported as one that was waited for in vain.
+    at_once: another one after each change of the first list.
+
+    Raises:
+        ClusterUnreachableError: the cluster does not answer for too long. As ``Cluster.list``.
+    """
+    silence = _Silence(watching)
+    for number, _ in enumerate(watching.looks()):
+        # The first watch takes what the others, of a second each, leave of the time.
+        long = max(1.0, watching.at_most(seconds) - (len(lists) - 1))
+        try:
+            for each, live in enumerate(lists):
+                for _ in _changes(live, watching, 1.0 if each else long) if number else ():
+                    silence.ended()
+                    if at_once and not each:
+                        yield
+                if not live.is_watchable:
+                    if number:
+                        watching.sleep(watching.at_most(_SHORTEST_PAUSE if live.may_watch else min(seconds, _ONE_LOOK)))
+                    live.list_anew()
+        except ClusterUnreachableError as error:
+            silence.endured(error)
+        else:
+            silence.ended()
+            yield
+
+
+def _changes(live: LiveList, watching: Watching, seconds: float) -> Iterator[None]:
+    """For so many seconds, if it can be watched. A watch that the server ends early may have missed something."""
+    begun = watching.clock()
+    with closing(live.changes(seconds)) as changes:
+        for _ in changes if live.is_watchable else ():
+            yield
+            if not watching.goes_on:
+                return
+    if watching.clock() - begun < seconds / 2:
+        live.forget()
 
 
 def job_states(cluster: Cluster, name: str, watching: Watching) -> Iterator[Object]:
-    """The Job as it is, then as it becomes; at least once after every watch. It ends when the time is up.
-
-    However late it is, there is one look: a Job that has ended is not reported as one that was waited for in vain.
+    """The Job as it is, then as it becomes, and once more after every watch. It ends when the time is up.
 
     Raises:
         NoSuchObjectError: there is no such Job, or it was deleted.
-        ClusterUnreachableError: nobody answers, from the first or for too long.
+        As ``looks``.
     """
+    jobs = LiveList(cluster, "jobs", fields=f"metadata.name={name}")
     uid: str | None = None
-    silence = _Silence(watching)
-    for _ in watching.looks():
-        try:
-            job = cluster.get("jobs", name)
-        except ClusterUnreachableError as error:
-            silence.endured(error)
-            continue
-        silence.ended()
+    for _ in looks([jobs], watching, _ONE_WATCH, at_once=True):
+        job = next(iter(jobs.things), None)
+        if job is None:
+            gone = f"Job {name} was deleted meanwhile" if uid else f"no job {name} in namespace {cluster.namespace}"
+            raise NoSuchObjectError(gone, 404)
         # A Job that was deleted and created anew, while nobody watched, is another one.
-        if uid not in (None, job["metadata"].get("uid")):
+        if uid not in (None, str(job["metadata"].get("uid"))):
             raise NoSuchObjectError(f"Job {name} was deleted meanwhile, and another one has its name", 404)
-        uid = job["metadata"].get("uid")
+        uid = str(job["metadata"].get("uid"))
         yield job
-        begun = watching.clock()
-        for state in _watched(cluster, job, watching):
-            silence.broken()
-            yield state
-        if watching.clock() - begun < _SHORTEST_PAUSE:
-            # Cut at once: do not ask in a tight circle.
-            watching.sleep(_SHORTEST_PAUSE)
-
-
-@dataclass
-class RunState:
-    """The Jobs of a run. jobs: as they are; those that were removed once they had ended, as they were then.
-    retried: failed or suspended ones, instead of which a later Job counts: a retry, or one of the same name. deleted:
-    names of those that were removed before they had ended."""
-
-    jobs: list[Object]
-    retried: list[Object]
-    deleted: list[str]
-
-    @property
-    def ended(self) -> bool:
-        """Whether no pod of any that counts will run again."""
-        return all(state_of(job)[0] in ENDED for job in self.jobs)
-
-
-def run_state(jobs: Iterable[Object], deleted: Iterable[str] = ()) -> RunState:
-    """Of Jobs as the API gives them, in the order of their names."""
-    ordered = sorted(jobs, key=name_of)
-    retries = retries_among(ordered)
-    last: dict[str, Object] = {}
-    for job in sorted(ordered, key=lambda job: str(job["metadata"].get("creationTimestamp") or "")):
-        last[origin(name_of(job), retries)] = job
-    found = RunState([], [], sorted({*deleted} - {*retries}))
-    for job in ordered:
-        done_over = last[origin(name_of(job), retries)] is not job and state_of(job)[0] in ("failed", "suspended")
-        (found.retried if done_over else found.jobs).append(job)
-    return found
-
-
-def retries_among(jobs: Iterable[Object]) -> dict[str, str | None]:
-    """Of each Job by name, which one it is a retry of; None if it is none."""
-    return {name_of(job): (job["metadata"].get("annotations") or {}).get(RETRY_OF) for job in jobs}
-
-
-def origin(name: str, retries: Mapping[str, str | None]) -> str:
-    """The name of the Job that a Job is a retry of in the end; its own if it is none. retries: ``retries_among``."""
-    passed: set[str] = set()
-    while (older := retries.get(name)) is not None and name not in passed:
-        passed.add(name)
-        name = older
-    return name
 
 
 def run_states(cluster: Cluster, run: str, watching: Watching) -> Iterator[RunState]:
-    """The Jobs with the label of a run, by one list for each look, and one look at least. It ends when the time is up.
+    """The Jobs with the label of a run, again and again. It ends when the time is up.
 
     Raises:
         NoSuchObjectError: there never was one.
-        ClusterUnreachableError: nobody answers, from the first or for too long.
+        As ``looks``.
     """
+    jobs = LiveList(cluster, "jobs", labels=f"{RUN}={run}")
     seen: dict[str, Object] = {}
-    silence = _Silence(watching)
-    pause = _SHORTEST_PAUSE
-    for _ in watching.looks():
-        try:
-            there = {str(job["metadata"].get("uid")): job for job in cluster.list("jobs", labels=f"{RUN}={run}")}
-        except ClusterUnreachableError as error:
-            silence.endured(error)
+    told: float | None = None
+    for _ in looks([jobs], watching, _ONE_LOOK, at_once=True):
+        ended = all(state_of(job)[0] in ENDED for job in jobs.things)
+        if told is not None and not ended and watching.clock() - told < _SHORTEST_PAUSE:
+            # Of many changes at once, some are enough: the next look comes in any case.
             continue
-        except ClusterError as error:
-            if error.status != 410:
-                raise
-            # A list of many pages that took too long; the next one begins anew.
-        else:
-            seen.update(there)
-            if not seen:
-                raise NoSuchObjectError(f"no Job in namespace {cluster.namespace} is of run {run}", 404)
-            # What was removed after its end (--ttl) has ended all the same.
-            kept = {uid: job for uid, job in seen.items() if uid in there or state_of(job)[0] in ENDED}
-            yield run_state(kept.values(), [name_of(job) for uid, job in seen.items() if uid not in kept])
-        silence.ended()
-        watching.sleep(watching.at_most(pause))
-        pause = min(pause * 2, _LONGEST_LOOK)
-
-
-def _watched(cluster: Cluster, job: Object, watching: Watching) -> Iterator[Object]:
-    """The Job's states until the connection ends, however it does: what follows is asked for anew."""
-    name, version = str(job["metadata"]["name"]), str(job["metadata"].get("resourceVersion") or "")
-    seconds = max(1.0, watching.at_most(_ONE_WATCH))
-    try:
-        for kind, thing in cluster.watch("jobs", fields=f"metadata.name={name}", version=version, seconds=seconds):
-            if kind == "ERROR" or not watching.goes_on:
-                # Too old a version, mostly: the next one begins with what is.
-                return
-            if kind == "DELETED":
-                raise NoSuchObjectError(f"Job {name} was deleted meanwhile", 404)
-            if kind in ("ADDED", "MODIFIED"):
-                yield thing
-    except ClusterUnreachableError:
-        return
-    except ClusterError as error:
-        if error.status != 410:
-            raise
+        told = watching.clock()
+        there = {str(job["metadata"].get("uid")): job for job in jobs.things}
+        seen.update(there)
+        if not seen:
+            raise NoSuchObjectError(f"no Job in namespace {cluster.namespace} is of run {run}", 404)
+        # What was removed after its end (--ttl) has ended all the same.
+        kept = {uid: job for uid, job in seen.items() if uid in there or state_of(job)[0] in ENDED}
+        yield run_state(kept.values(), [name_of(job) for uid, job in seen.items() if uid not in kept])

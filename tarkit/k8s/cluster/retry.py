@@ -35,6 +35,7 @@ from tarkit.k8s.wellknown import (
     PLAN,
     QUEUE,
     RETRY_OF,
+    RETRY_OF_UID,
     RUN,
     SHARDS,
     SLICES,
@@ -132,7 +133,12 @@ def retry_documents(
     metadata["name"] = name
     run = str(part(metadata, "labels").get(RUN) or safe_label(old))
     metadata["labels"][RUN] = run
-    part(metadata, "annotations")[RETRY_OF] = old
+    notes = part(metadata, "annotations")
+    notes.pop(RETRY_OF_UID, None)
+    notes[RETRY_OF] = old
+    if uid := (job.get("metadata") or {}).get("uid"):
+        # Another Job may get its name.
+        notes[RETRY_OF_UID] = str(uid)
     pod = part(spec, "template", "spec")
     container = main_container(pod)
     _resize(container, pod, changes)

@@ -11,12 +11,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tarkit.errors import printable
-from tarkit.k8s.cluster.jobview import ENDED, condition_of, container_statuses, state_of, timestamp
+from tarkit.k8s.cluster.jobview import ENDED, condition_of, container_statuses, state_of, timestamp, uid_of
 from tarkit.k8s.wellknown import CANCELLED, QUEUE
 
 Object = Mapping[str, Any]
 
 _CREATING_SECONDS = 60.0
+_ASKED_PODS = 10
+"""Pods that wait whose events are looked at; the others wait for the same, nearly always."""
 _LONG = 600
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 # Refusals of pods, in the words of the admission plugins, and the flag that mends each.
@@ -95,6 +97,15 @@ def why_not(
     if not found and not status.get("active") and wanted:
         found.append(_between(status, events))
     return found
+
+
+def subjects(job: Object, pods: Iterable[Object] | None) -> list[str]:
+    """The uids of what events may say why less runs than was asked for: the Job, and its first pods that wait."""
+    spec, status = job.get("spec") or {}, job.get("status") or {}
+    if state_of(job)[0] != "waiting" or spec.get("parallelism") == 0:
+        return []
+    waiting = [uid_of(pod) for pod in pods or () if (pod.get("status") or {}).get("phase") == "Pending"]
+    return [*([uid_of(job)] if int(status.get("active") or 0) < _wanted(spec, status) else []), *waiting[:_ASKED_PODS]]
 
 
 def shortened(text: str) -> str:

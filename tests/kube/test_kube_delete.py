@@ -1,0 +1,136 @@
+"""kubetpl cancel --delete: nothing is at work afterwards, and the lists of shards go, too."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kubecluster import Cluster, Said
+from kubejobs import indexed, job
+from test_kube_verbs import applied, manifest, shards
+
+pytestmark = pytest.mark.cluster
+
+
+def test_a_job_is_deleted_once_its_pods_have_ended(
+    cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path
+) -> None:
+    """Who applies it again has no second pod at the same slice."""
+    out = tmp_path / "at-work"
+    out.mkdir()
+    # A pod that takes its time to end: it is at work until its file is gone.
+    command = (
+        f"f={out}/$JOB_COMPLETION_INDEX; touch $f; trap 'sleep 1; rm $f; exit 143' TERM; while :; do sleep 0.1; done"
+    )
+    cluster.apply(indexed("slow", command, 2, pod={"terminationGracePeriodSeconds": 20}))
+    cluster.wait_for(lambda: len(list(out.iterdir())) == 2, "two pods at work")
+    said = kubetpl("cancel", "slow", "--delete")
+    assert not list(out.iterdir()), "a pod was still at work"
+    assert (said.code, said.out) == (0, "slow is deleted, with its pods and their logs. The done records stay\n"), said
+    assert said.err == "kubetpl cancel: slow: waiting until 2 pods have ended\n"
+    assert not cluster.peek("pods") and not cluster.peek("jobs")
+
+
+def test_pods_that_do_not_end_in_time(cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path) -> None:
+    command = (
+        f"trap 'until [ -e {tmp_path}/go ]; do sleep 0.1; done; exit 143' TERM; touch {tmp_path}/up; sleep 600 & wait"
+    )
+    cluster.apply(job("slow", command, pod={"terminationGracePeriodSeconds": 100}))
+    cluster.wait_for((tmp_path / "up").exists, "a pod at work")
+    late = kubetpl("cancel", "slow", "--delete", "--timeout", "1")
+    assert (late.code, late.out) == (
+        75,
+        "",
+    ) and "slow is deleted, but it is not gone, and pods may be at work" in late.err
+    at_once = kubetpl("cancel", "slow", "--delete", "--timeout", "0")
+    assert at_once.code == 75 and "waiting until" not in at_once.err
+    orphan = kubetpl("retry", "slow")
+    assert orphan.code == 2 and "Job slow still runs" in orphan.err
+    (tmp_path / "go").touch()
+    last = kubetpl("cancel", "slow", "--delete")
+    assert last.code in (0, 66), last
+    assert not cluster.peek("pods")
+
+
+def test_pods_of_a_job_that_is_gone_are_not_joined_by_a_retry(
+    cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path
+) -> None:
+    text = manifest(kubetpl, "grey", f"touch {tmp_path}/up; sleep 600", shards(tmp_path / "in", 2), tmp_path / "out")
+    (tmp_path / "grey.yaml").write_text(text)
+    applied(cluster, text)
+    cluster.wait_for((tmp_path / "up").exists, "a pod at work")
+    cluster.kubectl("delete", "job", "grey", "--cascade=orphan", check=True)
+    for words in ((), ("--apply",)):
+        said = kubetpl("retry", "grey", "-f", tmp_path / "grey.yaml", *words)
+        assert (said.code, said.out) == (2, "") and "of a Job grey that was deleted still run" in said.err, said
+    cluster.kubectl(
+        "delete", "pods", "-l", "batch.kubernetes.io/job-name=grey", "--grace-period=0", "--force", check=True
+    )
+    assert kubetpl("retry", "grey", "-f", tmp_path / "grey.yaml").code == 0
+
+
+def test_lists_of_shards_go_with_the_last_job_that_uses_them(
+    cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path
+) -> None:
+    shards(tmp_path / "in", 2)
+    (tmp_path / "list.txt").write_text(f"{tmp_path}/in/in-0.tar\n{tmp_path}/in/in-1.tar\n")
+    applied(cluster, manifest(kubetpl, "grey", "exit 1", f"@{tmp_path}/list.txt", tmp_path / "out", "--slices", "1"))
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "mine"}, "data": {"a": "b"}}
+    other["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "kubetpl", "tarkit.dev/run": "grey"}  # type: ignore[index]
+    cluster.kubectl("create", "-f", "-", input=json.dumps(other), check=True)
+
+    def lists() -> list[str]:
+        return sorted(
+            one["metadata"]["name"] for one in cluster.peek("configmaps") if "shards" in one["metadata"]["name"]
+        )
+
+    assert kubetpl("wait", "grey", "--timeout", "180").code == 1
+    assert kubetpl("retry", "grey", "--apply").code == 0
+    second, first = lists()
+    owned = cluster.json("configmap", second)["metadata"]["ownerReferences"]
+    assert [(each["kind"], each["name"]) for each in owned] == [("Job", "grey-r2")]
+    assert kubetpl("wait", "grey-r2", "--timeout", "180").code == 1
+    said = kubetpl("cancel", "grey", "--delete")
+    assert said.code == 0 and said.out.endswith(f"ConfigMap {first}, a list of shards, is deleted\n"), said
+    assert lists() == [second], "that of the retry stays"
+    cluster.kubectl("delete", "job", "grey-r2", check=True)
+    cluster.wait_for(lambda: not lists(), "what a Job owns goes with it")
+    assert [one["metadata"]["name"] for one in cluster.peek("configmaps") if one["metadata"]["name"] == "mine"]
+
+
+def test_the_list_of_a_job_that_is_gone_can_be_deleted(
+    cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path
+) -> None:
+    shards(tmp_path / "in", 1)
+    (tmp_path / "list.txt").write_text(f"{tmp_path}/in/in-0.tar\n")
+    applied(cluster, manifest(kubetpl, "grey", "true", f"@{tmp_path}/list.txt", tmp_path / "out"))
+    assert kubetpl("wait", "grey", "--timeout", "180").code == 0
+    cluster.kubectl("delete", "job", "grey", "--cascade=foreground", check=True)
+    said = kubetpl("cancel", "grey", "--delete")
+    assert said.code == 0 and said.out.startswith("ConfigMap grey-shards-"), said
+    assert kubetpl("cancel", "grey", "--delete").code == 66
+
+
+def test_a_retry_says_that_it_waits(cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path) -> None:
+    """For pods that are ending, of a Job of which it is certain that it has failed."""
+    command = (
+        f"case $JOB_COMPLETION_INDEX in 0) until [ -e {tmp_path}/up ]; do sleep 0.1; done; exit 64;; esac; "
+        f"trap 'until [ -e {tmp_path}/go ]; do sleep 0.1; done; exit 143' TERM; touch {tmp_path}/up; "
+        "while :; do sleep 0.1; done"
+    )
+    rules = [{"action": "FailJob", "onExitCodes": {"containerName": "main", "operator": "In", "values": [64]}}]
+    policy = {"podFailurePolicy": {"rules": rules}, "backoffLimitPerIndex": 0}
+    cluster.apply(indexed("slow", command, 2, pod={"terminationGracePeriodSeconds": 100}, **policy))
+    cluster.wait_for(lambda: kubetpl("status", "slow").out.startswith("slow: ending"), what="that it will have failed")
+    timer = threading.Timer(0.5, (tmp_path / "go").touch)
+    timer.start()
+    said = kubetpl("retry", "slow")
+    timer.join()
+    assert said.code == 0 and "name: slow-r2\n" in said.out
+    assert said.err.startswith(
+        "kubetpl retry: Job slow: its last pods are ending; waiting for them, for 60 s at most\n"
+    )
+    assert kubetpl("status", "slow").code == 1
