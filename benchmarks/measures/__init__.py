@@ -7,7 +7,19 @@ from collections.abc import Callable
 from environments import Settings
 from rounds import Result
 
-from measures import bombs, converting, downloading, mapping, memory, publishing, reading, rendering, starting, writing
+from measures import (
+    bombs,
+    converting,
+    downloading,
+    manyshards,
+    mapping,
+    memory,
+    publishing,
+    reading,
+    rendering,
+    starting,
+    writing,
+)
 
 ALL: dict[str, Callable[[Settings], Result]] = {
     "read-small": reading.read_small,
@@ -15,6 +27,7 @@ ALL: dict[str, Callable[[Settings], Result]] = {
     "download": downloading.download,
     "publish": publishing.publish,
     "write-small": writing.write_small,
+    "many-shards": manyshards.many_shards,
     "convert": converting.convert_photos,
     "empty-command": mapping.empty_command,
     "map": mapping.map_photos,
