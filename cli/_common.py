@@ -28,6 +28,7 @@ from tarkit.errors import (
 )
 from tarkit.redaction import redact_text
 
+from ._completion import answer
 from ._retries import leave_waiting_threads, retries_shown
 from ._signals import EndingSignals, Terminated
 
@@ -59,6 +60,9 @@ def _run(command: click.Command, name: str, argv: Sequence[str] | None, signals:
     verbose = [False]
     words = list(sys.argv[1:] if argv is None else argv)
     try:
+        if (offered := answer(command, name)) is not None:
+            write_stdout(f"{offered}\n".encode())
+            return EXIT_OK
         with command.make_context(name, list(words), obj=verbose) as context:
             code = command.invoke(context)
         return code if isinstance(code, int) else EXIT_OK

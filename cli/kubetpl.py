@@ -38,6 +38,8 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """A name that is no command may be a template's, so it is told where those are looked for."""
         name, known = args[0], self.list_commands(ctx)
+        if ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
         if name not in known and not name.startswith("-") and name not in (found := _templates(ctx)):
             hint = nearest(name, [*known, *sorted(found)])
             folders = ", ".join(map(printable, template_folders(ctx.meta.get("kubetpl.path")))) or "no folder"
@@ -52,6 +54,8 @@ class _Commands(click.Group):
         parser = command.make_parser(click.Context(command, info_name=NAME))
         parser.allow_interspersed_args = False
         rest = parser.parse_args(list(args))[1]
+        if not rest and ctx.resilient_parsing:
+            return super().parse_args(ctx, args)
         if not rest:
             raise UsageError(f"name what is to be made of these options: one of {', '.join(GENERATORS)}")
         leading = args[: len(args) - len(rest)]

@@ -52,6 +52,7 @@ WITHOUT_INPUT = {
     "kubetpl wait",
     "tarkit",
     "tarkit create",
+    "tarkit completion",
     "tarkit demo",
     "tarkit get",
     "tarkit ls",

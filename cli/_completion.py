@@ -1,0 +1,67 @@
+"""Completion of command lines: what a shell asks by ``_TARPROC_COMPLETE=bash_complete``, click's own protocol."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from tarkit.errors import TarkitError
+
+if TYPE_CHECKING:
+    from click.shell_completion import ShellComplete
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+def script(shell: str, name: str) -> str:
+    """What the shell evaluates so that it completes command lines of the program ``name``."""
+    from click.shell_completion import ShellComplete
+
+    # Not the source() of the shell's own class: that of bash runs one, to ask for its version.
+    return ShellComplete.source(_completer(click.Command(name), name, shell))
+
+
+def answer(command: click.Command, name: str) -> str | None:
+    """What to print for the shell that asks; None if none does.
+
+    Raises:
+        click.UsageError: it asks for something else than a script or names.
+    """
+    variable = _variable(name)
+    asked = os.environ.get(variable)
+    if not asked:
+        return None
+    shell, _, what = asked.partition("_")
+    if shell not in SHELLS or what not in ("source", "complete"):
+        raise click.UsageError(f"{variable} is {asked!r}; it must be SHELL_source, SHELL being {', '.join(SHELLS)}")
+    if what == "source":
+        return script(shell, name)
+    try:
+        return _completer(command, name, shell).complete()
+    except (TarkitError, click.ClickException):
+        # A line that is not finished may be wrong; whoever finishes it is told.
+        return ""
+
+
+def _variable(name: str) -> str:
+    return f"_{name.upper()}_COMPLETE"
+
+
+def _completer(command: click.Command, name: str, shell: str) -> ShellComplete:
+    from click.shell_completion import CompletionItem, get_completion_class
+
+    known = get_completion_class(shell)
+    if known is None:
+        raise click.UsageError(f"click, by which programs talk to a shell, does not know {shell}; install a later one")
+
+    class Completer(known):  # type: ignore[misc, valid-type]
+        """Where click knows nothing, a path can stand."""
+
+        def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
+            found: list[CompletionItem] = super().get_completions(args, incomplete)
+            return found or [CompletionItem(incomplete, type="file")]
+
+    completer: ShellComplete = Completer(command, {"obj": [False]}, name, _variable(name))
+    return completer

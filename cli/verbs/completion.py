@@ -1,0 +1,28 @@
+"""``tarkit completion``: how a shell completes command lines of all three programs."""
+
+from __future__ import annotations
+
+import click
+
+from .._common import verbose_option, version_option, write_stdout
+from .._completion import SHELLS, script
+
+_PROGRAMS = ("tarproc", "tarkit", "kubetpl")
+_EPILOG = """\b
+Examples:
+  echo 'eval "$(tarkit completion bash)"' >> ~/.bashrc
+  echo 'eval "$(tarkit completion zsh)"' >> ~/.zshrc
+  tarkit completion fish > ~/.config/fish/completions/tarkit.fish
+"""
+
+
+@click.command("completion", epilog=_EPILOG)
+@click.argument("shell", type=click.Choice(SHELLS))
+@verbose_option
+@version_option
+def command(shell: str, verbose: bool) -> None:
+    """Print what a shell evaluates to complete command lines of tarproc, tarkit and kubetpl.
+
+    SHELL is bash (4.4 or newer), zsh (after compinit) or fish.
+    """
+    write_stdout("".join(f"{script(shell, name)}\n" for name in _PROGRAMS).encode())
