@@ -78,7 +78,7 @@ def asked_for(words: Sequence[str]) -> Asked:
 
 
 def _accepted(documents: list[dict[str, Any]], kube_version: str, with_schema: bool) -> bool:
-    """Whether a server would take the manifests; what it would say goes to stderr.
+    """Whether a server would take the manifests, and pods could do their work; what is wrong goes to stderr.
 
     with_schema: fields may be there that tarkit has not put there.
     """
@@ -88,15 +88,16 @@ def _accepted(documents: list[dict[str, Any]], kube_version: str, with_schema: b
         findings = verdict(
             documents,
             kube_version,
-            lambda error: say("kubetpl", f"fields' names and types are not checked: {error}"),
+            lambda error: say("kubetpl", f"warning: fields, their types and words are not checked: {error}"),
         )
     else:
         from tarkit.k8s.lint.rules import lint
 
         findings = lint(documents, kube_version)
+    refused = [finding for finding in findings if finding.severity == "error" or finding.unusable]
     for finding in findings:
-        say("kubetpl", f"{finding.severity}: {finding}")
-    wrong = sum(finding.severity == "error" for finding in findings)
+        say("kubetpl", f"{'error' if finding in refused else finding.severity}: {finding}")
+    wrong = len(refused)
     if wrong:
         say("kubetpl", f"nothing was printed: {counted(wrong, 'error')} above; --no-lint prints it all the same")
     return not wrong

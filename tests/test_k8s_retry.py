@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from kubetplrun import alone, kubetpl
 
 from tarkit.errors import UsageError
 from tarkit.k8s.cluster.retry import Changes, clean, is_per_shard, next_name, retry_documents
@@ -234,3 +236,18 @@ def test_names_that_look_like_patterns(live: dict[str, Any], url: str, line: str
 )  # fmt: skip
 def test_the_next_name(name: str, taken: set[str], expected: str) -> None:
     assert next_name(name, taken, 10) == expected
+
+
+def test_what_a_server_would_refuse_is_not_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = alone(tmp_path, monkeypatch)
+    monkeypatch.setenv("KUBECONFIG", str(folder / "none"))
+    made = kubetpl(
+        "indexed", "-n", "sums", "-I", "a:1", "-c", "true", "--shards", "s3://b/{0..3}.tar", "-O", "s3://b/out"
+    )
+    (folder / "sums.yaml").write_text(made.out)
+    (folder / "out").mkdir()
+    outcome = kubetpl("retry", "sums", "-f", "sums.yaml", "-O", "out", "-n", "Bad_Name")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "error: job/Bad_Name: metadata.name: 'Bad_Name' may have only a-z" in outcome.err
+    assert "error: configmap/Bad_Name-shards-" in outcome.err
+    assert kubetpl("retry", "sums", "-f", "sums.yaml", "-O", "out", "-n", "good").code == 0

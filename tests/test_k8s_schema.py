@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import copy
+import json
+import re
 import sys
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kubetplrun import alone, kubetpl
 
 from tarkit.errors import MissingExtraError, UsageError
 from tarkit.k8s.fieldpath import set_field
 from tarkit.k8s.lint import schema
-from tarkit.k8s.lint.fields import _FIELDS, fields_of
-from tarkit.k8s.lint.rules import lint
+from tarkit.k8s.lint.enumerations import _NOT_NEEDED, _RANGES, words
 from tarkit.k8s.lint.schema import check_schema
 from tarkit.k8s.lint.verdict import verdict
 from tarkit.k8s.yamltext import load_documents
@@ -48,10 +51,7 @@ def test_the_job_of_the_facts_passes(kube_version: str) -> None:
 
 @pytest.mark.parametrize("document", OTHERS, ids=[each["kind"] for each in OTHERS])
 def test_other_kinds_pass(document: dict[str, Any]) -> None:
-    expected = [
-        "warning: jobset/train: there is no schema of jobset.x-k8s.io/v1alpha2, which is not of Kubernetes; "
-        "its fields are unchecked"
-    ]
+    expected = ["warning: jobset/train: there is no schema of jobset.x-k8s.io/v1alpha2, so its fields are unchecked"]
     assert said(document) == (expected if document["kind"] == "JobSet" else [])
 
 
@@ -69,14 +69,15 @@ def test_other_kinds_pass(document: dict[str, Any]) -> None:
         ),
         (
             ["spec.template.spec.containers[0].resources.limits.memory=[]"],
-            "spec.template.spec.containers[0].resources.limits.memory: a list is neither a text nor a number; "
+            "spec.template.spec.containers[0].resources.limits.memory: a list is not a text or a number; "
             "change --memory",
         ),
         (
             ["spec.template.spec.containers[0].env[0].value=1"],
-            "spec.template.spec.containers[0].env[0].value: 1 is not a text; change --env",
+            "spec.template.spec.containers[0].env[0].value: 1 is not a text; put what is written there in quotes, "
+            "since YAML reads it so; change --env",
         ),
-        (["kind=job"], "kind: 'job' is not one of ['Job']"),
+        (["kind=job"], 'kind: "job" is not one of Job'),
         (["kind=Jobs"], "kind: Kubernetes 1.33 has no Jobs in batch/v1; see kubectl api-resources"),
         (["apiVersion=batch/v9"], "kind: Kubernetes 1.33 has no Job in batch/v9; see kubectl api-resources"),
         (["kind=../x"], "kind: Kubernetes 1.33 has no ../x in batch/v1; see kubectl api-resources"),
@@ -103,7 +104,6 @@ def test_empty_documents_are_no_manifests() -> None:
 def test_documents_without_a_name_keep_their_numbers() -> None:
     nameless = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}, "data": [1]}
     found = verdict([JOB, nameless], "1.33", lambda error: pytest.fail(str(error)))
-    # Of the data the rules speak, and the schema is silent.
     assert [each.where for each in found] == ["document-2 metadata.name", "document-2 data"]
 
 
@@ -124,36 +124,102 @@ def test_the_library_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         check_schema(JOB)
 
 
-@pytest.mark.parametrize("kube_version", ["1.33", "1.34", "1.35", "1.36", "1.37"])
-@pytest.mark.parametrize("table", ["JobSpec", "PodSpec", "Container", "ServiceSpec", "Volume", "ObjectMeta"])
-def test_the_table_of_fields_is_the_schemas(table: str, kube_version: str) -> None:
-    """The rules and the schema agree on which fields a release has."""
-    whole = schema._definitions(f"kubernetes-json-schema/v{kube_version}.0-local-strict").contents
-    definitions = whole.get("$defs") or whole["definitions"]
-    (theirs,) = [
-        body["properties"]
-        for name, body in definitions.items()
-        if name in (f"io.k8s.api.batch.v1.{table}", f"io.k8s.api.core.v1.{table}")
-        or name == f"io.k8s.apimachinery.pkg.apis.meta.v1.{table}"
-    ]
-    ours = fields_of(table) or {}
-    now = int(kube_version.partition(".")[2])
-    known = {name for name, field in ours.items() if field.since is None or int(field.since.partition(".")[2]) <= now}
-    # Was there for one release, and is gone.
-    assert known == set(theirs) - {"workloadRef"}
-
-
-def test_types_of_the_table_are_known() -> None:
-    simple = {"text", "int", "long", "flag", "quantity", "map", "any"}
-    for table in _FIELDS:
-        for name, field in (fields_of(table) or {}).items():
-            inner = field.kind.strip("[]{}")
-            assert inner in simple or fields_of(inner) is not None, (table, name)
+def definitions(kube_version: str) -> dict[str, Any]:
+    """The published ones of a release by their short names, as they are."""
+    folder = f"kubernetes-json-schema/v{kube_version}.0-local-strict"
+    whole = json.loads((resources.files("kubernetes_validate") / folder / "_definitions.json").read_text())
+    found = whole.get("$defs") or whole["definitions"]
+    return {
+        name.rpartition(".")[2]: body
+        for name, body in found.items()
+        if re.match(
+            r"io\.k8s\.(api\.(core|batch|apps|networking|scheduling)\.v1|apimachinery\.pkg\.apis\.meta\.v1)\.", name
+        )
+    }
 
 
 @pytest.mark.parametrize(
-    "change", ["spec.complettions=4", "metadata.lables={}", "spec.template.spec.containers[0].imgae=a"]
+    "command", [["lint", "job.yaml"], ["job", "-n", "x", "-c", "true", "--set", "spec.suspend=true"]]
 )
-def test_lint_and_schema_say_the_same_of_unknown_fields(change: str) -> None:
-    document = changed(change)
-    assert lint([document]) == check_schema(document)
+def test_one_line_says_that_it_is_missing(command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = alone(tmp_path, monkeypatch)
+    (folder / "job.yaml").write_text((DATA / "k8s_verdicts.indexed.yaml").read_text(encoding="utf-8"))
+    monkeypatch.setitem(sys.modules, "kubernetes_validate.utils", None)
+    schema._release.cache_clear()
+    outcome = kubetpl(*command)
+    schema._release.cache_clear()
+    assert outcome.code == 0
+    lines = [line for line in outcome.err.splitlines() if "warning" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("kubetpl: warning: fields, their types and words are not checked: ")
+    assert "pip install 'tarkit[lint]'" in lines[0]
+
+
+@pytest.mark.parametrize("kube_version", ["1.33", "1.34", "1.35", "1.36", "1.37"])
+def test_words_are_those_of_the_descriptions(kube_version: str) -> None:
+    """The published schemas have the words in the descriptions of the fields; or in those of a page that is named."""
+    known = definitions(kube_version)
+    elsewhere = {
+        # Pages about them, and what the description shortens.
+        "HostPathVolumeSource.type", "VolumeMount.mountPropagation", "PersistentVolumeClaimSpec.accessModes",
+        "PersistentVolumeClaimSpec.volumeMode", "ContainerResizePolicy.resourceName",
+        "ContainerResizePolicy.restartPolicy",
+        "SecurityContext.procMount", "HTTPGetAction.scheme", "ContainerPort.protocol", "ImageVolumeSource.pullPolicy",
+        "ServiceSpec.ipFamilies", "PodFailurePolicyOnPodConditionsPattern.status",
+    }  # fmt: skip
+    for name, values in words().items():
+        kind, _, field = name.partition(".")
+        body = known[kind]["properties"][field]
+        text = body["description"]
+        assert name in elsewhere or [each for each in values if each not in text] == [], name
+
+
+@pytest.mark.parametrize("kube_version", ["1.33", "1.37"])
+def test_ranges_and_needless_fields_are_of_fields_that_exist(kube_version: str) -> None:
+    known = definitions(kube_version)
+    for name in _RANGES:
+        kind, _, field = name.partition(".")
+        assert known[kind]["properties"][field]["type"][0][:3] in ("int", "i"), name
+    for kind, fields in _NOT_NEEDED.items():
+        assert fields <= set(known[kind]["properties"]), kind
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (
+            "MAIN.imagePullPolicy=always",
+            '"always" is not one of Always, IfNotPresent, Never',
+        ),
+        ("MAIN.imagePullPolicy=", None),
+        (
+            "POD.dnsPolicy=none",
+            '"none" is not one of ClusterFirst, ClusterFirstWithHostNet, Default, None',
+        ),
+        (
+            "POD.securityContext.seccompProfile.type=runtime/default",
+            '"runtime/default" is not one of Localhost, RuntimeDefault, Unconfined; change --security',
+        ),
+        (
+            "MAIN.livenessProbe={httpGet: {port: 80, scheme: ftp}}",
+            '"ftp" is not one of HTTP, HTTPS',
+        ),
+        ("MAIN.readinessProbe={grpc: {port: 0}}", "0 is too small; write at least 1"),
+        (
+            "POD.volumes[1].configMap.defaultMode=644",
+            "644 is too large; write at most 511; change --config-map",
+        ),
+        ("POD.volumes[1].configMap.defaultMode=0o644", None),
+        ("spec.completions=3000000000", "3000000000 is too large; write at most 2147483647; change --slices"),
+        ("MAIN.name=", "is empty; write one"),
+        ("POD.overhead={memory: 4GB}", "4GB is no quantity: write 4G (10^9 bytes) or 4Gi (2^30 bytes)"),
+        ("POD.overhead={memory: 8Ei}", None),
+        ("spec.podFailurePolicy={}", None),
+        ("MAIN.args=[null]", None),
+        ("MAIN.resources.limits={memory: null}", None),
+    ],
+)
+def test_words_and_ranges_are_part_of_the_schema(change: str, expected: str | None) -> None:
+    change = change.replace("POD", "spec.template.spec").replace("MAIN", "spec.template.spec.containers[0]")
+    lines = [line.partition(": ")[2].partition(": ")[2].partition(": ")[2] for line in said(changed(change))]
+    assert lines == ([] if expected is None else [expected])

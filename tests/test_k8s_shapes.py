@@ -133,20 +133,20 @@ def test_any_value_in_any_place_is_refused_or_followed(path: tuple[Any, ...], tm
 @pytest.mark.parametrize(
     ("path", "value", "says"),
     [
-        ("metadata", [], "metadata: is no mapping"),
-        ("spec", "x", "spec: is no mapping"),
-        ("spec template", 5, "spec.template: 5 is no mapping"),
-        ("spec completions", "ten", "spec.completions: ten is no whole number"),
-        ("spec template spec containers", {"name": "main"}, "spec.template.spec.containers: a mapping is no list"),
-        (f"{MAIN} command", "true", "command: true is no list; write [true]"),
-        (f"{MAIN} args", [5], "args[0]: 5 is no text"),
+        ("metadata", [], "metadata: is not a mapping"),
+        ("spec", "x", "spec: is not a mapping"),
+        ("spec template", 5, "spec.template: 5 is not a mapping"),
+        ("spec completions", "ten", "spec.completions: ten is not a whole number"),
+        ("spec template spec containers", {"name": "main"}, "spec.template.spec.containers: a mapping is not a list"),
+        (f"{MAIN} command", "true", "command: true is not a list; write [true]"),
+        (f"{MAIN} args", [5], "args[0]: 5 is not a text"),
         (f"{MAIN} args", ["a\0b"], "args[0]: has a zero byte in it"),
-        (f"{MAIN} env 0 value", 5, "env[0].value: 5 is no text"),
-        (f"{MAIN} envFrom 0 configMapRef", "cm", "configMapRef: cm is no mapping"),
-        (f"{MAIN} resources limits memory", "lots", "lots is no quantity"),
-        ("spec template spec volumes 4 projected sources", 5, "projected.sources: 5 is no list"),
-        ("spec podFailurePolicy rules 0 action", "Shrug", "'Shrug' is none; write one of Count, FailIndex"),
-        ("spec podFailurePolicy rules 1 onExitCodes operator", "Within", "'Within' is none; write one of In, NotIn"),
+        (f"{MAIN} env 0 value", 5, "env[0].value: 5 is not a text"),
+        (f"{MAIN} envFrom 0 configMapRef", "cm", "configMapRef: cm is not a mapping"),
+        (f"{MAIN} resources limits memory", "lots", "lots is not a quantity"),
+        ("spec template spec volumes 4 projected sources", 5, "projected.sources: 5 is not a list"),
+        ("spec podFailurePolicy rules 0 action", "Shrug", "'Shrug' is not one of Count, FailIndex"),
+        ("spec podFailurePolicy rules 1 onExitCodes operator", "Within", "'Within' is not one of In, NotIn"),
     ],
 )
 @pytest.mark.parametrize("command", [["local", "-f"], ["status", "j", "-f"], ["retry", "j", "-f"]], ids="".join)
@@ -170,7 +170,7 @@ def test_what_a_generator_made_is_looked_at_too(
     assignment = "spec.podFailurePolicy.rules=5"
     outcome = kubetpl("local", "job", "-n", "x", "-c", "true", "--set", assignment, *lint)
     assert outcome.code == 2 and outcome.err.count("\n") == 1
-    assert "job/x: spec.podFailurePolicy.rules: 5 is no list" in outcome.err
+    assert "job/x: spec.podFailurePolicy.rules: 5 is not a list" in outcome.err
     assert os.listdir(folder) == []
 
 

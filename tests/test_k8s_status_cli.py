@@ -31,6 +31,7 @@ spec:
   completions: 2
   template:
     spec:
+      restartPolicy: Never
       containers:
       - name: main
         image: i:1
@@ -109,7 +110,7 @@ def test_a_manifest_answers_without_a_cluster(run: Run, manifest: Path) -> None:
     assert code == 1
     assert "grey: from its done records alone" in out and "shards: 0 of 3 done, 3 missing, 0 failed" in out
     code, out, err = run("retry", "grey", "-f", manifest, "--slices", "2")
-    assert code == 0 and "name: grey-r2\n" in out
+    assert code == 0 and "name: grey-r2\n" in out, err
     assert "whether it still runs is not known" in err and "0 of 3 shards done; 3 shards to retry" in err
     assert run("retry", "grey", "-f", manifest, "--apply")[0] == 2
 

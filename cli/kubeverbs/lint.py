@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import json
 import shutil
 import subprocess
@@ -15,8 +14,8 @@ from tarkit.errors import (
     EXIT_NOT_FOUND,
     EXIT_OK,
     EXIT_USAGE,
+    ClusterUnreachableError,
     CommandNotRunnableError,
-    StreamError,
     printable,
 )
 
@@ -40,7 +39,7 @@ _UNREACHABLE = ("Unable to connect to the server", "The connection to the server
 
 @click.command("lint", epilog=_EPILOG)
 @click.argument("files", metavar="[FILE|-]...", nargs=-1)
-@click.option("--kube-version", metavar="X.Y", default="1.33", show_default=True, help="Of the cluster.")
+@click.option("--kube-version", metavar="X.Y", help="Of the cluster.  [default: all since 1.33]")
 @click.option("--no-schema", is_flag=True, help="Leave out the API's schema: all fields of all kinds.")
 @click.option("--server", is_flag=True, help="Ask the cluster too: kubectl apply --dry-run=server.")
 @click.option("--json", "as_json", is_flag=True, help="A line of JSON for each finding.")
@@ -48,10 +47,15 @@ _UNREACHABLE = ("Unable to connect to the server", "The connection to the server
 @verbose_option
 @version_option
 def command(
-    files: tuple[str, ...], kube_version: str, no_schema: bool, server: bool, as_json: bool, verbose: bool,
+    files: tuple[str, ...], kube_version: str | None, no_schema: bool, server: bool, as_json: bool, verbose: bool,
     **cluster: str | None,
 ) -> int:  # fmt: skip
-    """Tell what a server would refuse in manifests, what it takes in silence, and which flag of kubetpl to change.
+    """Report what a server would refuse in manifests, what it takes in silence, and which flag of kubetpl to change.
+
+    An error is what servers refuse; a warning is what they take. The manifests are read as kubectl reads them, and held
+    against the published schema of the release with its words and ranges (pip install kubernetes-validate), and against
+    rules on Jobs, indexes, names, quantities, volumes, and what the flags of kubetpl can get wrong. That is not a
+    second API server: everything else, such as quotas, admission, addresses and schedules, is left to --server.
 
     A finding is a line on standard output, error or warning. Exit 0 if there is no error, 2 if there is one.
     """
@@ -81,7 +85,7 @@ def command(
     return EXIT_USAGE if errors else EXIT_OK
 
 
-def _own(documents: list[dict[str, Any]], kube_version: str, with_schema: bool) -> list[dict[str, Any]]:
+def _own(documents: list[dict[str, Any]], kube_version: str | None, with_schema: bool) -> list[dict[str, Any]]:
     """What the rules and the schema say; what both say once."""
     if with_schema:
         from tarkit.k8s.lint.verdict import verdict
@@ -89,17 +93,19 @@ def _own(documents: list[dict[str, Any]], kube_version: str, with_schema: bool) 
         found = verdict(
             documents,
             kube_version,
-            lambda error: say(_NAME, f"fields are checked for the kinds that kubetpl prints only: {error}"),
+            lambda error: say(_NAME, f"warning: fields, their types and words are not checked: {error}"),
         )
     else:
         from tarkit.k8s.lint.rules import lint
+        from tarkit.k8s.lint.verdict import OLDEST
 
-        found = lint(documents, kube_version)
+        found = lint(documents, kube_version or OLDEST)
     return [_fields(each) for each in found]
 
 
 def _fields(finding: Finding) -> dict[str, Any]:
-    return {**dataclasses.asdict(finding), "text": str(finding)}
+    kept = ("severity", "where", "sentence", "flag")
+    return {**{key: getattr(finding, key) for key in kept}, "text": str(finding)}
 
 
 def _line(name: str, finding: dict[str, Any], as_json: bool) -> str:
@@ -130,7 +136,7 @@ def _asked(kubectl: str, text: str, cluster: dict[str, str | None]) -> list[dict
     if done.returncode and any(_no_server(line) for line in said):
         # What it advises, not to validate, is no use here.
         why = next(line[max(line.find("dial tcp"), 0) :].partition("; ")[0] for line in said if _no_server(line))
-        raise StreamError(f"no server has looked at the manifests: {printable(why)}")
+        raise ClusterUnreachableError(f"no server has looked at the manifests: {printable(why)}")
     found = []
     for line in said:
         severity = "warning" if line.startswith("Warning:") or not done.returncode else "error"

@@ -9,6 +9,7 @@ import click
 
 from tarkit.errors import (
     EXIT_OK,
+    EXIT_USAGE,
     ClusterDeniedError,
     ClusterError,
     ClusterUnreachableError,
@@ -78,6 +79,7 @@ def command(name: str, create: bool, **options: Any) -> int:
     left: it is printed whole, under the new name.
     """
     from tarkit.k8s.cluster.retry import Changes, is_per_shard, retry_documents
+    from tarkit.k8s.lint.rules import ERROR, lint
 
     documents = read_manifest(options["manifest"])
     cluster, jobs, taken = _source(name, documents, options, create)
@@ -98,6 +100,11 @@ def command(name: str, create: bool, **options: Any) -> int:
             changes = _with_list(wanted, job, urls)
         made += retry_documents(job, urls, changes, taken)
         taken.add(str(made[-1]["metadata"]["name"]))
+    refused = [finding for finding in lint(made) if finding.severity == ERROR]
+    for finding in refused:
+        say(_PROGRAM, f"error: {finding}")
+    if refused:
+        return EXIT_USAGE
     _deliver(cluster if create else None, made)
     return EXIT_OK
 

@@ -48,9 +48,7 @@ def _job(job: Json, spec: Json) -> None:
     spec.setdefault("completionMode", "NonIndexed")
     spec.setdefault("suspend", False)
     if spec.get("completions") is None and spec.get("parallelism") is None:
-        if spec["completionMode"] == "NonIndexed":
-            spec["completions"] = 1
-        spec["parallelism"] = 1
+        spec["completions"] = spec["parallelism"] = 1
     spec.setdefault("parallelism", 1)
     spec.setdefault("backoffLimit", NO_LIMIT if spec.get("backoffLimitPerIndex") is not None else 6)
     policy = spec.get("podFailurePolicy")
@@ -77,18 +75,21 @@ def own_labels(job: Json) -> None:
     labels.update({"controller-uid": uid, "job-name": name})
 
 
+_DEFAULTS = {"restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler"}
+
+
 def template_spec(spec: Json) -> None:
-    """Of every pod template."""
-    spec.setdefault("restartPolicy", "Always")
+    """Of every pod template. What is empty is as good as missing."""
+    spec.update({key: value for key, value in _DEFAULTS.items() if not spec.get(key)})
     spec.setdefault("terminationGracePeriodSeconds", 30)
-    spec.setdefault("dnsPolicy", "ClusterFirst")
-    spec.setdefault("schedulerName", "default-scheduler")
     spec.setdefault("securityContext", {})
     if spec.get("serviceAccountName"):
         spec["serviceAccount"] = spec["serviceAccountName"]
     for container in containers(spec):
         _container(container)
     for volume in spec.get("volumes", []):
+        if set(volume) == {"name"}:
+            volume["emptyDir"] = {}
         for kind in ("configMap", "secret", "projected", "downwardAPI"):
             if kind in volume:
                 volume[kind].setdefault("defaultMode", 420)
@@ -115,7 +116,8 @@ def _container(container: Json) -> None:
     image = container.get("image", "")
     tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
     moving = "@" not in image and tag in ("", "latest")
-    container.setdefault("imagePullPolicy", "Always" if moving else "IfNotPresent")
+    if not container.get("imagePullPolicy"):
+        container["imagePullPolicy"] = "Always" if moving else "IfNotPresent"
     for port in container.get("ports", []):
         port.setdefault("protocol", "TCP")
     for variable in container.get("env", []):

@@ -159,7 +159,7 @@ def _container(container: Json, path: str, volumes: set[str]) -> list[Cause]:
     image = container.get("image", "")
     if not image:
         causes.append(missing(f"{path}.image"))
-    elif image.strip() != image:
+    elif image.strip() != image and ".template." not in path:
         causes.append(wrong(f"{path}.image", image, "must not have leading or trailing whitespace"))
     for number, variable in enumerate(container.get("env", [])):
         causes += _variable(variable, f"{path}.env[{number}]")

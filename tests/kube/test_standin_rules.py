@@ -22,7 +22,7 @@ CASES = [
     (job("under_score", "true"), 'metadata.name: Invalid value: "under_score"'),
     (indexed("a" * 62, "true", 10), f"will not able to create pod with invalid DNS label: {'a' * 62}-9"),
     (
-        job("none", "true", completionMode="Indexed"),
+        job("none", "true", completionMode="Indexed", parallelism=1),
         "spec.completions: Required value: when completion mode is Indexed",
     ),
     (

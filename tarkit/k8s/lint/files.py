@@ -71,7 +71,7 @@ def total(root: Node) -> Iterator[Finding]:
 
 
 def keys_of_people(root: Node) -> Iterator[Finding]:
-    """Everybody who may list pods' settings may read a ConfigMap, so it holds no keys."""
+    """All users of a namespace may read its ConfigMaps, so they hold no keys."""
     if root.manifest.kind != "ConfigMap":
         return
     for part in ("data", "binaryData"):
@@ -81,7 +81,7 @@ def keys_of_people(root: Node) -> Iterator[Finding]:
                 text = (_bytes(text) or b"").decode("latin-1")
             sign = next((sign for sign in _SIGNS if sign.pattern.search(text)), None)
             if sign is not None:
-                yield node.error(
+                yield node.unusable(
                     f"looks like {sign.what}, which everybody in the namespace could read; put it in a Secret: "
                     f"kubectl create secret generic NAME --from-file={key}, then --secret NAME",
                     None,

@@ -10,15 +10,11 @@ from collections.abc import Iterator
 
 from tarkit.k8s.limits import INDEXES, INDEXES_OF_MANY
 from tarkit.k8s.lint.nodes import Finding, Node, repeated
-from tarkit.k8s.names import index_name_budget, label_key
+from tarkit.k8s.names import LABEL_LENGTH, index_name_budget, label_key
 from tarkit.k8s.wellknown import MIN_PARALLELISM, QUEUE
 
 _RULES = 20
 _CODES = 255
-ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
-OPERATORS = ("In", "NotIn")
-"""Of the rules of a podFailurePolicy."""
-
 _COUNTS = (
     "parallelism",
     "completions",
@@ -31,20 +27,19 @@ _COUNTS = (
 
 
 def counts(job: Node) -> Iterator[Finding]:
-    """No number of a Job is negative."""
+    """No number of a Job is negative, or too large for the API."""
     for key in _COUNTS:
-        if (number := job.whole(key)) is not None and number < 0:
-            yield job.at(key).error(f"{number} is negative; write a number of 0 or more")
+        most = 2**63 - 1 if key == "activeDeadlineSeconds" else 2**31 - 1
+        if (number := job.whole(key)) is not None and not 0 <= number <= most:
+            yield job.at(key).error(f"{number} is out of range; write 0 to {most}")
 
 
 def completion_mode(job: Node) -> Iterator[Finding]:
     """An Indexed Job says how many indexes it has, and runs not more than 100,000 at a time."""
-    mode = job.text("completionMode")
-    if mode not in ("", "Indexed", "NonIndexed"):
-        yield job.at("completionMode").error(f"{mode!r} is no mode; write Indexed or NonIndexed")
-    if mode != "Indexed":
+    if job.text("completionMode") != "Indexed":
         return
-    if not job.has("completions"):
+    # Without both a server takes 1 for both.
+    if not job.has("completions") and job.has("parallelism"):
         yield job.at("completions").error("is missing; an Indexed Job must say how many indexes it has")
     if (job.whole("parallelism") or 0) > INDEXES:
         yield job.at("parallelism").error(f"{job.whole('parallelism')} is too many; at most {INDEXES} pods at a time")
@@ -52,29 +47,31 @@ def completion_mode(job: Node) -> Iterator[Finding]:
 
 def per_index(job: Node) -> Iterator[Finding]:
     """backoffLimitPerIndex and maxFailedIndexes are of Indexed Jobs only, the latter only with the former."""
-    if job.has("backoffLimitPerIndex"):
-        if job.text("completionMode") != "Indexed":
-            yield job.at("backoffLimitPerIndex").error(
-                "works with completionMode: Indexed only; set that or leave it out"
-            )
-        policy = job.at("template", "spec").text("restartPolicy")
-        if policy == "OnFailure" and not job.has("podFailurePolicy"):
-            yield job.at("backoffLimitPerIndex").error(
-                f"works with restartPolicy: Never only, not {policy}", "--restartpolicy"
-            )
-    elif job.has("maxFailedIndexes"):
+    indexed = job.text("completionMode") == "Indexed"
+    for key in ("backoffLimitPerIndex", "maxFailedIndexes"):
+        if job.has(key) and not indexed:
+            yield job.at(key).error("works with completionMode: Indexed only; set that or leave it out")
+    if job.has("maxFailedIndexes") and not job.has("backoffLimitPerIndex") and indexed:
         yield job.at("maxFailedIndexes").error("works with backoffLimitPerIndex only; set that too", "--retries")
+    restarts = job.at("template", "spec").text("restartPolicy") == "OnFailure"
+    if job.has("backoffLimitPerIndex") and restarts and not job.has("podFailurePolicy"):
+        yield job.at("backoffLimitPerIndex").unusable(
+            "is made for restartPolicy: Never; with OnFailure a pod fails for good only after its own restarts",
+            "--restartpolicy",
+        )
 
 
 def failed_indexes(job: Node) -> Iterator[Finding]:
     """maxFailedIndexes is within the completions, and within what a status can hold."""
     node, most = job.at("maxFailedIndexes"), job.whole("maxFailedIndexes")
     completions, parallelism = job.whole("completions"), job.whole("parallelism") or 0
+    if job.text("completionMode") != "Indexed":
+        return
     if most is not None and completions is not None and most > completions:
         yield node.error(f"{most} is more than the {completions} completions; write at most as many")
     if completions is None or completions <= INDEXES or not job.has("backoffLimitPerIndex"):
         if most is not None and most > INDEXES:
-            yield node.error(f"{most} is too many; at most {INDEXES} can be")
+            yield node.error(f"{most} is too many; at most {INDEXES} are allowed")
         return
     many = f"with more than {INDEXES} completions and backoffLimitPerIndex"
     if most is None:
@@ -88,14 +85,10 @@ def failed_indexes(job: Node) -> Iterator[Finding]:
 def restart_policy(job: Node) -> Iterator[Finding]:
     """Pods of Jobs do not run for ever."""
     node = job.at("template", "spec", "restartPolicy")
-    if not job.at("template").has("spec"):
-        return
-    if node.value is None:
+    if not node.value:
         yield node.error("is missing; pods of a Job need it: write Never")
     elif node.value == "Always":
         yield node.error("pods of a Job must end; write Never, or OnFailure to restart them in place")
-    elif isinstance(node.value, str) and node.value not in ("Never", "OnFailure"):
-        yield node.error(f"{node.value!r} is no such policy; write Never or OnFailure")
     elif node.value == "OnFailure" and job.has("podFailurePolicy"):
         yield node.error("a podFailurePolicy works with restartPolicy: Never only, not OnFailure")
 
@@ -103,41 +96,32 @@ def restart_policy(job: Node) -> Iterator[Finding]:
 def failure_policy(job: Node) -> Iterator[Finding]:
     """Each rule has an action, and one of exit codes and conditions."""
     rules = job.at("podFailurePolicy", "rules")
-    if isinstance(rules.value, list) and len(rules.value) > _RULES:
-        yield rules.error(f"has {len(rules.value)} rules; at most {_RULES} can be")
-    names = {
-        c.text("name") for key in ("containers", "initContainers") for c in job.at("template", "spec", key).items()
-    }
+    yield from _at_most(rules, _RULES, "rules")
+    spec = job.at("template", "spec")
+    names = {c.text("name") for key in ("containers", "initContainers") for c in spec.at(key).items()}
     for rule in rules.items():
         action = rule.text("action")
-        if action and action not in ACTIONS:
-            yield rule.at("action").error(f"{action!r} is no action; write one of {', '.join(ACTIONS)}")
         if action == "FailIndex" and not job.has("backoffLimitPerIndex"):
             yield rule.at("action").error("FailIndex works with backoffLimitPerIndex only; set that too", "--retries")
         if rule.has("onExitCodes") == bool(rule.at("onPodConditions").value):
             yield rule.error("a rule has either onExitCodes or onPodConditions, one of them and not both")
-        yield from _exit_codes(rule.at("onExitCodes"), names)
+        if rule.has("onExitCodes"):
+            yield from _exit_codes(rule.at("onExitCodes"), names)
         yield from _conditions(rule.at("onPodConditions"))
 
 
 def _exit_codes(codes: Node, names: set[str]) -> Iterator[Finding]:
-    container, values = codes.text("containerName"), codes.at("values")
-    # That there is no container at all is said elsewhere.
-    if container and names and container not in names:
+    container, values, operator = codes.text("containerName"), codes.at("values"), codes.text("operator")
+    # That there is no container at all is reported elsewhere.
+    if codes.has("containerName") and names and container not in names:
         there = ", ".join(sorted(names))
         yield codes.at("containerName").error(f"there is no container {container!r} in the pod; there is: {there}")
-    operator = codes.text("operator")
-    if operator and operator not in OPERATORS:
-        yield codes.at("operator").error(f"{operator!r} is no operator; write {' or '.join(OPERATORS)}")
-    if not isinstance(values.value, list):
-        return
-    numbers = [value for value in values.value if isinstance(value, int) and not isinstance(value, bool)]
     if not values.value:
         yield values.error("names no exit code; write at least one")
-    if len(values.value) > _CODES:
-        yield values.error(f"has {len(values.value)} exit codes; at most {_CODES} can be")
+    yield from _at_most(values, _CODES, "exit codes")
+    numbers = [node.value for node in values.members() if type(node.value) is int]
     if operator == "In" and 0 in numbers:
-        yield values.error("0 is success, and no rule can be about it; leave it out")
+        yield values.error("0 is success, and a rule cannot be about it; leave it out")
     if numbers != sorted(set(numbers)):
         right = ", ".join(str(number) for number in sorted(set(numbers)))
         yield values.error(f"must be in order and each there once: write [{right}]")
@@ -146,23 +130,21 @@ def _exit_codes(codes: Node, names: set[str]) -> Iterator[Finding]:
 
 
 def _conditions(conditions: Node) -> Iterator[Finding]:
-    if isinstance(conditions.value, list) and len(conditions.value) > _RULES:
-        yield conditions.error(f"has {len(conditions.value)} conditions; at most {_RULES} can be")
+    yield from _at_most(conditions, _RULES, "conditions")
     for condition in conditions.items():
-        if condition.text("status") not in ("", "True", "False", "Unknown"):
-            yield condition.at("status").error('must be one of "True", "False" and "Unknown", in quotes')
-        if (text := condition.text("type")) and (wrong := label_key(text)):
+        if wrong := label_key(condition.text("type")):
             yield condition.at("type").error(wrong)
+
+
+def _at_most(node: Node, most: int, what: str) -> Iterator[Finding]:
+    if isinstance(node.value, list) and len(node.value) > most:
+        yield node.error(f"has {len(node.value)} {what}; at most {most} are allowed")
 
 
 def replacement(job: Node) -> Iterator[Finding]:
     """With a pod failure policy a pod is replaced when it has failed, not before."""
     node = job.at("podReplacementPolicy")
-    if node.value is None:
-        return
-    if node.value not in ("Failed", "TerminatingOrFailed"):
-        yield node.error("is neither Failed nor TerminatingOrFailed; write one of them")
-    elif node.value != "Failed" and job.has("podFailurePolicy"):
+    if node.value == "TerminatingOrFailed" and job.has("podFailurePolicy"):
         yield node.error("must be Failed when there is a podFailurePolicy")
 
 
@@ -173,25 +155,31 @@ def success_policy(job: Node) -> Iterator[Finding]:
     policy, completions = job.at("successPolicy"), job.whole("completions")
     if job.text("completionMode") != "Indexed":
         yield policy.error("works with completionMode: Indexed only; set that or leave it out", None)
+        return
     rules = policy.at("rules")
-    if isinstance(rules.value, list) and not 1 <= len(rules.value) <= _RULES:
-        yield rules.error(f"has {len(rules.value)} rules; 1 to {_RULES} can be")
+    if not rules.value:
+        yield rules.error("has no rule; write at least one")
+    yield from _at_most(rules, _RULES, "rules")
     for rule in rules.items():
         count = rule.whole("succeededCount")
-        if count is None and not rule.has("succeededIndexes"):
+        if not rule.has("succeededCount") and not rule.has("succeededIndexes"):
             yield rule.error("says nothing; write succeededCount or succeededIndexes")
-        if count is not None and (count < 1 or (completions is not None and count > completions)):
-            yield rule.at("succeededCount").error(f"{count} can not be; write 1 to {completions or 'the completions'}")
+        if count is not None and (count < 0 or (completions is not None and count > completions)):
+            yield rule.at("succeededCount").error(f"{count} is out of range; write 0 to {completions or 'completions'}")
 
 
 def selection(job: Node) -> Iterator[Finding]:
     """A Job finds its pods by itself; and who else may manage it has a domain's name."""
-    if job.has("selector") and job.value.get("manualSelector") is not True:
-        yield job.at("selector").error("a Job makes its own selector; leave it out", None)
+    node, manual = job.at("selector"), job.at("manualSelector").value is True
+    wanted = [key for key in ("matchLabels", "matchExpressions") if node.at(key).value]
+    if wanted and not manual:
+        yield node.error("a Job makes its own selector; leave it out", None)
+    if manual and node.value is None:
+        yield node.error("is missing; with manualSelector it must be there", None)
     manager = job.text("managedBy")
     if manager and ("/" not in manager or len(manager) > 63 or label_key(manager) is not None):
         yield job.at("managedBy").error(
-            f"{manager!r} is no name such as example.com/controller, of at most 63 characters"
+            f"{manager!r} is not a name such as example.com/controller, of at most 63 characters"
         )
 
 
@@ -220,10 +208,10 @@ def queue(job: Node) -> Iterator[Finding]:
         return
     node = job.root().at("metadata", "annotations", MIN_PARALLELISM)
     if not isinstance(least, str) or not (least.isascii() and least.isdigit()):
-        yield node.error('must be a whole number in quotes, such as "8"', "--min-parallelism")
+        yield node.unusable('must be a whole number in quotes, such as "8"', "--min-parallelism")
         return
     most = job.whole("parallelism") if job.has("parallelism") else 1
-    # No pods at all is said elsewhere.
+    # That there are no pods at all is reported elsewhere.
     if most and int(least) > most:
         yield node.warning(f"{least} is more than the parallelism of {most}; write less", "--min-parallelism")
 
@@ -243,25 +231,25 @@ def hosts(job: Node) -> Iterator[Finding]:
 
 def job_name(root: Node) -> Iterator[Finding]:
     """A Job's name is a label's value, and with an index a host's name."""
-    spec, name = root.at("spec"), root.at("metadata").text("name")
-    node = root.at("metadata", "name")
+    spec, name, node = root.at("spec"), root.at("metadata").text("name"), root.at("metadata", "name")
     if root.manifest.kind == "CronJob":
         if len(name) > 52:
             yield node.error(f"has {len(name)} characters; a CronJob's may have 52, since 11 are added to its Jobs'")
         return
-    longest = 63
-    indexes = spec.whole("completions") if spec.text("completionMode") == "Indexed" else None
-    if indexes is not None:
+    longest, indexes = LABEL_LENGTH, 0
+    if spec.text("completionMode") == "Indexed":
+        indexes = 1 if not spec.has("completions") else spec.whole("completions") or 0
+    if indexes > 0:
         longest = index_name_budget(indexes)
-    if 63 >= len(name) > longest:
-        last = f"-{max((indexes or 1) - 1, 0)}"
+    if LABEL_LENGTH >= len(name) > longest:
+        last = f"-{max(indexes - 1, 0)}"
         yield node.error(
             f"has {len(name)} characters; at most {longest} leave room for {last}, as the last pod is called"
         )
-    elif len(name) > 63:
+    elif len(name) > LABEL_LENGTH:
         yield node.error(f"has {len(name)} characters; a Job's may have {longest}")
     elif "." in name:
-        if indexes is not None:
+        if indexes > 0:
             yield node.error("has dots; an Indexed Job's pods are hosts of that name, so write - instead")
         else:
             yield node.warning("has dots, which make odd names of hosts; write - instead")
@@ -276,4 +264,4 @@ def same_object(roots: list[Node]) -> Iterator[Finding]:
             kind = f"{root.text('apiVersion').partition('/')[0]} {root.manifest.kind}"
             seen.append((f"{kind} {meta.text('namespace')} {meta.text('name')}", root.at("metadata", "name")))
     for _, node in repeated(seen):
-        yield node.error("an earlier document has the same kind and name; give each its own")
+        yield node.unusable("an earlier document has the same kind and name; give each its own")

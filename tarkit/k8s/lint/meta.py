@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterator
@@ -16,25 +15,15 @@ from tarkit.k8s.wellknown import APP_NAME, LAST_APPLIED
 SELECTING = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
 """Kinds that know their pods by a selector."""
 
-# The kinds of Kubernetes itself that people put beside a Job, and where they are today.
+# Where the kinds are that kubetpl fills; the schema knows all.
 _API_VERSIONS = {
     **dict.fromkeys(("Job", "CronJob"), "batch/v1"),
     **dict.fromkeys(SELECTING, "apps/v1"),
-    **dict.fromkeys(
-        ("Pod", "Service", "ConfigMap", "Secret", "ServiceAccount", "Namespace", "PersistentVolumeClaim",
-         "PersistentVolume", "LimitRange", "ResourceQuota", "Endpoints", "Event", "List", "Node", "PodTemplate",
-         "ReplicationController"),
-        "v1",
-    ),
-    **dict.fromkeys(("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"), "rbac.authorization.k8s.io/v1"),
-    **dict.fromkeys(("NetworkPolicy", "Ingress", "IngressClass"), "networking.k8s.io/v1"),
-    "PodDisruptionBudget": "policy/v1",
-    "PriorityClass": "scheduling.k8s.io/v1",
-    "StorageClass": "storage.k8s.io/v1",
-    "HorizontalPodAutoscaler": "autoscaling/v2",
-    "Lease": "coordination.k8s.io/v1",
-}  # fmt: skip
-_OLD_GROUPS = re.compile(r"(apps|batch|extensions|policy|autoscaling|[a-z.]+\.k8s\.io)/v[0-9]+((alpha|beta)[0-9]+)?")
+    **dict.fromkeys(("Pod", "Service", "ConfigMap", "Secret"), "v1"),
+}
+# Kinds that may have more in their names than others: any that a URL can have, as of RBAC.
+_SUBDOMAINS = (*_API_VERSIONS, "PersistentVolumeClaim", "ServiceAccount", "Ingress", "NetworkPolicy")
+_OLD_GROUPS = re.compile(r"(apps|batch|extensions)/v[0-9]+((alpha|beta)[0-9]+)?")
 _OBJECT = 1_572_864
 _REQUEST = 3_145_728
 
@@ -53,37 +42,39 @@ def kind(root: Node) -> Iterator[Finding]:
         if api != right and (_OLD_GROUPS.fullmatch(api) or "." not in api):
             yield root.at("apiVersion").error(f"{printable(api)} has no {name}; write {right}")
     elif "." not in api:
-        near = difflib.get_close_matches(name.lower(), [known.lower() for known in _API_VERSIONS], 1, 0.7)
-        known = next((known for known in _API_VERSIONS if near and known.lower() == near[0]), None)
+        known = next((known for known in _API_VERSIONS if known.lower() == name.lower().removesuffix("s")), None)
         if known is not None:
             yield root.at("kind").error(f"there is no kind {printable(name)!r}; did you mean {known}?")
 
 
 def name(root: Node) -> Iterator[Finding]:
     """It has a name, of which a URL can be made."""
-    meta = root.at("metadata")
+    meta, kind = root.at("metadata"), root.manifest.kind
     text, node = meta.text("name"), root.at("metadata", "name")
-    if not text:
-        if meta.has("generateName"):
-            yield root.at("metadata", "generateName").warning(
-                "kubectl apply refuses it; use kubectl create -f, or write metadata.name", "--name"
-            )
-        elif not meta.has("name") or text == meta.value["name"]:
-            yield node.error("is missing; write one")
-    else:
-        if root.manifest.kind == "Service":
-            wrong = service_name(text, root.manifest.version_text)
-        elif root.manifest.kind == "Namespace":
-            wrong = dns_label(text)
-        elif "rbac.authorization.k8s.io" in root.text("apiVersion"):
-            wrong = "may not have / or % in it" if re.search("[/%]", text) else None
-        else:
-            wrong = dns_subdomain(text)
-        # What is too long for a Job is a rule of Jobs.
-        if wrong and not (root.manifest.kind in ("Job", "CronJob") and len(text) > SUBDOMAIN_LENGTH):
+    if not text and (begin := meta.text("generateName")):
+        node = root.at("metadata", "generateName")
+        if kind in _SUBDOMAINS and (wrong := dns_subdomain(f"{begin}x"[-SUBDOMAIN_LENGTH:])):
+            yield node.error(wrong)
+        yield node.warning("kubectl apply refuses it; use kubectl create -f, or write metadata.name", "--name")
+    elif not text:
+        # Another type is an error of the schema.
+        yield from [node.error("is missing; write one")] if not node.value else []
+    elif kind == "Service":
+        if wrong := dns_label(text):
+            yield node.error(wrong)
+        elif wrong := service_name(text, root.manifest.version_text):
+            yield node.unusable(f"servers before 1.36 refuse it: {wrong}")
+    # What is too long for a Job is a rule of Jobs.
+    elif kind not in ("Job", "CronJob") or len(text) <= SUBDOMAIN_LENGTH:
+        check = dns_label if kind == "Namespace" else dns_subdomain if kind in _SUBDOMAINS else _path_segment
+        if wrong := check(text):
             yield node.error(wrong)
     if (namespace := meta.text("namespace")) and (wrong := dns_label(namespace)):
         yield root.at("metadata", "namespace").error(wrong)
+
+
+def _path_segment(text: str) -> str | None:
+    return "may not have / or % in it" if re.search("[/%]", text) or text in (".", "..") else None
 
 
 def labels(meta: Node) -> Iterator[Finding]:
@@ -121,7 +112,7 @@ def size(root: Node) -> Iterator[Finding]:
     own = sum(len(_utf8(key)) + len(_utf8(str(node.value))) for key, node in annotations)
     if own > ANNOTATIONS:
         yield root.at("metadata", "annotations").error(
-            f"the annotations have {own} bytes; at most {ANNOTATIONS} can be", None
+            f"the annotations have {own} bytes; at most {ANNOTATIONS} are allowed", None
         )
         return
     total = len(_utf8(text))

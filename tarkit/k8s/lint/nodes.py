@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import re
 from collections.abc import Iterable, Iterator
@@ -58,15 +59,17 @@ _FLAG_PATTERNS = tuple((re.compile(pattern), flag) for pattern, flag in _FLAGS)
 class Finding:
     """Something that is wrong with a manifest.
 
-    severity: ``error``, a server would refuse it or no pod of it could ever run; or ``warning``.
-    where: ``job/imgnet spec.template.spec.restartPolicy``. sentence: what is wrong and what would be right,
-    one line. flag: the flag of kubetpl that sets it, or None. ``str()`` of it is one line with all but the severity.
+    severity: ``error``, a server refuses it; or ``warning``, a server takes it. where: a place, such as
+    ``job/imgnet spec.template.spec.restartPolicy``. sentence: what is wrong and what would be right, one line.
+    flag: the flag of kubetpl that sets it, or None. unusable: a server takes it, but no pod of it could run, its work
+    would be lost, or a secret be shown: generators do not print it. ``str()`` is one line with all but the severity.
     """
 
     severity: str
     where: str
     sentence: str
     flag: str | None = None
+    unusable: bool = False
 
     def __str__(self) -> str:
         change = f"; change {self.flag}" if self.flag else ""
@@ -164,12 +167,16 @@ class Node:
         return printable(f"{head}.{key}" if head else key)
 
     def error(self, sentence: str, flag: str | None = _FROM_PATH) -> Finding:
-        """An error at this place. flag: unless given, the one that goes with the path."""
+        """An error at this place: a server refuses it. flag: unless given, the one that goes with the path."""
         return self._finding(ERROR, sentence, flag)
 
     def warning(self, sentence: str, flag: str | None = _FROM_PATH) -> Finding:
-        """A warning at this place."""
+        """A warning at this place: a server takes it."""
         return self._finding(WARNING, sentence, flag)
+
+    def unusable(self, sentence: str, flag: str | None = _FROM_PATH) -> Finding:
+        """A warning about something that a server takes, and that generators refuse to print."""
+        return dataclasses.replace(self._finding(WARNING, sentence, flag), unusable=True)
 
     def _finding(self, severity: str, sentence: str, flag: str | None) -> Finding:
         path = self.path

@@ -1,11 +1,11 @@
-"""Rules on pods: where they may run, how they end, who they are. Every rule takes a pod's ``spec``."""
+"""Rules on pods: their containers, names, where they may run, who they are. Every rule takes a pod's ``spec``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from tarkit.k8s.lint.nodes import Finding, Node, label_pairs, repeated
-from tarkit.k8s.names import EFFECTS, dns_label, dns_subdomain, label_key, label_value
+from tarkit.k8s.names import dns_label, dns_subdomain, label_key, label_value
 
 
 def containers(spec: Node) -> list[Node]:
@@ -14,10 +14,10 @@ def containers(spec: Node) -> list[Node]:
 
 
 def container_names(spec: Node) -> Iterator[Finding]:
-    """There are containers, and each has a name of its own."""
+    """There are containers, and each has an image and a name of its own."""
     listed = spec.at("containers")
-    if listed.value == []:
-        yield listed.error("is empty; a pod has a container at least")
+    if not listed.value:
+        yield listed.error(f"is {'empty' if listed.value == [] else 'missing'}; a pod has a container at least")
     names = [(container.text("name"), container.at("name")) for container in containers(spec)]
     for name, node in names:
         if name and (wrong := dns_label(name)):
@@ -31,23 +31,14 @@ def who(spec: Node) -> Iterator[Finding]:
     for key in ("hostname", "subdomain"):
         if (text := spec.text(key)) and (wrong := dns_label(text)):
             yield spec.at(key).error(wrong)
-    for key in ("serviceAccountName", "priorityClassName", "runtimeClassName"):
+    for key in ("serviceAccountName", "priorityClassName", "runtimeClassName", "nodeName"):
         if (text := spec.text(key)) and (wrong := dns_subdomain(text)):
             yield spec.at(key).error(wrong)
     for secret in spec.at("imagePullSecrets").items():
-        if not secret.text("name") and not secret.has("name"):
+        if not secret.text("name"):
             yield secret.at("name").warning("is missing, so it means nothing; write the name of a secret")
-
-
-def ends(spec: Node) -> Iterator[Finding]:
-    """restartPolicy, and times."""
-    policy = spec.text("restartPolicy")
-    if spec.manifest.kind == "Pod" and policy and policy not in ("Never", "OnFailure", "Always"):
-        yield spec.at("restartPolicy").error(f"{policy!r} is no such policy; write Never, OnFailure or Always")
-    if (grace := spec.whole("terminationGracePeriodSeconds")) is not None and grace < 0:
-        yield spec.at("terminationGracePeriodSeconds").warning(f"{grace} is negative, and taken for 1; write 0 or more")
-    if (deadline := spec.whole("activeDeadlineSeconds")) is not None and not 1 <= deadline < 2**31:
-        yield spec.at("activeDeadlineSeconds").error(f"{deadline} can not be; write a number of seconds from 1 on")
+        elif wrong := dns_subdomain(secret.text("name")):
+            yield secret.at("name").unusable(f"no secret can be called so: {wrong}")
 
 
 def node_selector(spec: Node) -> Iterator[Finding]:
@@ -61,66 +52,51 @@ def tolerations(spec: Node) -> Iterator[Finding]:
         key, operator, effect = toleration.text("key"), toleration.text("operator"), toleration.text("effect")
         if key and (wrong := label_key(key)):
             yield toleration.at("key").error(wrong)
-        if operator not in ("", "Exists", "Equal") and not _compares(spec, operator):
-            yield toleration.at("operator").error(f"{operator!r} is no operator; write Exists or Equal")
+        # Lt and Gt depend on a feature gate.
+        if operator not in ("", "Exists", "Equal", "Lt", "Gt"):
+            yield toleration.at("operator").error(f"{operator!r} is not an operator; write Exists or Equal")
         if not key and operator != "Exists":
             yield toleration.error("without a key it tolerates everything, and needs operator: Exists; or write a key")
         if operator == "Exists" and toleration.text("value"):
             yield toleration.at("value").error("operator Exists takes no value; leave it out, or write operator: Equal")
-        elif (value := toleration.text("value")) and (wrong := label_value(value)):
+        elif operator in ("", "Equal") and (wrong := label_value(toleration.text("value"))):
             yield toleration.at("value").error(wrong)
-        if effect and effect not in EFFECTS:
-            yield toleration.at("effect").error(f"{effect!r} is no effect; write one of {', '.join(EFFECTS)}")
-        elif toleration.has("tolerationSeconds") and effect != "NoExecute":
+        if toleration.has("tolerationSeconds") and effect != "NoExecute":
             yield toleration.at("effect").error("must be NoExecute where there are tolerationSeconds")
 
 
-def _compares(spec: Node, operator: str) -> bool:
-    """Lt and Gt are taken since 1.35, where their feature gate is on."""
-    return operator in ("Lt", "Gt") and spec.manifest.version >= (1, 35)
-
-
-def spread(spec: Node) -> Iterator[Finding]:
-    """Topology spread constraints."""
-    for constraint in spec.at("topologySpreadConstraints").items():
-        if (skew := constraint.whole("maxSkew")) is not None and skew < 1:
-            yield constraint.at("maxSkew").error(f"{skew} is too small; write 1 or more")
-        unsatisfied = constraint.text("whenUnsatisfiable")
-        if unsatisfied and unsatisfied not in ("DoNotSchedule", "ScheduleAnyway"):
-            yield constraint.at("whenUnsatisfiable").error(
-                f"{unsatisfied!r} is neither DoNotSchedule nor ScheduleAnyway; write one of them"
-            )
-        if (key := constraint.text("topologyKey")) and (wrong := label_key(key)):
-            yield constraint.at("topologyKey").error(wrong)
-
-
-def preferred_nodes(spec: Node) -> Iterator[Finding]:
-    """Weights of preferences are 1 to 100."""
-    preferred = spec.at("affinity", "nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution")
-    for term in preferred.items():
-        weight = term.whole("weight")
-        if weight is None or not 1 <= weight <= 100:
-            yield term.at("weight").error(f"{weight if weight is not None else 'nothing'} is no weight; write 1 to 100")
+def names_of_servers(spec: Node) -> Iterator[Finding]:
+    """A pod with no DNS policy of the cluster's names its servers itself."""
+    if spec.text("dnsPolicy") == "None" and not spec.at("dnsConfig", "nameservers").value:
+        yield spec.at("dnsConfig", "nameservers").error("is missing; dnsPolicy None needs one to three name servers")
 
 
 def security(spec: Node) -> Iterator[Finding]:
-    """What contradicts itself: root that must not be root, and privileges that are not to be."""
+    """What contradicts itself: root that must not be root, privileges that are not to be, profiles without a file."""
     pod = spec.at("securityContext")
     for container in containers(spec):
         own = container.at("securityContext")
-        user, user_node = own.whole("runAsUser"), own.at("runAsUser")
-        if user is None:
-            user, user_node = pod.whole("runAsUser"), pod.at("runAsUser")
-        not_root = own.value if own.has("runAsNonRoot") else pod.value
-        if user == 0 and isinstance(not_root, dict) and not_root.get("runAsNonRoot") is True:
-            yield user_node.error("user 0 is root, and runAsNonRoot is set, so no container starts; write another user")
-        escalation = isinstance(own.value, dict) and own.value.get("allowPrivilegeEscalation") is False
-        if escalation and own.value.get("privileged") is True:
-            yield own.at("allowPrivilegeEscalation").error("can not be false in a privileged container; leave out one")
+        user_node = own.at("runAsUser") if own.has("runAsUser") else pod.at("runAsUser")
+        not_root = (own if own.has("runAsNonRoot") else pod).at("runAsNonRoot").value
+        if user_node.value == 0 and user_node.value is not False and not_root is True:
+            yield user_node.unusable(
+                "user 0 is root, and runAsNonRoot is set, so no container starts; write another user"
+            )
         added = own.at("capabilities", "add").value
-        if escalation and isinstance(added, list) and "CAP_SYS_ADMIN" in added:
-            yield own.at("allowPrivilegeEscalation").error("can not be false with CAP_SYS_ADMIN; leave out one")
+        if own.at("allowPrivilegeEscalation").value is False:
+            if own.at("privileged").value is True:
+                yield own.at("allowPrivilegeEscalation").error(
+                    "cannot be false in a privileged container; leave out one"
+                )
+            if isinstance(added, list) and "CAP_SYS_ADMIN" in added:
+                yield own.at("allowPrivilegeEscalation").error("cannot be false with CAP_SYS_ADMIN; leave out one")
     for holder in (pod, *(container.at("securityContext") for container in containers(spec))):
         for key in ("runAsUser", "runAsGroup", "fsGroup"):
             if (number := holder.whole(key)) is not None and not 0 <= number < 2**31:
-                yield holder.at(key).error(f"{number} is no such number; write 0 to {2**31 - 1}")
+                yield holder.at(key).error(f"{number} is out of range; write 0 to {2**31 - 1}")
+        for key in ("seccompProfile", "appArmorProfile"):
+            profile = holder.at(key)
+            local = profile.text("type") == "Localhost"
+            if isinstance(profile.value, dict) and local != bool(profile.at("localhostProfile").value):
+                advice = "is missing; write the profile's file" if local else "works with type: Localhost only"
+                yield profile.at("localhostProfile").error(advice)

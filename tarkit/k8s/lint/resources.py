@@ -1,4 +1,4 @@
-"""Rules on what containers ask for: CPUs, memory, disk, GPUs. Every rule takes a container."""
+"""Rules on quantities: what containers ask for, CPUs, memory, disk, GPUs. Every rule takes a container."""
 
 from __future__ import annotations
 
@@ -9,39 +9,53 @@ from decimal import Decimal
 from tarkit.errors import UsageError
 from tarkit.k8s.lint.nodes import Finding, Node
 from tarkit.k8s.names import label_key
-from tarkit.k8s.quantity import parse_quantity
+from tarkit.k8s.quantity import is_taken, parse_quantity
 
-_STANDARD = ("cpu", "memory", "ephemeral-storage")
 _BYTES = ("memory", "ephemeral-storage")
+_STANDARD = ("cpu", *_BYTES)
 
 
 def amount(node: Node) -> Decimal | None:
-    """The number of a quantity; None if it is none, which another rule says."""
-    if not isinstance(node.value, (str, int, float)) or isinstance(node.value, bool):
-        return None
+    """The number of a quantity; None if it is none that can be meant."""
     try:
         return parse_quantity(node.value)
     except UsageError:
         return None
 
 
+def quantity(node: Node) -> Iterator[Finding]:
+    """It is a quantity that a server takes, and one that can be meant."""
+    if node.value is None:
+        return
+    try:
+        if parse_quantity(node.value) < 0:
+            yield node.error(f"{node.value} is negative; write an amount of 0 or more")
+    except UsageError as error:
+        # What is too large, servers cut or write down wrongly.
+        yield node.unusable(str(error)) if is_taken(node.value) else node.error(str(error))
+
+
 def resources(container: Node) -> Iterator[Finding]:
-    """Names of resources, whole numbers where they must be, and requests within the limits."""
+    """Names of resources, quantities, whole numbers where they must be, and requests within the limits."""
     asked, limits = container.at("resources", "requests"), container.at("resources", "limits")
     for part in (asked, limits):
         for name, node in part.fields():
             if wrong := _name(name):
                 yield node.error(wrong)
-            elif (number := amount(node)) is not None:
-                yield from _fraction(name, node, number)
+            else:
+                yield from quantity(node)
+                yield from _fraction(name, node)
     for name, node in asked.fields():
         number, limit = amount(node), amount(limits.at(name))
         if _extended(name):
-            continue
-        if number is not None and limit is not None and number > limit:
-            text = f"{node.value} is more than the limit of {limits.value[name]}; ask for at most the limit"
-            yield node.error(text)
-    yield from _devices(asked, limits)
+            # Devices are not shared: as many are asked for as may be used.
+            if not limits.has(name):
+                yield node.error("needs a limit of the same; write it under limits (or there only)")
+            elif number is not None and limit is not None and number != limit:
+                yield node.error(f"{node.value} is not the limit of {limits.value[name]}; both must be the same")
+        elif number is not None and limit is not None and number > limit:
+            yield node.error(f"{node.value} is more than the limit of {limits.value[name]}; ask for at most the limit")
+    yield from _small_memory(limits.at("memory"))
 
 
 def _name(name: str) -> str | None:
@@ -56,33 +70,21 @@ def _extended(name: str) -> bool:
     return "/" in name and not name.partition("/")[0].endswith("kubernetes.io")
 
 
-def _fraction(name: str, node: Node, number: Decimal) -> Iterator[Finding]:
-    if number == number.to_integral_value():
+def _fraction(name: str, node: Node) -> Iterator[Finding]:
+    number = amount(node)
+    if number is None or number == number.to_integral_value():
         return
     if _extended(name):
-        yield node.error(f"{node.value} is no whole number; devices can not be divided, write 1 or more")
+        yield node.error(f"{node.value} is not a whole number; devices cannot be divided, write 1 or more")
     elif name in _BYTES:
-        # Where somebody wrote 400m.
+        # For those who wrote 400m.
         match = re.fullmatch(r"([0-9.]+)[mun]", str(node.value))
         meant = f"; write {match[1]}M or {match[1]}Mi" if match else "; write whole bytes"
         yield node.warning(f"{node.value} is {number.normalize():f} bytes{meant}")
 
 
-def _devices(asked: Node, limits: Node) -> Iterator[Finding]:
-    """Devices are not shared: as many are asked for as may be used."""
-    for name, node in asked.fields():
-        if not _extended(name):
-            continue
-        limit = limits.at(name)
-        if limit.value is None:
-            yield node.error("needs a limit of the same; write it under limits (or there only)")
-        elif amount(node) is not None and amount(limit) is not None and amount(node) != amount(limit):
-            yield node.error(f"{node.value} is not the limit of {limit.value}; both must be the same")
-
-
-def small_memory(container: Node) -> Iterator[Finding]:
+def _small_memory(node: Node) -> Iterator[Finding]:
     """Limits with which nothing can start."""
-    node = container.at("resources", "limits", "memory")
     number = amount(node)
     if number is not None and number == number.to_integral_value() and 0 < number < 4 * 1024 * 1024:
         yield node.warning(

@@ -1,7 +1,9 @@
 """What is wrong with manifests, before a server says it, and what servers take in silence.
 
-All rules of Kubernetes 1.33 to 1.37 that concern what kubetpl prints, in tables: a rule is a function that takes a
-place in a manifest and tells what it finds there. Nothing is asked of a server, and nothing needs to be installed.
+The rules on Jobs, indexes, names, quantities and volumes, and on what flags and ``--set`` can get wrong, in tables: a
+rule is a function that takes a place in a manifest and yields what it finds there. An error is what servers of 1.33 to
+1.37 refuse, and nothing else. Nothing is asked of a server, and nothing needs to be installed. Fields, types and words
+are the schema's; what neither knows is a matter for ``lint --server``.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tarkit.errors import UsageError, printable
-from tarkit.k8s.lint import containers, files, jobs, meta, pods, resources, services, types, volumes
+from tarkit.k8s.lint import containers, files, jobs, meta, pods, resources, services, volumes
 from tarkit.k8s.lint.nodes import ERROR, WARNING, Finding, Node, root_of
 from tarkit.k8s.names import version
 
@@ -18,50 +20,24 @@ __all__ = ["ERROR", "RULES", "WARNING", "Finding", "lint"]
 Rule = Callable[[Node], Iterator[Finding]]
 
 RULES: dict[str, tuple[Rule, ...]] = {
-    "document": (meta.kind, meta.name, meta.selector, meta.size, types.fields),
+    "document": (meta.kind, meta.name, meta.selector, meta.size),
     "metadata": (meta.labels,),
     "named job": (jobs.job_name,),
     "job": (
-        jobs.counts,
-        jobs.completion_mode,
-        jobs.per_index,
-        jobs.failed_indexes,
-        jobs.restart_policy,
-        jobs.failure_policy,
-        jobs.replacement,
-        jobs.success_policy,
-        jobs.selection,
-        jobs.idle,
-        jobs.queue,
-        jobs.hosts,
+        jobs.counts, jobs.completion_mode, jobs.per_index, jobs.failed_indexes, jobs.restart_policy,
+        jobs.failure_policy, jobs.replacement, jobs.success_policy, jobs.selection, jobs.idle, jobs.queue, jobs.hosts,
     ),
     "pod": (
-        pods.container_names,
-        pods.who,
-        pods.ends,
-        pods.node_selector,
-        pods.tolerations,
-        pods.spread,
-        pods.preferred_nodes,
-        pods.security,
-        volumes.volumes,
-        volumes.mounts,
-        volumes.memory_disks,
-        volumes.lost_outputs,
-        volumes.credentials,
+        pods.container_names, pods.who, pods.node_selector, pods.tolerations, pods.names_of_servers, pods.security,
+        volumes.volumes, volumes.mounts, volumes.memory_disks, volumes.lost_outputs, volumes.credentials,
     ),
     "container": (
-        containers.image,
-        containers.words,
-        containers.terminal,
-        containers.environment,
-        containers.ports,
+        containers.image, containers.words, containers.environment, containers.ports, containers.probes,
         resources.resources,
-        resources.small_memory,
     ),
     "files": (files.entries, files.total, files.keys_of_people),
-    "service": (services.addresses, services.selector, services.ports),
-}
+    "service": (services.selector, services.ports),
+}  # fmt: skip
 """The rules, by what they are about."""
 
 
@@ -91,6 +67,10 @@ def lint(documents: Sequence[dict[str, Any]], kube_version: str = "1.33") -> lis
 def _document(root: Node) -> Iterator[Finding]:
     yield from _apply("document", root)
     kind = root.manifest.kind
+    if "." in root.text("apiVersion") and kind != "JobSet":
+        # Others have Jobs and Services of their own.
+        yield from _apply("metadata", root.at("metadata"))
+        return
     job_specs = list(_jobs(root))
     templates = [job.at("template") for job in job_specs]
     if kind in meta.SELECTING:
@@ -103,13 +83,11 @@ def _document(root: Node) -> Iterator[Finding]:
     if kind in ("Job", "CronJob"):
         yield from _apply("named job", root)
     for job in job_specs:
-        if isinstance(job.value, dict):
-            yield from _apply("job", job)
+        yield from _apply("job", job)
     for pod in pod_specs:
-        if isinstance(pod.value, dict):
-            yield from _apply("pod", pod)
-            for container in pods.containers(pod):
-                yield from _apply("container", container)
+        yield from _apply("pod", pod)
+        for container in pods.containers(pod):
+            yield from _apply("container", container)
     if kind in ("ConfigMap", "Secret"):
         yield from _apply("files", root)
     if kind == "Service":

@@ -1,7 +1,8 @@
 """Manifests against the API's own schema, of the release that a cluster runs: every field, every type, all kinds.
 
-The schemas are those that the package kubernetes-validate carries (the extra ``lint``). What a schema can not say is
-in the rules beside this.
+The schemas are those that the package kubernetes-validate carries (the extra ``lint``), with the words and ranges of
+``enumerations``. What a schema cannot say about Jobs, names, quantities and volumes is in the rules beside this;
+everything else is known to a server only.
 """
 
 from __future__ import annotations
@@ -12,12 +13,18 @@ from typing import Any
 
 from tarkit.errors import UsageError, printable
 from tarkit.extras import library
+from tarkit.k8s.lint.enumerations import complete
 from tarkit.k8s.lint.nodes import Finding, Node, no_such_field, root_of
 from tarkit.k8s.names import version
+from tarkit.k8s.quantity import TAKEN, parse_quantity
 
 _FOR = ("checking manifests against the API's schema", "lint")
+_OPTIONS = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
+_TEXT = "a text"
+_BY_YAML = ", since YAML reads it so"
+QUANTITY = rf"\A{TAKEN}\Z"
 _TYPES = {
-    "string": "a text", "integer": "a whole number", "number": "a number", "boolean": "true or false",
+    "string": _TEXT, "integer": "a whole number", "number": "a number", "boolean": "true or false",
     "object": "a mapping", "array": "a list",
 }  # fmt: skip
 
@@ -46,7 +53,7 @@ def check_schema(document: dict[str, Any], kube_version: str = "1.33", number: i
     kind, api = root.text("kind"), root.text("apiVersion")
     validator = _validator(schemas, kind, api) if kind.isalnum() and "/" not in api.partition("/")[2] else None
     if validator is None:
-        return [*found, _unknown_kind(root, api, release)]
+        return [*found, _unknown_kind(root, api, release, schemas)]
     for error in sorted(validator.iter_errors(document), key=lambda error: [str(step) for step in error.absolute_path]):
         found.extend(_findings(root, error))
     return found
@@ -76,24 +83,27 @@ def _validator(schemas: str, kind: str, api: str) -> Any:
         schema = utils.schema_contents(f"{folder}/{kind.lower()}-{prefix}.json", schemas)
     except (FileNotFoundError, utils.VersionNotSupportedError):
         return None
+    complete({kind: schema}, QUANTITY)
     registry = _definitions(folder) @ (referencing.Resource.from_contents(schema) @ referencing.Registry())
     return jsonschema.Draft202012Validator(schema, registry=registry)
 
 
 @cache
 def _definitions(folder: str) -> Any:
-    """What all kinds of a release share."""
+    """What all kinds of a release share, with the words and ranges that the published schemas lack."""
     utils = library("kubernetes_validate.utils", *_FOR)
     referencing = library("referencing", *_FOR)
-    return referencing.Resource.from_contents(utils.schema_contents(f"{folder}/_definitions.json", folder))
+    whole = utils.schema_contents(f"{folder}/_definitions.json", folder)
+    complete(whole["$defs"], QUANTITY)
+    return referencing.Resource.from_contents(whole)
 
 
-def _unknown_kind(root: Node, api: str, release: str) -> Finding:
+def _unknown_kind(root: Node, api: str, release: str, schemas: str) -> Finding:
+    """Of a kind that the release does not have: a mistake in its own groups, somebody's own kind in others."""
     group = api.rpartition("/")[0]
-    if "." in group and not group.endswith(".k8s.io"):
-        return root.warning(
-            f"there is no schema of {printable(api)}, which is not of Kubernetes; its fields are unchecked"
-        )
+    own = _definitions(f"kubernetes-json-schema/{schemas}").contents["$defs"][_OPTIONS]["properties"]["apiVersion"]
+    if group and group not in {each.rpartition("/")[0] for each in own["enum"] if each}:
+        return root.warning(f"there is no schema of {printable(api)}, so its fields are unchecked")
     kind = printable(root.manifest.kind)
     return root.at("kind").error(f"Kubernetes {release} has no {kind} in {printable(api)}; see kubectl api-resources")
 
@@ -106,25 +116,38 @@ def _findings(root: Node, error: Any) -> list[Finding]:
     if error.validator == "additionalProperties" and isinstance(error.schema.get("properties"), dict):
         known = error.schema["properties"]
         return [no_such_field(node.at(str(name)), known) for name in error.instance if name not in known]
+    if error.validator == "enum" and not isinstance(error.instance, str):
+        # Its type is an error of its own.
+        return []
     if error.validator == "required":
-        return [
-            node.at(name).error("is missing, and must be there")
-            for name in error.validator_value
-            if name not in error.instance and not _defaulted(node, name)
-        ]
-    value = _shown(error.instance)
-    if error.validator == "type":
-        types = [error.validator_value] if isinstance(error.validator_value, str) else error.validator_value
-        wanted = " or ".join(_TYPES.get(each, each) for each in types if each != "null")
-        return [node.error(f"{value} is not {wanted}")]
-    if error.validator == "oneOf":
-        return [node.error(f"{value} is neither a text nor a number")]
-    return [node.error(printable(error.message))]
+        missing = [name for name in error.validator_value if name not in error.instance]
+        return [node.at(name).error("is missing, and must be there") for name in missing]
+    return [node.error(_sentence(error.validator, error.validator_value, error.instance, error.message))]
 
 
-def _defaulted(node: Node, name: str) -> bool:
-    """A condition's status, which the schemas before 1.34 require, and which servers take for True without."""
-    return name == "status" and "onPodConditions" in node.path
+def _sentence(rule: str, wanted: Any, value: Any, message: str) -> str:
+    if rule == "type":
+        types = [_TYPES.get(each, each) for each in ([wanted] if isinstance(wanted, str) else wanted) if each != "null"]
+        hint = f"; put what is written there in quotes{_BY_YAML}" if types == [_TEXT] and _is_plain(value) else ""
+        return f"{_shown(value)} is not {' or '.join(types)}{hint}"
+    if rule == "enum":
+        return f"{_shown(value)} is not one of {', '.join(each for each in wanted if each)}"
+    if rule == "minLength":
+        return "is empty; write one"
+    if rule == "minimum":
+        return f"{value} is too small; write at least {wanted}"
+    if rule == "maximum":
+        return f"{value} is too large; write at most {wanted}"
+    if rule == "pattern":
+        try:
+            parse_quantity(value)
+        except UsageError as error:
+            return str(error)
+    return printable(message)
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, (bool, int, float))
 
 
 def _shown(value: Any) -> str:

@@ -9,7 +9,7 @@ from posixpath import normpath
 
 from tarkit.k8s.lint.nodes import Finding, Node, repeated
 from tarkit.k8s.lint.pods import containers
-from tarkit.k8s.lint.resources import amount
+from tarkit.k8s.lint.resources import amount, quantity
 from tarkit.k8s.names import config_key, dns_label, dns_subdomain
 
 _CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
@@ -24,7 +24,7 @@ def volumes(spec: Node) -> Iterator[Finding]:
             yield volume.at("name").error(wrong)
         kinds = [key for key, node in volume.fields() if key != "name" and node.value is not None]
         if not kinds:
-            yield volume.error("says not what it is; write for example emptyDir: {}")
+            yield volume.warning("has no source, so it is an empty folder; write emptyDir: {} if that is meant")
         elif len(kinds) > 1:
             yield volume.error(f"is {' and '.join(sorted(kinds))} at a time; make two volumes of it")
         yield from _source(volume)
@@ -37,22 +37,27 @@ def _source(volume: Node) -> Iterator[Finding]:
         source = volume.at(kind)
         if not isinstance(source.value, dict):
             continue
-        if not source.text(key) and not source.has(key):
+        if not source.text(key):
             yield source.at(key).error("is missing; write it")
-        elif (name := source.text(key)) and (wrong := dns_subdomain(name)):
-            yield source.at(key).error(wrong)
+        elif wrong := dns_subdomain(source.text(key)):
+            yield source.at(key).unusable(
+                f"no {kind} can be called so, and the pod would wait for it for ever: {wrong}"
+            )
         for item in source.at("items").items():
             if (text := item.text("key")) and (wrong := config_key(text)):
-                yield item.at("key").error(wrong)
+                yield item.at("key").unusable(f"no key can be called so: {wrong}")
             yield from _below(item, "path")
-    medium = volume.at("emptyDir").text("medium")
-    if medium and medium != "Memory" and not medium.startswith("HugePages"):
-        yield volume.at("emptyDir", "medium").error(f"{medium!r} is no medium; write Memory, or leave it out for disk")
+    if ".." in volume.at("hostPath").text("path").split("/"):
+        yield volume.at("hostPath", "path").error("must not have .. in it; write the folder itself")
+    disk = volume.at("emptyDir")
+    yield from quantity(disk.at("sizeLimit"))
+    if (medium := disk.text("medium")) not in ("", "Memory") and not medium.startswith("HugePages"):
+        yield disk.at("medium").unusable(f"{medium!r} is not a medium; write Memory, or leave it out for disk")
 
 
 def _below(holder: Node, key: str) -> Iterator[Finding]:
-    path = holder.text(key)
-    if path.startswith("/") or ".." in path.split("/"):
+    path, reserved = holder.text(key), key == "path" and holder.text(key).startswith("..")
+    if path.startswith("/") or ".." in path.split("/") or reserved:
         yield holder.at(key).error(f"{path!r} must be below the volume; write it without / first and without ..")
 
 
@@ -68,11 +73,12 @@ def mounts(spec: Node) -> Iterator[Finding]:
             if name and name not in names:
                 there = ", ".join(sorted(names - {""})) or "none"
                 yield mount.at("name").error(f"there is no volume {name!r} in the pod; there is: {there}", None)
-            if mount.value.get("mountPath") == "":
-                yield mount.at("mountPath").error("is empty; write a path from the root on")
-            elif path and not path.startswith("/"):
+            if path and not path.startswith("/"):
                 yield mount.at("mountPath").warning(f"{path!r} is not from the root on; write /{path}")
             yield from _below(mount, "subPath")
+            yield from _below(mount, "subPathExpr")
+            if mount.text("subPath") and mount.text("subPathExpr"):
+                yield mount.at("subPathExpr").error("there is a subPath too; leave out one")
         for path, node in repeated([(mount.text("mountPath"), mount.at("mountPath")) for mount in listed]):
             yield node.error(f"{path} is a mount already; mount one volume there")
 
@@ -121,7 +127,7 @@ def lost_outputs(spec: Node, kept: Collection[str] = ()) -> Iterator[Finding]:
                 )
             elif mounted[above] in gone:
                 # Another program may bring away what it has there.
-                yield (word.error if is_tarproc else word.warning)(
+                yield (word.unusable if is_tarproc else word.warning)(
                     f"{path!r} is in the volume {mounted[above]}, which is gone with its pod, and the "
                     "outputs with it; name a bucket, or a folder in a volume that stays",
                     "--outdir",

@@ -13,7 +13,7 @@ from typing import Any
 
 from tarkit import scratch
 from tarkit.errors import UsageError, printable
-from tarkit.k8s.lint.nodes import ERROR, root_of
+from tarkit.k8s.lint.nodes import root_of
 from tarkit.k8s.lint.volumes import lost_outputs
 from tarkit.k8s.local.env import Machine
 from tarkit.k8s.local.job import JobRun, PodFailure, Reporter, Result
@@ -90,7 +90,7 @@ def _refuse_lost_outputs(documents: Sequence[Mapping[str, Any]], volumes: Mappin
         root = root_of(document, number, "1.33")
         spec = root.at("spec") if document.get("kind") == "Pod" else root.at("spec", "template", "spec")
         # A folder that is in no volume is one of this machine, and stays.
-        found = next((each for each in lost_outputs(spec, kept=volumes) if each.severity == ERROR), None)
+        found = next((each for each in lost_outputs(spec, kept=volumes) if each.unusable), None)
         if found is not None:
             raise UsageError(str(found))
 
