@@ -120,7 +120,7 @@ def test_releases_without_a_schema() -> None:
 def test_the_library_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kubernetes_validate.utils", None)
     schema._validator.cache_clear()
-    with pytest.raises(MissingExtraError, match=r"pip install 'tarkit\[lint\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install kubernetes-validate"):
         check_schema(JOB)
 
 
@@ -152,7 +152,7 @@ def test_one_line_says_that_it_is_missing(command: list[str], tmp_path: Path, mo
     lines = [line for line in outcome.err.splitlines() if "warning" in line]
     assert len(lines) == 1
     assert lines[0].startswith("kubetpl: warning: fields, their types and words are not checked: ")
-    assert "pip install 'tarkit[lint]'" in lines[0]
+    assert "pip install kubernetes-validate" in lines[0]
 
 
 @pytest.mark.parametrize("kube_version", ["1.33", "1.34", "1.35", "1.36", "1.37"])
