@@ -132,6 +132,29 @@ class FieldFile:
         os.ftruncate(file, position)
 
 
+class SampleRoom:
+    """Which fields of one sample are held in memory, and which wait in a file. limit: bytes held together."""
+
+    def __init__(self, limit: int = 2 * LARGE) -> None:
+        self._room = limit
+        self._file: FieldFile | None = None
+
+    def hold(self, content: bytes | FieldFile) -> bytes | FieldFile:
+        """The content itself, or a file of it if the sample has no room for it any more.
+
+        Raises:
+            StreamError: the file cannot be written.
+        """
+        if isinstance(content, FieldFile):
+            return content
+        self._room -= len(content)
+        if self._room >= 0:
+            return content
+        # One file for all of them, since a process can have few open at once.
+        self._file = FieldFile.keep([content]) if self._file is None else self._file.beside(content)
+        return self._file
+
+
 def write_piece(file: int, piece: bytes, position: int) -> int:
     """Write all of a piece to an open file, and return its length. The caller sets the file's length at the end.
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from tarkit.codecs import extension_of
 from tarkit.errors import DataError, DuplicateFieldError, MissingInputError, StreamError, UsageError, printable
-from tarkit.fieldfile import LARGE, PIECE, FieldFile
+from tarkit.fieldfile import LARGE, PIECE, FieldFile, SampleRoom
 from tarkit.sample import KeyRule, Sample, first_dot, last_dot, skip_reason
 from tarkit.streams import ReadStream, open_read
 
@@ -180,14 +180,15 @@ def samples_of(files: Iterable[File]) -> Iterator[Sample]:
         MissingInputError, StreamError: a file is gone, or can not be read.
     """
     sample: Sample = {}
+    room = SampleRoom()
     for file in files:
         if sample and sample["__key__"] != file.key:
             yield sample
             sample = {}
         if not sample:
-            sample = {"__key__": file.key}
+            sample, room = {"__key__": file.key}, SampleRoom()
         # As a path object, which is never taken for a URL.
-        sample[file.field] = read_content(pathlib.PurePath(file.path))
+        sample[file.field] = room.hold(read_content(pathlib.PurePath(file.path)))
     if sample:
         yield sample
 

@@ -20,7 +20,7 @@ from tarkit.errors import (
     UsageError,
     printable,
 )
-from tarkit.fieldfile import FieldFile
+from tarkit.fieldfile import FieldFile, SampleRoom
 from tarkit.gather import read_content
 from tarkit.sample import KeyRule, Sample, skip_reason
 from tarkit.transport.sources import is_url
@@ -108,14 +108,15 @@ def samples_of_plan(entries: Iterable[Entry], *, plan: str, folder: str = ".") -
             error says in which line it is.
     """
     sample: Sample = {}
+    room = SampleRoom()
     for entry in entries:
         if sample and sample["__key__"] != entry.key:
             yield sample
             sample = {}
         if not sample:
-            sample = {"__key__": entry.key}
+            sample, room = {"__key__": entry.key}, SampleRoom()
         try:
-            sample[entry.field] = _content(entry.source, folder)
+            sample[entry.field] = room.hold(_content(entry.source, folder))
         except LocatedError as error:
             error.reason = f"{error.reason} (wanted by {printable(plan)}:{entry.line})"
             raise

@@ -6,29 +6,16 @@ cut or no tar is found, and samples that would run into each other are refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from tarkit import tarheader
-from tarkit.errors import (
-    DataError,
-    DuplicateFieldError,
-    RepeatedKeyError,
-    UnsupportedMemberError,
-    UsageError,
-    printable,
-)
-from tarkit.fieldfile import LARGE, FieldFile
-from tarkit.largemembers import KeepInFiles
+from tarkit.errors import DuplicateFieldError, RepeatedKeyError, UsageError, printable
+from tarkit.rawarchive import FarReachingError, RawArchive, copied_members, raw_members_beside_damage, write_raw
 from tarkit.redaction import redact
-from tarkit.salvage import resynchronise
 from tarkit.sample import (
     DAMAGE_POLICIES,
     REPEATED_KEY_POLICIES,
     KeyRule,
-    Member,
-    Sample,
     Tally,
     first_dot,
     group_by_keys,
@@ -36,13 +23,8 @@ from tarkit.sample import (
 )
 from tarkit.shards import expand
 from tarkit.streams import open_read
-from tarkit.tarheader import END_OF_ARCHIVE, RECORD, Header
-from tarkit.tarwalk import Archive, LargeMembers
+from tarkit.tarheader import END_OF_ARCHIVE, RECORD
 from tarkit.transport.publish import PublishStream
-
-_GLOBAL = ord("g")
-_ARCHIVE_END: Member = ("", b"", 0)
-_HARMLESS_GLOBALS = frozenset(("comment",))
 
 
 @dataclass
@@ -93,14 +75,14 @@ def concatenate(
     joined = Joined()
     last_key: str | None = None
     seen: dict[str, str] = {}
-    globals_seen: list[_FarReachingError] = []
+    globals_seen: list[FarReachingError] = []
     for url in expand(urls, allow_pipe_in_lists=allow_pipe_in_lists):
         joined.shards += 1
         with open_read(url) as stream:
             write = output.write if on_damage == "error" else None
-            archive = _RawArchive(stream.read, redact(stream.name), split_name, tally, globals_seen, write)
+            archive = RawArchive(stream.read, redact(stream.name), split_name, tally, globals_seen, write)
             samples = group_by_keys(
-                _raw_beside_damage(archive) if write is None else _copied(archive),
+                raw_members_beside_damage(archive) if write is None else copied_members(archive),
                 url=stream.name,
                 rule=split_name,
                 on_repeated_key=on_repeated_key,
@@ -119,7 +101,7 @@ def concatenate(
                     last_key = key
                     joined.samples += 1
                     for raw in sample.values():
-                        _write_raw(raw, output)
+                        write_raw(raw, output.write)
             except DuplicateFieldError as error:
                 error.hint = "tarproc --on-duplicate-field first or last keeps one of them"
                 raise
@@ -127,13 +109,6 @@ def concatenate(
     output.write(bytes(-output.bytes_written % RECORD))
     joined.size = output.bytes_written
     return joined
-
-
-def _write_raw(raw: Any, output: PublishStream) -> None:
-    """Bytes, a file of bytes, or a list of both."""
-    for part in raw if isinstance(raw, list) else [raw]:
-        for piece in part.pieces() if isinstance(part, FieldFile) else [part]:
-            output.write(piece)
 
 
 def check_key(key: str, url: str, seen: dict[str, str]) -> None:
@@ -156,206 +131,3 @@ def would_merge(key: str, url: str) -> RepeatedKeyError:
         key=key,
         hint="pass the shards in another order, or keep them apart",
     )
-
-
-class _FarReachingError(UnsupportedMemberError):
-    """A global extended header would change the meaning of another archive's members."""
-
-
-class _Recording:
-    """Keeps what was read from a stream until it is passed on or dropped, so that it can be had again by offset."""
-
-    def __init__(self, read: Callable[[int], bytes]) -> None:
-        self._read = read
-        self._held = bytearray()
-        self._start = 0  # offset in the stream of the first byte held
-
-    def read(self, count: int) -> bytes:
-        data = self._read(count)
-        self._held += data
-        return data
-
-    def between(self, start: int, end: int) -> bytes:
-        """The bytes from one offset to another, as far as they were read; they must not have been dropped."""
-        with memoryview(self._held) as view:
-            return bytes(view[start - self._start : end - self._start])
-
-    def drop(self, end: int) -> None:
-        """Forget what is before this offset."""
-        cut = min(max(0, end - self._start), len(self._held))
-        del self._held[:cut]
-        self._start += cut
-
-    def pass_on(self, end: int, write: Callable[[bytes], object]) -> None:
-        """Write what is before this offset, and forget it."""
-        if end > self._start:
-            write(self.between(self._start, end))
-            self.drop(end)
-
-
-class _CopyLarge(LargeMembers):
-    """Content goes on to the output as it comes."""
-
-    member_limit = LARGE
-
-    def take(self, archive: Archive, name: str, size: int) -> bytes:
-        if isinstance(archive, _RawArchive):
-            for _ in archive.pieces(name, size):
-                archive.pass_on(archive.base + archive.position)
-        return b""
-
-
-class _KeepLarge(KeepInFiles):
-    """The raw bytes of a member, in parts: those before its content, the content in a file."""
-
-    def take(self, archive: Archive, name: str, size: int) -> Any:
-        if not isinstance(archive, _RawArchive):
-            return super().take(archive, name, size)
-        recording = archive.recording
-        archive.complete()
-        parts: list[Any] = [recording.between(archive.header_offset, archive.base + archive.position)]
-
-        def pieces() -> Iterator[bytes]:
-            for piece in archive.pieces(name, size):
-                recording.drop(archive.base + archive.position)
-                yield piece
-
-        parts.append(FieldFile.keep(pieces(), url=archive.url, member=name))
-        return parts
-
-    def spill(self, sample: Sample, name: str, content: Any) -> Any:
-        return super().spill(sample, name, content) if isinstance(content, bytes) else content
-
-
-@dataclass
-class _File:
-    """One whose padding may not have been read yet. parts: what was taken of it. end: offset behind its padding."""
-
-    name: str
-    parts: list[Any]
-    offset: int
-    end: int
-
-
-class _RawArchive(Archive):
-    """An archive that remembers where its end mark was, and refuses global headers that reach too far.
-
-    globals_seen: at most one error, to be raised when another archive begins after the header it tells of.
-    write: where all members go, in order; None if the members of samples are wanted as raw bytes.
-    """
-
-    def __init__(
-        self,
-        read: Callable[[int], bytes],
-        url: str,
-        rule: KeyRule,
-        tally: Tally,
-        globals_seen: list[_FarReachingError],
-        write: Callable[[bytes], object] | None,
-    ) -> None:
-        self.recording = _Recording(read)
-        super().__init__(self.recording.read, url, tally, rule, _KeepLarge() if write is None else _CopyLarge())
-        self.pending: _File | None = None
-        self._write = write
-        self._globals_seen = globals_seen
-        self._foreign_globals = globals_seen[:]
-
-    def pass_on(self, end: int) -> None:
-        """Write what is before this offset, if all members are wanted."""
-        if self._write is not None:
-            self.recording.pass_on(end, self._write)
-
-    def complete(self) -> None:
-        """Take what is missing of the file that was read last, and drop what is behind it from the recording."""
-        if (file := self.pending) is not None:
-            size = sum(map(len, file.parts))
-            file.parts.append(self.recording.between(file.offset + size, file.end))
-            self.recording.drop(file.end)
-
-    def completed(self) -> Iterator[Member]:
-        """The file that was read last, if there is one, or a mark."""
-        if (file := self.pending) is not None:
-            self.complete()
-            self.pending = None
-            raw = file.parts if len(file.parts) > 2 else b"".join(file.parts)
-            yield (file.name, raw, file.offset) if file.name else _ARCHIVE_END
-
-    def pass_over(self, name: bytes, reason: str) -> None:
-        if self._write is None:
-            super().pass_over(name, reason)
-        else:
-            # As it is, it can be copied.
-            self.tally.skip(reason)
-
-    def skip_zeros(self) -> bool:
-        mark_offset = self.base + self.position
-        self._foreign_globals = self._globals_seen[:]
-        self.pass_on(mark_offset)
-        another = super().skip_zeros()
-        if self._write is not None:
-            self.recording.drop(self.base + self.position)
-        return another
-
-    def verified(self, header_bytes: bytes) -> Header:
-        header = super().verified(header_bytes)
-        if self._foreign_globals:
-            raise self._foreign_globals[0]
-        return header
-
-    def extend(self, header: Header, records: dict[str, bytes]) -> None:
-        start = self.base + self.position
-        super().extend(header, records)
-        if header.kind != _GLOBAL or self._globals_seen:
-            return
-        found = tarheader.parse_pax(self.recording.between(start, start + header.size))
-        far_reaching = sorted(set(found) - _HARMLESS_GLOBALS)
-        if far_reaching:
-            self._globals_seen.append(
-                _FarReachingError(
-                    f"a global extended header sets {printable(', '.join(far_reaching))} for all members after it; "
-                    "in one shard that would include the members of other archives",
-                    url=self.url,
-                    offset=self.header_offset,
-                    hint="make this shard without it, or pass it last",
-                )
-            )
-
-
-def _copied(archive: _RawArchive) -> Iterator[Member]:
-    """The files of an archive without their content, and marks, while all members go to the output."""
-    for name, _, offset in archive.members():
-        # The padding of this one was not read yet, and goes with the next.
-        archive.pass_on(archive.base + archive.position)
-        yield name, b"", offset
-
-
-def _raw_beside_damage(archive: _RawArchive) -> Iterator[Member]:
-    """Files as raw bytes, or in parts; goes on after damage."""
-    while True:
-        try:
-            yield from _raw_files(archive)
-            return
-        except _FarReachingError:
-            raise
-        except DataError as error:
-            if not archive.begun:
-                raise
-            yield resynchronise(archive, error)
-            if archive.ended:
-                return
-            archive.recording.drop(archive.base + archive.position)
-
-
-def _raw_files(archive: _RawArchive) -> Iterator[Member]:
-    """Each file and mark comes when the next one was read, so that all of its padding was read."""
-    failure: DataError | None = None
-    try:
-        for name, content, offset in archive.members():
-            yield from archive.completed()
-            end = archive.base + archive.position
-            archive.pending = _File(name, content if isinstance(content, list) else [], offset if name else end, end)
-    except DataError as error:
-        failure = error
-    yield from archive.completed()
-    if failure is not None:
-        raise failure

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from tarkit import ownfiles
 from tarkit.errors import StreamError, UsageError, printable
-from tarkit.fieldfile import LARGE, PIECE, FieldFile
+from tarkit.fieldfile import LARGE, PIECE, FieldFile, SampleRoom
 from tarkit.openfolder import OpenFolder
 from tarkit.sample import BOOKKEEPING, Sample, is_reserved, why_reserved
 
@@ -214,8 +214,7 @@ def _gather(folder: OpenFolder, original: str, rules: Rules) -> tuple[list[Sampl
     names = folder.names()
     stray, links = names.other, set(names.links)
     fields: dict[str, dict[str, bytes | FieldFile]] = {}
-    held = 0
-    beyond: FieldFile | None = None
+    room = SampleRoom(2 * rules.large)
     keys: dict[str, str] = {}
     for name in sorted(names.files + names.links):
         stem, _, field = name.partition(".")
@@ -232,11 +231,7 @@ def _gather(folder: OpenFolder, original: str, rules: Rules) -> tuple[list[Sampl
             if content is None:
                 stray.append(name)
             else:
-                if isinstance(content, bytes) and held + len(content) > 2 * rules.large:
-                    # Many files that are large together share one, since a process can have few open at once.
-                    content = beyond = FieldFile.keep([content]) if beyond is None else beyond.beside(content)
-                held += len(content) if isinstance(content, bytes) else 0
-                fields.setdefault(stem, {})[field] = content
+                fields.setdefault(stem, {})[field] = room.hold(content)
     present = "__key__" in names.files or "__key__" in links
     key = _read_key(folder, "__key__", original) if present else original
     key = _one_key(key, keys.pop(rules.base, original), original, rules.base)

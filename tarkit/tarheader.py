@@ -163,15 +163,17 @@ def check_pax(found: dict[str, bytes], *, url: str, offset: int) -> None:
         raise CorruptHeaderError(f"extended header says size={size[:20]!r}", url=url, offset=offset)
 
 
-def why_not_a_file(header: Header, records: dict[str, bytes]) -> str | None:
+def why_not_a_file(header: Header, records: dict[str, bytes], header_bytes: bytes) -> str | None:
     """The reason for which this member is not a regular file with its content behind it; None if it is one.
 
-    records: of the extended headers before it. A hard link with a size and extended headers is followed by its
+    records: of the extended headers before it. A hard link with a size and a pax header is followed by its
     content (pax -o linkdata), as libarchive takes it; in other archives that size says nothing.
     """
     if any(key.startswith("GNU.sparse.") for key in records):
         return "sparse"
-    if header.kind in REGULAR_TYPES or (header.kind == _HARD_LINK and header.size and records):
+    if header.kind in REGULAR_TYPES:
+        return None
+    if header.kind == _HARD_LINK and header.size and records and header_bytes[257:263] == POSIX_MAGIC:
         return None
     return _NOT_FILES.get(header.kind) or _ELSEWHERE.get(header.kind, "unknown-type")
 

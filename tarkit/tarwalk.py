@@ -229,7 +229,7 @@ class Archive:
                 self.extending = False
                 continue
             name = records.get("path", header.name)
-            reason = tarheader.why_not_a_file(header, records)
+            reason = tarheader.why_not_a_file(header, records, header_bytes)
             if reason is not None and header.kind in tarheader.CONTENTLESS_TYPES:
                 size = 0
             else:

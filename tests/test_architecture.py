@@ -48,6 +48,7 @@ LAYERS = {
     "tarkit.transforms": 2,
     "tarkit.salvage": 3,
     "tarkit.largemembers": 3,
+    "tarkit.rawarchive": 4,
     # bytes out; commands and functions over samples
     "tarkit.codecs": 3,
     "tarkit.shellpool": 3,

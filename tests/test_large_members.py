@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tarbuild import END, header, member, short_reads, whole_reads
 
-from tarkit import TarWriter, fieldfile, rawtar, read_samples
+from tarkit import TarWriter, fieldfile, rawarchive, rawtar, read_samples
 from tarkit.errors import StreamError, TooLargeError, TruncatedError
 from tarkit.fieldfile import PIECE, FieldFile
-from tarkit.gather import read_content
+from tarkit.gather import gather, read_content, samples_of
 from tarkit.largemembers import KeepInFiles, SkipLarge
+from tarkit.plan import parse_plan, samples_of_plan
 from tarkit.rawtar import concatenate
-from tarkit.sample import Sample, Tally, group_by_keys
+from tarkit.sample import Sample, Tally, first_dot, group_by_keys
 from tarkit.shardwriter import ShardWriter
 from tarkit.tarshard import read_members
 from tarkit.transport.publish import open_publish
@@ -195,8 +196,8 @@ def test_cat_passes_the_same_bytes_on_whatever_is_large(
     for limit in (10**9, 100):
         out = io.BytesIO()
         with pytest.MonkeyPatch.context() as patch, open_publish(out) as stream:
-            patch.setattr(rawtar._CopyLarge, "member_limit", limit)
-            patch.setattr(rawtar._KeepLarge, "__init__", lambda self, limit=limit: _limits(self, limit))
+            patch.setattr(rawarchive._CopyLarge, "member_limit", limit)
+            patch.setattr(rawarchive._KeepLarge, "__init__", lambda self, limit=limit: _limits(self, limit))
             patch.setattr(rawtar, "open_read", lambda url: _Source(short_reads(whole, seed)))
             concatenate(["x.tar", "x.tar"], stream, on_damage=on_damage, on_repeated_key="allow")
         outcomes.append(out.getvalue())
@@ -236,3 +237,15 @@ def test_sources_are_read_whole_or_left_where_they_are(
         content = read_content(source)
         assert isinstance(content, FieldFile) == (size > 2 * PIECE)
         assert (content.read() if isinstance(content, FieldFile) else content) == path.read_bytes()
+
+
+def test_a_sample_of_many_sources_is_not_held_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fieldfile.SampleRoom.__init__, "__defaults__", (2000,))
+    for number in range(9):
+        (tmp_path / f"a.{number}").write_bytes(bytes([number]) * 500)
+    lines = [f"a.{number} {tmp_path}/a.{number}".encode() for number in range(9)]
+    plan = samples_of_plan(parse_plan(lines, plan="plan", rule=first_dot), plan="plan")
+    for samples in (samples_of(gather([str(tmp_path)], rule=first_dot).files), plan):
+        (sample,) = samples
+        assert [isinstance(sample[str(number)], FieldFile) for number in range(9)] == [False] * 4 + [True] * 5
+        assert list(files_of(iter([sample])).values()) == [bytes([number]) * 500 for number in range(9)]

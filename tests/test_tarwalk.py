@@ -306,6 +306,11 @@ UNDELIVERED: list[tuple[Make, str, str]] = [
     (lambda name: header(name, kind=b"1"), "hard-link", "tar --hard-dereference"),
     (lambda name: header(name, 513, kind=b"1"), "hard-link", "tar --hard-dereference"),
     (lambda name: pax({b"path": name}) + header(b"short", kind=b"1"), "hard-link", "tar --hard-dereference"),
+    (
+        lambda name: long_name(name) + header(b"short", 513, kind=b"1", magic=GNU),
+        "hard-link",
+        "tar --hard-dereference",
+    ),
     (lambda name: member(name, TAR_INSIDE, kind=b"S", magic=GNU), "sparse", "bsdtar --no-read-sparse"),
     (old_sparse, "sparse", "without tar --sparse"),
     (pax_sparse, "sparse", "without tar --sparse"),

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from tarkit import read_samples
 from tarkit.errors import DataError, UsageError
-from tarkit.rawtar import _copied, _RawArchive, concatenate
+from tarkit.rawarchive import RawArchive, copied_members
+from tarkit.rawtar import concatenate
 from tarkit.sample import Tally, first_dot
 from tarkit.transport.publish import open_publish
 
@@ -81,7 +82,7 @@ def test_bytes_are_untouched_and_padded_to_a_record(run: Run, tmp_path: Path) ->
         assert [info.name for info in archive][:3] == ["dir", "dir/a.txt", "dir/link"]
 
 
-def test_members_after_the_last_sample_are_copied(run: Run, tmp_path: Path) -> None:
+def test_members_after_the_last_sample_arecopied_members(run: Run, tmp_path: Path) -> None:
     one = tar_of(member("a.txt"), member("LICENSE", b"text"))
     two = tar_of(member("NOTICE", b"text"))
     three = tar_of(member("b.txt"))
@@ -105,7 +106,7 @@ def test_archives_of_other_programs(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(FOREIGN.glob("*.tar")), ids=lambda path: path.stem)
-def test_with_on_damage_skip_only_whole_samples_of_files_are_copied(path: Path, tmp_path: Path) -> None:
+def test_with_on_damage_skip_only_whole_samples_of_files_arecopied_members(path: Path, tmp_path: Path) -> None:
     out, tally = tmp_path / "out.tar", Tally()
     before = list(read_samples(str(path), on_damage="skip"))
     with open_publish(str(out)) as stream:
@@ -134,8 +135,10 @@ def test_any_archive_cut_in_two_is_joined_again(kinds: list[tuple[str, int]], cu
     joined = b"".join(tar_of(*part) for part in (made[:cut], made[cut:]))
     source = io.BytesIO(joined)
     found = bytearray()
-    archive = _RawArchive(lambda count: source.read(min(step, count)), "x", first_dot, Tally(), [], found.extend)
-    assert sum(1 for name, _, _ in _copied(archive) if name) == sum(kind in ("txt", "noext") for kind, _ in kinds)
+    archive = RawArchive(lambda count: source.read(min(step, count)), "x", first_dot, Tally(), [], found.extend)
+    assert sum(1 for name, _, _ in copied_members(archive) if name) == sum(
+        kind in ("txt", "noext") for kind, _ in kinds
+    )
     assert found == whole
 
 
