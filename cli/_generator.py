@@ -13,6 +13,7 @@ from tarkit.k8s.settings import GENERATORS
 from ._common import say, verbose_option, version_option, write_stdout
 from ._kubesettings import asked, print_options, setting_options, shown, switch_options
 from ._results import counted
+from ._sections import LongHelp
 
 if TYPE_CHECKING:
     from ._kubesettings import Asked
@@ -32,6 +33,7 @@ def generator_command(generator: str) -> click.Command:
 
     @click.command(
         generator,
+        cls=LongHelp,
         help=f"{about}\n\nWhat is not set stays as the template has it. Only YAML goes to standard output.",
         epilog=epilog,
     )

@@ -15,6 +15,7 @@ import click
 from tarkit.errors import EXIT_FAILED, EXIT_OK, MissingInputError
 
 from ._common import run_program, say
+from ._sections import sections
 
 _NAME = "python -m tarkit.cli.document"
 
@@ -53,10 +54,11 @@ def _page(name: str, context: click.Context) -> str:
     command = context.command
     usage = " ".join(command.collect_usage_pieces(context))
     blocks = [f"# {name}", f"```text\n{name} {usage}\n```", *_prose(command.help or "")]
-    options = [param for param in command.get_params(context) if isinstance(param, click.Option)]
-    records = [record for param in options if (record := param.get_help_record(context)) is not None]
+    found = sections(command, context)
     blocks.append("## Options")
-    blocks.append("\n".join(f"- `{names}`: {_inline(' '.join(text.split()))}" for names, text in records))
+    for heading, records in found:
+        blocks += [f"### {heading}"] if len(found) > 1 else []
+        blocks.append("\n".join(f"- `{names}`: {_inline(' '.join(text.split()))}" for names, text in records))
     if isinstance(command, click.Group):
         verbs = [(verb, command.get_command(context, verb)) for verb in command.list_commands(context)]
         blocks.append("## Verbs")

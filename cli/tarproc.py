@@ -26,6 +26,7 @@ from ._common import (
 from ._meter import counted_shards
 from ._pipeline import command_of, open_pool, policy_of, samples_of, writer_options
 from ._progress import Progress, books_line, open_report, report_document
+from ._sections import LongHelp
 from ._series import reject_series
 
 NAME = "tarproc"
@@ -44,7 +45,9 @@ not be run; 130 interrupted; 143 terminated.
 """
 
 
-@click.command(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command(
+    cls=LongHelp, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1)
 @click.option("-c", "--command", help="Shell command to run in each sample's folder.")
 @click.option("-S", "--script", metavar="FILE", help="Script to run in each sample's folder.")

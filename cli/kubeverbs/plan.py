@@ -14,6 +14,7 @@ from tarkit.errors import EXIT_OK, UsageError
 from .._common import verbose_option, version_option
 from .._kubesettings import Asked, asked, setting_options, switch_options
 from .._results import Results
+from .._sections import LongHelp
 
 if TYPE_CHECKING:
     from tarkit.k8s.plan.measure import Measured
@@ -25,7 +26,7 @@ Example:
 """
 
 
-@click.command("plan", epilog=_EPILOG)
+@click.command("plan", cls=LongHelp, epilog=_EPILOG)
 @click.argument("words", metavar="[-- TARPROC OPTIONS]", nargs=-1, type=click.UNPROCESSED)
 @setting_options("indexed")
 @switch_options

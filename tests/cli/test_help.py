@@ -6,7 +6,10 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
+import click
 import pytest
+from tarkit.cli._sections import HEADINGS, sections
+from tarkit.cli.document import commands
 from test_packaging import CONFIG
 
 from tarkit.errors import PACKAGES, MissingExtraError
@@ -71,6 +74,28 @@ def test_a_scheme_that_is_unknown(url: str, said: str, run: Run) -> None:
     assert result.code == 2
     assert said in result.stderr
     assert len(result.stderr) < 250
+
+
+LONG = ["tarproc", "kubetpl job", "kubetpl pod", "kubetpl jobs", "kubetpl indexed", "kubetpl plan"]
+
+
+@pytest.mark.parametrize(("name", "context"), list(commands()), ids=lambda each: str(each).replace(" ", "-")[:30])
+def test_long_help_is_in_sections_and_short_help_is_not(name: str, context: click.Context) -> None:
+    found = sections(context.command, context)
+    assert (len(found) > 1) == (name in LONG)
+    listed = context.get_help()
+    for heading, records in found:
+        assert f"\n{heading}:\n" in listed
+        assert all(names in listed for names, _ in records)
+    options = [each for each in context.command.get_params(context) if isinstance(each, click.Option)]
+    assert sum(len(records) for _, records in found) == len(options)
+    if name in LONG:
+        assert [names for names, _ in dict(found)["Other"]] == ["-v, --verbose", "--version", "-h, --help"]
+
+
+def test_no_section_names_an_option_that_is_gone() -> None:
+    names = {parameter.name for _, context in commands() for parameter in context.command.params}
+    assert set(HEADINGS) <= names
 
 
 def test_what_to_install_is_what_the_extra_installs() -> None:

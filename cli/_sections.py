@@ -1,0 +1,48 @@
+"""Long help in sections: which option stands under which heading."""
+
+from __future__ import annotations
+
+import click
+
+# The same name means the same in all programs. What is not here stands under the last heading.
+_SECTIONS = {
+    "Object": "name namespace label app",
+    "Input": "shards over list_url slice list_sha256 count fields fieldmode key_rule on_duplicate_field "
+    "on_repeated_key on_damage allow_pipe",
+    "Command": "command script interpreter mapper setup shell shell_flags env param raw batch timeout base multi "
+    "subdirs separator working_dir",
+    "Output": "output outdir include exclude add_log mtime format report quiet print_config",
+    "Failures": "errors max_errors retry_failed retries max_failed restartpolicy deadline ttl",
+    "Speed": "parallel mem parallelism slices slice_target shard_seconds min_parallelism measure sizes",
+    "Pod": "image image_pull_secret cpu memory gpu gpu_resource accelerator scratch port hostname subdomain",
+    "Files, secrets and identity": "config_map config_map_path secret gac service_account security run_as",
+    "Nodes and queues": "spot node_selector toleration queue priority_class",
+    "Settings and templates": "config profile template path assignments reset compat_lists unique kube_version no_lint",
+}
+_OTHER = "Other"
+HEADINGS = {name: heading for heading, names in _SECTIONS.items() for name in names.split()}
+"""Name of an option -> the heading that it stands under."""
+_FEW = 24
+
+Section = tuple[str, list[tuple[str, str]]]
+
+
+def sections(command: click.Command, context: click.Context) -> list[Section]:
+    """Each heading with its options and what they do; a command of few options has one heading for all."""
+    options = [each for each in command.get_params(context) if isinstance(each, click.Option)]
+    shown = [(str(each.name), record) for each in options if (record := each.get_help_record(context)) is not None]
+    if len(shown) <= _FEW:
+        return [("Options", [record for _, record in shown])]
+    found: dict[str, list[tuple[str, str]]] = {heading: [] for heading in (*_SECTIONS, _OTHER)}
+    for name, record in shown:
+        found[HEADINGS.get(name, _OTHER)].append(record)
+    return [(heading, records) for heading, records in found.items() if records]
+
+
+class LongHelp(click.Command):
+    """A command whose options are too many for one list."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for heading, records in sections(self, ctx):
+            with formatter.section(heading):
+                formatter.write_dl(records)
