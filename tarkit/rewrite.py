@@ -27,7 +27,7 @@ def rewrite(
 ) -> Joined:
     """Write the samples of several shards as one shard, each member with a new header.
 
-    Members come as :class:`tarkit.tarwriter.TarWriter` writes them. Those that are no part of a sample are left
+    Members come as :class:`tarkit.tarwriter.TarWriter` writes them. Those that are not part of a sample are left
     out, and counted in ``tally``.
 
     Args:

@@ -68,10 +68,10 @@ def command(
 
     Headers, extended headers and content keep their bytes. End-of-archive marks are dropped, but for
     one at the end. All of it is checked on the way: damage is an error, as is a key that is in two
-    shards, since the result is one. Folders, links and other members that are no part of a sample are
+    shards, since the result is one. Folders, links and other members that are not part of a sample are
     copied too, except with --on-damage skip.
 
-    With --format members get new headers, as split and tarproc write them, and members that are no part
+    With --format members get new headers, as split and tarproc write them, and members that are not part
     of a sample are left out and counted.
 
     Input is decompressed, whatever its name; output is compressed as its name says (.gz .tgz .zst
