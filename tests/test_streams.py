@@ -10,6 +10,7 @@ import http.server
 import io
 import os
 import pty
+import re
 import shutil
 import signal
 import stat
@@ -481,6 +482,20 @@ def test_write_to_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(StreamError, match="stopped reading after"), open_publish("pipe:head -c 10 > /dev/null") as out:
         for _ in range(100):
             out.write(bytes(1 << 20))
+    assert children() == []
+
+
+@pytest.mark.parametrize(
+    "command", ["true", "head -c 10 >/dev/null", "sleep 0.3; exit 0", "head -c 4096 | cat >/dev/null"]
+)
+def test_a_command_that_takes_only_a_part_of_what_fits_into_a_pipe(command: str) -> None:
+    """Nothing was written in vain as far as the writer can see: the rest is still in the pipe when the command ends."""
+    with (
+        pytest.raises(StreamError, match=r"the command stopped reading after \d+ bytes") as caught,
+        open_publish(f"pipe:{command}") as out,
+    ):
+        out.write(bytes(500_000))
+    assert int(re.findall(r"after (\d+) bytes", str(caught.value))[0]) < 500_000
     assert children() == []
 
 

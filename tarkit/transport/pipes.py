@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import fcntl
 import io
 import os
@@ -11,6 +12,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import termios
 import threading
 import time
 import urllib.parse
@@ -103,6 +105,22 @@ class Command:
         """Terminate the command and all that it started; kill what does not go. Again: nothing."""
         self._finalizer()
 
+    def finish_input(self, written: int) -> None:
+        """Wait until the command has taken all ``written`` bytes, some of which may still be in the pipe, and its end.
+
+        Raises:
+            StreamError: as ``finish``; also of a command that succeeded, but left something in the pipe.
+        """
+        poll = select.poll()
+        poll.register(self.pipe.fileno(), 0)
+        pause = 1.0
+        while left := _bytes_in(self.pipe.fileno()):
+            # Nothing but an error can come: the command, and all that it started, have closed their end.
+            if poll.poll(pause):
+                self.finish(written - left)
+            pause = min(100.0, pause * 2)
+        self.finish()
+
     def finish(self, written: int | None = None) -> None:
         """Wait for the end of the command.
 
@@ -122,6 +140,16 @@ class Command:
         reason = f"the command failed with {how}" if status else f"the command stopped reading after {written} bytes"
         hint = "a command in the middle was stopped since the next one read no further" if status == 141 else None
         raise StreamError(f"{reason}: {said}" if said else reason, url=self._name, hint=hint)
+
+
+def _bytes_in(pipe: int) -> int:
+    """Bytes that were written to a pipe and not read yet; 0 where the system does not say."""
+    count = array.array("i", [0])
+    try:
+        fcntl.ioctl(pipe, termios.FIONREAD, count)
+    except OSError:
+        return 0
+    return count[0]
 
 
 class CommandReader:

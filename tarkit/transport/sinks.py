@@ -320,7 +320,7 @@ class CommandSink:
         self._written += memoryview(data).nbytes
 
     def commit(self) -> None:
-        self._command.finish()
+        self._command.finish_input(self._written)
 
     def discard(self) -> None:
         self._command.stop()
