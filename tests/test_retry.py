@@ -84,7 +84,7 @@ def test_attempts_and_deadline() -> None:
 def test_a_long_wait_ends_when_the_stream_is_closed() -> None:
     times = Times()
     patience = Patience(fast(times, deadline=1e6), "n")
-    patience.failed(Dropped("later", retry_after=100_000), None, lambda: times.waited > 3)
+    patience.failed(Dropped("later", retry_after=100_000), None, None, lambda: times.waited > 3)
     assert 3 < times.waited < 3.3
 
 

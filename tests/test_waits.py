@@ -131,6 +131,19 @@ def test_a_line_for_each_retry_after_two_seconds(caplog: pytest.LogCaptureFixtur
     assert all(record.name == "tarkit.retry" for record in caplog.records)
 
 
+def test_an_attempt_that_was_silent_for_long_is_told_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    times = Times()
+
+    def silent(left: float) -> None:
+        times.sleep(60)
+        raise Dropped("silent")
+
+    with caplog.at_level(logging.WARNING, "tarkit"), pytest.raises(GivenUpError, match=r"after 5 attempts in a row within 30\d s"):
+        Patience(fast(times), "n").run(silent)
+    assert len(caplog.records) == 4
+    assert times.waited < 360
+
+
 def test_a_short_fault_is_not_worth_a_line(caplog: pytest.LogCaptureFixture) -> None:
     patience = Patience(fast(), "n")
     with caplog.at_level(logging.WARNING, "tarkit"):

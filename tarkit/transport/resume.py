@@ -65,6 +65,7 @@ class ResumingReader:
         self._origin = origin
         self._name = name
         self._patience = Patience(retry, name)
+        self._clock = retry.clock
         self._offset = 0
         self._body: Body | None = None
         self._lock = threading.Lock()
@@ -72,10 +73,11 @@ class ResumingReader:
         self._ended = False
         self._error: BaseException | None = None
         while self._body is None:
+            began = retry.clock()
             try:
                 self._reopen()
             except Dropped as drop:
-                self._patience.failed(drop, None, self._is_stopped)
+                self._patience.failed(drop, None, began, self._is_stopped)
 
     @property
     def size(self) -> int | None:
@@ -102,6 +104,7 @@ class ResumingReader:
 
     def _next(self, count: int) -> bytes:
         while True:
+            began = self._clock()
             try:
                 body = self._body or self._reopen()
                 data = waits.call(body.read, count)
@@ -111,7 +114,7 @@ class ResumingReader:
                     return b""
             except Dropped as drop:
                 self._drop_body()
-                self._patience.failed(drop, self._offset, self._is_stopped)
+                self._patience.failed(drop, self._offset, began, self._is_stopped)
                 continue
             if data:
                 self._offset += len(data)

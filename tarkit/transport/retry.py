@@ -36,7 +36,7 @@ class Retry:
     """How a stream over a network is tried again.
 
     attempts: failures in a row, without one byte of progress between them, after which it is
-    given up. deadline: seconds since the first of them, waits included. base, cap: the n-th wait
+    given up. deadline: seconds since the first of these attempts began, waits included. base, cap: the n-th wait
     is at most base * 2**(n-1) seconds, and at most cap. timeout: seconds for one answer of the
     system: a connection, a piece of data. sleep, clock, now, random: where waits, seconds passed,
     seconds since 1970 and numbers in [0, 1) come from.
@@ -113,21 +113,27 @@ class Patience:
             GivenUpError; and what the attempt raises, other than Dropped and Late.
         """
         while True:
-            seconds = self.left()
+            seconds, began = self.left(), self._retry.clock()
             try:
                 return attempt(seconds)
             except Dropped as problem:
                 drop = problem
             except waits.Late:
                 drop = Dropped(f"no answer within {seconds:.0f} s", answered=False)
-            self.failed(drop, None)
+            self.failed(drop, None, began)
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """What a function returns in the end that waits for a network; see :meth:`run`."""
         return self.run(lambda seconds: waits.call(function, *arguments, seconds=seconds))
 
-    def failed(self, drop: Dropped, offset: int | None, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Wait until the next attempt is due; at once if ``stopped`` turns true.
+    def failed(
+        self,
+        drop: Dropped,
+        offset: int | None,
+        began: float | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Wait until the next attempt is due; at once if ``stopped`` turns true. began: when the failed one did.
 
         Raises:
             GivenUpError: enough; with the last reason and the number of attempts.
@@ -135,7 +141,7 @@ class Patience:
         retry = self._retry
         now = retry.clock()
         if not self.failures:
-            self._since = now
+            self._since = now if began is None else began
         self.failures += 1
         self._answered |= drop.answered
         wait = retry.wait_before(self.failures)

@@ -44,7 +44,8 @@ class Fault:
 
 @dataclass
 class S3Proxy:
-    """endpoint: its URL. seen: (operation, part) of every request. faults: added and removed by tests."""
+    """endpoint: its URL. seen: (operation, part) of every request. faults: added and removed by tests.
+    busy: how many requests are under way."""
 
     upstream: str
     endpoint: str = ""
@@ -52,6 +53,7 @@ class S3Proxy:
     faults: list[Fault] = field(default_factory=list)
     most_parts_at_once: int = 0
     parts_now: int = 0
+    busy: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     first_answers: dict[tuple[str, str], Answer] = field(default_factory=dict)
 
@@ -86,17 +88,16 @@ def handler(proxy: S3Proxy) -> type[http.server.BaseHTTPRequestHandler]:
         def handle_any(self) -> None:
             operation, part = operation_of(self.command, self.path)
             fault = proxy.fault(operation, part)
-            if operation != "part":
-                self.treat(fault)
-                return
             with proxy.lock:
-                proxy.parts_now += 1
+                proxy.busy += 1
+                proxy.parts_now += operation == "part"
                 proxy.most_parts_at_once = max(proxy.most_parts_at_once, proxy.parts_now)
             try:
                 self.treat(fault)
             finally:
                 with proxy.lock:
-                    proxy.parts_now -= 1
+                    proxy.busy -= 1
+                    proxy.parts_now -= operation == "part"
 
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any
 

@@ -1,0 +1,235 @@
+"""Programs whose store is gone (refused, a hole in the network, silent, without an address) end when they should."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from conftest import program_path
+from httpserver import Fault, FaultServer
+from times import Times
+from waiting import wait_for
+
+from tarkit.streams import DEFAULT_RETRY
+from tarkit.transport import httpstrict, remote
+
+Run = Callable[..., Any]
+KINDS = ("refused", "hole", "silent", "nameless")
+WAYS = {
+    "tarproc": ("tarproc", "-c", "true", "a.tar", "-O", "s3://b/out"),
+    "put": ("tarkit", "put", "a.tar", "s3://b/k"),
+    "get": ("tarkit", "get", "s3://b/k", "out/"),
+    "cat": ("tarkit", "cat", "--raw", "s3://b/k", "-o", "out.tar"),
+    "split": ("tarkit", "split", "a.tar", "-o", "s3://b/x-%d.tar", "--maxcount", "1"),
+    "ls": ("tarkit", "ls", "s3://b/f/"),
+    "status": ("tarkit", "status", "s3://b/f"),
+    "get-http": ("tarkit", "get", "http://HOST/k.tar", "out/"),
+    "cat-http": ("tarkit", "cat", "http://HOST/k.tar", "-o", "out.tar"),
+    "put-webhdfs": ("tarkit", "put", "a.tar", "webhdfs://HOST/k"),
+    "ls-webhdfs": ("tarkit", "ls", "webhdfs://HOST/f"),
+    "cat-hdfs": ("tarkit", "cat", "hdfs://HOST/k.tar", "-o", "out.tar"),
+}
+RETRY_LINE = re.compile(r"^tar(kit|proc): .*; trying again in \d+\.\d s \(attempt \d of \d\)$")
+
+
+class Place:
+    """Where a store should be. host: host:port. asked: how many connections were begun."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.asked = 0
+        self._stack = contextlib.ExitStack()
+        self._listener = self._stack.enter_context(socket.socket())
+        self._listener.bind(("127.0.0.1", 0))
+        port = self._listener.getsockname()[1]
+        self.host = f"no-such-host.invalid:{port}" if kind == "nameless" else f"127.0.0.1:{port}"
+        if kind == "silent":
+            self._listener.listen(100)
+            threading.Thread(target=self._take, daemon=True).start()
+        elif kind == "hole":
+            # A queue that is full loses what comes, as a firewall does.
+            self._listener.listen(0)
+            for _ in range(3):
+                hog = self._stack.enter_context(socket.socket())
+                hog.setblocking(False)
+                hog.connect_ex(("127.0.0.1", port))
+
+    def _take(self) -> None:
+        with contextlib.suppress(OSError), contextlib.ExitStack() as open_:
+            while True:
+                open_.enter_context(self._listener.accept()[0])
+                self.asked += 1
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._stack.close()
+
+    def __enter__(self) -> Place:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(name)
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for name in ("a.txt", "b.txt"):
+            archive.add(tmp_path / name, name)
+    monkeypatch.chdir(tmp_path)
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(f"AWS_{name}", "x")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    return tmp_path
+
+
+# Signals
+
+
+def is_waiting(place: Place, lines: list[bytes]) -> bool:
+    """Whether the program is at the store: it has said so, or its connection has come."""
+    return place.asked > 0 or any(b"trying again" in line for line in lines)
+
+
+def collect(stream: Iterable[bytes], lines: list[bytes]) -> None:
+    for line in stream:
+        lines.append(line)
+
+
+def ended_by(way: str, kind: str, number: signal.Signals, folder: Path) -> str:
+    """What is wrong with the end of a program that a signal reaches while it waits for its store; "" if nothing is."""
+    with Place(kind) as place:
+        folder.mkdir()
+        (folder / "a.tar").write_bytes(Path("a.tar").read_bytes())
+        command = [word.replace("HOST", place.host) for word in WAYS[way]]
+        process = subprocess.Popen(
+            [program_path(command[0]), *command[1:]],
+            cwd=folder,
+            env={**os.environ, "AWS_ENDPOINT_URL": f"http://{place.host}"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        assert process.stderr is not None
+        lines: list[bytes] = []
+        reader = threading.Thread(target=collect, args=(process.stderr, lines))
+        reader.start()
+        try:
+            wait_for(lambda: is_waiting(place, lines) or process.poll() is not None)
+            begin = time.monotonic()
+            process.send_signal(number)
+            process.wait(60)
+            seconds = time.monotonic() - begin
+        finally:
+            process.kill()
+            reader.join()
+            process.stderr.close()
+    problems = [] if process.returncode == 128 + number else [f"exit code {process.returncode}"]
+    problems += [f"{seconds:.1f} s"] if seconds > 5 else []
+    problems += [f"left {path.name}" for path in folder.iterdir() if path.is_file() and path.name != "a.tar"]
+    problems += [line.decode() for line in lines[:-1] if not RETRY_LINE.match(line.decode().strip())]
+    return f"{way} {kind} {number.name}: {problems}" if problems else ""
+
+
+def test_a_signal_ends_a_program_whose_store_is_gone_within_5_seconds(bench: Path) -> None:
+    # A hole is known only after 10 seconds: one case, that begins first.
+    cases = [("get-http", "hole")] + [(way, "silent" if at % 2 else "refused") for at, way in enumerate(WAYS)]
+    cases += [("put", "nameless"), ("get-http", "nameless")]
+    numbered = [(*case, (signal.SIGTERM, signal.SIGINT)[at % 3 // 2], bench / str(at)) for at, case in enumerate(cases)]
+    with ThreadPoolExecutor(6) as pool:
+        assert [said for said in pool.map(lambda case: ended_by(*case), numbered) if said] == []
+
+
+# The end of patience
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[Times]:
+    """Waits between attempts take no time, and who is silent is waited for a tenth of a second."""
+    times = Times()
+    changed = {"sleep": times.sleep, "clock": times.clock, "random": lambda: 0.5, "timeout": 0.1}
+    before = {name: getattr(DEFAULT_RETRY, name) for name in changed}
+    for name, value in changed.items():
+        # It is frozen, and the default of many functions.
+        object.__setattr__(DEFAULT_RETRY, name, value)
+    for module, name in ((remote, "_CONNECT_SECONDS"), (remote, "_READ_SECONDS"), (httpstrict, "CONNECT_SECONDS")):
+        monkeypatch.setattr(module, name, 0.1)
+    yield times
+    for name, value in before.items():
+        object.__setattr__(DEFAULT_RETRY, name, value)
+    theirs = fsspec.get_filesystem_class("s3")
+    for kind in (theirs, *theirs.__subclasses__()):
+        kind.clear_instance_cache()
+
+
+def reach(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"endpoint_url": f"http://{place.host}", "key": "x", "secret": "x"}
+    monkeypatch.setitem(fsspec.config.conf, "s3", settings)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_store_that_is_gone_ends_a_program_after_8_attempts(
+    bench: Path, run: Run, quick: Times, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    for index, way in enumerate(WAYS):
+        # hdfs-native's own waits are true time.
+        if way == "cat-hdfs" or (kind != "refused" and index % 3 != KINDS.index(kind) - 1):
+            continue
+        with Place(kind) as place:
+            reach(place, monkeypatch)
+            begin = quick.waited
+            result = run(*(word.replace("HOST", place.host) for word in WAYS[way]))
+            assert result.code == 75, (way, result.stderr)
+            lines = result.stderr.splitlines()
+            # The waits were 0.25, 0.5, 1, 2, 4, 8 and 15 s: those that end after 2 s are told.
+            assert [bool(RETRY_LINE.match(line)) for line in lines[:5]] == [True] * 4 + [False], result.stderr
+            assert "given up after 8 attempts in a row within 31 s" in result.stderr
+            assert 30 < quick.waited - begin < 31
+            # One more is aiohttp's, which asks for both addresses of a host, or for a kept connection again.
+            assert kind != "silent" or 8 <= place.asked <= 16, (way, place.asked)
+        assert not Path("out.tar").exists() and not list(Path().glob("out/*"))
+
+
+@pytest.mark.parametrize("way", ["tarproc", "put"])
+def test_the_store_of_many_shards_that_is_gone_is_not_asked_for_each(
+    bench: Path, run: Run, quick: Times, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    inputs = [bench / f"{number:03d}.tar" for number in range(60)]
+    for path in inputs:
+        path.write_bytes(Path("a.tar").read_bytes())
+    with Place("silent") as place:
+        reach(place, monkeypatch)
+        if way == "put":
+            result = run("tarkit", "put", *inputs, "s3://b/f/")
+        else:
+            result = run("tarproc", "-c", "true", *inputs, "-O", "s3://b/f")
+        assert result.code == 75, result.stderr
+        # What is at work together finds it out together.
+        assert place.asked <= 16 * 8
+    assert result.stderr.count("given up after 8 attempts") <= 16
+    assert result.stderr.count("not tried, since its store did not answer before") >= 60 - 16
+
+
+def test_one_object_that_can_not_be_had_is_no_store_that_is_gone(bench: Path, run: Run, quick: Times) -> None:
+    with FaultServer() as server:
+        urls = [server.put(f"{name}.tar", b"") for name in "abc"]
+        server.objects["a.tar"].always = Fault("status", status=503)
+        result = run("tarkit", "get", *urls, "copies/")
+    assert result.code == 75, result.stderr
+    assert sorted(path.name for path in Path("copies").iterdir()) == ["b.tar", "c.tar"]
