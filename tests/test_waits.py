@@ -138,7 +138,10 @@ def test_an_attempt_that_was_silent_for_long_is_told_at_once(caplog: pytest.LogC
         times.sleep(60)
         raise Dropped("silent")
 
-    with caplog.at_level(logging.WARNING, "tarkit"), pytest.raises(GivenUpError, match=r"after 5 attempts in a row within 30\d s"):
+    with (
+        caplog.at_level(logging.WARNING, "tarkit"),
+        pytest.raises(GivenUpError, match=r"after 5 attempts in a row within 30\d s"),
+    ):
         Patience(fast(times), "n").run(silent)
     assert len(caplog.records) == 4
     assert times.waited < 360

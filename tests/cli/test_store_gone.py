@@ -19,7 +19,10 @@ from typing import Any
 import fsspec
 import pytest
 from conftest import program_path
-from httpserver import Fault, FaultServer
+from httpserver import Fault as HttpFault
+from httpserver import FaultServer
+from s3_client import s3_bucket
+from s3proxy import Fault, s3_proxy
 from times import Times
 from waiting import wait_for
 
@@ -160,22 +163,31 @@ def test_a_signal_ends_a_program_whose_store_is_gone_within_5_seconds(bench: Pat
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[Times]:
-    """Waits between attempts take no time, and who is silent is waited for a tenth of a second."""
+def no_waits() -> Iterator[Times]:
+    """Waits between attempts take no time."""
     times = Times()
-    changed = {"sleep": times.sleep, "clock": times.clock, "random": lambda: 0.5, "timeout": 0.1}
+    changed = {"sleep": times.sleep, "clock": times.clock, "random": lambda: 0.5}
     before = {name: getattr(DEFAULT_RETRY, name) for name in changed}
     for name, value in changed.items():
         # It is frozen, and the default of many functions.
         object.__setattr__(DEFAULT_RETRY, name, value)
-    for module, name in ((remote, "_CONNECT_SECONDS"), (remote, "_READ_SECONDS"), (httpstrict, "CONNECT_SECONDS")):
-        monkeypatch.setattr(module, name, 0.1)
     yield times
     for name, value in before.items():
         object.__setattr__(DEFAULT_RETRY, name, value)
     theirs = fsspec.get_filesystem_class("s3")
     for kind in (theirs, *theirs.__subclasses__()):
         kind.clear_instance_cache()
+
+
+@pytest.fixture
+def quick(no_waits: Times, monkeypatch: pytest.MonkeyPatch) -> Iterator[Times]:
+    """Who is silent is waited for a tenth of a second only."""
+    for module, name in ((remote, "_CONNECT_SECONDS"), (remote, "_READ_SECONDS"), (httpstrict, "CONNECT_SECONDS")):
+        monkeypatch.setattr(module, name, 0.1)
+    before = DEFAULT_RETRY.timeout
+    object.__setattr__(DEFAULT_RETRY, "timeout", 0.1)
+    yield no_waits
+    object.__setattr__(DEFAULT_RETRY, "timeout", before)
 
 
 def reach(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +241,25 @@ def test_the_store_of_many_shards_that_is_gone_is_not_asked_for_each(
 def test_one_object_that_can_not_be_had_is_no_store_that_is_gone(bench: Path, run: Run, quick: Times) -> None:
     with FaultServer() as server:
         urls = [server.put(f"{name}.tar", b"") for name in "abc"]
-        server.objects["a.tar"].always = Fault("status", status=503)
+        server.objects["a.tar"].always = HttpFault("status", status=503)
         result = run("tarkit", "get", *urls, "copies/")
     assert result.code == 75, result.stderr
     assert sorted(path.name for path in Path("copies").iterdir()) == ["b.tar", "c.tar"]
+
+
+@pytest.mark.parametrize("way", ["tarproc", "put", "split"])
+def test_a_shard_that_the_store_lost_is_an_error_without_a_done_record(
+    bench: Path, run: Run, no_waits: Times, s3_endpoint: str, way: str
+) -> None:
+    with s3_proxy(s3_endpoint) as proxy, s3_bucket(s3_endpoint, proxy.endpoint) as s3:
+        # It answers, and keeps nothing.
+        proxy.faults.append(Fault("put", 200, body=b""))
+        command = {
+            "tarproc": ("tarproc", "-c", "true", "a.tar", "-O", s3.url("out")),
+            "put": ("tarkit", "put", "a.tar", s3.url("k")),
+            "split": ("tarkit", "split", "a.tar", "-o", s3.url("x-%d.tar")),
+        }[way]
+        result = run(*command)
+        assert result.code == 75, result.stderr
+        assert "took the upload, but nothing is under this name" in result.stderr
+        assert s3.names() == []
