@@ -182,7 +182,10 @@ def test_sizes() -> None:
     assert said([configmap({"a": "x" * 1_048_577})])[-1] == (
         "error: configmap/files: holds 1048577 bytes, and a ConfigMap takes 1048576; keep large things in a bucket"
     )
-    assert "and a cluster keeps 1572864 of an object" in said([configmap({"a": "x" * 1_600_000})])[0]
+    assert "and a cluster keeps 1572864 of an object" in said([long_argument("x" * 1_600_000)])[0]
+    # A quote has two characters in JSON, and one where the object is kept.
+    assert [line for line in said([long_argument('"' * 1_000_000)]) if line.startswith("error")] == []
+    assert [line for line in said([configmap({"a": '"' * 1_048_576})]) if line.startswith("error")] == []
     assert "and a server takes 3145728" in said([configmap({"a": "x" * 3_200_000})])[0]
     annotated = changed("job", [])
     annotated["metadata"]["annotations"] = {"note": "x" * 262_144}

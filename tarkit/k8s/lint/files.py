@@ -61,9 +61,7 @@ def total(root: Node) -> Iterator[Finding]:
         for _, node in root.at(part).fields():
             if isinstance(node.value, str):
                 encoded = (root.manifest.kind, part) in _IN_BASE64
-                # Four letters stand for three bytes.
-                length = len(node.value) * 3 // 4 if encoded else len(node.value.encode("utf-8", "surrogatepass"))
-                held += length
+                held += len((_bytes(node.value) or b"") if encoded else node.value.encode("utf-8", "surrogatepass"))
     if held > _LARGEST:
         yield root.error(
             f"holds {held} bytes, and a {root.manifest.kind} takes {_LARGEST}; keep large things in a bucket"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from tarkit.k8s.limits import INDEXES, INDEXES_OF_MANY
 from tarkit.k8s.lint.nodes import Finding, Node, repeated
-from tarkit.k8s.names import LABEL_LENGTH, index_name_budget, label_key
+from tarkit.k8s.names import LABEL_LENGTH, dns_subdomain, index_name_budget, label_key
 from tarkit.k8s.wellknown import MIN_PARALLELISM, QUEUE
 
 _RULES = 20
@@ -177,7 +177,8 @@ def selection(job: Node) -> Iterator[Finding]:
     if manual and node.value is None:
         yield node.error("is missing; with manualSelector it must be there", None)
     manager = job.text("managedBy")
-    if manager and ("/" not in manager or len(manager) > 63 or label_key(manager) is not None):
+    domain, _, path = manager.partition("/")
+    if manager and (not path or len(manager) > LABEL_LENGTH or dns_subdomain(domain) is not None):
         yield job.at("managedBy").error(
             f"{manager!r} is not a name such as example.com/controller, of at most 63 characters"
         )
@@ -247,7 +248,9 @@ def job_name(root: Node) -> Iterator[Finding]:
             f"has {len(name)} characters; at most {longest} leave room for {last}, as the last pod is called"
         )
     elif len(name) > LABEL_LENGTH:
-        yield node.error(f"has {len(name)} characters; a Job's may have {longest}")
+        # It is the value of a label, unless the Job has labels of its own.
+        if spec.at("manualSelector").value is not True:
+            yield node.error(f"has {len(name)} characters; a Job's may have {longest}")
     elif "." in name:
         if indexes > 0:
             yield node.error("has dots; an Indexed Job's pods are hosts of that name, so write - instead")

@@ -22,6 +22,7 @@ _FOR = ("checking manifests against the API's schema", "lint")
 _OPTIONS = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
 _TEXT = "a text"
 _BY_YAML = ", since YAML reads it so"
+_DECODING = ("type", "additionalProperties")
 QUANTITY = rf"\A{TAKEN}\Z"
 _TYPES = {
     "string": _TEXT, "integer": "a whole number", "number": "a number", "boolean": "true or false",
@@ -116,8 +117,9 @@ def _findings(root: Node, error: Any) -> list[Finding]:
     if error.validator == "additionalProperties" and isinstance(error.schema.get("properties"), dict):
         known = error.schema["properties"]
         return [no_such_field(node.at(str(name)), known) for name in error.instance if name not in known]
-    if error.validator == "enum" and not isinstance(error.instance, str):
-        # Its type is an error of its own.
+    in_status = next(iter(error.absolute_path), "") == "status" and error.validator not in _DECODING
+    if in_status or (error.validator == "enum" and not isinstance(error.instance, str)):
+        # Of a status only the form counts, since servers drop it; and a wrong type is an error of its own.
         return []
     if error.validator == "required":
         missing = [name for name in error.validator_value if name not in error.instance]
