@@ -53,6 +53,8 @@ def _is_extended(archive: Archive, start: int) -> bool:
 
 def _go_by_size(archive: Archive) -> bool:
     """Go behind the member whose header is damaged, if a good header or the end mark is there."""
+    if not archive.fill(BLOCK):
+        return False
     block = archive.buffer[archive.position : archive.position + BLOCK]
     try:
         header = tarheader.parse(block)

@@ -303,6 +303,13 @@ def test_damage_to_the_end_mark() -> None:
     assert [entry[1:3] for entry in tally.damage] == [(6144, 7168)]
 
 
+@pytest.mark.parametrize("length", [1, 511, 513])
+def test_less_than_a_block_behind_the_end_mark(length: int) -> None:
+    tally = Tally()
+    assert survivors(joined(row(3)) + b"x" * length, tally) >= {"k0", "k1"}
+    assert [entry[1:3] for entry in tally.damage] == [(7168, 7168 + length)]
+
+
 def bad_extended(kind: str, name: bytes) -> bytes:
     if kind == "pax":
         good = pax({b"path": name})
