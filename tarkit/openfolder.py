@@ -70,8 +70,8 @@ class OpenFolder:
             some.sort()
         return names
 
-    def open(self, name: str) -> int:
-        """A descriptor of the regular file of this name, or to which the link of this name leads.
+    def open(self, name: str) -> tuple[int, int]:
+        """A descriptor of the regular file of this name, or to which the link of this name leads; and its size.
 
         Raises:
             OutsideError: the link leads out of the outermost folder.
@@ -83,10 +83,11 @@ class OpenFolder:
             if error.errno not in _LINK:
                 raise
             file = self._root._follow(deque((*self._below, name)))
-        if not stat.S_ISREG(os.fstat(file).st_mode):
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
             os.close(file)
             raise OSError(errno.EINVAL, "not a regular file", name)
-        return file
+        return file, status.st_size
 
     def _follow(self, ways: deque[str]) -> int:
         """Go from this folder to a file, link by link."""

@@ -10,7 +10,6 @@ import errno
 import fcntl
 import os
 import re
-import shutil
 import tempfile
 import time
 from contextlib import suppress
@@ -20,6 +19,7 @@ from tarkit import ownfiles
 from tarkit.errors import StreamError, UsageError, printable
 from tarkit.fieldfile import LARGE, PIECE, FieldFile, SampleRoom
 from tarkit.openfolder import OpenFolder
+from tarkit.removal import remove
 from tarkit.sample import BOOKKEEPING, Sample, is_reserved, why_reserved
 
 PREFIX = "tarproc-"
@@ -290,9 +290,8 @@ def _read_link(folder: OpenFolder, name: str, large: int) -> bytes | FieldFile |
 
 def _read_file(folder: OpenFolder, name: str, large: int) -> bytes | FieldFile:
     """The content of a file; above ``large`` bytes it stays there, also once its name is gone."""
-    file = folder.open(name)
+    file, size = folder.open(name)
     try:
-        size = os.fstat(file).st_size
         if size > large:
             return FieldFile.opened(os.dup(file), name)
         content = os.read(file, size)
@@ -316,33 +315,3 @@ def _remove_run(folder: str) -> None:
                 else:
                     os.unlink(path)
     remove(folder)
-
-
-def remove(folder: str) -> None:
-    """Remove a folder, whatever a command made of it."""
-    try:
-        if os.path.islink(folder):
-            # Put in its place by the command. What it points to is not ours.
-            os.unlink(folder)
-            return
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                os.unlink(entry.path)
-        os.rmdir(folder)
-    except FileNotFoundError:
-        return
-    except OSError:
-        shutil.rmtree(folder, ignore_errors=True)
-        if os.path.lexists(folder):
-            _permit(folder)
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _permit(folder: str) -> None:
-    """Take back what chmod did to a folder and those in it, so that they can be removed."""
-    with suppress(OSError):
-        os.chmod(folder, 0o700)
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    _permit(entry.path)

@@ -19,15 +19,15 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tarkit.errors import CommandNotRunnableError, StreamError, signal_name
 from tarkit.output import Printed, PrintFiles
 from tarkit.parallel import Batch, Failure, Outcome
+from tarkit.removal import Remover, remove
 from tarkit.sample import Sample
-from tarkit.scratch import FieldNameError, Rules, extract, gather, remove
+from tarkit.scratch import FieldNameError, Rules, extract, gather
 
 # Standard input brings names of folders below $1, standard output takes exit codes; the command sees neither.
 # The redirections belong to the subshell, so that a failing one is that sample's failure.
@@ -44,7 +44,6 @@ _DRIVER = (
 _DRIVEN_DIRECTLY = ("bash", "sh", "dash")
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _POLL = 0.02
-_MAX_REMOVALS = 64
 
 
 @dataclass
@@ -183,9 +182,7 @@ class ShellPool:
         self._slots: list[_Slot] = []
         self._numbers = itertools.count()
         self._idle: list[_Slot] = []
-        # Removing a folder can wait for the disk's journal, and nothing here waits for it.
-        self._remover = ThreadPoolExecutor(1, thread_name_prefix="remove")
-        self._removals: deque[Future[None]] = deque()
+        self._remover = Remover()
         try:
             for _ in range(slots):
                 self._add_slot()
@@ -201,7 +198,7 @@ class ShellPool:
             slot.end()
         self._slots = []
         self._selector.close()
-        self._remover.shutdown()
+        self._remover.__exit__()
 
     def _add_slot(self) -> None:
         slot = _Slot(next(self._numbers), self._shell, self._command, self._scratch)
@@ -256,8 +253,7 @@ class ShellPool:
 
     def _wait_for_space(self) -> bool:
         """Let a folder be removed, or a running command end; False if there is neither."""
-        if self._removals:
-            self._removals.popleft().result()
+        if self._remover.wait_for_one():
             return True
         if all(slot.job is None for slot in self._slots):
             return False
@@ -353,9 +349,7 @@ class ShellPool:
                 failure = Failure("folder", "the command removed its own folder")
             except (OSError, ValueError) as error:
                 failure = Failure("folder", f"what the command left cannot be used: {error}")
-        self._removals.append(self._remover.submit(remove, job.folder))
-        while len(self._removals) > _MAX_REMOVALS:
-            self._removals.popleft().result()
+        self._remover.add(job.folder)
         return Outcome(made, job.printed, failure, stray)
 
     def _gather(self, job: _Job) -> tuple[list[list[Sample]], list[str]]:

@@ -25,6 +25,7 @@ LAYERS = {
     "tarkit.extras": 1,
     "tarkit.output": 1,
     "tarkit.openfolder": 1,
+    "tarkit.removal": 1,
     "tarkit.transport.pipes": 1,
     "tarkit.transport.waits": 0,
     "tarkit.transport.retry": 1,

@@ -9,6 +9,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from tarkit import ownfiles, scratch
+from tarkit import ownfiles, removal, scratch
 from tarkit.errors import StreamError, UsageError
 from tarkit.fieldfile import PIECE, FieldFile
 from tarkit.openfolder import OutsideError
+from tarkit.removal import Remover, remove
 from tarkit.sample import Sample
-from tarkit.scratch import PREFIX, FieldNameError, Rules, Scratch, extract, gather, remove, sweep
+from tarkit.scratch import PREFIX, FieldNameError, Rules, Scratch, extract, gather, sweep
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -516,3 +518,33 @@ def test_killed_while_it_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ownfiles.close(run._lock)
     assert scratch.sweep(str(tmp_path)) == 1
     assert os.listdir(tmp_path) == []
+
+
+# ---- removal in a thread
+
+
+def test_removals_are_bounded_and_their_errors_come_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = threading.Event()
+    removed: list[str] = []
+
+    def slowly(folder: str) -> None:
+        gate.wait()
+        if folder.endswith("bad"):
+            raise ValueError(folder)
+        removed.append(folder)
+
+    monkeypatch.setattr(removal, "remove", slowly)
+    with Remover() as remover:
+        assert remover.wait_for_one() is False
+        for number in range(64):
+            remover.add(str(number))
+        assert removed == []
+        # The next one waits for the first.
+        threading.Timer(0.05, gate.set).start()
+        remover.add("bad")
+        assert removed[0] == "0"
+        with pytest.raises(ValueError, match="bad"):
+            while remover.wait_for_one():
+                pass
+        remover.add("last")
+    assert removed == [*map(str, range(64)), "last"]

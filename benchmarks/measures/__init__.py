@@ -29,6 +29,7 @@ ALL: dict[str, Callable[[Settings], Result]] = {
     "write-small": writing.write_small,
     "many-shards": manyshards.many_shards,
     "convert": converting.convert_photos,
+    "convert-by-hand": converting.convert_by_hand,
     "empty-command": mapping.empty_command,
     "map": mapping.map_photos,
     "memory": memory.memory,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tarkit import scratch
+from tarkit import removal
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.lint.nodes import root_of
 from tarkit.k8s.lint.volumes import lost_outputs
@@ -118,7 +118,7 @@ def _preflight(jobs: Sequence[JobRun], state: State, sources: Sources, settings:
             view = pod_view(job.work, 0, 1, settings.machine)
             own = state.pod_folder(view.name)
             processes_of(view, own, state.folder, sources, settings.host)
-            scratch.remove(own)
+            removal.remove(own)
 
 
 def _tell_differences(jobs: Sequence[JobRun], settings: Settings, state: State, reporter: Reporter) -> None:
@@ -249,7 +249,7 @@ class _Run:
             over = job.ledger.outcome is not None
             pod.close()
             del job.pods[index]
-            scratch.remove(self._state.path("pods", pod.name))
+            removal.remove(self._state.path("pods", pod.name))
         if over and not job.pods and job.ended is None:
             job.ended = self._wall()
 

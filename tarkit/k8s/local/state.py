@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tarkit import scratch
+from tarkit import removal
 from tarkit.errors import DataError, StreamError, UsageError, printable
 
 _FORMAT = "kubetpl-local-1"
@@ -185,7 +185,7 @@ class State:
     def pod_folder(self, name: str) -> str:
         """A new, empty folder for a pod."""
         path = self.path(_PODS, name)
-        scratch.remove(path)
+        removal.remove(path)
         os.mkdir(path, 0o700)
         return path
 
@@ -193,7 +193,7 @@ class State:
         for name in names:
             path = os.path.join(self.folder, name)
             if os.path.isdir(path):
-                scratch.remove(path)
+                removal.remove(path)
             elif os.path.exists(path):
                 os.unlink(path)
 

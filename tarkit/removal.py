@@ -1,0 +1,88 @@
+"""Removes folders that a command had, at once or in a thread."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from contextlib import suppress
+from queue import SimpleQueue
+
+_MOST = 64
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | getattr(os, "O_CLOEXEC", 0)
+
+
+def remove(folder: str) -> None:
+    """Remove a folder, whatever a command made of it."""
+    try:
+        # Not through a link that the command put in its place: what that points to is not ours.
+        here = os.open(folder, _OPEN_FOLDER)
+        try:
+            for name in os.listdir(here):
+                os.unlink(name, dir_fd=here)
+        finally:
+            os.close(here)
+        os.rmdir(folder)
+    except FileNotFoundError:
+        return
+    except OSError:
+        if not os.path.isdir(folder) or os.path.islink(folder):
+            os.unlink(folder)
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+        if os.path.lexists(folder):
+            _permit(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class Remover:
+    """Removes folders in a thread, since that can wait for the disk's journal. A context manager."""
+
+    def __init__(self) -> None:
+        self._todo: SimpleQueue[str | None] = SimpleQueue()
+        self._done: SimpleQueue[Exception | None] = SimpleQueue()
+        self._under_way = 0
+        # A pool of one thread costs more for each folder than the folder's own removal.
+        self._thread = threading.Thread(target=self._run, name="remove", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Remover:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._todo.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (folder := self._todo.get()) is not None:
+            try:
+                remove(folder)
+                self._done.put(None)
+            except Exception as error:
+                self._done.put(error)
+
+    def add(self, folder: str) -> None:
+        """Remove it soon. Waits if too many others are to be removed before it."""
+        self._todo.put(folder)
+        self._under_way += 1
+        while self._under_way > _MOST:
+            self.wait_for_one()
+
+    def wait_for_one(self) -> bool:
+        """Wait until one more folder is gone; False if there is none to wait for."""
+        if not self._under_way:
+            return False
+        self._under_way -= 1
+        if (error := self._done.get()) is not None:
+            raise error
+        return True
+
+
+def _permit(folder: str) -> None:
+    """Take back what chmod did to a folder and those in it, so that they can be removed."""
+    with suppress(OSError):
+        os.chmod(folder, 0o700)
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    _permit(entry.path)
