@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -19,13 +20,17 @@ _MOST_SHARDS = 100_000
 
 
 class Meter:
-    """Shows how far a run is. A context manager. clock: seconds, from any beginning."""
+    """Shows how far a run is. A context manager; its methods may be called from several threads.
+
+    clock: seconds, from any beginning.
+    """
 
     def __init__(self, name: str, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self.name = name
         self._quiet = quiet
         self._clock = clock
         self._begin = clock()
+        self._lock = threading.RLock()
         self._bar: Any = None
         if not quiet and _is_terminal():
             from tqdm import tqdm
@@ -55,7 +60,10 @@ class Meter:
 
     def show(self, text: str, part: float | None) -> None:
         """Show ``text``, and how much of the run is done: 0.0 to 1.0, or None where that is not known."""
-        now = self._clock()
+        with self._lock:
+            self._show(text, part, self._clock())
+
+    def _show(self, text: str, part: float | None, now: float) -> None:
         self._next = now + self._every
         part = None if part is None else min(1.0, max(0.0, part))
         if self._bar is not None:
@@ -75,11 +83,12 @@ class Meter:
     @contextmanager
     def hidden(self) -> Iterator[None]:
         """Without the bar, for what is printed meanwhile."""
-        if self._bar is not None:
-            self._bar.clear()
-        yield
-        if self._bar is not None:
-            self._bar.refresh()
+        with self._lock:
+            if self._bar is not None:
+                self._bar.clear()
+            yield
+            if self._bar is not None:
+                self._bar.refresh()
 
 
 def _share(part: float | None, seconds: float) -> str:

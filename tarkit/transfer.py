@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import NamedTuple
 
@@ -140,10 +140,22 @@ def _folder(source: str, target: str) -> Iterator[Job]:
         yield Job(entry, join(target, entry.name), problem)
 
 
-def transfer(jobs: Iterable[Job], *, parallel: int = 4, overwrite: bool = True) -> Generator[Done, None, None]:
+def _unobserved(count: int) -> None:
+    """Nobody wants to know how many bytes are under way."""
+
+
+def transfer(
+    jobs: Iterable[Job],
+    *,
+    parallel: int = 4,
+    overwrite: bool = True,
+    under_way: Callable[[int], object] = _unobserved,
+) -> Generator[Done, None, None]:
     """Copy, several files at a time; what became of each, as they finish. One that fails stops no other.
 
     overwrite: replace what is under the name. Without: keep it, which is an error if its length differs.
+    under_way: called from threads with the length of each piece that is copied; and where a try of a file fails, with
+    the sum of its pieces as a negative number.
     """
     if parallel < 1:
         raise UsageError(f"files at a time is {parallel}; it must be at least 1")
@@ -151,7 +163,7 @@ def transfer(jobs: Iterable[Job], *, parallel: int = 4, overwrite: bool = True) 
     with Workers(parallel, "tarkit-transfer") as pool:
         running: set[Future[Done]] = set()
         for job in jobs:
-            running.add(pool.submit(_one, job, overwrite, gone))
+            running.add(pool.submit(_one, job, overwrite, gone, under_way))
             if len(running) >= 2 * parallel:
                 finished, running = wait(running, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in finished)
@@ -160,12 +172,12 @@ def transfer(jobs: Iterable[Job], *, parallel: int = 4, overwrite: bool = True) 
             yield from (future.result() for future in finished)
 
 
-def _one(job: Job, overwrite: bool, gone: GoneStores) -> Done:
+def _one(job: Job, overwrite: bool, gone: GoneStores, under_way: Callable[[int], object]) -> Done:
     if job.problem is not None:
         return Done(job, 0, False, job.problem)
     try:
         gone.refuse(job.source.url, job.target)
-        return Done(job, _copied(job, overwrite), False, None)
+        return Done(job, _copied(job, overwrite, under_way), False, None)
     except AlreadyPublishedError as error:
         return _kept(job, error)
     except TarkitError as error:
@@ -173,16 +185,16 @@ def _one(job: Job, overwrite: bool, gone: GoneStores) -> Done:
         return Done(job, 0, False, error)
 
 
-def _copied(job: Job, overwrite: bool) -> int:
+def _copied(job: Job, overwrite: bool, under_way: Callable[[int], object]) -> int:
     """The length of a copy. What reading and writing could not repair alone, such as a lost DataNode, begins anew."""
     for _ in range(_ATTEMPTS - 1):
         try:
-            return copy(job.source.url, job.target, overwrite=overwrite)
+            return copy(job.source.url, job.target, overwrite=overwrite, under_way=under_way)
         except GivenUpError:
             raise
         except TemporaryStreamError:
             continue
-    return copy(job.source.url, job.target, overwrite=overwrite)
+    return copy(job.source.url, job.target, overwrite=overwrite, under_way=under_way)
 
 
 def _kept(job: Job, error: TarkitError) -> Done:
@@ -196,22 +208,27 @@ def _kept(job: Job, error: TarkitError) -> Done:
     return Done(job, 0, False, StreamError(reason, url=display_name(job.target)))
 
 
-def copy(source: str, target: str, *, overwrite: bool = True) -> int:
-    """Copy one file as it is; its length in bytes. The folder of a local target is made.
+def copy(source: str, target: str, *, overwrite: bool = True, under_way: Callable[[int], object] = _unobserved) -> int:
+    """Copy one file as it is; its length in bytes. The folder of a local target is made. under_way: as of ``transfer``.
 
     Raises:
         AlreadyPublishedError: not ``overwrite``, and something is there. StreamError: it can not be read or
         written, or the lengths differ at the end. TemporaryStreamError: a later try may help.
     """
     size = 0
-    with (
-        open_read(source, compression=None, allow_pipe=False) as stream,
-        open_publish(target, compression=None, if_absent=not overwrite) as sink,
-    ):
-        while data := stream.read(_PIECE):
-            size += len(data)
-            sink.write(data)
-        if stream.size_hint not in (None, size):
-            reason = f"was changed while it was read: {size} bytes came, it had {stream.size_hint}"
-            raise StreamError(reason, url=display_name(source))
+    try:
+        with (
+            open_read(source, compression=None, allow_pipe=False) as stream,
+            open_publish(target, compression=None, if_absent=not overwrite) as sink,
+        ):
+            while data := stream.read(_PIECE):
+                size += len(data)
+                under_way(len(data))
+                sink.write(data)
+            if stream.size_hint not in (None, size):
+                reason = f"was changed while it was read: {size} bytes came, it had {stream.size_hint}"
+                raise StreamError(reason, url=display_name(source))
+    except BaseException:
+        under_way(-size)
+        raise
     return size

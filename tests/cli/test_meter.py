@@ -126,6 +126,24 @@ def test_create(run: Run, tmp_path: Path) -> None:
         assert "; 4 of 10 files so far, 0 bytes\n" in result.stderr
 
 
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("verb", ["put", "get"])
+def test_files_that_are_copied(verb: str, run: Run, tmp_path: Path) -> None:
+    """By bytes, also within a file; a file that is kept or fails is done with, too."""
+    source, target = tmp_path / "from", tmp_path / "to"
+    source.mkdir()
+    target.mkdir()
+    (source / "a").write_bytes(bytes(8 << 20))
+    (source / "b").write_bytes(bytes(2 << 20))
+    (target / "b").write_bytes(bytes(3))
+    result = run("tarkit", verb, "-p", "1", "--no-clobber", source, target)
+    assert result.code == 1 and "1 file, 8388608 bytes in" in result.stderr
+    assert set(shares(result.stderr)) >= {10, 20, 30, 40, 50, 60, 70, 80}
+    assert "; 0 of 2 files so far, 1048576 bytes\n" in result.stderr
+    assert f"tarkit {verb}: 100%, about 0 s left; 2 of 2 files so far, 10485760 bytes\n" in result.stderr
+    assert run("tarkit", verb, "-q", source, target).stderr == ""
+
+
 @pytest.mark.parametrize("columns", [0, 100])
 def test_a_bar_on_a_terminal(columns: int, spawn: Run, shards: list[Path], tmp_path: Path) -> None:
     master, terminal = pty.openpty()
