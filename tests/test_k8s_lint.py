@@ -324,7 +324,7 @@ def test_whatever_is_in_a_manifest_ends_in_findings(data: st.DataObject) -> None
     for _ in range(data.draw(st.integers(1, 3))):
         holder, key = data.draw(st.sampled_from(list(places(document))))
         holder[key] = data.draw(JSON)
-    for finding in lint([document], data.draw(st.sampled_from(["1.25", "1.33", "1.37"]))):
+    for finding in judged([document], data.draw(st.sampled_from([None, "1.33", "1.37"]))):
         assert str(finding).isprintable(), finding
         assert finding.severity in ("error", "warning")
 

@@ -8,6 +8,7 @@ everything else is known to a server only.
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from typing import Any
 
@@ -22,6 +23,7 @@ _FOR = ("checking manifests against the API's schema", "lint")
 _OPTIONS = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
 _TEXT = "a text"
 _BY_YAML = ", since YAML reads it so"
+_NAMES = re.compile("[A-Za-z0-9]{1,80} ([a-z0-9.-]{1,80}/)?[a-z0-9]{1,20}")
 _DECODING = ("type", "additionalProperties")
 QUANTITY = rf"\A{TAKEN}\Z"
 _TYPES = {
@@ -52,7 +54,7 @@ def check_schema(document: dict[str, Any], kube_version: str = "1.33", number: i
             root.warning(f"checked against the schema of {release}, since none of {kube_version} is installed")
         )
     kind, api = root.text("kind"), root.text("apiVersion")
-    validator = _validator(schemas, kind, api) if kind.isalnum() and "/" not in api.partition("/")[2] else None
+    validator = _validator(schemas, kind, api) if _NAMES.fullmatch(f"{kind} {api}") else None
     if validator is None:
         return [*found, _unknown_kind(root, api, release, schemas)]
     for error in sorted(validator.iter_errors(document), key=lambda error: [str(step) for step in error.absolute_path]):
