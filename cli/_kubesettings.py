@@ -181,7 +181,7 @@ def switch_options(function: F) -> F:
 
 _PRINTING = (
     click.option("--kube-version", metavar="X.Y", default="1.33", show_default=True, help="Of the cluster."),
-    click.option("--no-lint", is_flag=True, help="Print the manifest even if a server would refuse it."),
+    click.option("--no-lint", is_flag=True, help="Print the manifest even if lint finds errors."),
     click.option("--print-config", "--print_config", is_flag=True, help="Print what is set, and by what, instead."),
     click.option(
         "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="Format."
