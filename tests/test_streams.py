@@ -811,7 +811,9 @@ def test_protocols_without_a_library() -> None:
         from tarkit.streams import open_read
         open_read("sftp://h/a")
         """
-    assert b"UsageError: sftp:// needs a library that is not installed: " in run_python(code).stderr
+    said = run_python(code).stderr.decode()
+    assert "UsageError: sftp:// needs a library that is not installed: " in said
+    assert said.endswith("; pip install paramiko\n")
 
 
 # HTTP

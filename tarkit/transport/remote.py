@@ -92,7 +92,10 @@ def filesystem(url: str, name: str) -> tuple[Any, str]:
     except ImportError as error:
         if protocol in _EXTRAS:
             raise MissingExtraError(f"{protocol}://", _EXTRAS[protocol]) from None
-        raise UsageError(f"{protocol}:// needs a library that is not installed: {error}") from None
+        # The package and its module mostly have the same name; where not, fsspec's sentence has that of the package.
+        module = str(getattr(error.__cause__, "name", None))
+        how = f"; pip install {module}" if module in str(error) else ""
+        raise UsageError(f"{protocol}:// needs a library that is not installed: {error}{how}") from None
     except Exception as error:
         if isinstance(error, ValueError) and "not known" in str(error):
             raise UsageError(f"{printable(name)}: {_unknown(str(error).rpartition(' ')[2])}") from None
