@@ -18,7 +18,9 @@ class _Lines(logging.Handler):
         self._say = say
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._say(record.getMessage())
+        bars = sys.modules.get("tqdm")
+        with bars.tqdm.external_write_mode(file=sys.stderr) if bars is not None else contextlib.nullcontext():
+            self._say(record.getMessage())
 
 
 @contextlib.contextmanager

@@ -129,11 +129,11 @@ class ObjectSink:
     def commit(self) -> None:
         if not self._begun:
             data = bytes(self._part)
-            self._publish(lambda: self._store.put(data), len(data))
+            self._publish(lambda: self._store.put(data))
             return
         self._send(True)
         self._settle(0)
-        self._publish(self._store.finish, 0)
+        self._publish(self._store.finish)
 
     def discard(self) -> None:
         """Stop what is in flight and have the store forget the parts, if it can be reached in a short time."""
@@ -154,7 +154,7 @@ class ObjectSink:
 
     def _abort(self) -> None:
         # An upload that can not be aborted is not published either.
-        with waits.cleaning_up() as seconds, suppress(TarkitError):
+        with waits.cleaning_up() as seconds, suppress(Exception):
             brief = Patience(replace(self._retry, attempts=4, deadline=seconds, base=0.2), self._name)
             brief.run(lambda left: self._once(self._store.abort, min(left, seconds)))
 
@@ -182,6 +182,7 @@ class ObjectSink:
         while True:
             failed: list[_Part] = []
             in_flight: list[_Part] = []
+            problem: Dropped | None = None
             for part in self._sending:
                 if not part.future.done():
                     in_flight.append(part)
@@ -189,6 +190,7 @@ class ObjectSink:
                     self._patience.progress()
                 else:
                     failed.append(part)
+                    problem = drop
             self._sending = in_flight + failed
             if in_flight and (failed or len(in_flight) > most):
                 # One fault often hits all that is in flight: it is one failure.
@@ -196,8 +198,8 @@ class ObjectSink:
                 for part in in_flight:
                     if time.monotonic() > part.until:
                         part.future.cancel()
-            elif failed:
-                self._patience.failed(drop or Dropped("a part was not sent"), None)
+            elif problem is not None:
+                self._patience.failed(problem, None)
                 self._sending = [self._on_its_way(part.number, part.data, part.final) for part in failed]
             else:
                 return
@@ -212,13 +214,13 @@ class ObjectSink:
 
     # The last request, and what is there after it
 
-    def _publish(self, work: _Work[None], size: int) -> None:
+    def _publish(self, work: _Work[None]) -> None:
         """Make the object visible. What the store answers is checked against what is there then."""
         try:
             if not self._if_absent:
                 self._before = self._run(self._look)
             try:
-                self._patience.run(lambda left: self._try_to_publish(work, min(left, seconds_for(size))))
+                self._patience.run(lambda left: self._try_to_publish(work, min(left, seconds_for(self._size))))
             except StreamError as error:
                 self._look_at_last(error)
             self._patience.progress()

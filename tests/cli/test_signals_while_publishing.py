@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import io
 import json
 import os
 import random
 import signal
 import subprocess
+import tarfile
 import textwrap
 import threading
 import time
@@ -19,6 +21,8 @@ from typing import Any
 
 import webhdfs_server
 from conftest import program_path
+from httpserver import Fault as HttpFault
+from httpserver import FaultServer
 from s3_client import s3_bucket
 from s3proxy import Fault, s3_proxy
 from waiting import wait_for
@@ -77,6 +81,49 @@ def all_well(cases: list[tuple[str, Callable[[signal.Signals], list[str]]]]) -> 
         running = {name: pool.submit(case, SIGNALS[at % 2]) for at, (name, case) in enumerate(cases)}
         found = {name: future.result() for name, future in running.items()}
     assert {name: problems for name, problems in found.items() if problems} == {}
+
+
+# Local files, while what they are made of does not come
+
+
+def local_case(command: list[str], folder: Path, number: signal.Signals) -> list[str]:
+    folder.mkdir()
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        for index in range(20):
+            member = tarfile.TarInfo(f"{index}.bin")
+            member.size = 300_000
+            archive.addfile(member, io.BytesIO(DATA))
+    hold = Hold()
+    with FaultServer() as server:
+        url = server.put("k.tar", content.getvalue(), always=HttpFault("stall", 5_000_000))
+
+        def written() -> None:
+            # A name of its own until the whole is there.
+            wait_for(lambda: any(".tarkit-" in path.name for path in folder.rglob("*")))
+            hold.reached.set()
+
+        watcher = threading.Thread(target=written)
+        watcher.start()
+        found = problems_of([word.replace("URL", url) for word in command], number, hold, folder)
+        watcher.join()
+    return found + [f"{path.name} is left" for path in folder.rglob("*") if path.is_file()]
+
+
+def test_local(tmp_path: Path) -> None:
+    commands = {
+        "get": ["tarkit", "get", "URL", "out/"],
+        "cat": ["tarkit", "cat", "--raw", "URL", "-o", "out.tar"],
+        "split": ["tarkit", "split", "URL", "-o", "out-%d.tar"],
+        "tarproc": ["tarproc", "-q", "-c", "true", "URL", "-o", "out.tar"],
+        "tarproc -O": ["tarproc", "-q", "-c", "true", "URL", "-O", "out"],
+    }
+    all_well(
+        [
+            (name, lambda number, name=name: local_case(commands[name], tmp_path / name, number))  # type: ignore[misc]
+            for name in commands
+        ]
+    )
 
 
 # s3

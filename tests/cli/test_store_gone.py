@@ -145,7 +145,7 @@ def ended_by(way: str, kind: str, number: signal.Signals, folder: Path) -> str:
             process.stderr.close()
     problems = [] if process.returncode == 128 + number else [f"exit code {process.returncode}"]
     problems += [f"{seconds:.1f} s"] if seconds > 5 else []
-    problems += [f"left {path.name}" for path in folder.iterdir() if path.is_file() and path.name != "a.tar"]
+    problems += [f"left {path.name}" for path in folder.rglob("*") if path.is_file() and path.name != "a.tar"]
     problems += [line.decode() for line in lines[:-1] if not RETRY_LINE.match(line.decode().strip())]
     return f"{way} {kind} {number.name}: {problems}" if problems else ""
 
