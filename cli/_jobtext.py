@@ -35,6 +35,9 @@ def status_lines(status: JobStatus, most: int | None = _MOST) -> Iterator[str]:
         yield f"{status.name}: from its done records alone"
     else:
         yield f"{view.name}: {_state(view)}"
+        if status.done_all_the_same:
+            by = f" (retried as {', '.join(each.name for each in status.retries)})" if status.retries else ""
+            yield f"but every shard has its done record{by}: exit code {status.exit_code}"
         yield f"indexes: {_indexes(view)}" if view.total is not None else f"pods: {_pods(view)}"
     if status.records is not None:
         yield from _shards(status.records, most)

@@ -115,6 +115,18 @@ def test_a_manifest_answers_without_a_cluster(run: Run, manifest: Path) -> None:
     assert run("retry", "grey", "-f", manifest, "--apply")[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("", "must not be empty"), ("a/b", "'a/b' may have only a-z, 0-9, -"), ("Grey", "'Grey' may have only"),
+        ("g" * 62, "may have 61 characters here; got 62"),
+    ],
+)  # fmt: skip
+def test_a_name_that_a_retry_cannot_have(run: Run, manifest: Path, name: str, expected: str) -> None:
+    code, out, err = run("retry", "grey", "-f", manifest, "-n", name)
+    assert (code, out) == (2, "") and f"-n: the name of a Job {expected}" in err
+
+
 def test_a_manifest_of_something_else(run: Run, manifest: Path) -> None:
     for verb in ("status", "retry"):
         code, _, err = run(verb, "other", "-f", manifest)

@@ -381,3 +381,24 @@ def test_the_line_that_says_why_is_not_that_of_the_books() -> None:
     assert last_line("tarproc: in 3 = out 3 + filtered 0 + failed 0\n") == (
         "tarproc: in 3 = out 3 + filtered 0 + failed 0"
     )
+
+
+@pytest.mark.parametrize("code", [1, 2, 3, 64, 65, 66, 75, 78, 200])
+def test_a_command_of_ones_own_gets_no_advice_about_tarproc(code: int) -> None:
+    """--raw, and kubetpl job: what its exit codes mean is not known."""
+    failed = pod(terminated={"exitCode": code, "reason": "Error"})
+    failed["spec"]["containers"][0]["command"] = ["/bin/bash", "-c"]
+    found = failure_of(failed)
+    assert found is not None and found.title == f"exit {code}"
+    assert found.advice == "the command's own exit code: see kubetpl logs --failed; retry once the cause is fixed"
+    failed["spec"]["containers"][0]["command"] = ["/usr/bin/tarproc"]
+    own = failure_of(failed)
+    assert own is not None and own.advice != found.advice
+
+
+@pytest.mark.parametrize(("parallelism", "suspend"), [(0, False), (4, True)])
+def test_a_job_that_is_held_has_no_time_left(parallelism: int, suspend: bool) -> None:
+    spec = {"completions": 8, "parallelism": parallelism, "suspend": suspend}
+    status = {"startTime": "2026-11-21T11:00:00Z", "completedIndexes": "0-3"}
+    view = job_view(job(spec, status), [], NOW)
+    assert view.done == 4 and view.seconds_left is None

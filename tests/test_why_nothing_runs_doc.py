@@ -78,6 +78,10 @@ CASES: dict[str, Case] = {
         "exceeded quota: team, requested: requests.memory=4Gi, used: requests.memory=510Gi, "
         "limited: requests.memory=512Gi"
     ),
+    "quota, too small": refused(
+        "exceeded quota: team, requested: requests.cpu=1,requests.memory=4Gi, used: requests.cpu=0,requests.memory=0, "
+        "limited: requests.cpu=2,requests.memory=2048Mi"
+    ),
     "quota, a limit": refused("failed quota: team: must specify limits.cpu for: main"),
     "quota, a request": refused("failed quota: team: must specify requests.cpu for: main"),
     "LimitRange": refused("maximum memory usage per Container is 2Gi, but limit is 4Gi"),

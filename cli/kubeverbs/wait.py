@@ -108,7 +108,7 @@ def _wait(
         if view.finished:
             found = _ended(cluster, job, view, options)
             with Results(only_messages=True) as results:
-                for line in list(status_lines(found))[:3]:
+                for line in list(status_lines(found))[: 4 if found.done_all_the_same else 3]:
                     results.line(line)
             return found.exit_code, last
         standstill.see([(job, view)])
@@ -155,9 +155,10 @@ def _tell_run(cluster: Cluster, state: RunState, views: Sequence[JobView], total
         for job, view in zip(state.jobs, views, strict=True):
             found = _ended(cluster, job, view, options)
             codes.add(found.exit_code)
-            if found.exit_code:
-                first, _, *rest = status_lines(found)
-                results.line("; ".join([first, *rest[:1]] if found.records is not None else [first]))
+            if found.exit_code or found.done_all_the_same:
+                first, second, *rest = status_lines(found)
+                more = [second] if found.done_all_the_same else rest[:1] if found.records is not None else []
+                results.line("; ".join([first, *more]))
         for name in state.deleted:
             results.line(f"{name}: deleted before it had ended")
         results.line(total)

@@ -125,6 +125,13 @@ def test_a_shard_that_fails_is_found_named_and_retried(
     assert sorted(each.name for each in (tmp_path / "out").glob("in-?.tar")) == [f"in-{n}.tar" for n in range(4)]
     again = kubetpl("status", "grey")
     assert again.code == 0, "the records say that all is done, whoever did it"
+    assert "but every shard has its done record (retried as grey-r2): exit code 0\n" in again.out
+    first = kubetpl("wait", "grey")
+    assert first.code == 0
+    assert (
+        first.out.startswith("grey: failed after ") and "but every shard has its done record: exit code 0" in first.out
+    )
+    assert "shards: 4 of 4 done" in first.out
     assert "retried as grey-r2: complete" in again.out
     assert "1 of 1 done" in kubetpl("status", "grey-r2").out
     assert "nothing to retry" in kubetpl("retry", "grey").err
@@ -383,7 +390,9 @@ def test_quota_is_told(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:
     hard = {"spec": {"hard": {"requests.cpu": "1"}}}
     cluster.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"}, **hard})
     cluster.apply(job("big", "true", container={"resources": {"requests": {"cpu": "2"}}}))
-    pattern = re.compile(r"pods are refused: .*exceeded quota: small.* → scale -j")
+    pattern = re.compile(
+        r"pods are refused: .*exceeded quota: small.* → -C --cpu: a pod alone asks for .*cpu=2, .*1: none ever"
+    )
     cluster.wait_for(lambda: pattern.search(kubetpl("status", "big").out), what=kubetpl("status", "big").out)
 
 

@@ -38,11 +38,14 @@ _VARIABLE = (
     (re.compile(r"\b0x[0-9a-fA-F]+\b"), "HEX"),
     (re.compile(r"[\w.\-]*\d[\w.\-]*"), "N"),
 )
-_COMMAND = "nobody will do better: fix the command or the image, then retry"
+_COMMAND = "a retry does not help: fix the command or the image, then retry"
+_OWN_CODE = "the command's own exit code: see kubetpl logs --failed; retry once the cause is fixed"
 # As other programs have it: sysexits.h.
 _SYSEXITS_USAGE, _SYSEXITS_CONFIG = 64, 78
+# 128 and the number of the last signal that Linux has.
+_LAST_SIGNAL = 192
 _ADVICE = {
-    EXIT_FAILED: "see kubetpl logs --failed; retry once the cause is mended",
+    EXIT_FAILED: "see kubetpl logs --failed; retry once the cause is fixed",
     EXIT_USAGE: _COMMAND,
     EXIT_SET_ASIDE: (
         "finished, but samples were set aside: see OUT/*.failed.tar; tarproc --retry-failed runs just those"
@@ -132,9 +135,9 @@ def failure_of(pod: Object) -> Failure | None:
         return Failure("OOMKilled", code, "", message, _more_memory(pod))
     if reason in ("StartError", "ContainerCannotRun"):
         return Failure("start", code, reason, message, "the container could not start: fix the command or -I --image")
-    if code > 128 and code != 255:
+    if 128 < code <= _LAST_SIGNAL:
         return Failure("signal", code, "", message, _of_signal(code - 128, pod))
-    return Failure("exit", code, "", message, _ADVICE.get(code, _ADVICE[EXIT_FAILED]))
+    return Failure("exit", code, "", message, _of_exit(code, pod))
 
 
 _BOOKS = re.compile(r"tarproc: (shards: done|in) [0-9]")
@@ -194,6 +197,14 @@ def _more_memory(pod: Object) -> str:
     limit = str((resources.get("limits") or {}).get("memory") or "")
     more = doubled(limit)
     return f"retry --memory {more}" if more else "it has no limit of its own: its node was full; set -M --memory"
+
+
+def _of_exit(code: int, pod: Object) -> str:
+    """By tarproc's codes, or the shell's; what other programs mean by theirs is not known."""
+    program = str((main_container(pod).get("command") or ["tarproc"])[0]).rpartition("/")[2]
+    if program != "tarproc" and code not in (EXIT_CANNOT_RUN, EXIT_NOT_FOUND):
+        return _OWN_CODE
+    return _ADVICE.get(code, _ADVICE[EXIT_FAILED])
 
 
 def _of_signal(number: int, pod: Object) -> str:

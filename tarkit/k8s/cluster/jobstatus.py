@@ -58,6 +58,11 @@ class JobStatus:
             return EXIT_FAILED
         return EXIT_SET_ASIDE if records.found.lost_samples else EXIT_OK
 
+    @property
+    def done_all_the_same(self) -> bool:
+        """Whether the Job has failed and every shard is done, by a retry mostly: so the exit code is not 1."""
+        return self.view is not None and self.view.state == "failed" and self.exit_code != EXIT_FAILED
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values for a report."""
         records = None

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tarkit.errors import printable
+from tarkit.errors import UsageError, printable
 from tarkit.k8s.cluster.jobview import ENDED, condition_of, container_statuses, state_of, timestamp, uid_of
+from tarkit.k8s.quantity import parse_quantity
 from tarkit.k8s.wellknown import CANCELLED, QUEUE
 
 Object = Mapping[str, Any]
@@ -37,6 +38,7 @@ _REFUSALS = (
     (r"no PriorityClass with name", "priority class", "--priority-class NAME that exists"),
     (r"admission webhook", "admission webhook", "what the webhook asks for, by --set or --template"),
 )  # fmt: skip
+_SIZES = {"cpu": "-C --cpu", "memory": "-M --memory", "ephemeral-storage": "--scratch"}
 # Parts of the scheduler's sentence, and the flag for each.
 _MISFITS = (
     (r"Insufficient cpu", "-C --cpu"),
@@ -156,8 +158,26 @@ def _refusals(job: Object, events: Sequence[Object]) -> list[Reason]:
     count = sum(int(each.get("count") or 1) for each in refused)
     for pattern, kind, advice in _REFUSALS:
         if re.search(pattern, message):
-            return [Reason(kind, f"pods are refused: {message}", advice, count)]
+            return [Reason(kind, f"pods are refused: {message}", _beyond_quota(message) or advice, count)]
     return [Reason("refused", f"pods are refused: {message}", "", count)]
+
+
+def _beyond_quota(message: str) -> str:
+    """What to do where one pod asks for more than the whole quota: waiting does not help; "" where it may."""
+    lists = re.search(r"exceeded quota: .*?requested: (.*?), used: .*?, limited: (\S*)", message)
+    if lists is None:
+        return ""
+    asked, limited = (dict(pair.partition("=")[::2] for pair in text.split(",")) for text in lists.groups())
+    for resource, quantity in asked.items():
+        try:
+            if parse_quantity(quantity) <= parse_quantity(limited[resource]):
+                continue
+        except (KeyError, UsageError):
+            continue
+        flag = next((flag for word, flag in _SIZES.items() if word in resource), "ask for less")
+        whole = limited[resource]
+        return f"{flag}: a pod alone asks for {resource}={quantity}, the whole quota is {whole}: none ever runs"
+    return ""
 
 
 def _pending(pod: Object, events: Sequence[Object], now: float) -> list[Reason]:
