@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tarkit.cli._retryguards import refuse_running
 from tarkit.cli.kubetpl import main
-from tarkit.cli.kubeverbs.retry import _refuse_running
 
 from tarkit.errors import UsageError
 
@@ -192,15 +192,15 @@ def test_a_retry_waits_for_what_it_is_a_retry_of() -> None:
 
     chain = (job("grey"), job("grey-r2", "grey"), job("grey-r3", "grey-r2"))
     known = {each["metadata"]["name"]: each for each in chain}
-    _refuse_running("grey-r3", known["grey-r3"], known)
+    refuse_running("grey-r3", known["grey-r3"], known, "kubetpl retry")
     known["grey"] = job("grey", active=1)
     with pytest.raises(UsageError, match="grey, of the same shards, still runs; kubetpl wait grey"):
-        _refuse_running("grey-r3", known["grey-r3"], known)
+        refuse_running("grey-r3", known["grey-r3"], known, "kubetpl retry")
     # Others of the run that kubetpl jobs made have shards of their own; so have their retries.
     known["grey-r3"] = job("grey-r3")
     known["part-r2"], known["part"] = job("part-r2", "part", active=1), job("part")
-    _refuse_running("grey-r3", known["grey-r3"], known)
+    refuse_running("grey-r3", known["grey-r3"], known, "kubetpl retry")
     # Of what this one is a retry, nobody can tell any more.
     del known["part"]
     with pytest.raises(UsageError, match="part-r2, of the same shards, still runs"):
-        _refuse_running("grey-r3", known["grey-r3"], known)
+        refuse_running("grey-r3", known["grey-r3"], known, "kubetpl retry")

@@ -21,6 +21,7 @@ from tarkit.errors import (
 
 from .._clusteroptions import cluster_options, job_argument, open_cluster, record_options
 from .._common import say, verbose_option, version_option
+from .._followpod import pod_to_follow
 from .._jobwork import read_records
 from .._results import Results, counted
 from .._watching import watching
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 _PROGRAM = "kubetpl logs"
 _MOST_PODS = 100
-_ONE_WATCH = 10.0
 _EPILOG = """\b
 Examples:
   kubetpl logs grey --failed --tail 20
@@ -93,7 +93,7 @@ def command(
     lost: set[int] = set()
     if follow:
         failed = False
-        pods = [each for each in [_pod_to_follow(cluster, job, wanted)] if each is not None]
+        pods = [each for each in [pod_to_follow(cluster, job, wanted, _PROGRAM)] if each is not None]
     else:
         failed = failed or (wanted is None and state_of(job)[0] == "failed")
         pods = _pods(cluster, job, wanted, failed)
@@ -135,45 +135,6 @@ def _refuse_absent(job: dict[str, Any], wanted: Collection[int]) -> None:
     absent = max(wanted)
     if absent >= number:
         raise MissingInputError(f"Job {name_of(job)} has the indexes 0 to {number - 1}; there is no index {absent}")
-
-
-def _pod_to_follow(cluster: Cluster, job: dict[str, Any], wanted: Collection[int] | None) -> dict[str, Any] | None:
-    """The one pod, once its container has started; None if there will be none any more."""
-    from tarkit.k8s.cluster.joblogs import chosen_pods, has_ended, has_log, pods_with_logs
-    from tarkit.k8s.cluster.jobview import name_of
-    from tarkit.k8s.cluster.jobwatch import looks
-
-    spec = job.get("spec") or {}
-    if (len(wanted) if wanted is not None else int(spec.get("completions") or 1)) != 1:
-        raise UsageError(f"--follow goes with one index: --index N; Job {name_of(job)} has {spec.get('completions')}")
-    live = pods_with_logs(cluster, job, indexes=wanted)
-    said = False
-    for _ in looks([live], watching(_PROGRAM), _ONE_WATCH, at_once=True):
-        pods = chosen_pods(live.things, indexes=wanted, failed=False)
-        if len(pods) > 1:
-            raise UsageError(f"--follow goes with one pod; this is {counted(len(pods), 'pod')}")
-        if pods and (has_log(pods[0]) or has_ended(pods[0])):
-            return dict(pods[0])
-        if not pods and _is_over(cluster, name_of(job), wanted):
-            return None
-        if not said:
-            said = True
-            say(_PROGRAM, f"its pod has not started; waiting for it (kubetpl status {name_of(job)} says why)")
-    return None
-
-
-def _is_over(cluster: Cluster, name: str, wanted: Collection[int] | None) -> bool:
-    """Whether no pod will be made any more for the Job, or for the index."""
-    from tarkit.k8s.cluster.jobview import state_of
-    from tarkit.k8s.indexset import parse_indexes
-
-    try:
-        job = cluster.get("jobs", name)
-    except ClusterUnreachableError:
-        return False
-    status = job.get("status") or {}
-    over = {index for key in ("completedIndexes", "failedIndexes") for index in parse_indexes(status.get(key) or "")}
-    return state_of(job)[0] in ("complete", "failed", "ending") or bool(over & set(wanted or ()))
 
 
 def _of_run(asked: _Asked, run: str, jobs: list[dict[str, Any]], flags: list[str], failed: bool) -> None:

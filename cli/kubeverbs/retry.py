@@ -31,7 +31,7 @@ from .._clusteroptions import (
 from .._common import say, verbose_option, version_option, write_stdout
 from .._jobwork import read_records
 from .._results import Results, counted
-from .._watching import watching
+from .._retryguards import refuse_orphans, refuse_running, settled
 
 if TYPE_CHECKING:
     from tarkit.k8s.cluster.connection import Cluster
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from tarkit.k8s.cluster.runplan import RunRecords
 
 _PROGRAM = "kubetpl retry"
-_SETTLING_SECONDS = 60.0
 _EPILOG = """\b
 Examples:
   kubetpl retry grey --memory 8Gi | kubectl apply -f -
@@ -133,9 +132,9 @@ def _source(
         say(_PROGRAM, f"{error}; taken from the manifest, and whether it still runs is not known")
         return None, [given], set()
     for each in (str(job["metadata"]["name"]) for job in jobs):
-        _refuse_running(each, known.get(each), known)
+        refuse_running(each, known.get(each), known, _PROGRAM)
     if len(jobs) == 1:
-        _refuse_orphans(cluster, str(jobs[0]["metadata"]["name"]), known)
+        refuse_orphans(cluster, str(jobs[0]["metadata"]["name"]), known)
     return cluster, jobs, set(known)
 
 
@@ -158,84 +157,7 @@ def _in_cluster(
         jobs = failed_of(jobs, name)
         if options["new_name"] and len(jobs) > 1:
             raise UsageError(f"-n {options['new_name']} is a name for one Job; {len(jobs)} of {name} have failed")
-    return [_settled(cluster, job) for job in jobs]
-
-
-def _settled(cluster: Cluster, job: dict[str, Any]) -> dict[str, Any]:
-    """The Job; if it is ending, once its last pods are gone, or the time is up."""
-    from tarkit.k8s.cluster.jobwatch import job_states
-
-    if not _is_ending(job):
-        return job
-    name = str(job["metadata"]["name"])
-    say(_PROGRAM, f"Job {name}: its last pods are ending; waiting for them, for {_SETTLING_SECONDS:.0f} s at most")
-    for state in job_states(cluster, name, watching(_PROGRAM, _SETTLING_SECONDS)):
-        job = state
-        if not _is_ending(job):
-            break
-    return job
-
-
-def _is_ending(job: dict[str, Any]) -> bool:
-    from tarkit.k8s.cluster.jobview import ENDED, state_of
-
-    state = state_of(job)[0]
-    return state == "ending" or (state in ENDED and _has_pods(job))
-
-
-def _has_pods(job: dict[str, Any]) -> bool:
-    status = job.get("status") or {}
-    return bool(status.get("active") or status.get("terminating"))
-
-
-def _refuse_running(name: str, job: dict[str, Any] | None, known: dict[str, dict[str, Any]]) -> None:
-    """Two Jobs on the same shards would undo each other's work."""
-    from tarkit.k8s.cluster.jobview import state_of
-    from tarkit.k8s.cluster.runstate import origin, retries_among
-    from tarkit.k8s.wellknown import RUN
-
-    if job is not None and _is_at_work(job):
-        raise UsageError(
-            f"Job {name} still runs; wait for it (kubetpl wait {name}) or stop it (kubetpl cancel {name}), then retry"
-        )
-    if job is not None and state_of(job)[0] == "suspended":
-        say(_PROGRAM, f"Job {name} is suspended: do not let it go on beside the retry; kubetpl cancel {name} --delete")
-    run = name if job is None else (job["metadata"].get("labels") or {}).get(RUN, name)
-    retries = retries_among([*known.values(), *([] if job is None else [job])])
-    for other, each in known.items():
-        first = origin(other, retries)
-        # All Jobs of kubetpl jobs are of one run, and have shards of their own. But of a retry of what is gone,
-        # nobody knows whose shards it has.
-        lost = first not in retries and (each["metadata"].get("labels") or {}).get(RUN) == run
-        if other != name and (first == origin(name, retries) or lost) and _is_at_work(each):
-            raise UsageError(f"{other}, of the same shards, still runs; kubetpl wait {other}, then retry that")
-
-
-def _refuse_orphans(cluster: Cluster, name: str, known: dict[str, dict[str, Any]]) -> None:
-    """Pods of a Job that was deleted may be at work for some time, on the same shards."""
-    from tarkit.k8s.cluster.jobview import uid_of
-    from tarkit.k8s.names import label_value
-    from tarkit.k8s.wellknown import CONTROLLER, JOB_NAME
-
-    own = uid_of(known[name]) if name in known else None
-    try:
-        pods = [] if label_value(name) else cluster.list(
-            "pods", labels=f"{JOB_NAME}={name}", fields="status.phase!=Succeeded,status.phase!=Failed"
-        )  # fmt: skip
-    except ClusterDeniedError:
-        return
-    left = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(CONTROLLER) != own]
-    if left:
-        raise UsageError(
-            f"{counted(len(left), 'pod')} of a Job {name} that was deleted still run: retry once they have ended, "
-            f"or delete them (kubectl delete pods -l {JOB_NAME}={name})"
-        )
-
-
-def _is_at_work(job: dict[str, Any]) -> bool:
-    from tarkit.k8s.cluster.jobview import state_of
-
-    return _has_pods(job) or state_of(job)[0] in ("waiting", "ending")
+    return [settled(cluster, job, _PROGRAM) for job in jobs]
 
 
 def _left(
