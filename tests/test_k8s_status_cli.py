@@ -92,6 +92,7 @@ def manifest(tmp_path: Path) -> Path:
         (["scale", "grey", "-j", "-1"], "not in the range"),
         (["cancel", "grey", "--delete", "--undo"], "give one of both"),
         (["retry", "grey", "--slices", "0"], "not in the range"),
+        (["retry", "grey", "-n", ""], "--name must not be empty; is it a variable that is not set?"),
     ],
 )
 def test_wrong_usage(run: Run, words: list[str], expected: str) -> None:
@@ -113,18 +114,6 @@ def test_a_manifest_answers_without_a_cluster(run: Run, manifest: Path) -> None:
     assert code == 0 and "name: grey-r2\n" in out, err
     assert "whether it still runs is not known" in err and "0 of 3 shards done; 3 shards to retry" in err
     assert run("retry", "grey", "-f", manifest, "--apply")[0] == 2
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("", "must not be empty"), ("a/b", "'a/b' may have only a-z, 0-9, -"), ("Grey", "'Grey' may have only"),
-        ("g" * 62, "may have 61 characters here; got 62"),
-    ],
-)  # fmt: skip
-def test_a_name_that_a_retry_cannot_have(run: Run, manifest: Path, name: str, expected: str) -> None:
-    code, out, err = run("retry", "grey", "-f", manifest, "-n", name)
-    assert (code, out) == (2, "") and f"-n: the name of a Job {expected}" in err
 
 
 def test_a_manifest_of_something_else(run: Run, manifest: Path) -> None:

@@ -24,6 +24,7 @@ from .._clusteroptions import (
     job_argument,
     job_in,
     manifest_option,
+    not_empty,
     open_cluster,
     read_manifest,
     record_options,
@@ -56,7 +57,9 @@ Exit codes: 0 printed, created, or nothing is left; 2 the Job still runs, or can
 @job_argument
 @click.option("--failed", is_flag=True, help="Only shards that failed.  [default: all that are not done]")
 @click.option("--missing", is_flag=True, help="Only shards that were not begun, or cut short.")
-@click.option("-n", "--name", "new_name", metavar="NAME", help="Of the new Job.  [default: NAME-r2, -r3, …]")
+@click.option(
+    "-n", "--name", "new_name", metavar="NAME", callback=not_empty, help="Of the new Job.  [default: NAME-r2, -r3, …]"
+)
 @click.option("-M", "--memory", metavar="QUANTITY", help="Memory of each pod, such as 8Gi.")
 @click.option("-C", "--cpu", metavar="QUANTITY", help="CPUs of each pod.")
 @click.option("-I", "--image", metavar="IMAGE", help="Image of each pod.")

@@ -16,7 +16,7 @@ from typing import Any
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.cluster.jobview import plan_of
 from tarkit.k8s.expansion import escape, expand
-from tarkit.k8s.names import dns_subdomain, index_name_budget, safe_label
+from tarkit.k8s.names import index_name_budget, safe_label
 from tarkit.k8s.placement import without_spot
 from tarkit.k8s.plan.shardlist import LIST_SPEC, MOUNT_PATH, list_config_map
 from tarkit.k8s.podfields import fill_container, listed, main_container, mount, part, put_named
@@ -102,19 +102,6 @@ def next_name(name: str, taken: Collection[str], completions: int) -> str:
     return found
 
 
-def _possible(name: str, completions: int) -> str:
-    """The name, if the Job can have it, and the ConfigMap that is named after it.
-
-    Raises:
-        UsageError: it cannot.
-    """
-    wrong = dns_subdomain(name)
-    longest = index_name_budget(completions)
-    if wrong or len(name) > longest:
-        raise UsageError(f"-n: the name of a Job {wrong or f'may have {longest} characters here; got {len(name)}'}")
-    return name
-
-
 def slices_of(job: Mapping[str, Any], shards: int, changes: Changes) -> int:
     """Into how many slices so many shards are cut: as many as before, if there are so many shards."""
     return min(shards, changes.slices or int((job.get("spec") or {}).get("completions") or 1))
@@ -141,7 +128,7 @@ def retry_documents(
     slices = int(spec.get("completions") or 1)
     if specs is not None:
         slices = spec["completions"] = slices_of(job, len(specs), changes)
-    name = next_name(old, taken, slices) if changes.name is None else _possible(changes.name, slices)
+    name = changes.name or next_name(old, taken, slices)
     metadata = part(fresh, "metadata")
     metadata["name"] = name
     run = str(part(metadata, "labels").get(RUN) or safe_label(old))
