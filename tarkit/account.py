@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tarkit.books import Books, Limit
-from tarkit.errors import EXIT_CANNOT_RUN, EXIT_NOT_FOUND, EncodeError, TarkitError, printable
+from tarkit.errors import EXIT_CANNOT_RUN, EXIT_NOT_FOUND, EncodeError, TarkitError, printable, shortened
 from tarkit.fieldfile import PIECE, FieldFile
 from tarkit.output import Printed
 from tarkit.parallel import Batch, Failure, Outcome
@@ -243,4 +243,5 @@ def _log(printed: Printed) -> bytes | FieldFile:
 
 def _report(failure: Failure, printed: Printed) -> bytes:
     """The text of ERROR_FIELD."""
-    return f"{failure.message}\n".encode("utf-8", "surrogateescape") + printed.report(_ERROR_TAIL)
+    message = shortened(failure.message, _ERROR_TAIL)
+    return f"{message}\n".encode("utf-8", "surrogateescape") + printed.report(_ERROR_TAIL)

@@ -88,6 +88,11 @@ def both(sample):
     print(key, "err", file=sys.stderr)
     return sample
 
+def raises(sample):
+    if sample["cls"] == b"1":
+        raise ValueError("x" * 300_000)
+    return sample
+
 def much(sample):
     if sample["cls"] in (b"1", b"2"):
         for n in range(400_000):
@@ -109,3 +114,12 @@ def test_of_a_mapper_that_prints_much(bench: Bench) -> None:
     done = bench.run("-q", "--map", "m.py:much", "in.tar", "-o", "out.tar")
     assert done.returncode == 0 and done.stderr == b"end\nend\n"
     assert done.stdout == b"".join(b"%d\n" % n for n in range(400_000)) * 2
+
+
+def test_error_file_of_a_long_message_is_bounded(bench: Bench) -> None:
+    (bench.path / "m.py").write_text(MAPPERS)
+    done = bench.run("-q", "--map", "m.py:raises", "in.tar", "-o", "out.tar")
+    assert done.returncode == 3
+    error = bench.members("out.tar.failed.tar")["k1.__error__.txt"]
+    assert error.startswith(b"ValueError: xxx") and "…(300012 characters)…".encode() in error
+    assert 2 * 3000 < len(error) < 10_000
