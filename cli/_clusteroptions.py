@@ -65,7 +65,7 @@ def cluster_options(function: F) -> F:
 
 
 def record_options(function: F) -> F:
-    """Where the done records are, if the Job can not say so."""
+    """Where the done records are, if the Job cannot say so."""
     for option in (
         click.option("--check-inputs", is_flag=True, help="Ask every input whether it changed since it was done."),
         click.option("--shards", "specs", multiple=True, metavar="SPEC", help="The inputs; else the Job's own."),
@@ -101,7 +101,7 @@ def read_manifest(path: str | None) -> list[dict[str, Any]]:
     """The documents of ``-f``; none without it.
 
     Raises:
-        As ``manifest_documents``; UsageError also if nobody could follow them.
+        As ``manifest_documents``; UsageError also if they are not of the shape of manifests.
     """
     if path is None:
         return []

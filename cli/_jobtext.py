@@ -135,7 +135,7 @@ def _shards(records: RunRecords, most: int | None) -> Iterator[str]:
             "decides what the Job's does"
         )
     if records.shards is not None and not records.shards.starts:
-        yield "note: which index has which shard can not be told: the inputs are not those the Job was made for"
+        yield "note: which index has which shard cannot be told: the inputs are not those the Job was made for"
     yield from _listed("failed shard", found.failed, most)
     yield from _listed("stale shard", found.stale, most)
     if found.set_aside:

@@ -41,7 +41,7 @@ def read_records(
 
 
 def expected_work(job: Mapping[str, Any]) -> str | None:
-    """The fingerprint that the done records of a Job have; None if it can not be told from the manifest alone.
+    """The fingerprint that the done records of a Job have; None if it cannot be told from the manifest alone.
 
     A record with another one is of another command over the same shards, so it is not this Job's.
     """

@@ -60,7 +60,7 @@ def refuse_running(name: str, job: dict[str, Any] | None, known: dict[str, dict[
     for other, each in known.items():
         first = origin(other, retries)
         # All Jobs of kubetpl jobs are of one run, and have shards of their own. But of a retry of what is gone,
-        # nobody knows whose shards it has.
+        # it is not known whose shards it has.
         lost = first not in retries and (each["metadata"].get("labels") or {}).get(RUN) == run
         if other != name and (first == origin(name, retries) or lost) and _is_at_work(each):
             raise UsageError(f"{other}, of the same shards, still runs; kubetpl wait {other}, then retry that")

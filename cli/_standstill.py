@@ -60,7 +60,7 @@ class Standstill:
             around = ask_around(self._cluster, [job], siblings=())
             (found,) = look([job], around, now=time.time(), read_records=lambda job: None)
         except TarkitError:
-            # What was asked for is to wait; who can not be asked why is waited for all the same.
+            # What was asked for is to wait; who cannot be asked why is waited for all the same.
             return False
         if found.view is not None and found.view.running:
             # Its pods run, and are not ready.

@@ -122,8 +122,8 @@ def test_several_files_are_merged(tmp_path: Path) -> None:
     ("text", "context", "expected"),
     [
         ("", None, "config"),
-        ("a: [", None, "can not be used"),
-        ("[]", None, "can not be used"),
+        ("a: [", None, "cannot be used"),
+        ("[]", None, "cannot be used"),
         ("kind: Config\nclusters: null\ncontexts: null\nusers: null\n", None, "has no current context"),
         (
             config_text("http://x.test").replace('"current-context": "one"', '"current-context": "gone"'),
@@ -173,7 +173,7 @@ def test_a_login_program_that_fails(
     with pytest.raises(ClusterDeniedError) as caught:
         load_access(str(tmp_path / "config"), None, None)
     text = str(caught.value)
-    assert text.startswith("can not log in to context one: ") and text.endswith(f"{expected}; log in again")
+    assert text.startswith("cannot log in to context one: ") and text.endswith(f"{expected}; log in again")
     assert caught.value.exit_code == 75 and "\n" not in text
     assert capfd.readouterr() == ("", "")
 
@@ -196,7 +196,7 @@ def test_a_token_that_can_not_be_asked_for_anew(
 
 
 def test_no_kubeconfig_and_no_pod(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="does not exist, and this is no pod; name a kubeconfig with --kubeconfig"):
+    with pytest.raises(UsageError, match="does not exist, and this is not a pod; name a kubeconfig with --kubeconfig"):
         load_access(str(tmp_path / "absent"), None, None)
 
 
@@ -210,7 +210,7 @@ def test_in_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clusterconfig, "DEFAULT_FILE", str(tmp_path / "absent"))
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
-    with pytest.raises(UsageError, match="service account can not be used: Service host/port is not set"):
+    with pytest.raises(UsageError, match="service account cannot be used: Service host/port is not set"):
         load_access(None, None, None)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
@@ -315,7 +315,7 @@ def test_refusals(
 def test_an_answer_that_is_no_json_object_is_none(cluster: Cluster, server: Server, content: bytes) -> None:
     """What a proxy says, and what was cut: nobody knows how the Job is."""
     server.says((200, {}, content))
-    with pytest.raises(ClusterUnreachableError, match="no JSON object; is it a Kubernetes API server") as caught:
+    with pytest.raises(ClusterUnreachableError, match="not a JSON object; is it a Kubernetes API server") as caught:
         cluster.get("jobs", "x")
     assert caught.value.exit_code == 75
 
@@ -348,14 +348,14 @@ def test_what_may_have_been_done_is_not_done_twice(cluster: Cluster, server: Ser
 
 def test_a_body_that_is_cut(cluster: Cluster, server: Server) -> None:
     server.says((200, {"Content-Length": "100", "Connection": "close"}, b"{"))
-    with pytest.raises(ClusterUnreachableError, match="can not be reached"):
+    with pytest.raises(ClusterUnreachableError, match="cannot be reached"):
         cluster.get("jobs", "x")
 
 
 def test_nobody_listens(tmp_path: Path, pauses: list[float]) -> None:
     path = tmp_path / "config"
     path.write_text(config_text("http://127.0.0.1:9"))
-    expected = r"^http://127.0.0.1:9 \(context one\) can not be reached: .*refused$"
+    expected = r"^http://127.0.0.1:9 \(context one\) cannot be reached: .*refused$"
     with pytest.raises(ClusterUnreachableError, match=expected):
         Cluster(load_access(str(path), None, None), pauses.append).get("jobs", "x")
     assert not pauses, "who refuses a connection is not asked again"

@@ -1,4 +1,4 @@
-"""What the verbs about Jobs say without any cluster: options that can not be, manifests, a client that is missing."""
+"""What the verbs about Jobs say without any cluster: options that cannot be, manifests, a client that is missing."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def manifest(tmp_path: Path) -> Path:
         (["wait", "grey", "--timeout", "soon"], "--timeout soon: write a time"),
         (["logs", "grey", "--index", "1", "--shard", "a"], "both say which index"),
         (["logs", "grey", "--index", "9-3"], "is no index or range"),
-        (["logs", "grey", "--grep", "("], "--grep: this is no regular expression"),
+        (["logs", "grey", "--grep", "("], "--grep: not a regular expression"),
         (["scale", "grey"], "Missing option '-j'"),
         (["scale", "grey", "-j", "-1"], "not in the range"),
         (["cancel", "grey", "--delete", "--undo"], "give one of both"),

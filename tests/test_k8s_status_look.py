@@ -180,7 +180,7 @@ def test_the_workload_of_a_queue() -> None:
     workload = {"metadata": {"labels": {"kueue.x-k8s.io/job-uid": "Ugrey"}}, "status": message}
     for cluster, expected in (
         (Pretended(workloads=[workload]), "queue q has not admitted it: no room"),
-        (Pretended(forbidden=("workloads",)), "can not be read or is not there"),
+        (Pretended(forbidden=("workloads",)), "cannot be read or is not there"),
     ):
         found = look(cluster, job)
         assert expected in found.reasons[0].text
@@ -228,7 +228,7 @@ def test_slices_are_those_of_tarproc() -> None:
         found.index_of("a-9.tar")
     other = shard_map(Plan(shards=6, slices=2), ["s3://b/a-{0..4}.tar"], "s3://b/out")
     assert not other.of_index(0)
-    with pytest.raises(MissingInputError, match="can not be told"):
+    with pytest.raises(MissingInputError, match="cannot be told"):
         other.index_of("a-0.tar")
 
 

@@ -335,7 +335,7 @@ def test_a_container_that_is_long_in_the_making() -> None:
     [
         ({"annotations": {"tarkit.dev/cancelled": "2026 by me"}}, None, "cancelled", "kubetpl cancel (2026 by me)"),
         ({}, None, "suspended", "spec.suspend"),
-        ({"labels": {"kueue.x-k8s.io/queue-name": "q"}}, None, "queue", "Workload object can not be read"),
+        ({"labels": {"kueue.x-k8s.io/queue-name": "q"}}, None, "queue", "Workload object cannot be read"),
         ({"labels": {"kueue.x-k8s.io/queue-name": "q"}}, {"status": {}}, "queue", "has not looked at it yet"),
         ({"labels": {"kueue.x-k8s.io/queue-name": "q"}},
          {"status": {"conditions": [{"type": "QuotaReserved", "message": "LocalQueue q doesn't exist"}]}},

@@ -41,7 +41,7 @@ Examples:
 
 \b
 Exit codes: 0 something was shown; 66 no such Job, index or shard, or nothing to show; 75 the
-cluster can not be reached.
+cluster cannot be reached.
 """
 
 
@@ -187,7 +187,7 @@ def _matcher(pattern: str | None) -> re.Pattern[bytes] | None:
     try:
         return None if pattern is None else re.compile(pattern.encode())
     except re.error as error:
-        raise UsageError(f"--grep: this is no regular expression: {error}") from None
+        raise UsageError(f"--grep: not a regular expression: {error}") from None
 
 
 def _index_of(cluster: Cluster, job: dict[str, Any], shard: str, options: dict[str, Any]) -> int:

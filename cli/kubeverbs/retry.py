@@ -48,8 +48,8 @@ Examples:
   kubetpl retry job --apply                 # of kubetpl jobs -n 'job{i}', those that failed
 
 \b
-Exit codes: 0 printed, created, or nothing is left; 2 the Job still runs, or can not be retried so;
-66 no such Job; 75 the cluster can not be reached, and there is no -f MANIFEST.
+Exit codes: 0 printed, created, or nothing is left; 2 the Job still runs, or cannot be retried so;
+66 no such Job; 75 the cluster cannot be reached, and there is no -f MANIFEST.
 """
 
 
@@ -77,7 +77,7 @@ def command(name: str, create: bool, **options: Any) -> int:
     """Print the manifest of a Job for the shards that Job NAME has left undone; pipe it to kubectl.
 
     NAME may be a run of kubetpl jobs, too: one is printed for each of its Jobs that has failed. What is
-    done is read from the done records. Of a Job that does not run tarproc (--raw) nobody knows what is
+    done is read from the done records. Of a Job that does not run tarproc (--raw) it is not known what is
     left: it is printed whole, under the new name.
     """
     from tarkit.k8s.cluster.retry import Changes, is_per_shard, retry_documents

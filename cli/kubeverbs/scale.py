@@ -24,7 +24,7 @@ def command(name: str, parallelism: int, **options: Any) -> int:
     """Let P pods of Job NAME run at once. Those that run beyond P are stopped, and done again later.
 
     \b
-    Exit codes: 0 set; 2 the Job has ended, or P can not be; 66 no such Job; 75 the cluster can not be reached.
+    Exit codes: 0 set; 2 the Job has ended, or P cannot be; 66 no such Job; 75 the cluster cannot be reached.
     """
     from tarkit.k8s.cluster.jobview import ENDED, state_of
 

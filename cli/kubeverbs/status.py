@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _PROGRAM = "kubetpl status"
 _WATCH_SECONDS = 5.0
+_ONE_WATCH = 30.0
+"""Seconds: a connection that is silent for longer may have died."""
 _EPILOG = """\b
 Examples:
   kubetpl status grey
@@ -50,7 +52,7 @@ Examples:
 
 \b
 Exit codes: 0 complete, or not ended yet; 1 failed, or ended with shards left to do; 3 complete, but
-samples were set aside; 66 no such Job; 75 the cluster can not be reached, and no records were named.
+samples were set aside; 66 no such Job; 75 the cluster cannot be reached, and no records were named.
 """
 
 
@@ -141,7 +143,10 @@ def _watch(wanted: Wanted, pause: float, as_json: bool, verbose: bool) -> int:
     uid = None if wanted.name is None or is_run(jobs, wanted.name) else uid_of(jobs[0])
     shown: float | None = None
     for _ in looks(
-        [live] if pods is None else [live, pods], watching(_PROGRAM, patience=math.inf), pause, at_once=True
+        [live] if pods is None else [live, pods],
+        watching(_PROGRAM, patience=math.inf),
+        min(pause, _ONE_WATCH),
+        at_once=True,
     ):
         jobs = sorted((job for job in live.things if uid in (None, uid_of(job))), key=name_of)
         if not jobs:

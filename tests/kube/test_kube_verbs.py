@@ -462,7 +462,7 @@ def test_nobody_answers(
     monkeypatch.setenv("KUBECONFIG", str(config))
     assert main(["status", "grey"]) == 75
     said = capfdbinary.readouterr().err.decode()
-    assert "http://127.0.0.1:9 (context standin) can not be reached: " in said and "refused" in said
+    assert "http://127.0.0.1:9 (context standin) cannot be reached: " in said and "refused" in said
     assert said.rstrip().endswith("-O OUT or -f MANIFEST answers from the done records alone")
     assert main(["status", "grey", "-O", str(tmp_path / "out"), "--shards", spec]) == 1
     assert "shards: 0 of 1 done, 1 missing, 0 failed" in capfdbinary.readouterr().out.decode()

@@ -51,7 +51,7 @@ def load_access(kubeconfig: str | None, context: str | None, namespace: str | No
     if context is None and not kubeconfig and os.path.exists(_IN_POD):
         return _from_pod(namespace)
     raise UsageError(
-        f"no cluster is configured: {printable(files)} does not exist, and this is no pod; "
+        f"no cluster is configured: {printable(files)} does not exist, and this is not a pod; "
         "name a kubeconfig with --kubeconfig or KUBECONFIG"
     )
 
@@ -78,10 +78,10 @@ def _from_files(files: str, context: str | None, namespace: str | None) -> Acces
         raise
     except (*_MALFORMED, yaml.YAMLError) as error:
         why = " ".join(str(error).split())
-        raise UsageError(f"kubeconfig {printable(files)} can not be used: {printable(why)}") from error
+        raise UsageError(f"kubeconfig {printable(files)} cannot be used: {printable(why)}") from error
     if problems:
         # Without it one would be anonymous, and be told so at best.
-        raise ClusterDeniedError(f"can not log in to context {printable(str(wanted))}: {problems[0]}; log in again")
+        raise ClusterDeniedError(f"cannot log in to context {printable(str(wanted))}: {problems[0]}; log in again")
     own = f"kubeconfig {printable(files)}, context {printable(str(wanted))}"
     space = _namespace(namespace, str(chosen.get("namespace") or "default"), own)
     return Access(client.ApiClient(configuration), space, str(wanted), str(chosen.get("user") or ""))
@@ -127,7 +127,7 @@ def _from_pod(namespace: str | None) -> Access:
         with open(_IN_POD, encoding="utf-8") as file:
             own = file.read().strip()
     except (config.ConfigException, OSError) as error:
-        raise UsageError(f"this pod's service account can not be used: {printable(str(error))}") from error
+        raise UsageError(f"this pod's service account cannot be used: {printable(str(error))}") from error
     space = _namespace(namespace, own or "default", _IN_POD)
     return Access(client.ApiClient(configuration), space, "in-cluster", own)
 

@@ -170,7 +170,7 @@ class Cluster:
         if not isinstance(answer, dict):
             # A page of a proxy, or an answer that was cut.
             raise ClusterUnreachableError(
-                f"{self.where} answers what is no JSON object; is it a Kubernetes API server?"
+                f"{self.where} answers what is not a JSON object; is it a Kubernetes API server?"
             )
         return answer
 
@@ -237,7 +237,7 @@ class Cluster:
 
     def _unreachable(self, error: BaseException) -> ClusterUnreachableError:
         why = _POOL.sub("", " ".join(str(_root(error)).split()))
-        return ClusterUnreachableError(f"{self.where} can not be reached: {printable(why)}")
+        return ClusterUnreachableError(f"{self.where} cannot be reached: {printable(why)}")
 
 
 def _selectors(labels: str, fields: str) -> dict[str, str]:

@@ -50,7 +50,7 @@ class JobStatus:
         whole = records.complete or (
             records.shards is None
             and not records.found.unfinished
-            # Of records alone nobody knows whether they are all.
+            # Records alone do not say whether they are all.
             and self.view is not None
             and self.view.state == "complete"
         )
@@ -86,7 +86,7 @@ def plan_source(cluster: Cluster | None, job: Object, documents: Sequence[Object
     documents: manifests in which such a ConfigMap may be, before the cluster is asked.
 
     Raises:
-        ClusterError: the ConfigMap can not be read. UsageError: annotations or list are not kubetpl's.
+        ClusterError: the ConfigMap cannot be read. UsageError: annotations or list are not kubetpl's.
     """
     plan = plan_of(job)
     specs = plan.inputs or ()

@@ -118,10 +118,10 @@ def retry_documents(
 
     Raises:
         UsageError: the Job is none of tarproc's though shards are named; a quantity that is none; a name that is
-            too long, or can not stand in a list.
+            too long, or cannot stand in a list.
     """
     if specs is not None and not is_per_shard(job):
-        raise UsageError(f"Job {_name(job)} does not run tarproc over slices, so which shards are left can not be told")
+        raise UsageError(f"Job {_name(job)} does not run tarproc over slices, so which shards are left cannot be told")
     fresh = clean(job)
     old = _name(job)
     spec = part(fresh, "spec")

@@ -51,7 +51,7 @@ class ShardMap:
         if at is None:
             raise MissingInputError("this run has no such shard", url=shard)
         if not self.starts:
-            raise MissingInputError("which index has it can not be told; the inputs are not the Job's", url=shard)
+            raise MissingInputError("which index has it cannot be told; the inputs are not the Job's", url=shard)
         return bisect_right(self.starts, at) - 1
 
 
@@ -60,7 +60,7 @@ class RunRecords:
     """What the done records of a run's own shards say.
 
     found: of these shards alone. shards: all of the run, None if its inputs are not known. any_command: they are
-    counted whatever command made them, since which one the run's is can not be told.
+    counted whatever command made them, since which one the run's is cannot be told.
     """
 
     outdir: str

@@ -1,6 +1,6 @@
 """What a cluster has around Jobs: their pods, events about these, Kueue's objects, and the Jobs of the same runs.
 
-One list of each kind, however many Jobs there are; and none of what nobody needs.
+One list of each kind, however many Jobs there are; and none that is not needed.
 """
 
 from __future__ import annotations

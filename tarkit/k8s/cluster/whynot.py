@@ -133,7 +133,7 @@ def _suspended(job: Object, workload: Object | None) -> Reason:
     if not queue:
         return Reason("suspended", "the Job is suspended (spec.suspend)", "kubetpl cancel --undo")
     if workload is None:
-        text = f"queue {queue} has not admitted it; its Workload object can not be read or is not there"
+        text = f"queue {queue} has not admitted it; its Workload object cannot be read or is not there"
         return Reason("queue", text, "see whether the queue exists and has room; --queue names another")
     for kind in ("QuotaReserved", "Admitted", "Evicted"):
         condition = condition_of(workload, kind)
@@ -227,7 +227,7 @@ def scheduled_on(pod: Object) -> str:
 
 
 def _missing_source(message: str) -> str:
-    """The flag that names a thing which a container can not be made without."""
+    """The flag that names a thing which a container cannot be made without."""
     lowered = message.lower()
     if "configmap" in lowered and "-shards-" in lowered:
         return "apply all that kubetpl indexed or retry printed: the ConfigMap with the shards comes before the Job"
@@ -241,7 +241,7 @@ def _missing_source(message: str) -> str:
 
 
 def _between(status: Object, events: Sequence[Object] | None) -> Reason:
-    """No pod, and nobody says why."""
+    """No pod, and no event says why."""
     if status.get("terminating"):
         number = int(status["terminating"])
         text = "1 pod is" if number == 1 else f"{number} pods are"
