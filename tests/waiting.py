@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
+
+
+def on_this_machine(seconds: float) -> float:
+    """What takes so many seconds on a machine of its own: more, where many programs share the processors."""
+    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:
