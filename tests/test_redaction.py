@@ -9,6 +9,7 @@ import pytest
 
 from tarkit.redaction import redact, redact_text, secrets_in
 from tarkit.transport.pipes import without_secrets
+from tarkit.transport.webhdfsurl import parse_address
 
 SEED = 20240613
 ROUNDS = 10_000
@@ -180,3 +181,11 @@ def test_arguments_that_a_message_repeats() -> None:
     words = ["-v", "--output=https://me:a b@h/x", "s3://k:a b@h/y", "plain"]
     said = "no plain https://me:a b@h/x or s3://k:a b@h/y, http://u:p@i"
     assert redact_text(said, words) == "no plain https://h/x or s3://h/y, http://i"
+
+
+def test_a_user_of_webhdfs_without_a_password_is_named() -> None:
+    said = "permission denied: user=alice, access=WRITE, inode=/x@y"
+    assert without_secrets(said, parse_address("webhdfs://alice@h/x@y")[0].secrets) == said
+    assert without_secrets(said, parse_address("swebhdfs://alice:pw1@h/x@y")[0].secrets).startswith(
+        "permission denied: user=…"
+    )

@@ -84,7 +84,9 @@ def parse_address(url: str) -> tuple[Address, str]:
         identity.append(("doas", options["doas"]))
     prefix = "/" + options.get("base", _PREFIX).strip("/")
     label = f"{scheme}://{hosts}"
-    return Address(bases, prefix, tuple(identity), authorization, url, label), slash + path or "/"
+    # A name without a password is not a secret: a server's refusal says whom it is about.
+    secrets = url if colon or not user_info else url.replace(f"{user_info}@", "", 1)
+    return Address(bases, prefix, tuple(identity), authorization, secrets, label), slash + path or "/"
 
 
 def _base(scheme: str, host: str, shown: str) -> str:

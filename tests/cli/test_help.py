@@ -45,7 +45,8 @@ def test_a_usage_error_names_the_help_of_its_own_verb(command: str, place: str, 
         ("tarkit lst", "did you mean ls?"),
         ("kubetpl statu", "did you mean status?"),
         ("kubetpl indexd", "did you mean indexed?"),
-        ("tarkit split --outptu x", "Did you mean '--output'?"),
+        # In the words of this release of click.
+        ("tarkit split --outptu x", "--output"),
     ],
 )
 def test_a_name_that_is_misspelt(command: str, meant: str, run: Run) -> None:

@@ -317,14 +317,14 @@ def test_damaged_and_missing_input(bench: Bench) -> None:
 
 
 def test_output_that_can_not_be_written(bench: Bench) -> None:
-    for target in ("no/such/folder/out.tar", ".", "in.tar/x"):
+    for target in ("in.tar/folder/out.tar", ".", "in.tar/x"):
         done = bench.run("-c", "true", "in.tar", "-o", target)
         assert done.returncode == 1
         one_line(done.stderr)
 
 
 def test_report_that_can_not_be_written_is_known_at_once(bench: Bench) -> None:
-    for target, code in (("no/such/folder/r.json", 1), ("-", 2)):
+    for target, code in (("in.tar/r.json", 1), ("-", 2)):
         done = bench.run("-c", "touch ../../../run/ran", "in.tar", "-o", "out.tar", "--report", target)
         assert done.returncode == code
         one_line(done.stderr)
