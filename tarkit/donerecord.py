@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tarkit.errors import DataError, MissingInputError, UsageError
@@ -91,7 +91,7 @@ class DoneRecord:
 
     def publish(self, output_url: str) -> None:
         """Write the record beside the shard ``output_url``, whole or not at all."""
-        document = {"format": _FORMAT, **asdict(self)}
+        document = {"format": _FORMAT, **vars(self)}
         with open_publish(output_url + SUFFIX, compression=None) as stream:
             stream.write(json.dumps(document, indent=1, sort_keys=True).encode("utf-8") + b"\n")
 

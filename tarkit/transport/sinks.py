@@ -129,6 +129,9 @@ def make_folder(folder: str, name: str) -> None:
     Raises:
         StreamError: it cannot be made.
     """
+    if os.path.isdir(folder):
+        # Asked for each file that is published: makedirs would try to make it each time.
+        return
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
