@@ -327,6 +327,20 @@ def test_publishing_costs_the_same_however_many_files_a_folder_has(
     assert sorted(path.name for path in tmp_path.glob(".*")) == [other.name]
 
 
+def test_a_writer_that_is_killed_between_two_listings_is_cleaned_up_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tarkit.transport.sinks._LEFT_BEHIND", sinks._LeftBehind())
+    monkeypatch.setattr("tarkit.transport.sinks._LISTING_SHARE", 10**9)
+    left = tmp_path / ".a.tarkit-0123abcd"
+    with left.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        open_publish(str(tmp_path / "a")).commit()
+        assert left.exists(), "its writer is alive"
+    open_publish(str(tmp_path / "a")).commit()
+    assert names(tmp_path) == ["a"]
+
+
 @pytest.mark.parametrize("kind", ["a named pipe", "another descriptor", "a file object"])
 def test_only_standard_output_may_be_closed_by_its_reader(kind: str, tmp_path: Path) -> None:
     """A named pipe is an output as a file is: a part of a tar in it is a failure, and no success."""

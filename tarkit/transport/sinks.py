@@ -153,8 +153,7 @@ class FileSink:
         # The name of a temporary file is the longer one, and must fit as well.
         room = _LONGEST_NAME - len(b"..tarkit-12345678")
         self._prefix = f".{os.fsdecode(os.fsencode(base)[:room])}.tarkit-"
-        for stale in _LEFT_BEHIND.take(self._folder, self._prefix):
-            _remove_stale(stale)
+        _LEFT_BEHIND.remove(self._folder, self._prefix)
         self._fd, self._temporary = self._create()
         self._written = self._started = 0
         if mode is not None:
@@ -261,15 +260,18 @@ class _LeftBehind:
         self._due: dict[str, float] = {}
         self._found: dict[tuple[str, str], list[str]] = {}
 
-    def take(self, folder: str, prefix: str) -> list[str]:
-        """Paths of the temporary files in ``folder`` that begin with ``prefix``; each is given once."""
+    def remove(self, folder: str, prefix: str) -> None:
+        """Remove the temporary files in ``folder`` that begin with ``prefix`` and whose writers are gone."""
         with self._lock:
             start = time.monotonic()
             if start >= self._due.get(folder, 0.0):
                 self._list(folder)
                 end = time.monotonic()
                 self._due[folder] = end + _LISTING_SHARE * (end - start)
-            return self._found.pop((folder, prefix), [])
+            # A writer that is alive now may be killed before the next listing: it is looked at again.
+            alive = [path for path in self._found.pop((folder, prefix), []) if _still_written(path)]
+            if alive:
+                self._found[folder, prefix] = alive
 
     def _list(self, folder: str) -> None:
         if len(self._due) >= _MOST_FOLDERS:
@@ -286,15 +288,21 @@ class _LeftBehind:
 _LEFT_BEHIND = _LeftBehind()
 
 
-def _remove_stale(path: str) -> None:
-    # Locked: alive. Gone: someone else removed it. No right to open it: not ours to remove.
-    with suppress(OSError):
+def _still_written(path: str) -> bool:
+    """Whether the writer of a temporary file is alive; if it is not, the file is removed."""
+    try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.unlink(path)
-        finally:
-            os.close(fd)
+    except OSError:
+        # Gone: another process removed it. No right to open it: not ours to remove.
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(path)
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
+    finally:
+        os.close(fd)
+    return False
 
 
 def _write_all(fd: int, data: _Bytes) -> None:
