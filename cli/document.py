@@ -14,8 +14,8 @@ import click
 
 from tarkit.errors import EXIT_FAILED, EXIT_OK, MissingInputError
 
-from ._common import run_program, say
-from ._sections import sections
+from .shared.program import run_program, say
+from .shared.sections import sections
 
 _NAME = "python -m tarkit.cli.document"
 

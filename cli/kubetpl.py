@@ -10,8 +10,8 @@ import click
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.settings import GENERATORS
 
-from ._common import nearest, run_program, version_option
-from ._kubesettings import print_options, setting_options, switch_options, template_folders
+from .kube.settingoptions import print_options, setting_options, switch_options, template_folders
+from .shared.program import nearest, run_program, version_option
 
 NAME = "kubetpl"
 VERBS = ("cancel", "lint", "local", "logs", "plan", "retry", "scale", "status", "templates", "wait")
@@ -25,10 +25,10 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in VERBS:
-            command: click.Command = importlib.import_module(f".kubeverbs.{cmd_name}", __package__).command
+            command: click.Command = importlib.import_module(f".kube.verbs.{cmd_name}", __package__).command
             return command
         if cmd_name in GENERATORS or cmd_name in _templates(ctx):
-            from ._generator import generator_command
+            from .kube.generator import generator_command
 
             return generator_command(cmd_name)
         return None

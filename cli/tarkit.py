@@ -9,7 +9,7 @@ import click
 
 from tarkit.errors import printable
 
-from ._common import nearest, run_program, version_option
+from .shared.program import nearest, run_program, version_option
 
 NAME = "tarkit"
 VERBS = ("cat", "completion", "create", "demo", "get", "ls", "put", "rm", "show", "split", "stat", "status")

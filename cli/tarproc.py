@@ -14,7 +14,10 @@ import click
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, MissingInputError, UsageError
 from tarkit.redaction import redact
 
-from ._common import (
+from .run.pipeline import command_of, open_pool, policy_of, samples_of, writer_options
+from .run.progress import Progress, books_line, open_report, report_document
+from .shared.meter import counted_shards
+from .shared.program import (
     format_option,
     reader_options,
     refuse_terminal_input,
@@ -23,11 +26,8 @@ from ._common import (
     verbose_option,
     version_option,
 )
-from ._meter import counted_shards
-from ._pipeline import command_of, open_pool, policy_of, samples_of, writer_options
-from ._progress import Progress, books_line, open_report, report_document
-from ._sections import LongHelp
-from ._series import reject_series
+from .shared.sections import LongHelp
+from .shared.series import reject_series
 
 NAME = "tarproc"
 _STANDARD_OUTPUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
@@ -148,8 +148,8 @@ def _one_output(options: dict[str, Any], inputs: Sequence[str], command: str | N
     if output is not None:
         reject_series(output)
     failed_output = _failed_target(options)
-    from tarkit.books import lost_anything
-    from tarkit.sample import Tally
+    from tarkit.formats.tally import Tally
+    from tarkit.runs.counts import lost_anything
 
     tally = Tally()
     progress = Progress(
@@ -191,9 +191,9 @@ def _one_output(options: dict[str, Any], inputs: Sequence[str], command: str | N
 
 def _many_outputs(options: dict[str, Any], inputs: list[str], command: str | None, policy: Any) -> int:
     """Each input into an output of its own."""
-    from tarkit.scratch import Scratch
+    from tarkit.mapping.scratch import Scratch
 
-    from ._outdir import ShardProgress, missing_line, shards_report, shards_to_retry, shards_to_run, totals_line
+    from .run.outdir import ShardProgress, missing_line, shards_report, shards_to_retry, shards_to_run, totals_line
 
     if options["output"] is not None:
         raise UsageError("give -o OUT for one output, or -O OUTDIR for one for each input")
@@ -247,10 +247,10 @@ def _process(
     progress: Progress,
 ) -> Any:
     """The run itself; its books."""
-    from tarkit.account import Sinks
-    from tarkit.run import run
-    from tarkit.scratch import Scratch
-    from tarkit.shards import check_local
+    from tarkit.mapping.scratch import Scratch
+    from tarkit.runs.account import Sinks
+    from tarkit.runs.stream import run
+    from tarkit.specs.shardspec import check_local
 
     if options["count"] is None:
         check_local(inputs, allow_pipe_in_lists=options["allow_pipe"])
@@ -276,7 +276,7 @@ def _process(
 
 def _failed_target(options: dict[str, Any]) -> str | None:
     """Name of the shard for failed samples; None if the output has no place beside it, or nobody wants one."""
-    from tarkit.transport.sources import local_path
+    from tarkit.store.sources import local_path
 
     output = options["output"]
     if output is None or output == "-" or options["errors"] == "skip":
@@ -317,9 +317,9 @@ def _inputs(options: dict[str, Any]) -> list[str]:
 
 def _remove_stale(failed_output: str, progress: Progress) -> None:
     """An earlier run's failed samples beside an output that has none would mislead."""
-    from tarkit.entries import remove
-    from tarkit.streams import open_publish
-    from tarkit.transport.sources import display_name, local_path
+    from tarkit.store.entries import remove
+    from tarkit.store.read import open_publish
+    from tarkit.store.sources import display_name, local_path
 
     path = local_path(failed_output)
     if path is not None:

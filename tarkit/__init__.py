@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tarkit.dataset import WebDataset
     from tarkit.errors import TarkitError
-    from tarkit.sample import Sample, Tally, group_by_keys
-    from tarkit.shards import expand
-    from tarkit.tarshard import read_members, read_samples
+    from tarkit.formats.tally import Tally
+    from tarkit.samples.dataset import WebDataset
+    from tarkit.samples.read import read_members, read_samples
+    from tarkit.samples.sample import Sample, group_by_keys
+    from tarkit.specs.shardspec import expand
     from tarkit.writer import ShardWriter, TarWriter
 
 __all__ = [
@@ -30,16 +31,16 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Sample": "sample",
-    "ShardWriter": "writer",
-    "Tally": "sample",
-    "TarWriter": "writer",
+    "Sample": "samples.sample",
+    "ShardWriter": "samples.shardwriter",
+    "Tally": "formats.tally",
+    "TarWriter": "samples.tarwriter",
     "TarkitError": "errors",
-    "WebDataset": "dataset",
-    "expand": "shards",
-    "group_by_keys": "sample",
-    "read_members": "tarshard",
-    "read_samples": "tarshard",
+    "WebDataset": "samples.dataset",
+    "expand": "specs.shardspec",
+    "group_by_keys": "samples.sample",
+    "read_members": "samples.read",
+    "read_samples": "samples.read",
 }
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tarkit.inputslice import plan_slice
-from tarkit.shardlist import open_list
+from tarkit.specs.inputslice import plan_slice
+from tarkit.specs.slicedlist import open_list
 
 
 def slice_inputs(specs: Sequence[str], index: int, w: int) -> list[str]:

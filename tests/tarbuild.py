@@ -8,9 +8,11 @@ import struct
 import tarfile
 from collections.abc import Callable, Iterable, Mapping
 
-from tarkit.sample import Member, Sample, Tally, group_by_keys
-from tarkit.tarshard import read_members
-from tarkit.tarwalk import Archive
+from tarkit.formats.tally import Tally
+from tarkit.formats.tar.members import Member
+from tarkit.formats.tar.walk import Archive
+from tarkit.samples.read import read_members
+from tarkit.samples.sample import Sample, group_by_keys
 
 BLOCK = 512
 END = bytes(2 * BLOCK)

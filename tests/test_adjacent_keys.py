@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import tarkit
-from tarkit.account import ERROR_FIELD, Sinks
 from tarkit.errors import EncodeError, RepeatedKeyError
-from tarkit.run import without_reports
-from tarkit.tarshard import read_samples
+from tarkit.runs.account import ERROR_FIELD, Sinks
+from tarkit.runs.stream import without_reports
+from tarkit.samples.read import read_samples
 
 
 def test_a_key_that_is_allowed_to_come_back_can_not_follow_itself(tmp_path: Path) -> None:
@@ -57,8 +57,8 @@ def test_failed_samples_of_two_shards_with_the_same_key_come_back_as_two(tmp_pat
 
 
 def test_cat_does_not_make_one_sample_of_two(tmp_path: Path) -> None:
-    from tarkit.rawtar import concatenate
-    from tarkit.streams import open_publish
+    from tarkit.store.read import open_publish
+    from tarkit.toolbox.rawjoin import concatenate
 
     shards = []
     for number, sample in enumerate(({"x": b"1"}, {"y": b"2"})):

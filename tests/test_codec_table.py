@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tarkit.codecs import decode_field, encode_field
 from tarkit.errors import EncodeError
+from tarkit.samples.codecs import decode_field, encode_field
 
 NUMBERS = ["cls", "cls2", "class", "count", "index", "inx", "id"]
 TEXT = ["txt", "text", "transcript", "html", "htm"]
@@ -112,7 +112,7 @@ def _equal(back: Any, value: Any) -> bool:
 
 
 def test_the_table_has_every_codec() -> None:
-    from tarkit import codecs
+    from tarkit.samples import codecs
 
     known = {*codecs._ENCODERS, *codecs._DECODERS, *codecs._REFUSED}
     assert known == set(FIELDS) - set(NO_CODEC)

@@ -20,7 +20,7 @@ import pytest
 import zstandard
 
 from tarkit.errors import CompressionError, UsageError
-from tarkit.transport.compression import (
+from tarkit.store.compression import (
     CODECS,
     DecompressingReader,
     compression_for_name,
@@ -220,7 +220,7 @@ def test_an_error_never_turns_into_an_end() -> None:
 BOMB = textwrap.dedent(
     """
     import lzma, sys
-    from tarkit.transport.compression import DecompressingReader, new_compressor
+    from tarkit.store.compression import DecompressingReader, new_compressor
     codec = sys.argv[1]
     piece = bytes(1 << 20)
     # One stream of 1 GiB; but what is slow to pack is made of 16, which bzip2's blocks are anyhow.

@@ -16,10 +16,10 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from tarkit.dataset import WebDataset
 from tarkit.errors import DataError, DecodeError, MissingInputError, UsageError
-from tarkit.sample import Tally
-from tarkit.tarshard import read_samples
+from tarkit.formats.tally import Tally
+from tarkit.samples.dataset import WebDataset
+from tarkit.samples.read import read_samples
 
 HAS_WEBDATASET = importlib.util.find_spec("webdataset") is not None
 
@@ -50,7 +50,7 @@ def shards(tmp_path: Path) -> str:
 
 NOTEBOOK_CELL = """
 import sys, argparse
-from tarkit.dataset import WebDataset
+from tarkit.samples.dataset import WebDataset
 from tarkit.writer import TarWriter
 
 parser = argparse.ArgumentParser("convert jpg to png in imagenet-style databases")
@@ -274,7 +274,7 @@ def test_the_same_program_on_both_libraries(tmp_path: Path) -> None:
         return list(dataset.slice(1, 6))
 
     shutil.copy(tmp_path / "ours.tar", tmp_path / "theirs.tar")
-    ours = program(sys.modules["tarkit.dataset"], "ours.tar")
+    ours = program(sys.modules["tarkit.samples.dataset"], "ours.tar")
     assert ours == program(webdataset, "theirs.tar")
     gc.collect()  # so that what a library left open is reported here
     assert [item[2] for item in ours] == [1, 2, 3, 5, 6]

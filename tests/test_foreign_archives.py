@@ -14,8 +14,9 @@ import pytest
 from tarbuild import END, member, pax
 
 from tarkit.errors import TruncatedError, UnsupportedMemberError
-from tarkit.sample import Sample, Tally
-from tarkit.tarshard import read_samples
+from tarkit.formats.tally import Tally
+from tarkit.samples.read import read_samples
+from tarkit.samples.sample import Sample
 from tarkit.writer import TarWriter
 
 DATA = Path(__file__).resolve().parent / "data" / "foreign"

@@ -17,8 +17,8 @@ from faults.times import Times, fast
 from fsspec.registry import _registry
 
 from tarkit.errors import MissingInputError, StreamError, TarkitError, TemporaryStreamError
-from tarkit.streams import open_read
-from tarkit.transport.remote import is_temporary
+from tarkit.store.objects.filesystem import is_temporary
+from tarkit.store.read import open_read
 
 DATA = random.Random(0).randbytes(200_000)
 CANARY = "c4n4ry-t0k3n-4712"

@@ -10,10 +10,10 @@ from faults.rawserver import RawServer, raw_server
 from faults.times import fast
 
 from tarkit.errors import StreamError, TemporaryStreamError
-from tarkit.streams import open_read
-from tarkit.transport.retry import Dropped
-from tarkit.transport.webhdfs import WebHdfsClient
-from tarkit.transport.webhdfsurl import parse_address
+from tarkit.store.hdfs.rest import WebHdfsClient
+from tarkit.store.hdfs.resturl import parse_address
+from tarkit.store.read import open_read
+from tarkit.store.retry import Dropped
 
 HEAD = b'HTTP/1.1 200 OK\r\nServer: raw\r\nETag: "a"\r\nConnection: close\r\n'
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"

@@ -22,9 +22,9 @@ from faults.httpserver import KINDS, Fault, FaultServer, random_fault
 from faults.times import Times, fast
 
 from tarkit.errors import MissingInputError, StreamError, TarkitError, TemporaryStreamError
-from tarkit.streams import Retry, open_read
-from tarkit.transport.checksums import from_headers
-from tarkit.transport.httpread import _opener, head
+from tarkit.store.checksums import from_headers
+from tarkit.store.http.read import _opener, head
+from tarkit.store.read import Retry, open_read
 
 DATA = random.Random(0).randbytes(300_000)
 CANARY = "c4n4ry-t0k3n-4711"

@@ -16,7 +16,7 @@ import pytest
 from waiting import wait_for as wait_until
 
 from tarkit import TarWriter
-from tarkit.shardstatus import progress_of
+from tarkit.runs.status import progress_of
 
 KUBETPL = shutil.which("kubetpl", path=os.path.dirname(sys.executable)) or "kubetpl"
 

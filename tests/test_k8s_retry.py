@@ -17,7 +17,7 @@ from tarkit.k8s.cluster.runplan import listed_specs
 from tarkit.k8s.lint.rules import lint
 from tarkit.k8s.plan.shardlist import LIST_SPEC
 from tarkit.k8s.yamltext import load_documents
-from tarkit.shardlist import sha256_of
+from tarkit.specs.slicedlist import sha256_of
 
 URLS = [f"s3://b/raw-{i}.tar" for i in (3, 5, 8)]
 
@@ -218,7 +218,7 @@ def test_what_can_not_be_retried(
     ],
 )
 def test_names_that_look_like_patterns(live: dict[str, Any], url: str, line: str | None) -> None:
-    from tarkit.shards import expand
+    from tarkit.specs.shardspec import expand
 
     if line is None:
         with pytest.raises(UsageError, match="would be taken for a pattern"):

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tarkit.cli._runjobs import failed_of, sum_line
-from tarkit.cli._standstill import Standstill
-from tarkit.cli.kubeverbs import cancel
+from tarkit.cli.kube.runjobs import failed_of, sum_line
+from tarkit.cli.kube.standstill import Standstill
+from tarkit.cli.kube.verbs import cancel
 
 from tarkit.errors import ClusterError, ClusterUnreachableError, NoSuchObjectError, TarkitError, UsageError
 from tarkit.k8s.cluster.jobview import job_view

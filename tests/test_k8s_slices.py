@@ -20,8 +20,8 @@ from tarkit.errors import MissingInputError, UsageError
 from tarkit.k8s.plan.shardlist import LIST_SPEC, MOST_BYTES, list_config_map
 from tarkit.k8s.plan.slicecount import slice_count
 from tarkit.k8s.plan.sliceplan import ShardPlan, plan_shards
-from tarkit.shardlist import even_counts, open_list, write_list
-from tarkit.shards import expand, take_slice
+from tarkit.specs.shardspec import expand, take_slice
+from tarkit.specs.slicedlist import even_counts, open_list, write_list
 
 OUT = "gs://out/d"
 

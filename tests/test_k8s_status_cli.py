@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tarkit.cli._retryguards import refuse_running
+from tarkit.cli.kube.retryguards import refuse_running
 from tarkit.cli.kubetpl import main
 
 from tarkit.errors import UsageError

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tarkit.cli._jobtext import status_lines
+from tarkit.cli.kube.jobtext import status_lines
 
 from tarkit.errors import (
     ClusterError,
@@ -24,8 +24,8 @@ from tarkit.k8s.cluster.jobview import Plan, job_view
 from tarkit.k8s.cluster.runplan import RunRecords, ShardMap, listed_specs, records_of, shard_map
 from tarkit.k8s.cluster.surroundings import ask_around
 from tarkit.k8s.plan.shardlist import LIST_SPEC, list_config_map
-from tarkit.shardlist import sha256_of, write_list
-from tarkit.shardstatus import Progress
+from tarkit.runs.status import Progress
+from tarkit.specs.slicedlist import sha256_of, write_list
 
 
 class Pretended:

@@ -16,7 +16,6 @@ import pytest
 from test_kubetpl_notebook import DIFFERENCES
 
 from tarkit import ShardWriter
-from tarkit.demodata import demo_samples
 from tarkit.k8s.durations import in_words
 from tarkit.k8s.lint.rules import lint
 from tarkit.k8s.local.policy import Action, JobRules, PodEnd
@@ -26,6 +25,7 @@ from tarkit.k8s.plan.slicecount import slice_count
 from tarkit.k8s.settings import table
 from tarkit.k8s.templates import load_template
 from tarkit.k8s.yamltext import load_documents
+from tarkit.toolbox.demodata import demo_samples
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -244,7 +244,7 @@ def test_exit_codes_of_the_commands() -> None:
         numbers = {int(number) for number in re.findall(r"(?:^|[;,] )(\d+)\b", codes)}
         stated |= dict.fromkeys(re.findall(r"`(\w+)`", names), numbers)
     for verb in ("status", "wait", "logs", "retry", "scale", "cancel", "local"):
-        command = importlib.import_module(f"tarkit.cli.kubeverbs.{verb}").command
+        command = importlib.import_module(f"tarkit.cli.kube.verbs.{verb}").command
         text = " ".join(f"{command.help}\n{command.epilog or ''}".split())
         told = {int(number) for number in re.findall(r"(?:^|; )(\d+) ", text.partition("Exit codes: ")[2])}
         assert told and told <= stated[verb], verb

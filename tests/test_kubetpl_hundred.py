@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tarkit import TarWriter
-from tarkit.tarshard import read_samples
+from tarkit.samples.read import read_samples
 
 PROGRAMS = Path(sys.executable).parent
 SHARDS = 100

@@ -21,8 +21,8 @@ from tarkit.k8s.request import Request
 from tarkit.k8s.settings import Settings
 from tarkit.k8s.templates import load_template
 from tarkit.k8s.yamltext import dump_documents
-from tarkit.shards import expand as expand_shards
-from tarkit.shards import take_slice
+from tarkit.specs.shardspec import expand as expand_shards
+from tarkit.specs.shardspec import take_slice
 
 OUT = "s3://b/out"
 PATTERN = "s3://b/a-{00..19}.tar"

@@ -13,17 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tarbuild import END, header, member, short_reads, whole_reads
 
-from tarkit import TarWriter, fieldfile, rawarchive, rawtar, read_samples
+from tarkit import TarWriter, read_samples
 from tarkit.errors import StreamError, TooLargeError, TruncatedError
-from tarkit.fieldfile import PIECE, FieldFile
-from tarkit.gather import gather, read_content, samples_of
-from tarkit.largemembers import KeepInFiles, SkipLarge
-from tarkit.plan import parse_plan, samples_of_plan
-from tarkit.rawtar import concatenate
-from tarkit.sample import Sample, Tally, first_dot, group_by_keys
-from tarkit.shardwriter import ShardWriter
-from tarkit.tarshard import read_members
-from tarkit.transport.publish import open_publish
+from tarkit.formats import fieldfile
+from tarkit.formats.fieldfile import PIECE, FieldFile
+from tarkit.formats.tally import Tally
+from tarkit.formats.tar import raw
+from tarkit.formats.tar.large import KeepInFiles, SkipLarge
+from tarkit.samples.copyplan import parse_plan, samples_of_plan
+from tarkit.samples.gather import gather, read_content, samples_of
+from tarkit.samples.read import read_members
+from tarkit.samples.sample import Sample, first_dot, group_by_keys
+from tarkit.samples.shardwriter import ShardWriter
+from tarkit.store.publish import open_publish
+from tarkit.toolbox import rawjoin
+from tarkit.toolbox.rawjoin import concatenate
 
 SPARSE = bytes(PIECE) + b"x" + bytes(PIECE)
 FILES = {"a.cls": b"1", "b.bin": SPARSE, "b.cls": b"2", "b.txt": b"t" * 5000, "c.bin": os.urandom(3000), "c.cls": b""}
@@ -196,9 +200,9 @@ def test_cat_passes_the_same_bytes_on_whatever_is_large(
     for limit in (10**9, 100):
         out = io.BytesIO()
         with pytest.MonkeyPatch.context() as patch, open_publish(out) as stream:
-            patch.setattr(rawarchive._CopyLarge, "member_limit", limit)
-            patch.setattr(rawarchive._KeepLarge, "__init__", lambda self, limit=limit: _limits(self, limit))
-            patch.setattr(rawtar, "open_read", lambda url: _Source(short_reads(whole, seed)))
+            patch.setattr(raw._CopyLarge, "member_limit", limit)
+            patch.setattr(raw._KeepLarge, "__init__", lambda self, limit=limit: _limits(self, limit))
+            patch.setattr(rawjoin, "open_read", lambda url: _Source(short_reads(whole, seed)))
             concatenate(["x.tar", "x.tar"], stream, on_damage=on_damage, on_repeated_key="allow")
         outcomes.append(out.getvalue())
     assert outcomes[0] == outcomes[1]
@@ -230,7 +234,7 @@ class _Source:
 def test_sources_are_read_whole_or_left_where_they_are(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tarkit.gather.LARGE", 2 * PIECE)
+    monkeypatch.setattr("tarkit.samples.gather.LARGE", 2 * PIECE)
     path = tmp_path / "source"
     path.write_bytes(os.urandom(size))
     for source in (path, path.as_uri(), f"pipe:cat {path}"):

@@ -8,9 +8,9 @@ import fsspec
 import pytest
 
 import tarkit
-from tarkit.dataset import WebDataset
 from tarkit.errors import MissingInputError
-from tarkit.tarshard import read_samples
+from tarkit.samples.dataset import WebDataset
+from tarkit.samples.read import read_samples
 
 
 def shard(key: str) -> bytes:

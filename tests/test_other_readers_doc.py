@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from tarkit import TarWriter, tarheader
+from tarkit import TarWriter
+from tarkit.formats.tar import headers
 
 PAGE = Path(__file__).parent.parent / "docs" / "other-readers.md"
 Files = dict[str, tuple[int, str | None]]
@@ -45,7 +46,7 @@ def small(path: Path, *keys: str, **options: str) -> Files:
 
 
 def big(path: Path, *, format: str) -> Files:
-    template = tarheader.HeaderTemplate(mode=0o444, mtime=0, user="bigdata", group="bigdata", format=format)
+    template = headers.HeaderTemplate(mode=0o444, mtime=0, user="bigdata", group="bigdata", format=format)
     with open(path, "wb") as file:
         for name, size in ((b"0.txt", 5), (b"big.bin", BIG), (b"z.txt", 7)):
             file.write(template.encode_any(name, size))

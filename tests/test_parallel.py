@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarkit.output import IN_MEMORY, Output, Printed
-from tarkit.parallel import Batch, Failure, Outcome, content_bytes, in_batches, ordered_map
-from tarkit.sample import Sample
+from tarkit.mapping.output import IN_MEMORY, Output, Printed
+from tarkit.mapping.parallel import Batch, Failure, Outcome, content_bytes, in_batches, ordered_map
+from tarkit.samples.sample import Sample
 
 
 class RandomPool:

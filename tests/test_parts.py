@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarkit.transport.parts import MOST_PARTS, part_size, parts_in_flight
-from tarkit.transport.remote import is_temporary
+from tarkit.store.objects.filesystem import is_temporary
+from tarkit.store.objects.parts import MOST_PARTS, part_size, parts_in_flight
 
 MIB = 1 << 20
 GIB = 1 << 30

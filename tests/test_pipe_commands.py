@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tarkit.errors import StreamError
-from tarkit.streams import open_read
-from tarkit.transport import pipes
+from tarkit.store import pipes
+from tarkit.store.read import open_read
 
 MANY = bytes(300_000)
 

@@ -1,4 +1,4 @@
-"""The processes of ``tarkit.pythonpool``, under every start method."""
+"""The processes of ``tarkit.mapping.pythonpool``, under every start method."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from waiting import wait_for
 
 from tarkit.errors import CommandNotRunnableError, UsageError
-from tarkit.frames import HEAD, next_message, pack, unpack, unsent
-from tarkit.parallel import Batch, Outcome
-from tarkit.pythonpool import PythonPool
-from tarkit.sample import Sample
+from tarkit.mapping.frames import HEAD, next_message, pack, unpack, unsent
+from tarkit.mapping.parallel import Batch, Outcome
+from tarkit.mapping.pythonpool import PythonPool
+from tarkit.samples.sample import Sample
 
 METHODS = ("fork", "spawn", "forkserver")
 
@@ -189,7 +189,8 @@ def test_changes_to_the_given_sample_stay_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", ["no_such_module:f", "no_such_file.py:f", "tarkit.sample:no_such_function", "tarkit.sample", ""]
+    "spec",
+    ["no_such_module:f", "no_such_file.py:f", "tarkit.errors:no_such_function", "tarkit.errors", ""],
 )
 def test_function_that_is_not_there(tmp_path: Path, spec: str) -> None:
     with pytest.raises(UsageError):

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tarkit.errors import StreamError, signal_name
-from tarkit.parallel import ordered_map
-from tarkit.pythonpool import PythonPool
-from tarkit.shellpool import ShellPool
-from tarkit.streams import open_read
+from tarkit.mapping.parallel import ordered_map
+from tarkit.mapping.pythonpool import PythonPool
+from tarkit.mapping.shellpool import ShellPool
+from tarkit.store.read import open_read
 
 NUMBER = 40
 pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGRTMIN"), reason="this system has no real-time signals")

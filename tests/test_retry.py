@@ -17,11 +17,12 @@ from faults.httpserver import Fault, FaultServer
 from faults.times import Times, fast
 from waiting import wait_for
 
-from tarkit import read_samples, streams
+from tarkit import read_samples
 from tarkit.errors import StreamError, TemporaryStreamError, UsageError
-from tarkit.streams import open_publish, open_read
-from tarkit.transport.readahead import ReadAhead
-from tarkit.transport.retry import DEFAULT_RETRY, Dropped, Patience, Retry
+from tarkit.store import read
+from tarkit.store.read import open_publish, open_read
+from tarkit.store.readahead import ReadAhead
+from tarkit.store.retry import DEFAULT_RETRY, Dropped, Patience, Retry
 
 DATA = random.Random(5).randbytes(3 << 20)
 
@@ -248,7 +249,7 @@ def test_read_samples(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> N
             member.size = 5000
             tar.addfile(member, io.BytesIO(DATA[number * 5000 : number * 5000 + 5000]))
     shard = buffer.getvalue()
-    monkeypatch.setitem(streams.open_read.__kwdefaults__, "retry", fast())
+    monkeypatch.setitem(read.open_read.__kwdefaults__, "retry", fast())
     whole = errors = 0
     for seed in range(40):
         draw = random.Random(seed)

@@ -1,4 +1,4 @@
-"""``tarkit.run`` with a pool that does as it is told: books, limits, sinks."""
+"""``tarkit.runs.stream`` with a pool that does as it is told: books, limits, sinks."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tarkit.account import ERROR_FIELD, Policy, Sinks, TooManyErrorsError
-from tarkit.books import Books, Limit
 from tarkit.errors import StreamError, UsageError
-from tarkit.output import Output, Printed
-from tarkit.parallel import Batch, Failure, Outcome
-from tarkit.run import run
-from tarkit.sample import Sample
+from tarkit.mapping.output import Output, Printed
+from tarkit.mapping.parallel import Batch, Failure, Outcome
+from tarkit.runs.account import ERROR_FIELD, Policy, Sinks, TooManyErrorsError
+from tarkit.runs.counts import Books, Limit
+from tarkit.runs.stream import run
+from tarkit.samples.sample import Sample
 
 
 class TellTale:

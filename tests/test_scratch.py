@@ -17,13 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from tarkit import ownfiles, removal, scratch
 from tarkit.errors import StreamError, UsageError
-from tarkit.fieldfile import PIECE, FieldFile
-from tarkit.openfolder import OutsideError
-from tarkit.removal import Remover, remove
-from tarkit.sample import Sample
-from tarkit.scratch import PREFIX, FieldNameError, Rules, Scratch, extract, gather, sweep
+from tarkit.formats.fieldfile import PIECE, FieldFile
+from tarkit.mapping import removal, scratch
+from tarkit.mapping.openfolder import OutsideError
+from tarkit.mapping.removal import Remover, remove
+from tarkit.mapping.scratch import PREFIX, FieldNameError, Rules, Scratch, extract, gather, sweep
+from tarkit.samples.sample import Sample
+from tarkit.store import forksafe
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -425,7 +426,7 @@ def test_a_folder_of_one_s_own(tmp_path: Path) -> None:
 
 KILLED = """
 import os, signal, sys
-from tarkit.scratch import Scratch
+from tarkit.mapping.scratch import Scratch
 Scratch(sys.argv[1])
 print("ready", flush=True)
 os.kill(os.getpid(), signal.SIGKILL) if sys.argv[2] == "die" else sys.stdin.read()
@@ -515,7 +516,7 @@ def test_killed_while_it_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         patch.setattr(scratch, "remove", killed)
         with pytest.raises(KeyboardInterrupt):
             run.__exit__()
-    ownfiles.close(run._lock)
+    forksafe.close(run._lock)
     assert scratch.sweep(str(tmp_path)) == 1
     assert os.listdir(tmp_path) == []
 

@@ -23,12 +23,12 @@ from s3_client import s3_bucket
 
 import tarkit
 from tarkit.errors import DataError, MissingInputError, StreamError, TemporaryStreamError, UsageError
-from tarkit.inputslice import plan_slice
-from tarkit.shardlist import SUFFIX, check_name, even_counts, open_list, sha256_of, slices_by_bytes, write_list
-from tarkit.shards import expand
-from tarkit.streams import open_publish, open_read
-from tarkit.transport.ranges import read_range
-from tarkit.transport.retry import Retry
+from tarkit.specs.inputslice import plan_slice
+from tarkit.specs.shardspec import expand
+from tarkit.specs.slicedlist import SUFFIX, check_name, even_counts, open_list, sha256_of, slices_by_bytes, write_list
+from tarkit.store.ranges import read_range
+from tarkit.store.read import open_publish, open_read
+from tarkit.store.retry import Retry
 
 if TYPE_CHECKING:
     from hdfs import Hdfs

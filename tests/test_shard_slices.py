@@ -16,13 +16,13 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from podslices import slice_inputs
 
-import tarkit.inputslice
-from tarkit.braces import count, expand_braces, items, parse
-from tarkit.distinctnames import surely_distinct
+import tarkit.specs.inputslice
 from tarkit.errors import CompressionError, TarkitError, UsageError
-from tarkit.inputslice import are_distinct, patterns_of, plan_slice
-from tarkit.shardplan import FAILED_SUFFIX, plan_outputs
-from tarkit.shards import expand, output_name, take_slice
+from tarkit.specs.braces import count, expand_braces, items, parse
+from tarkit.specs.distinctnames import surely_distinct
+from tarkit.specs.inputslice import are_distinct, patterns_of, plan_slice
+from tarkit.specs.outputnames import FAILED_SUFFIX, plan_outputs
+from tarkit.specs.shardspec import expand, output_name, take_slice
 
 # Patterns
 
@@ -132,7 +132,7 @@ def test_names_that_are_said_to_differ_do(tails: list[str]) -> None:
 
 def big(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a few inputs treated as very many."""
-    monkeypatch.setattr(tarkit.inputslice, "FEW", 0)
+    monkeypatch.setattr(tarkit.specs.inputslice, "FEW", 0)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def big(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_known_to_differ(specs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     patterns = patterns_of(specs)
     assert patterns is not None and are_distinct(specs, patterns)
-    monkeypatch.setattr(tarkit.inputslice, "expand", None)
+    monkeypatch.setattr(tarkit.specs.inputslice, "expand", None)
     big(monkeypatch)
     everything = [name for spec in specs for name in expand_braces(spec)]
     found = [pair for index in range(7) for pair in plan_slice(specs, "gs://out/d/", index, 7)]
@@ -249,7 +249,7 @@ def test_commands_hide_in_no_large_pattern(spec: str) -> None:
 def test_ten_million_by_pattern_are_nothing_to_a_pod() -> None:
     program = (
         "import time\n"
-        "from tarkit.inputslice import plan_slice\n"
+        "from tarkit.specs.inputslice import plan_slice\n"
         # Not ru_maxrss: a process begins with that of the one that started it.
         "def peak():\n"
         "    with open('/proc/self/status') as status:\n"
@@ -282,7 +282,7 @@ def test_lists_are_read_compressed(tmp_path: Path) -> None:
 
 
 def test_a_list_from_a_named_pipe(tmp_path: Path) -> None:
-    program = 'import sys; from tarkit.inputslice import plan_slice; print(*plan_slice(sys.argv[1:], "/o", 1, 2))'
+    program = 'import sys; from tarkit.specs.inputslice import plan_slice; print(*plan_slice(sys.argv[1:], "/o", 1, 2))'
     command = f"{sys.executable} -c '{program}'"
     done = subprocess.run(
         ["bash", "-c", f"{command} @<(printf '/a\\n/b\\n')"],

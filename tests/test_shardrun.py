@@ -12,21 +12,22 @@ import fsspec
 import pytest
 
 from tarkit import TarWriter
-from tarkit.account import Policy, Sinks
-from tarkit.books import Books, Limit
-from tarkit.donerecord import SUFFIX, DoneRecord, fingerprint, read_record
 from tarkit.errors import DataError, MissingInputError, StreamError, TemporaryStreamError, UsageError
-from tarkit.identity import Identity
-from tarkit.output import Printed
-from tarkit.parallel import Batch, Failure, Outcome
-from tarkit.retryrun import RetryRun, outputs_of
-from tarkit.sample import Sample, Tally
-from tarkit.shardplan import plan_outputs
-from tarkit.shardrun import ShardRun, Totals
-from tarkit.shards import check_local
-from tarkit.shardstatus import progress_of
-from tarkit.tarshard import read_samples
-from tarkit.transport.sources import display_name
+from tarkit.formats.tally import Tally
+from tarkit.mapping.output import Printed
+from tarkit.mapping.parallel import Batch, Failure, Outcome
+from tarkit.runs.account import Policy, Sinks
+from tarkit.runs.counts import Books, Limit
+from tarkit.runs.donerecord import SUFFIX, DoneRecord, fingerprint, read_record
+from tarkit.runs.retryfailed import RetryRun, outputs_of
+from tarkit.runs.shards import ShardRun, Totals
+from tarkit.runs.status import progress_of
+from tarkit.samples.read import read_samples
+from tarkit.samples.sample import Sample
+from tarkit.specs.outputnames import plan_outputs
+from tarkit.specs.shardspec import check_local
+from tarkit.store.identity import Identity
+from tarkit.store.sources import display_name
 
 
 class Told:
@@ -301,7 +302,7 @@ def test_a_store_that_can_not_be_asked_spoils_no_record(world: World, monkeypatc
         raise TemporaryStreamError("the store is tired")
 
     with monkeypatch.context() as patch:
-        patch.setattr("tarkit.shardkeeper.identify", tired)
+        patch.setattr("tarkit.runs.shardkeeper.identify", tired)
         totals = world.run()
     assert (totals.failed, totals.exit_code()) == (3, 75)
     assert (world.out / ("s1.tar" + SUFFIX)).read_bytes() == before
@@ -432,7 +433,7 @@ def test_a_record_that_is_none(tmp_path: Path) -> None:
 def test_records_are_read_in_parts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.run()
     whole = progress_of(str(world.out), world.inputs)
-    monkeypatch.setattr("tarkit.shardstatus._PART", 2)
+    monkeypatch.setattr("tarkit.runs.status._PART", 2)
     assert progress_of(str(world.out), world.inputs) == whole
     assert whole.done == ["s0.tar", "s1.tar", "s2.tar"]
 

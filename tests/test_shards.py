@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarkit.errors import MissingInputError, StreamError, TemporaryStreamError, UsageError
-from tarkit.shards import expand, output_name, parse_slice, shard_name, take_slice
-from tarkit.transport.remote import ask
+from tarkit.specs.shardspec import expand, output_name, parse_slice, shard_name, take_slice
+from tarkit.store.objects.filesystem import ask
 
 
 def all_of(spec: object, **options: bool) -> list[str]:
@@ -135,8 +135,8 @@ def fake_system(monkeypatch: pytest.MonkeyPatch, stripped: str, outcome: list[st
         return outcome
 
     system = types.SimpleNamespace(glob=glob, unstrip_protocol=lambda name: f"far://{name}")
-    monkeypatch.setattr("tarkit.shards.filesystem", lambda url, name: (system, stripped))
-    monkeypatch.setattr("tarkit.shards.ask", functools.partial(ask, retry=fast()))
+    monkeypatch.setattr("tarkit.specs.shardspec.filesystem", lambda url, name: (system, stripped))
+    monkeypatch.setattr("tarkit.specs.shardspec.ask", functools.partial(ask, retry=fast()))
 
 
 def test_remote_globs_keep_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +250,7 @@ def test_standard_input_is_named_once(specs: list[str], monkeypatch: pytest.Monk
 
 
 def test_a_list_at_a_url_names_its_neighbours() -> None:
-    pytest.importorskip("tarkit.streams", reason="tarkit.streams opens lists at URLs")
+    pytest.importorskip("tarkit.store.read", reason="tarkit.store.read opens lists at URLs")
     import fsspec
 
     fsspec.filesystem("memory").pipe("/lists/l.txt", b"x-{0..1}.tar\n/abs.tar\ns3://b/y.tar\n")

@@ -9,8 +9,8 @@ from typing import Any, BinaryIO
 import pytest
 
 from tarkit.errors import EncodeError, StreamError, UsageError
-from tarkit.sample import Sample
-from tarkit.tarshard import read_samples
+from tarkit.samples.read import read_samples
+from tarkit.samples.sample import Sample
 from tarkit.writer import ShardWriter
 
 

@@ -1,4 +1,4 @@
-"""The kept shells of ``tarkit.shellpool`` against ``bash -c`` and ``dash -c``, command by command."""
+"""The kept shells of ``tarkit.mapping.shellpool`` against ``bash -c`` and ``dash -c``, command by command."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ import pytest
 from waiting import wait_for
 
 from tarkit.errors import CommandNotRunnableError, StreamError
-from tarkit.output import IN_MEMORY
-from tarkit.parallel import Batch, Outcome
-from tarkit.sample import Sample
-from tarkit.scratch import Rules, extract, gather
-from tarkit.shellpool import ShellPool
+from tarkit.mapping.output import IN_MEMORY
+from tarkit.mapping.parallel import Batch, Outcome
+from tarkit.mapping.scratch import Rules, extract, gather
+from tarkit.mapping.shellpool import ShellPool
+from tarkit.samples.sample import Sample
 
 SAMPLE: Sample = {"__key__": "a/b", "__url__": "x.tar", "cls": b"7\n", "txt": b"one\ntwo\n"}
 

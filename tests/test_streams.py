@@ -39,9 +39,9 @@ from tarkit.errors import (
     TemporaryStreamError,
     UsageError,
 )
-from tarkit.streams import PublishStream, ReadStream, Retry, open_publish, open_read
-from tarkit.transport import sinks
-from tarkit.transport.upload import open_upload
+from tarkit.store import sinks
+from tarkit.store.objects.upload import open_upload
+from tarkit.store.read import PublishStream, ReadStream, Retry, open_publish, open_read
 
 DATA = bytes(range(256)) * 1000
 CANARY = "c4n4ry-t0k3n-0815"
@@ -184,9 +184,9 @@ def test_permission_denied(tmp_path: Path) -> None:
     code = textwrap.dedent(
         """
         import os, sys
-        from tarkit.streams import open_read, open_publish
+        from tarkit.store.read import open_read, open_publish
         from tarkit.errors import StreamError
-        import tarkit.transport.publish
+        import tarkit.store.publish
         os.chdir(sys.argv[1])
         if os.getuid() == 0:
             os.setuid(65534)
@@ -247,7 +247,7 @@ def run_python(code: str, shell: str = '"$0" -c "$1"', **options: object) -> sub
 
 ECHO = """
 import os
-from tarkit.streams import open_publish, open_read
+from tarkit.store.read import open_publish, open_read
 with open_read("-") as source, open_publish("-") as out:
     while data := source.read(5000):
         out.write(data)
@@ -268,7 +268,7 @@ def test_stdin_and_stdout(tmp_path: Path) -> None:
 def test_stdin_or_stdout_closed() -> None:
     code = """
         import sys
-        from tarkit.streams import open_publish, open_read
+        from tarkit.store.read import open_publish, open_read
         from tarkit.errors import StreamError
         for action in (open_read, open_publish):
             try:
@@ -285,7 +285,7 @@ def test_stdin_or_stdout_closed() -> None:
 
 def test_stdout_that_closes_early_is_a_broken_pipe() -> None:
     code = """
-        from tarkit.streams import open_publish
+        from tarkit.store.read import open_publish
         try:
             with open_publish("-") as out:
                 while True:
@@ -310,9 +310,9 @@ def test_publishing_costs_the_same_however_many_files_a_folder_has(
         listings[0] += 1
         return scandir(folder)
 
-    monkeypatch.setattr("tarkit.transport.sinks._LEFT_BEHIND", sinks._LeftBehind())
-    monkeypatch.setattr("tarkit.transport.sinks.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("tarkit.transport.sinks.os.scandir", listed)
+    monkeypatch.setattr("tarkit.store.sinks._LEFT_BEHIND", sinks._LeftBehind())
+    monkeypatch.setattr("tarkit.store.sinks.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("tarkit.store.sinks.os.scandir", listed)
     other, early, late = (tmp_path / f".{name}.tarkit-0123abcd" for name in ("other", "999", "1000"))
     for path in (other, early):
         path.write_bytes(b"of a run that was killed")
@@ -330,8 +330,8 @@ def test_publishing_costs_the_same_however_many_files_a_folder_has(
 def test_a_writer_that_is_killed_between_two_listings_is_cleaned_up_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tarkit.transport.sinks._LEFT_BEHIND", sinks._LeftBehind())
-    monkeypatch.setattr("tarkit.transport.sinks._LISTING_SHARE", 10**9)
+    monkeypatch.setattr("tarkit.store.sinks._LEFT_BEHIND", sinks._LeftBehind())
+    monkeypatch.setattr("tarkit.store.sinks._LISTING_SHARE", 10**9)
     left = tmp_path / ".a.tarkit-0123abcd"
     with left.open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -361,7 +361,7 @@ def test_only_standard_output_may_be_closed_by_its_reader(kind: str, tmp_path: P
 
 def test_stdout_on_a_terminal_is_refused() -> None:
     master, terminal = pty.openpty()
-    code = "from tarkit.streams import open_publish\nopen_publish({!r})"
+    code = "from tarkit.store.read import open_publish\nopen_publish({!r})"
     try:
         for url in ("-", "/dev/stdout"):
             run = subprocess.run(
@@ -375,7 +375,7 @@ def test_stdout_on_a_terminal_is_refused() -> None:
 
 def test_dev_stdout_goes_on_where_others_stopped(tmp_path: Path) -> None:
     path = tmp_path / "out"
-    code = "from tarkit.streams import open_publish\nwith open_publish('/dev/stdout') as out: out.write(b'second')"
+    code = "from tarkit.store.read import open_publish\nwith open_publish('/dev/stdout') as out: out.write(b'second')"
     run_python(code, f'(echo first; "$0" -c "$1") > {path}')
     assert path.read_bytes() == b"first\nsecond"
     assert names(tmp_path) == ["out"]
@@ -572,7 +572,7 @@ def test_forgotten_stream_publishes_nothing(tmp_path: Path) -> None:
 def test_a_forked_child_leaves_the_file_of_its_parent(tmp_path: Path) -> None:
     code = """
         import os, sys
-        from tarkit.streams import open_publish
+        from tarkit.store.read import open_publish
         out = open_publish(sys.stdin.readline())
         out.write(b"data")
         child = os.fork()
@@ -651,7 +651,7 @@ def test_kill_leaves_nothing_under_the_name_and_the_next_run_cleans_up(tmp_path:
     path = tmp_path / "a.tar"
     code = f"""
         import sys, time
-        from tarkit.streams import open_publish
+        from tarkit.store.read import open_publish
         out = open_publish({str(path)!r})
         out.write(bytes(3 << 20))
         sys.stdout.write("written\\n")
@@ -706,7 +706,7 @@ def test_file_taken_for_stale_between_open_and_lock(tmp_path: Path, monkeypatch:
 def test_disk_full(tmp_path: Path) -> None:
     code = f"""
         import resource, signal, sys
-        from tarkit.streams import open_publish
+        from tarkit.store.read import open_publish
         from tarkit.errors import StreamError
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (2_500_000, 2_500_000))
@@ -806,7 +806,7 @@ def test_protocols_without_a_library() -> None:
             import sys
             for name in ("s3fs", "gcsfs", "pyarrow", "hdfs_native"):
                 sys.modules[name] = None
-            from tarkit.streams import open_publish, open_read
+            from tarkit.store.read import open_publish, open_read
             for action in (open_read, open_publish):
                 try:
                     action({url!r})
@@ -822,7 +822,7 @@ def test_protocols_without_a_library() -> None:
     code = """
         import sys
         sys.modules["paramiko"] = None
-        from tarkit.streams import open_read
+        from tarkit.store.read import open_read
         open_read("sftp://h/a")
         """
     said = run_python(code).stderr.decode()

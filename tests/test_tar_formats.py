@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from tarbuild import samples_of
 
-from tarkit import TarWriter, tarheader
+from tarkit import TarWriter
 from tarkit.errors import EncodeError
-from tarkit.sample import Sample
+from tarkit.formats.tar import headers
+from tarkit.samples.sample import Sample
 
 LONG: list[Sample] = [
     {"__key__": "a", "x": b"1"},
@@ -92,13 +93,13 @@ def test_only_gnu_gives_true_offsets_to_a_tool_that_counts_blocks_with_gnu_tar(s
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("format", ["pax", "gnu"])
 def test_sizes_of_any_length(format: str, size: int) -> None:
-    template = tarheader.HeaderTemplate(mode=0o444, mtime=0, user="u", group="g", format=format)
+    template = headers.HeaderTemplate(mode=0o444, mtime=0, user="u", group="g", format=format)
     header = template.encode_any(b"k.x", size)
     assert len(header) == (512 if format == "gnu" or size < 8**11 else 1536)
     assert tarfile.open(fileobj=io.BytesIO(header + bytes(1024))).next().size == size  # type: ignore[union-attr]
     last = header[-512:]
     if format == "gnu":
-        assert tarheader.parse(last) == (b"k.x", size, ord("0"))
+        assert headers.parse(last) == (b"k.x", size, ord("0"))
         assert tarfile.TarInfo.frombuf(last, "utf-8", "strict").size == size
 
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from tarkit import tarheader
-from tarkit.sample import Tally, first_dot, group_by_keys, skip_reason
-from tarkit.tarshard import read_members, read_samples
+from tarkit.formats.tally import Tally
+from tarkit.formats.tar import headers
+from tarkit.samples.read import read_members, read_samples
+from tarkit.samples.sample import first_dot, group_by_keys, skip_reason
 from tarkit.writer import TarWriter
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "tar-shards.md").read_text(encoding="utf-8")
@@ -193,7 +194,7 @@ def test_the_example_header_is_read_by_tarfile_and_by_tarkit() -> None:
     theirs = tarfile.TarInfo.frombuf(header, "utf-8", "strict")
     assert (theirs.name, theirs.size, theirs.mode, theirs.mtime) == ("images/cat.cls", 2, 0o444, 0)
     assert (theirs.uid, theirs.gid, theirs.uname, theirs.gname) == (0, 0, "bigdata", "bigdata")
-    ours = tarheader.parse(header)
+    ours = headers.parse(header)
     assert (ours.name, ours.size, ours.kind) == (b"images/cat.cls", 2, ord("0"))
 
 

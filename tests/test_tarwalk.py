@@ -40,9 +40,11 @@ from tarkit.errors import (
     UnsupportedMemberError,
     UsageError,
 )
-from tarkit.sample import Member, Tally
-from tarkit.tarshard import read_members
-from tarkit.tarwalk import Archive
+from tarkit.formats.tally import Tally
+from tarkit.formats.tar.members import Member
+from tarkit.formats.tar.walk import Archive
+from tarkit.samples.read import read_members
+from tarkit.samples.sample import in_sample
 
 # ---- against Python's tarfile
 
@@ -102,7 +104,7 @@ def test_what_tarfile_writes_is_read_as_tarfile_reads_it(
     assert members_of(data, tally=tally) == expected
     assert tally.skipped == others
     assert list(read_members(short_reads(data, seed))) == expected
-    assert list(SlowArchive(whole_reads(data), "", Tally()).members()) == expected
+    assert list(SlowArchive(whole_reads(data), "", Tally(), in_sample()).members()) == expected
 
 
 # ---- the quick way and the long way

@@ -27,8 +27,10 @@ from tarbuild import (
 )
 
 from tarkit.errors import CompressionError, CorruptHeaderError, DataError, NotATarError, TruncatedError
-from tarkit.sample import Member, Tally, group_by_keys
-from tarkit.tarshard import read_members
+from tarkit.formats.tally import Tally
+from tarkit.formats.tar.members import Member
+from tarkit.samples.read import read_members
+from tarkit.samples.sample import group_by_keys
 
 FILES = [
     ("a.cls", b"3"),

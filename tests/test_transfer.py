@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tarkit.entries import entries, remove, stat
 from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError, UsageError
-from tarkit.transfer import Done, copy, plan, transfer
+from tarkit.store.entries import entries, remove, stat
+from tarkit.store.transfer import Done, copy, plan, transfer
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_a_file_that_grows_while_it_is_copied_is_not_published(tmp_path: Path, m
         status = real(descriptor)
         return os.stat_result((*status[:6], max(0, status.st_size - 1), *status[7:10]))
 
-    monkeypatch.setattr("tarkit.transport.sources.os.fstat", shorter)
+    monkeypatch.setattr("tarkit.store.sources.os.fstat", shorter)
     with pytest.raises(StreamError, match="was changed while it was read: 10 bytes came, it had 9"):
         copy(str(tmp_path / "a"), str(tmp_path / "b"))
     assert not (tmp_path / "b").exists()

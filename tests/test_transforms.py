@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tarkit import transforms
 from tarkit.errors import DataError, DuplicateFieldError, UsageError
-from tarkit.sample import Tally
+from tarkit.formats.tally import Tally
+from tarkit.samples import transforms
 
 
 def sample(key: str = "a/1", **fields: Any) -> dict[str, Any]:

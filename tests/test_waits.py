@@ -12,9 +12,9 @@ from faults.times import Times, fast
 from waiting import wait_for
 
 from tarkit.errors import GivenUpError, StreamError, TemporaryStreamError
-from tarkit.transport import waits
-from tarkit.transport.retry import Dropped, GoneStores, Patience, Retry
-from tarkit.transport.waits import Late, Stopped, Workers
+from tarkit.store import waits
+from tarkit.store.retry import Dropped, GoneStores, Patience, Retry
+from tarkit.store.waits import Late, Stopped, Workers
 
 
 def raising(error: BaseException) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tarkit.cli._jobtext import status_lines
+from tarkit.cli.kube.jobtext import status_lines
 
 from tarkit.k8s.cluster import whynot
 from tarkit.k8s.cluster.jobstatus import JobStatus

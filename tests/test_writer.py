@@ -21,10 +21,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tarbuild import BLOCK, members_of, samples_of
 
-from tarkit import tarheader
 from tarkit.errors import EncodeError, StreamError, UsageError
-from tarkit.sample import BOOKKEEPING, Sample
-from tarkit.tarshard import read_samples
+from tarkit.formats.tar import headers
+from tarkit.samples.read import read_samples
+from tarkit.samples.sample import BOOKKEEPING, Sample
 from tarkit.writer import TarWriter, default_mtime
 
 
@@ -292,18 +292,18 @@ def test_compression(name: str, compress: bool | str | None, magic: str | None, 
 
 
 def test_sizes_of_8_gib_and_names_of_any_length_through_headers_alone() -> None:
-    template = tarheader.HeaderTemplate(mode=0o444, mtime=0, user="u", group="g")
+    template = headers.HeaderTemplate(mode=0o444, mtime=0, user="u", group="g")
     for name, size in [(b"a.x", 8**11), (b"n" * 300, 5), (b"n" * 300, 2**40), (b"d/" * 70 + b"a.x", 8**12)]:
         records = {"path": name, "size": b"%d" % size}
-        header = tarheader.encode_pax(name, records) + template.encode(name[:100], min(size, tarheader.MAX_SIZE))
+        header = headers.encode_pax(name, records) + template.encode(name[:100], min(size, headers.MAX_SIZE))
         with tarfile.open(fileobj=io.BytesIO(header)) as archive:
             info = archive.next()
         assert info is not None
         assert (info.name.encode(), info.size) == (name, size)
         content = header[BLOCK:-BLOCK].rstrip(b"\0")
-        assert tarheader.parse_pax(content) == records
-    assert tarheader.fits(b"a", 8**11 - 1)
-    assert not tarheader.fits(b"a", 8**11)
+        assert headers.parse_pax(content) == records
+    assert headers.fits(b"a", 8**11 - 1)
+    assert not headers.fits(b"a", 8**11)
     for name, size in [(b"a", 8**11), (b"a", -1), (b"n" * 101, 0)]:
         with pytest.raises(ValueError, match="does not fit"):
             template.encode(name, size)
@@ -311,7 +311,7 @@ def test_sizes_of_8_gib_and_names_of_any_length_through_headers_alone() -> None:
 
 @given(st.lists(st.sampled_from([b"/", b"a" * 50, b"b" * 99, b"c"]), max_size=8).map(b"".join))
 def test_a_split_name_comes_together_again(name: bytes) -> None:
-    parts = tarheader.split_name(name)
+    parts = headers.split_name(name)
     if parts is None:
         assert len(name) > 100
         return
@@ -324,8 +324,8 @@ def test_a_split_name_comes_together_again(name: bytes) -> None:
 @given(st.integers(1, 12_000))
 def test_the_length_of_a_pax_record_counts_itself(length: int) -> None:
     records = {"path": b"n" * length, "comment": b"=\n= "}
-    content = tarheader.encode_pax(b"n", records)[BLOCK:]
-    assert tarheader.parse_pax(content) == records
+    content = headers.encode_pax(b"n", records)[BLOCK:]
+    assert headers.parse_pax(content) == records
 
 
 # ---- refusals

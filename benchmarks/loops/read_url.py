@@ -8,7 +8,7 @@ import json
 import sys
 import time
 
-from tarkit.streams import open_read
+from tarkit.store.read import open_read
 
 url, check = sys.argv[1], sys.argv[2:] == ["check"]
 count = 0

@@ -9,7 +9,7 @@ import click
 
 from tarkit.errors import EXIT_OK, StreamError, UsageError
 
-from .._common import (
+from ..shared.program import (
     allow_pipe_option,
     format_option,
     key_rule_option,
@@ -18,8 +18,8 @@ from .._common import (
     verbose_option,
     version_option,
 )
-from .._results import counted, exit_code_of, met
-from .._series import reject_series
+from ..shared.results import counted, exit_code_of, met
+from ..shared.series import reject_series
 
 _EPILOG = """\b
 Examples:
@@ -88,10 +88,11 @@ def command(
     reject_series(output)
     if raw:
         return _raw(urls, output, quiet, allow_pipe)
-    from tarkit.rawtar import concatenate
-    from tarkit.rewrite import rewrite
-    from tarkit.sample import Tally, key_rule
-    from tarkit.transport.publish import open_publish
+    from tarkit.formats.tally import Tally
+    from tarkit.samples.sample import key_rule
+    from tarkit.store.publish import open_publish
+    from tarkit.toolbox.rawjoin import concatenate
+    from tarkit.toolbox.rewrite import rewrite
 
     rule = key_rule(policies.pop("key_rule"))
     tally = Tally()
@@ -116,9 +117,9 @@ def command(
 
 def _raw(urls: Sequence[str], output: str, quiet: bool, allow_pipe: bool) -> int:
     """Pass the bytes on."""
-    from tarkit.shards import expand
-    from tarkit.streams import open_read
-    from tarkit.transport.publish import open_publish
+    from tarkit.specs.shardspec import expand
+    from tarkit.store.publish import open_publish
+    from tarkit.store.read import open_read
 
     context = click.get_current_context()
     for name in ("key_rule", "on_repeated_key", "on_damage", "format"):

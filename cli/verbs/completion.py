@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from .._common import verbose_option, version_option, write_stdout
-from .._completion import SHELLS, script
+from ..shared.completion import SHELLS, script
+from ..shared.program import verbose_option, version_option, write_stdout
 
 _PROGRAMS = ("tarproc", "tarkit", "kubetpl")
 _EPILOG = """\b

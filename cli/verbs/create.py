@@ -10,20 +10,13 @@ import click
 
 from tarkit.errors import DataError, MissingInputError, UsageError
 
-from .._common import (
-    format_option,
-    key_rule_option,
-    refuse_terminal_input,
-    say,
-    verbose_option,
-    version_option,
-)
-from .._meter import Meter
-from .._results import Results, counted
-from .._series import earlier_shards, open_series, reject_series_options, series_options
+from ..shared.meter import Meter
+from ..shared.program import format_option, key_rule_option, refuse_terminal_input, say, verbose_option, version_option
+from ..shared.results import Results, counted
+from ..shared.series import earlier_shards, open_series, reject_series_options, series_options
 
 if TYPE_CHECKING:
-    from tarkit.sample import KeyRule, Sample
+    from tarkit.samples.sample import KeyRule, Sample
     from tarkit.writer import ShardWriter, TarWriter
 
 _NAME = "tarkit create"
@@ -87,8 +80,8 @@ def command(paths: tuple[str, ...], output: str, plan: str | None, quiet: bool, 
         raise UsageError("give files or folders, or --plan FILE" if plan is None else "give files or --plan, not both")
     if options["allow_pipe"] and plan is None:
         raise UsageError("--allow-pipe goes with --plan")
-    from tarkit.sample import key_rule
-    from tarkit.shards import is_pattern
+    from tarkit.samples.sample import key_rule
+    from tarkit.specs.shardspec import is_pattern
 
     rule = key_rule(options["key_rule"])
     if not os.path.isdir(options["directory"]):
@@ -148,7 +141,7 @@ def _write_all(content: _Content, writer: TarWriter | ShardWriter, meter: Meter)
 
 def _of_files(paths: Iterable[str], outputs: Iterable[str], rule: KeyRule, options: dict[str, Any]) -> _Content:
     """Samples of files. outputs: files that are no input."""
-    from tarkit.gather import gather, refuse_same_extension, samples_of
+    from tarkit.samples.gather import gather, refuse_same_extension, samples_of
 
     gathered = gather(paths, rule=rule, folder=options["directory"], leave_out=outputs)
     unasked = [(name, reason) for name, reason in gathered.others if reason != "the output itself"]
@@ -179,8 +172,8 @@ def _of_files(paths: Iterable[str], outputs: Iterable[str], rule: KeyRule, optio
 
 def _of_plan(plan: str, rule: KeyRule, options: dict[str, Any]) -> _Content:
     """Samples of a plan. All of its lines are checked before the first source is opened."""
-    from tarkit.gather import read_all, refuse_same_extension
-    from tarkit.plan import parse_plan, samples_of_plan
+    from tarkit.samples.copyplan import parse_plan, samples_of_plan
+    from tarkit.samples.gather import read_all, refuse_same_extension
 
     if options["skip_others"]:
         raise UsageError("--skip-others goes with files; take the line out of the plan")

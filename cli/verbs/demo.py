@@ -12,9 +12,9 @@ import click
 
 from tarkit.errors import EXIT_FAILED, EXIT_OK, CommandNotRunnableError, StreamError, UsageError
 
-from .._common import say, verbose_option, version_option
-from .._results import Results, counted
-from .._tour import MAPPER, PER_SHARD, SHARDS, TOTAL, Step, steps
+from ..shared.program import say, verbose_option, version_option
+from ..shared.results import Results, counted
+from .tour import MAPPER, PER_SHARD, SHARDS, TOTAL, Step, steps
 
 _NAME = "tarkit demo"
 
@@ -74,7 +74,7 @@ def _tools() -> tuple[str, dict[str, str]]:
 
 def _make(place: Path) -> None:
     """The shards and the mapper."""
-    from tarkit.demodata import demo_samples
+    from tarkit.toolbox.demodata import demo_samples
     from tarkit.writer import ShardWriter
 
     try:

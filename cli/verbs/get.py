@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from tarkit.errors import UsageError
-from tarkit.transport.sources import display_name
+from tarkit.store.sources import display_name
 
-from .._common import verbose_option, version_option
-from .._transfer import is_local, run_transfer, transfer_options
+from ..shared.program import verbose_option, version_option
+from ..shared.transfer import is_local, run_transfer, transfer_options
 
 _EPILOG = """\b
 Examples:

@@ -6,8 +6,8 @@ import json
 
 import click
 
-from .._common import verbose_option, version_option
-from .._results import Results
+from ..shared.program import verbose_option, version_option
+from ..shared.results import Results
 from .stat import as_json, when
 
 _EPILOG = """\b
@@ -30,9 +30,9 @@ def command(specs: tuple[str, ...], long: bool, recursive: bool, as_lines: bool,
     URL is a path or a URL (the current folder without one), with braces and * ? [ patterns. With several,
     the names begin with their folder's.
     """
-    from tarkit.entries import entries
-    from tarkit.shards import expand
-    from tarkit.transport.sources import display_name
+    from tarkit.specs.shardspec import expand
+    from tarkit.store.entries import entries
+    from tarkit.store.sources import display_name
 
     urls = list(expand(list(specs) or ["."], allow_pipe=False))
     with Results() as results:

@@ -6,7 +6,7 @@ import click
 
 from tarkit.errors import EXIT_FAILED, EXIT_OK, MissingInputError, TarkitError
 
-from .._common import say, verbose_option, version_option
+from ..shared.program import say, verbose_option, version_option
 
 _EPILOG = """\b
 Examples:
@@ -26,8 +26,8 @@ def command(specs: tuple[str, ...], recursive: bool, force: bool, verbose: bool)
 
     URL may have braces, and * ? [ patterns. One that can not be removed does not stop the others.
     """
-    from tarkit.entries import remove
-    from tarkit.shards import expand
+    from tarkit.specs.shardspec import expand
+    from tarkit.store.entries import remove
 
     codes: set[int] = set()
     for spec in specs:

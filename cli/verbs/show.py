@@ -12,11 +12,13 @@ import click
 
 from tarkit.errors import EXIT_OK, MissingExtraError, TarkitError, UsageError, exit_code_of_all
 
-from .._common import reader_options, refuse_terminal_input, say, verbose_option, version_option
-from .._results import Results, escaped, exit_code_of, met
+from ..shared.program import reader_options, refuse_terminal_input, say, verbose_option, version_option
+from ..shared.results import Results, escaped, exit_code_of, met
 
 if TYPE_CHECKING:
-    from tarkit.sample import KeyRule, Member, Sample, Tally
+    from tarkit.formats.tally import Tally
+    from tarkit.formats.tar.members import Member
+    from tarkit.samples.sample import KeyRule, Sample
 
 _EPILOG = """\b
 Examples:
@@ -55,8 +57,9 @@ def command(
         raise UsageError("--count counts all samples; -n goes with the listing")
     code = EXIT_OK
     with Results() as results:
-        from tarkit.sample import Tally, key_rule
-        from tarkit.shards import expand
+        from tarkit.formats.tally import Tally
+        from tarkit.samples.sample import key_rule
+        from tarkit.specs.shardspec import expand
 
         tally = Tally()
         rule = key_rule(options.pop("key_rule"))
@@ -75,10 +78,10 @@ def command(
 
 def _samples(urls: Iterable[str], tally: Tally, rule: KeyRule, options: dict[str, Any]) -> Iterator[tuple[int, Sample]]:
     """(offset, sample) of all shards."""
-    from tarkit.largemembers import SkipLarge, SkippedContent
-    from tarkit.sample import group_by_keys
-    from tarkit.streams import open_read
-    from tarkit.tarshard import read_members
+    from tarkit.formats.tar.large import SkipLarge, SkippedContent
+    from tarkit.samples.read import read_members
+    from tarkit.samples.sample import group_by_keys
+    from tarkit.store.read import open_read
 
     grouping = {name: options[name] for name in ("on_duplicate_field", "on_repeated_key")}
     for url in urls:
@@ -101,7 +104,7 @@ def _samples(urls: Iterable[str], tally: Tally, rule: KeyRule, options: dict[str
 
 
 def _sizes(sample: Sample) -> dict[str, int]:
-    from tarkit.sample import is_reserved
+    from tarkit.samples.sample import is_reserved
 
     return {field: len(value) for field, value in sample.items() if not is_reserved(field)}
 
@@ -143,7 +146,7 @@ def _count(
     urls: list[str], results: Results, as_json: bool, tally: Tally, rule: KeyRule, options: dict[str, Any]
 ) -> int:
     """A row for each shard; one that cannot be read to its end is marked. The exit code of those."""
-    from tarkit.streams import display_name
+    from tarkit.store.read import display_name
 
     total, codes = _Counts(), []
     table = len(urls) > 1 and not as_json

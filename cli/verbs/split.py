@@ -13,17 +13,10 @@ import click
 from tarkit.errors import CommandNotRunnableError, TarkitError, UsageError, printable
 from tarkit.redaction import redact
 
-from .._common import (
-    format_option,
-    reader_options,
-    refuse_terminal_input,
-    say,
-    verbose_option,
-    version_option,
-)
-from .._meter import Meter, counted_shards
-from .._results import Results, counted, exit_code_of, met
-from .._series import earlier_shards, open_series, series_options
+from ..shared.meter import Meter, counted_shards
+from ..shared.program import format_option, reader_options, refuse_terminal_input, say, verbose_option, version_option
+from ..shared.results import Results, counted, exit_code_of, met
+from ..shared.series import earlier_shards, open_series, series_options
 
 _EPILOG = """\b
 Examples:
@@ -72,9 +65,9 @@ def command(inputs: tuple[str, ...], output: str, quiet: bool, post: str | None,
         )
     earlier = earlier_shards(output, options)
     with Meter("tarkit split", quiet=quiet) as meter, Results(only_messages=True) as results:
-        from tarkit.largemembers import KeepInFiles
-        from tarkit.sample import Tally
-        from tarkit.tarshard import read_samples
+        from tarkit.formats.tally import Tally
+        from tarkit.formats.tar.large import KeepInFiles
+        from tarkit.samples.read import read_samples
 
         tally = Tally()
         policies = {name: options[name] for name in ("on_duplicate_field", "on_repeated_key", "on_damage")}

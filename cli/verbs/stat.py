@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.transport.sources import display_name
+from tarkit.store.sources import display_name
 
-from .._common import verbose_option, version_option
-from .._results import Results
+from ..shared.program import verbose_option, version_option
+from ..shared.results import Results
 
 if TYPE_CHECKING:
-    from tarkit.entries import Entry
+    from tarkit.store.entries import Entry
 
 
 def when(mtime: float | None) -> str | None:
@@ -47,8 +47,8 @@ def command(specs: tuple[str, ...], as_lines: bool, verbose: bool) -> None:
 
     URL is a path or a URL, with braces and * ? [ patterns. What the store does not tell is a dash.
     """
-    from tarkit.entries import stat
-    from tarkit.shards import expand
+    from tarkit.specs.shardspec import expand
+    from tarkit.store.entries import stat
 
     with Results() as results:
         for url in expand(specs, allow_pipe=False):

@@ -10,11 +10,11 @@ import click
 
 from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, MissingInputError, UsageError
 
-from .._common import say, verbose_option, version_option
-from .._results import Results, counted
+from ..shared.program import say, verbose_option, version_option
+from ..shared.results import Results, counted
 
 if TYPE_CHECKING:
-    from tarkit.shardstatus import Progress
+    from tarkit.runs.status import Progress
 
 _LISTED = 20
 _DAY = 86400.0
@@ -54,9 +54,9 @@ def command(
     """
     import time
 
-    from tarkit.shards import expand
-    from tarkit.shardstatus import clean, progress_of
-    from tarkit.transport.sources import display_name
+    from tarkit.runs.status import clean, progress_of
+    from tarkit.specs.shardspec import expand
+    from tarkit.store.sources import display_name
 
     if outdir == "-" or outdir.startswith("pipe:"):
         raise UsageError(f"{display_name(outdir)} is a stream; name the folder")

@@ -12,8 +12,8 @@ from tarproc_support import contents, numbered, tar_bytes
 
 from tarkit import read_samples
 from tarkit.errors import UsageError
-from tarkit.rawtar import concatenate
-from tarkit.transport.publish import open_publish
+from tarkit.store.publish import open_publish
+from tarkit.toolbox.rawjoin import concatenate
 
 Run = Callable[..., Any]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 import pytest
-from tarkit.cli._common import run_program
 from tarkit.cli.document import commands
+from tarkit.cli.shared.program import run_program
 from tarproc_support import numbered, tar_bytes
 
 from tarkit import errors

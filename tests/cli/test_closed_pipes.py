@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 import pytest
-from tarkit.cli._common import exit_code, run_program
+from tarkit.cli.shared.program import exit_code, run_program
 
 from tarkit import TarWriter, read_samples
 

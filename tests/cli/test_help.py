@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 import pytest
-from tarkit.cli._sections import HEADINGS, sections
 from tarkit.cli.document import commands
+from tarkit.cli.shared.sections import HEADINGS, sections
 from test_packaging import CONFIG
 
 from tarkit.errors import PACKAGES, MissingExtraError

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tarkit.cli import _meter
-from tarkit.cli._meter import Meter, counted_shards
+from tarkit.cli.shared import meter
+from tarkit.cli.shared.meter import Meter, counted_shards
 
 from tarkit import TarWriter
 
@@ -35,7 +35,7 @@ def shards(tmp_path: Path) -> list[Path]:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line for each step, in the place of one every 30 seconds."""
-    monkeypatch.setattr(_meter, "_LINE_EVERY", 0.0)
+    monkeypatch.setattr(meter, "_LINE_EVERY", 0.0)
 
 
 def shares(stderr: str) -> list[int]:
@@ -77,7 +77,7 @@ def test_what_is_known_of_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert count("a-{0..9}.tar", "-") == (11, 11)
     assert count("-") == (1, None) and count("pipe:cat x") == (1, None)
     assert count("-", "pipe:cat x") == (2, 2)
-    monkeypatch.setattr(_meter, "_MOST_SHARDS", 5)
+    monkeypatch.setattr(meter, "_MOST_SHARDS", 5)
     assert count("a-{0..5}.tar") == (6, None) and count("a-{0..4}.tar") == (5, 5)
 
 

@@ -168,7 +168,7 @@ def test_odd_scratch_folders(bench: Bench, name: str) -> None:
     assert bench.members()["k2.copy"] == b"2" and os.listdir(place) == []
 
 
-@pytest.mark.parametrize("options", [["-c", "true"], ["--map", "tarkit.sample:dict"]], ids=["shell", "python"])
+@pytest.mark.parametrize("options", [["-c", "true"], ["--map", "tarkit.samples.sample:dict"]], ids=["shell", "python"])
 @pytest.mark.parametrize("how", ["TMPDIR", "--working-dir", "current folder"])
 def test_a_scratch_folder_with_a_newline_is_refused(bench: Bench, how: str, options: list[str]) -> None:
     """What commands print about their folder would be read as two names."""

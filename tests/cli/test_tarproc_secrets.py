@@ -107,7 +107,7 @@ def test_unreachable(tmp_path: Path) -> None:
     program = (
         "import sys\n"
         "from tarkit.cli.tarproc import main\n"
-        "from tarkit.transport.retry import Retry\n"
+        "from tarkit.store.retry import Retry\n"
         "Retry.wait_before = lambda self, attempt: 0.0\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )

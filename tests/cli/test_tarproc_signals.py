@@ -96,7 +96,7 @@ def test_ended_at_random_moments(bench: Bench, marker: str, number: signal.Signa
 PROGRAM = """
 import os, sys, time
 import click
-from tarkit.cli import _common
+from tarkit.cli.shared.program import run_program
 
 def signal_me():
     os.kill(os.getpid(), int(sys.argv[1]))
@@ -113,7 +113,7 @@ def program():
     DROPS
     time.sleep(1000)
 
-sys.exit(_common.run_program(program, "program", []))
+sys.exit(run_program(program, "program", []))
 """
 DROPS = {
     "in a callback": "Deleted()",

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 from tarkit import read_samples
 from tarkit.errors import DataError, UsageError
-from tarkit.rawarchive import RawArchive, copied_members
-from tarkit.rawtar import concatenate
-from tarkit.sample import Tally, first_dot
-from tarkit.transport.publish import open_publish
+from tarkit.formats.tally import Tally
+from tarkit.formats.tar.raw import RawArchive, copied_members
+from tarkit.samples.sample import in_sample
+from tarkit.store.publish import open_publish
+from tarkit.toolbox.rawjoin import concatenate
 
 Run = Callable[..., Any]
 FOREIGN = Path(__file__).resolve().parent.parent / "data" / "foreign"
@@ -135,7 +136,7 @@ def test_any_archive_cut_in_two_is_joined_again(kinds: list[tuple[str, int]], cu
     joined = b"".join(tar_of(*part) for part in (made[:cut], made[cut:]))
     source = io.BytesIO(joined)
     found = bytearray()
-    archive = RawArchive(lambda count: source.read(min(step, count)), "x", first_dot, Tally(), [], found.extend)
+    archive = RawArchive(lambda count: source.read(min(step, count)), "x", in_sample(), Tally(), [], found.extend)
     assert sum(1 for name, _, _ in copied_members(archive) if name) == sum(
         kind in ("txt", "noext") for kind, _ in kinds
     )
@@ -273,8 +274,8 @@ def test_memory_does_not_grow_with_the_input() -> None:
     """400 MB through a process whose peak is far below that."""
     program = (
         "import re, resource, sys\n"
-        "from tarkit.rawtar import concatenate\n"
-        "from tarkit.transport.publish import open_publish\n"
+        "from tarkit.toolbox.rawjoin import concatenate\n"
+        "from tarkit.store.publish import open_publish\n"
         "import isal.igzip_lib\n"
         "with open_publish('/dev/null') as out: print(concatenate(['-'], out).samples)\n"
         # Linux lets a new program inherit ru_maxrss of the one that started it, but not VmHWM.

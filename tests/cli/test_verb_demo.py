@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tarkit.cli import _tour
-from tarkit.cli.verbs import demo
+from tarkit.cli.verbs import demo, tour
 
 from tarkit import read_samples
-from tarkit.demodata import SHAPES, SIDE, demo_samples
 from tarkit.errors import UsageError
+from tarkit.toolbox.demodata import SHAPES, SIDE, demo_samples
 
 Run = Callable[..., Any]
 
@@ -44,11 +43,11 @@ def test_demo(spawn: Run, tmp_path: Path) -> None:
     assert "is not empty" in again.stderr
 
 
-def step(command: str, check: Any = lambda folder, printed: None, **more: Any) -> _tour.Step:
-    return _tour.Step("a step", command, check, **more)
+def step(command: str, check: Any = lambda folder, printed: None, **more: Any) -> tour.Step:
+    return tour.Step("a step", command, check, **more)
 
 
-def with_steps(monkeypatch: pytest.MonkeyPatch, *made: _tour.Step) -> None:
+def with_steps(monkeypatch: pytest.MonkeyPatch, *made: tour.Step) -> None:
     monkeypatch.setattr(demo, "steps", lambda: iter(made))
 
 
@@ -64,13 +63,13 @@ def test_a_wrong_exit_code_is_noticed(run: Run, tmp_path: Path, monkeypatch: pyt
 def test_wrong_counts_are_noticed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_steps(
         monkeypatch,
-        step("true", _tour._has(61, "shard-000000.tar", "shard-000001.tar", "shard-000002.tar")),
-        step("true", _tour._has(20, "shard-000000.tar", field="jpg")),
-        step("cp shard-000000.tar sums.tar", _tour._sums_are_right),
-        step("cp shard-000000.tar loud.tar", _tour._shapes_are_upper_case),
-        step("true", _tour._same_bytes("shard-000000.tar", "shard-000001.tar")),
-        step("echo nothing", _tour._prints("something")),
-        step("true", _tour._has(20, "shard-000000.tar")),
+        step("true", tour._has(61, "shard-000000.tar", "shard-000001.tar", "shard-000002.tar")),
+        step("true", tour._has(20, "shard-000000.tar", field="jpg")),
+        step("cp shard-000000.tar sums.tar", tour._sums_are_right),
+        step("cp shard-000000.tar loud.tar", tour._shapes_are_upper_case),
+        step("true", tour._same_bytes("shard-000000.tar", "shard-000001.tar")),
+        step("echo nothing", tour._prints("something")),
+        step("true", tour._has(20, "shard-000000.tar")),
     )
     result = run("tarkit", "demo", tmp_path / "d")
     assert result.code == 1

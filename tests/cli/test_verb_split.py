@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tarkit import TarWriter, read_samples
-from tarkit.entries import remove
-from tarkit.shards import shard_name
-from tarkit.shardseries import existing_shards
-from tarkit.streams import open_publish
+from tarkit.specs.series import existing_shards
+from tarkit.specs.shardspec import shard_name
+from tarkit.store.entries import remove
+from tarkit.store.read import open_publish
 
 Run = Callable[..., Any]
 

@@ -19,9 +19,9 @@ from tarkit.errors import (
     TemporaryStreamError,
     UsageError,
 )
-from tarkit.shards import expand
-from tarkit.transport.hdfs import open_hdfs, open_hdfs_sink
-from tarkit.transport.retry import Retry
+from tarkit.specs.shardspec import expand
+from tarkit.store.hdfs.files import open_hdfs, open_hdfs_sink
+from tarkit.store.retry import Retry
 
 # No server here is silent for so long on purpose: a try that ends by time would be one more than is expected.
 QUICK = Retry(attempts=4, base=0.0, timeout=60.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tarkit.transport.retry import Retry
+from tarkit.store.retry import Retry
 
 
 class Times:

@@ -21,10 +21,10 @@ from times import fast
 
 import tarkit
 from tarkit.errors import AlreadyPublishedError, GivenUpError, StreamError, TarkitError, TemporaryStreamError
-from tarkit.streams import open_publish, open_read
-from tarkit.transport.gcsstore import GcsStore
-from tarkit.transport.objectsink import ObjectSink
-from tarkit.transport.s3store import stale_uploads
+from tarkit.store.objects.gcs import GcsStore
+from tarkit.store.objects.s3 import stale_uploads
+from tarkit.store.objects.sink import ObjectSink
+from tarkit.store.read import open_publish, open_read
 
 # aiohttp warns of large bodies that are bytes, which is how gcsfs itself sends them.
 pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
@@ -129,7 +129,7 @@ def test_bucket_that_is_not_there(gcs: Gcs) -> None:
 def test_killed_writer_leaves_no_object(gcs: Gcs) -> None:
     code = """
         import sys, time
-        from tarkit.streams import open_publish
+        from tarkit.store.read import open_publish
         with open_publish(sys.argv[1]) as out:
             for _ in range(4):
                 out.write(bytes(8 << 20))

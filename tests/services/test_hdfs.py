@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError
-from tarkit.shards import expand
-from tarkit.streams import open_read
-from tarkit.transport.hdfs import open_hdfs, open_hdfs_sink
-from tarkit.transport.publish import open_publish
-from tarkit.transport.retry import Retry
+from tarkit.specs.shardspec import expand
+from tarkit.store.hdfs.files import open_hdfs, open_hdfs_sink
+from tarkit.store.publish import open_publish
+from tarkit.store.read import open_read
+from tarkit.store.retry import Retry
 
 if TYPE_CHECKING:
     from hdfs import Hdfs

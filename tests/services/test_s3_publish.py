@@ -24,10 +24,10 @@ from waiting import wait_for
 
 import tarkit
 from tarkit.errors import AlreadyPublishedError, GivenUpError, StreamError, TarkitError, TemporaryStreamError
-from tarkit.streams import open_publish, open_read
-from tarkit.transport.publish import PublishStream
-from tarkit.transport.s3store import abort_upload, stale_uploads
-from tarkit.transport.upload import open_upload
+from tarkit.store.objects.s3 import abort_upload, stale_uploads
+from tarkit.store.objects.upload import open_upload
+from tarkit.store.publish import PublishStream
+from tarkit.store.read import open_publish, open_read
 
 # aiohttp warns of large bodies that are bytes, which is how s3fs itself sends them.
 pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
@@ -352,7 +352,7 @@ def test_200_random_schedules_leave_the_object_whole_or_absent(
     bad_day: S3, proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # This server takes small parts, so that there are many requests and few bytes.
-    monkeypatch.setattr("tarkit.transport.objectsink.part_size", lambda number: 50_000)
+    monkeypatch.setattr("tarkit.store.objects.sink.part_size", lambda number: 50_000)
     outcomes = Counter[str]()
     for seed in range(200):
         draw = random.Random(seed)
@@ -444,7 +444,7 @@ def test_store_that_ignores_the_condition_is_looked_at(bad_day: S3, proxy: S3Pro
 
 WRITER = """
     import sys, time
-    from tarkit.streams import open_publish
+    from tarkit.store.read import open_publish
     with open_publish(sys.argv[1]) as out:
         for _ in range(4):
             out.write(bytes(8 << 20))

@@ -6,13 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tarkit.errors import (
-    EXIT_FAILED,
-    EXIT_OK,
-    EXIT_SET_ASIDE,
-    ClusterUnreachableError,
-    TarkitError,
-)
+from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, ClusterUnreachableError, TarkitError
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.failures import Failure, group_failures
 from tarkit.k8s.cluster.jobview import JobView, Plan, index_of, job_view, name_of, plan_of, uid_of

@@ -40,8 +40,8 @@ from tarkit.k8s.wellknown import (
     SHARDS,
     SLICES,
 )
-from tarkit.shardlist import sha256_of
-from tarkit.shards import scheme_of
+from tarkit.specs.shardspec import scheme_of
+from tarkit.specs.slicedlist import sha256_of
 
 Object = dict[str, Any]
 

@@ -14,11 +14,11 @@ from typing import Any
 from tarkit.errors import MissingInputError, UsageError, printable
 from tarkit.k8s.cluster.jobview import Plan, name_of
 from tarkit.k8s.plan.shardlist import FILE_NAME, LIST_SPEC, name_end
-from tarkit.shardlist import SlicedList, changed, open_list, sha256_of
-from tarkit.shardplan import plan_outputs
-from tarkit.shards import expand, take_slice
-from tarkit.shardstatus import Progress, progress_of
-from tarkit.transport.sources import local_path
+from tarkit.runs.status import Progress, progress_of
+from tarkit.specs.outputnames import plan_outputs
+from tarkit.specs.shardspec import expand, take_slice
+from tarkit.specs.slicedlist import SlicedList, changed, open_list, sha256_of
+from tarkit.store.sources import local_path
 
 _LONGEST_LIST = 256 * 1024 * 1024
 

@@ -19,7 +19,7 @@ from tarkit.k8s.settings import Settings
 from tarkit.k8s.wellknown import INPUTS, LIST, MANAGED_BY, MIN_PARALLELISM, OUTDIR, PLAN, RUN, SHARDS, SLICES
 from tarkit.k8s.yamltext import Document
 from tarkit.redaction import redact
-from tarkit.shards import scheme_of
+from tarkit.specs.shardspec import scheme_of
 
 ABOUT = "One Job over many shards: tarproc over each slice of them in a pod of its own."
 EXAMPLE = (

@@ -12,7 +12,7 @@ from tarkit.k8s.request import Request
 from tarkit.k8s.settings import OWN_PARAMS, Settings
 from tarkit.k8s.wellknown import RUN
 from tarkit.k8s.yamltext import Document
-from tarkit.shards import expand
+from tarkit.specs.shardspec import expand
 
 ABOUT = "A Job for each of a row of things, in one stream; {i} stands for the thing, {n} for its number."
 EXAMPLE = (

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tarkit import removal
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.lint.nodes import root_of
 from tarkit.k8s.lint.volumes import lost_outputs
@@ -23,6 +22,7 @@ from tarkit.k8s.local.policy import Action, JobLedger, PodEnd
 from tarkit.k8s.local.sources import Sources
 from tarkit.k8s.local.state import State
 from tarkit.k8s.local.watch import Processes, Watchdog, can_measure
+from tarkit.mapping import removal
 
 _TICK = 0.02
 _MEMORY_EVERY = 0.2

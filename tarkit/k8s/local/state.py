@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tarkit import removal
 from tarkit.errors import DataError, StreamError, UsageError, printable
+from tarkit.mapping import removal
 
 _FORMAT = "kubetpl-local-1"
 _LOCK, _JOURNAL, _LOGS, _PODS, _VOLUMES = "lock", "journal", "logs", "pods", "volumes"

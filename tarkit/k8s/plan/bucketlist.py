@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tarkit.errors import UsageError, quoted
-from tarkit.shardlist import SlicedList, open_list, sha256_of, write_list
+from tarkit.specs.slicedlist import SlicedList, open_list, sha256_of, write_list
 
 
 def content_sha256(names: Sequence[str], counts: Sequence[int]) -> str:

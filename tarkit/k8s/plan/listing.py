@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tarkit.entries import entries
 from tarkit.errors import LocatedError, UsageError
+from tarkit.store.entries import entries
 
 _GLOB = re.compile(r"[*?\[]")
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tarkit.errors import TarkitError, UsageError, printable
-from tarkit.identity import identify
 from tarkit.k8s.expansion import expand
 from tarkit.redaction import redact
+from tarkit.store.identity import identify
 
 _LAST_LINES = 3
 

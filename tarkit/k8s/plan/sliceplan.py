@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal
 
-from tarkit.braces import Choice, Product
 from tarkit.errors import LocatedError, UsageError, quoted
-from tarkit.inputslice import FEW, are_distinct, count_of, names_of, patterns_of
 from tarkit.k8s.limits import INDEXES
 from tarkit.k8s.plan.bucketlist import content_sha256, place_of, put_list
 from tarkit.k8s.plan.estimate import Bytes, bytes_of, sizes_of, spread
@@ -24,9 +22,11 @@ from tarkit.k8s.plan.podspecs import absolute, refuse_relative, refuse_streams
 from tarkit.k8s.plan.shardlist import LIST_SPEC, list_text
 from tarkit.k8s.plan.slicecount import slice_count
 from tarkit.redaction import redact
-from tarkit.shardlist import check_name, even_counts, open_list, sha256_of, slices_by_bytes
-from tarkit.shardplan import plan_outputs
-from tarkit.shards import expand, fixed_names, scheme_of
+from tarkit.specs.braces import Choice, Product
+from tarkit.specs.inputslice import FEW, are_distinct, count_of, names_of, patterns_of
+from tarkit.specs.outputnames import plan_outputs
+from tarkit.specs.shardspec import expand, fixed_names, scheme_of
+from tarkit.specs.slicedlist import check_name, even_counts, open_list, sha256_of, slices_by_bytes
 
 _MOST_READ_BY_ALL = 200_000
 """Names in a list without planned slices, all of which each pod reads."""
@@ -94,7 +94,7 @@ def plan_shards(
 
     Raises:
         UsageError: a spec that a pod can not read; two shards with one output; too many shards for this form.
-        MissingInputError, StreamError, TemporaryStreamError: as ``tarkit.shards.expand``.
+        MissingInputError, StreamError, TemporaryStreamError: as ``tarkit.specs.shardspec.expand``.
     """
     specs = [absolute(spec) if allow_local else spec for spec in specs]
     refuse_streams(specs)

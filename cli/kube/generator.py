@@ -1,0 +1,109 @@
+"""The commands of kubetpl that print manifests: one for each generator, and for each template of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tarkit.errors import EXIT_OK, EXIT_USAGE, UsageError, printable
+from tarkit.k8s.settings import GENERATORS
+
+from ..shared.program import say, verbose_option, version_option, write_stdout
+from ..shared.results import counted
+from ..shared.sections import LongHelp
+from .settingoptions import asked, print_options, setting_options, shown, switch_options
+
+if TYPE_CHECKING:
+    from .settingoptions import Asked
+
+_WORDS = {"indexed": "[-- TARPROC OPTIONS]", "configmap": "[NAME] FILE..."}
+
+
+def generator_command(generator: str) -> click.Command:
+    """The command of a generator, or of a template that is called so."""
+    if generator in GENERATORS:
+        from tarkit.k8s.generate import generator_module
+
+        module = generator_module(generator)
+        about, epilog = module.ABOUT, f"\b\nExample:\n  {module.EXAMPLE}"
+    else:
+        about, epilog = f"Fill the template {generator}.", ""
+
+    @click.command(
+        generator,
+        cls=LongHelp,
+        help=f"{about}\n\nWhat is not set stays as the template has it. Only YAML goes to standard output.",
+        epilog=epilog,
+    )
+    @click.argument("words", metavar=_WORDS.get(generator, ""), nargs=-1, type=click.UNPROCESSED)
+    @setting_options(generator if generator in GENERATORS else "job")
+    @switch_options
+    @print_options
+    @verbose_option
+    @version_option
+    def command(
+        words: tuple[str, ...], kube_version: str, no_lint: bool, print_config: bool, output: str, verbose: bool,
+        **options: Any,
+    ) -> int:  # fmt: skip
+        if words and generator not in _WORDS:
+            raise UsageError(f"{words[0]}: kubetpl {generator} takes options only")
+        request = asked(generator, options, list(words))
+        if print_config:
+            _write(shown(request.configuration))
+            return EXIT_OK
+        documents = request.documents()
+        from_outside = bool(options["template"] or options["assignments"] or generator not in GENERATORS)
+        if not no_lint and not _accepted(documents, kube_version, from_outside):
+            return EXIT_USAGE
+        from tarkit.k8s.yamltext import dump_documents, dump_json
+
+        _write(dump_documents(documents) if output == "yaml" else dump_json(documents))
+        return EXIT_OK
+
+    return command
+
+
+def asked_for(words: Sequence[str]) -> Asked:
+    """What the rest of a command line asks for: a generator's name and its arguments, as ``kubetpl`` itself takes them.
+
+    Raises:
+        UsageError: no generator is named. As ``asked``.
+    """
+    if not words or words[0] not in GENERATORS:
+        got = f"; got {printable(words[0])!r}" if words else ""
+        raise UsageError(f"name what is to be made, and its options: one of {', '.join(GENERATORS)}{got}")
+    with generator_command(words[0]).make_context(words[0], list(words[1:])) as context:
+        options = dict(context.params)
+    return asked(words[0], options, list(options.pop("words")))
+
+
+def _accepted(documents: list[dict[str, Any]], kube_version: str, with_schema: bool) -> bool:
+    """Whether a server would take the manifests, and pods could do their work; what is wrong goes to stderr.
+
+    with_schema: fields may be there that tarkit has not put there.
+    """
+    if with_schema:
+        from tarkit.k8s.lint.verdict import verdict
+
+        findings = verdict(
+            documents,
+            kube_version,
+            lambda error: say("kubetpl", f"warning: fields, their types and words are not checked: {error}"),
+        )
+    else:
+        from tarkit.k8s.lint.rules import lint
+
+        findings = lint(documents, kube_version)
+    refused = [finding for finding in findings if finding.severity == "error" or finding.unusable]
+    for finding in findings:
+        say("kubetpl", f"{'error' if finding in refused else finding.severity}: {finding}")
+    wrong = len(refused)
+    if wrong:
+        say("kubetpl", f"nothing was printed: {counted(wrong, 'error')} above; --no-lint prints it all the same")
+    return not wrong
+
+
+def _write(text: str) -> None:
+    write_stdout(text.encode("utf-8"))

@@ -1,0 +1,173 @@
+"""A Job's status in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tarkit.errors import printable
+from tarkit.k8s.durations import in_words
+from tarkit.k8s.indexset import format_indexes
+from tarkit.store.sources import display_name
+
+from ..shared.results import counted
+
+if TYPE_CHECKING:
+    from tarkit.k8s.cluster.failures import Failure
+    from tarkit.k8s.cluster.jobstatus import JobStatus
+    from tarkit.k8s.cluster.jobview import JobView
+    from tarkit.k8s.cluster.runplan import RunRecords
+
+_MOST = 10
+_INDEX_TEXT = 60
+_ALIKE = 3
+"""So many Jobs of which the same is to be said have a line each; more have one for all."""
+
+
+def status_lines(status: JobStatus, most: int | None = _MOST) -> Iterator[str]:
+    """Everything, the most important first. most: of each list; None is all."""
+    for note in status.notes:
+        yield f"note: {note}"
+    view = status.view
+    if view is None:
+        yield f"{status.name}: from its done records alone"
+    else:
+        yield f"{view.name}: {_state(view)}"
+        if status.done_all_the_same:
+            by = f" (retried as {', '.join(each.name for each in status.retries)})" if status.retries else ""
+            yield f"but every shard has its done record{by}: exit code {status.exit_code}"
+        yield f"indexes: {_indexes(view)}" if view.total is not None else f"pods: {_pods(view)}"
+    if status.records is not None:
+        yield from _shards(status.records, most)
+    if view is not None:
+        yield from _speed(view)
+    for reason in status.reasons:
+        if reason.kind != "finished":
+            many = f" (×{reason.count})" if reason.count > 1 else ""
+            yield f"not running: {reason.text}{many}" + (f" → {reason.advice}" if reason.advice else "")
+    yield from _failures(status.failures, most)
+    for retry in status.retries:
+        yield f"retried as {retry.name}: {_state(retry)}, {_indexes(retry)}"
+
+
+def short_line(view: JobView) -> str:
+    """For a watcher: the indexes, and when it may be over."""
+    rest = "" if view.seconds_left is None else f"; about {in_words(view.seconds_left)} left"
+    return f"{view.name}: {view.state}, {_indexes(view) if view.total is not None else _pods(view)}{rest}"
+
+
+def table_lines(found: Sequence[JobStatus], verbose: bool) -> Iterator[str]:
+    """A line for each Job, what is wrong below it; of many that are alike, one for all of them unless ``verbose``."""
+    groups: dict[tuple[str, ...], list[JobStatus]] = {}
+    for number, each in enumerate(found):
+        alone = (str(number),) if verbose else ()
+        groups.setdefault(
+            (*alone, _nameless(each, _numbers(each)), *map(partial(_nameless, each), _wrong(each))), []
+        ).append(each)
+    for group in groups.values():
+        if len(group) > _ALIKE:
+            names = ", ".join(each.name for each in group[:_ALIKE])
+            yield f"{len(group)} Jobs ({names}, …), each {_numbers(group[0])}"
+        for each in group if len(group) <= _ALIKE else ():
+            yield short_line(each.view) if each.view is not None else each.name
+            yield from (f"  {line}" for line in _wrong(each))
+        yield from (f"  {line}" for line in (_wrong(group[0]) if len(group) > _ALIKE else ()))
+
+
+def _numbers(status: JobStatus) -> str:
+    """A Job's short line without its name and the time left."""
+    return "" if status.view is None else short_line(status.view).partition(": ")[2].partition(";")[0]
+
+
+def _wrong(status: JobStatus) -> list[str]:
+    if not (status.exit_code or status.failures or status.reasons or status.notes):
+        return []
+    shown = ("failures:", "not running:", "failed shard", "note:")
+    return [line for line in status_lines(status) if line.startswith(shown)]
+
+
+def _nameless(status: JobStatus, line: str) -> str:
+    """Without the name of the Job and those of its pods."""
+    return re.sub(rf"\b{re.escape(status.name)}\b(-[0-9]+)?(-[a-z0-9]{{5}}\b)?", "JOB", line)
+
+
+def _state(view: JobView) -> str:
+    since = "" if view.seconds is None else f" {'after' if view.finished else 'for'} {in_words(view.seconds)}"
+    why = f" ({view.reason})" if view.reason else ""
+    message = f": {printable(view.message)}" if view.message and view.state == "failed" else ""
+    return f"{view.state}{since}{why}{message}"
+
+
+def _indexes(view: JobView) -> str:
+    pending = f", {view.pending} with a pod that does not run yet" if view.pending else ""
+    return f"{view.done} of {view.total} done, {view.running} running{pending}, {view.failed} failed, {view.left} left"
+
+
+def _pods(view: JobView) -> str:
+    return f"{view.done} done, {view.running} running, {view.pending} pending"
+
+
+def _speed(view: JobView) -> Iterator[str]:
+    if view.per_minute is None or view.seconds_left is None or view.finished:
+        return
+    rate = f"{view.per_minute:.1f} indexes/min" if view.per_minute >= 0.1 else f"{view.per_minute * 60:.1f} indexes/h"
+    yield f"speed: {rate} since it began, {view.parallelism} at once; about {in_words(view.seconds_left)} left"
+
+
+def _shards(records: RunRecords, most: int | None) -> Iterator[str]:
+    found = records.found
+    of = "" if records.total is None else f" of {records.total}"
+    counts = [f"{len(found.done)}{of} done"]
+    if records.total is not None:
+        counts.append(f"{len(found.missing)} missing")
+    counts += [f"{len(found.failed)} failed"]
+    counts += [f"{len(found.stale)} stale"] if found.stale else []
+    yield f"shards: {', '.join(counts)}; records in {printable(display_name(records.outdir))}"
+    if found.samples:
+        added = f" + added {found.samples['added']}" if found.samples.get("added") else ""
+        books = " + ".join(f"{name} {found.samples.get(name, 0)}" for name in ("filtered", "failed"))
+        yield f"samples: in {found.samples.get('in', 0)}{added} = out {found.samples.get('out', 0)} + {books}"
+    if records.any_command and found.done:
+        yield (
+            "note: shards made by any command are counted, since a file in the container, or one of its variables, "
+            "decides what the Job's does"
+        )
+    if records.shards is not None and not records.shards.starts:
+        yield "note: which index has which shard cannot be told: the inputs are not those the Job was made for"
+    yield from _listed("failed shard", found.failed, most)
+    yield from _listed("stale shard", found.stale, most)
+    if found.set_aside:
+        number = sum(found.set_aside.values())
+        yield (
+            f"set aside: {counted(number, 'sample')} of {counted(len(found.set_aside), 'shard')}, in *.failed.tar "
+            "there; tarproc --retry-failed runs just those"
+        )
+    if found.damaged:
+        yield f"damaged: {counted(len(found.damaged), 'shard')} whose input had damage or dropped fields"
+
+
+def _listed(word: str, names: Mapping[str, str], most: int | None) -> Iterator[str]:
+    for name, why in list(names.items())[:most]:
+        yield f"{word} {name}: {printable(why)}"
+    if most is not None and len(names) > most:
+        yield f"… and {len(names) - most} more (-v shows all)"
+
+
+def _failures(failures: list[Failure], most: int | None) -> Iterator[str]:
+    for each in failures[:most]:
+        said = f' "{each.message}"' if each.message else ""
+        where = f" on {'index' if len(each.indexes) == 1 else 'indexes'} {_cut(each.indexes)}" if each.indexes else ""
+        shards = ""
+        if each.shards:
+            rest = f" and {len(each.shards) - 3} more" if len(each.shards) > 3 else ""
+            shards = f" (shards {', '.join(printable(name) for name in each.shards[:3])}{rest})"
+        yield f"failures: {each.title} ×{each.count}{said}{where}{shards}: {each.advice}"
+    if most is not None and len(failures) > most:
+        yield f"… and {len(failures) - most} more kinds of failures (-v shows all)"
+
+
+def _cut(indexes: list[int]) -> str:
+    text = format_indexes(indexes)
+    return text if len(text) <= _INDEX_TEXT else f"{text[:_INDEX_TEXT].rpartition(',')[0]},…"

@@ -1,0 +1,280 @@
+"""Flags, environment and files into settings: what all commands of kubetpl that make manifests share."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import Field, dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tarkit.errors import StreamError, UsageError, printable
+from tarkit.k8s.settings import FLAG, LIST, PAIRS, Settings, applies, table
+from tarkit.redaction import redact
+
+from ..shared.program import say
+
+if TYPE_CHECKING:
+    from tarkit.k8s.configuration import Configuration
+    from tarkit.k8s.yamltext import Document
+
+_COMMAND_LINE = "command line"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass
+class Asked:
+    """What a command line asks for. switches: the options that are no settings."""
+
+    generator: str
+    configuration: Configuration
+    words: list[str]
+    switches: dict[str, Any]
+
+    def documents(self, here: bool = False) -> list[Document]:
+        """The manifests. here: they are to run on this machine."""
+        from tarkit.k8s.generate import generate, refuse_idle, refuse_lost, suffixed
+        from tarkit.k8s.request import Request
+
+        request = Request(self.configuration.settings, self._template(), self.words, here)
+        if self.generator == "indexed":
+            _check_words(self.words, request.settings.command is not None)
+        if self.switches["unique"]:
+            request = suffixed(self.generator, request, os.urandom(3).hex())
+        found = generate(self.generator, request, self.switches["assignments"])
+        if self.generator not in ("service", "configmap"):
+            # Files serve all generators, and may say more than one of them has.
+            given = {
+                name: [key for key, origin in each.items() if origin == _COMMAND_LINE]
+                for name, each in self.configuration.origins.items()
+                if _COMMAND_LINE in each.values()
+            }
+            refuse_lost(given, found)
+            refuse_idle(self.generator, request.settings, given, found)
+        for note in (*request.notes, *_secrets_in(request.settings)):
+            say("kubetpl", note)
+        return found
+
+    def _template(self) -> list[Document]:
+        from tarkit.k8s.generate import template_name
+        from tarkit.k8s.templates import load_template, read_template
+
+        if self.switches["template"] is not None:
+            return read_template(self.switches["template"])
+        return load_template(template_name(self.generator), template_folders(self.switches["path"]))
+
+
+_SECRET = re.compile(
+    r"(?i).*(secret|passw|token|credential|private_?key|api_?key|access_?key(?!_id)|connection_string).*"
+)
+
+
+def _secrets_in(settings: Settings) -> Iterator[str]:
+    """What would stand in the manifest for everybody to read, a sentence each. Secrets themselves are not told."""
+    for name, value in settings.env.items():
+        if value and not value.startswith("/") and _SECRET.fullmatch(name):
+            yield (
+                f"warning: --env {printable(name)}: who may read the manifest, or the Job, can read its value; keep it "
+                "in a Secret, which --secret mounts, or use --service-account"
+            )
+    urls = [("--shards", each.removeprefix("@")) for each in settings.shards]
+    urls += [("--outdir", settings.outdir or ""), ("--list-url", settings.list_url or "")]
+    for flag, url in urls:
+        if redact(url) != url:
+            yield (
+                f"warning: {flag} {printable(redact(url))}: it has a password or a token in it, which who may read the "
+                "manifest, or the Job, can read; use --service-account"
+            )
+
+
+_OURS = {"slice": "--slices", "list_sha256": "--shards", "outdir": "--outdir", "command": "--command"}
+"""What kubetpl itself gives to tarproc, and by which flag."""
+
+_NEVER = ("output", "retry_failed", "count", "version")
+
+
+def _check_words(words: Sequence[str], has_command: bool) -> None:
+    """See to it that tarproc's further options leave alone which shards a pod takes, and where their outputs go.
+
+    Raises:
+        UsageError: they do not, or are no options of tarproc.
+    """
+    from ..tarproc import tarproc
+
+    context = click.Context(tarproc, **tarproc.context_settings)
+    try:
+        found = tarproc.make_parser(context).parse_args(list(words))[0]
+    except click.UsageError as error:
+        said = error.format_message().rstrip(".")
+        raise UsageError(f"after --: {said}; tarproc --help lists the options that can stand there") from None
+    inputs = found.pop("inputs", None)
+    # Of no inputs click has a mark of its own.
+    inputs = inputs if isinstance(inputs, (tuple, list)) else ()
+    if inputs or "--" in words:
+        raise UsageError(
+            f"{printable(inputs[0] if inputs else '--')} is no option of tarproc; shards are named with --shards, in "
+            "quotes, so that no shell takes a pattern apart"
+        )
+    flags = {str(each.name): each.opts[-1] for each in tarproc.get_params(context)}
+    for name in found:
+        flag = flags[name]
+        if name in _OURS and (name != "command" or has_command):
+            raise UsageError(f"{flag} after --: kubetpl gives it to tarproc itself; change {_OURS[name]} before --")
+        if name in _NEVER or flag == "--help":
+            raise UsageError(f"{flag} after --: with it, pods would not make all of their shards; leave it out")
+
+
+def template_folders(path: str | None) -> list[str]:
+    """Where templates are looked for: the folders of ``--path A:B``, else the usual ones."""
+    from tarkit.k8s.templates import FOLDERS
+
+    return list(FOLDERS) if path is None else [folder for folder in path.split(":") if folder]
+
+
+def setting_options(generator: str | None) -> Callable[[F], F]:
+    """The flags of a generator's settings; of all settings, if it is None."""
+
+    def decorate(function: F) -> F:
+        for setting in reversed(table()):
+            if generator is None or applies(setting, generator):
+                function = _option(setting)(function)
+        return function
+
+    return decorate
+
+
+def _option(setting: Field[Any]) -> Callable[[F], F]:
+    metadata = setting.metadata
+    arguments: dict[str, Any] = {"help": metadata["help"], "default": None}
+    if metadata["kind"] == FLAG:
+        arguments.update(is_flag=True, flag_value=True, type=click.BOOL)
+    elif metadata["choices"]:
+        arguments["type"] = click.Choice(metadata["choices"])
+    else:
+        metavar = "K=V" if metadata["kind"] == PAIRS else metadata["metavar"]
+        arguments.update(type=str, metavar=metavar, multiple=metadata["kind"] in (LIST, PAIRS))
+    return click.option(*metadata["flags"], setting.name, **arguments)
+
+
+_SWITCHES = (
+    click.option("-l", "--config", metavar="FILE", multiple=True, help="Settings from this file; later ones win."),
+    click.option("--profile", metavar="NAME", help="Settings of this profile of the configuration files."),
+    click.option("--template", metavar="FILE", help="Fill this manifest instead of tarkit's own."),
+    click.option("--path", metavar="A:B", help="Folders in which templates are looked for by name."),
+    click.option(
+        "--set", "assignments", metavar="PATH=VALUE", multiple=True, help="Set any field, such as spec.suspend=true."
+    ),
+    click.option("--reset", metavar="SETTING", multiple=True, help="Of this one, only the command line counts."),
+    click.option("--compat-lists", is_flag=True, help="A list given here replaces that of the files."),
+    click.option("--unique", is_flag=True, help="Add something to the name that it never had before."),
+)
+
+
+def switch_options(function: F) -> F:
+    """Where settings and templates come from, and what is changed at last."""
+    for option in reversed(_SWITCHES):
+        function = option(function)
+    return function
+
+
+_PRINTING = (
+    click.option("--kube-version", metavar="X.Y", default="1.33", show_default=True, help="Of the cluster."),
+    click.option("--no-lint", is_flag=True, help="Print the manifest even if lint finds errors."),
+    click.option("--print-config", "--print_config", is_flag=True, help="Print what is set, and by what, instead."),
+    click.option(
+        "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="Format."
+    ),
+)
+
+
+def print_options(function: F) -> F:
+    """What is printed, and in which format."""
+    for option in reversed(_PRINTING):
+        function = option(function)
+    return function
+
+
+SWITCHES = ("config", "profile", "template", "path", "assignments", "reset", "compat_lists", "unique")
+
+
+def asked(generator: str, options: Mapping[str, Any], words: list[str]) -> Asked:
+    """What the command line, the environment and the configuration files ask for together.
+
+    Raises:
+        UsageError: one of them can not be understood.
+    """
+    switches = {name: options[name] for name in SWITCHES}
+    given = {each.name: options[each.name] for each in table() if options.get(each.name) not in (None, ())}
+    return Asked(generator, _configuration(generator, given, switches), words, switches)
+
+
+def _configuration(generator: str, given: dict[str, Any], switches: Mapping[str, Any]) -> Configuration:
+    from tarkit.k8s.configuration import Configuration, Layer, merge, read_environment, read_file
+
+    layers: list[Layer] = []
+    price: dict[str, float] = {}
+    profiles: set[str] = set()
+    for name in _files(switches["config"]):
+        found, prices, names = read_file(_text_of(name), name, generator, switches["profile"])
+        layers += found
+        price.update(prices)
+        profiles |= names
+    if switches["profile"] is not None and switches["profile"] not in profiles:
+        known = f"there are {', '.join(sorted(profiles))}" if profiles else "no configuration file has any"
+        raise UsageError(f"--profile {switches['profile']}: there is no such profile; {known}")
+    layers.append(read_environment(os.environ))
+    layers.append(Layer(_COMMAND_LINE, {k: list(v) if isinstance(v, tuple) else v for k, v in given.items()}))
+    settings, origins = merge(layers, switches["reset"], switches["compat_lists"])
+    return Configuration(settings, origins, price)
+
+
+def _files(given: tuple[str, ...]) -> list[str]:
+    """Configuration files, from the lowest to the highest."""
+    from tarkit.k8s.configuration import FOLDER_FILES
+
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    usual = [os.path.join(home, "kubetpl", "config.yaml"), *FOLDER_FILES]
+    return [*(name for name in usual if os.path.isfile(name)), *given]
+
+
+def _text_of(name: str) -> str:
+    try:
+        with open(name, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        raise UsageError(f"--config {name}: there is no such file") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{name}: a configuration is UTF-8 text") from None
+    except OSError as error:
+        raise StreamError(f"the configuration can not be read: {error.strerror}", url=name) from error
+
+
+def shown(configuration: Configuration) -> str:
+    """All settings that somebody set, as YAML that ``--config`` reads again, each with where it came from."""
+    from tarkit.k8s.yamltext import dump_documents
+
+    lines = []
+    for name, value in configuration.settings.asked().items():
+        origins = configuration.origins[name]
+        if not isinstance(value, (list, dict)):
+            lines += _commented(dump_documents([{name: value}]), origins[""])
+            continue
+        lines.append(f"{name}:")
+        for key, entry in value.items() if isinstance(value, dict) else [(each, each) for each in value]:
+            text = dump_documents([{"x": {key: entry} if isinstance(value, dict) else [entry]}])
+            lines += _commented(re.sub(r"\Ax:\n", "", text), origins[key])
+    if configuration.price:
+        lines += dump_documents([{"price": configuration.price}]).splitlines()
+    return "".join(f"{line}\n" for line in lines) or "# nothing is set; the templates stay as they are\n"
+
+
+def _commented(text: str, origin: str) -> list[str]:
+    """The lines of a value; inside a block no comment can stand, so it stands before it."""
+    # Not splitlines: a block has its other ends of lines inside.
+    lines = text.removesuffix("\n").split("\n")
+    origin = printable(origin)
+    if len(lines) == 1:
+        return [f"{lines[0]}  # {origin}"]
+    return [f"# {origin}", *lines]

@@ -1,0 +1,140 @@
+"""``kubetpl plan``: how many shards, slices and waves, how long, and for how much; prints no manifest."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from tarkit.errors import EXIT_OK, UsageError
+
+from ...shared.program import verbose_option, version_option
+from ...shared.results import Results
+from ...shared.sections import LongHelp
+from ..settingoptions import Asked, asked, setting_options, switch_options
+
+if TYPE_CHECKING:
+    from tarkit.k8s.plan.measure import Measured
+
+_EPILOG = """\b
+Example:
+  kubetpl plan -I IMAGE -c 'convert sample.jpg sample.png' --measure 3 \\
+      --shards 's3://bucket/raw-{000000..001281}.tar' -O s3://bucket/grey
+"""
+
+
+@click.command("plan", cls=LongHelp, epilog=_EPILOG)
+@click.argument("words", metavar="[-- TARPROC OPTIONS]", nargs=-1, type=click.UNPROCESSED)
+@setting_options("indexed")
+@switch_options
+@click.option(
+    "--measure", type=click.IntRange(1, 1000), metavar="N", help="Run N shards here, to know how long one takes."
+)
+@click.option(
+    "--sizes",
+    type=click.Choice(["none", "sample", "all"]),
+    help="Ask for the sizes of the shards: of all, or of a sample of 20.  [default: sample with --measure, else none]",
+)
+@verbose_option
+@version_option
+def command(
+    words: tuple[str, ...], measure: int | None, sizes: Literal["none", "sample", "all"] | None, verbose: bool,
+    **options: Any,
+) -> int:  # fmt: skip
+    """Tell how the shards of kubetpl indexed are cut into slices, how long that takes, and what it costs.
+
+    Options are those of kubetpl indexed. Nothing is written but temporary files; a list for --list-url is
+    not published. Prices come from the configuration: price: {cpu_hour, gib_hour, spot_factor}.
+    """
+    from tarkit.k8s.durations import seconds
+    from tarkit.k8s.generators.indexed import PARALLELISM, plan_of
+    from tarkit.k8s.plan.estimate import Price, estimate
+    from tarkit.k8s.plan.planlines import plan_lines
+
+    request = asked("indexed", options, list(words))
+    settings = request.configuration.settings
+    price = Price.of(request.configuration.price)
+    plan = plan_of(settings, sizes=sizes or ("none" if measure is None else "sample"), publish=False)
+    if measure is not None and settings.command is None and not words:
+        raise UsageError("--measure runs the command over shards: name it with --command")
+    shards = plan.sample(measure or 1)
+    container = _container(request, shards)
+    cpus, memory = _requested(container)
+    measured = None if measure is None else _measured(container, cpus, shards)
+    told = None if settings.shard_seconds is None else seconds(settings.shard_seconds, "--shard-seconds")
+    parallelism = settings.parallelism or PARALLELISM
+    made = estimate(
+        plan.shards,
+        plan.total_bytes,
+        plan.slices,
+        min(parallelism, plan.slices),
+        seconds_per_shard=told if measured is None else measured.per_shard.median,
+        seconds_per_byte=None if measured is None or measured.per_byte is None else measured.per_byte.median,
+        cpus=cpus,
+        memory_gib=memory,
+        price=price,
+        spot=settings.spot is not None,
+    )
+    with Results() as results:
+        for line in plan_lines(
+            plan,
+            parallelism,
+            made,
+            measured=measured,
+            shard_seconds=told,
+            spot=settings.spot is not None,
+        ):
+            results.line(line)
+    return EXIT_OK
+
+
+def _measured(container: dict[str, Any], cpus: float, shards: list[str]) -> Measured:
+    import math
+
+    from tarkit.k8s.expansion import expand
+    from tarkit.k8s.plan.measure import measure
+
+    env = dict(os.environ)
+    env["TARKIT_CPUS"] = str(max(1, math.ceil(cpus)))
+    for each in container.get("env", ()):
+        if "value" in each:
+            env[each["name"]] = expand(each["value"], env)
+    # Those of the manifest are folders of the pod.
+    for name in ("TMPDIR", "HOME"):
+        env.pop(name, None)
+        if name in os.environ:
+            env[name] = os.environ[name]
+    return measure(container, shards, env)
+
+
+def _container(request: Asked, shards: list[str]) -> dict[str, Any]:
+    """The container of the Job that ``kubetpl indexed`` would print for these shards."""
+    from tarkit.k8s.podfields import main_container
+
+    configuration = request.configuration
+    settings = configuration.settings
+    alone = dataclasses.replace(
+        settings,
+        shards=shards,
+        slices=None,
+        list_url=None,
+        # A plan is worth having before these are decided.
+        command="true" if settings.command is None and not request.words else settings.command,
+        outdir=settings.outdir if settings.raw or settings.outdir is not None else "out",
+    )
+    asks = dataclasses.replace(request, configuration=dataclasses.replace(configuration, settings=alone))
+    for document in asks.documents(here=True):
+        if document["kind"] == "Job":
+            return main_container(document["spec"]["template"]["spec"])
+    raise UsageError("--template: there is no Job in it")
+
+
+def _requested(container: dict[str, Any]) -> tuple[float, float]:
+    from tarkit.k8s.quantity import parse_quantity
+
+    asks = container.get("resources", {}).get("requests", {})
+    cpus, memory = (parse_quantity(asks[name]) if name in asks else Decimal(0) for name in ("cpu", "memory"))
+    return float(cpus), float(memory / 2**30)

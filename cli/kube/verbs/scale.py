@@ -1,0 +1,67 @@
+"""``kubetpl scale``: more pods at once, or fewer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tarkit.errors import EXIT_OK, UsageError
+from tarkit.k8s.limits import INDEXES, INDEXES_OF_MANY
+
+from ...shared.program import verbose_option, version_option
+from ...shared.results import Results
+from ..clusteroptions import cluster_options, job_argument, open_cluster
+
+
+@click.command("scale")
+@job_argument
+@click.option("-j", "--parallelism", type=click.IntRange(0), required=True, metavar="P", help="Pods at once; 0 pauses.")
+@cluster_options
+@verbose_option
+@version_option
+def command(name: str, parallelism: int, **options: Any) -> int:
+    """Let P pods of Job NAME run at once. Those that run beyond P are stopped, and done again later.
+
+    \b
+    Exit codes: 0 set; 2 the Job has ended, or P cannot be; 66 no such Job; 75 the cluster cannot be reached.
+    """
+    from tarkit.k8s.cluster.jobview import ENDED, state_of
+
+    from ..runjobs import is_run, jobs_named, not_one
+
+    cluster = open_cluster(options)
+    jobs = jobs_named(cluster, name)
+    if is_run(jobs, name):
+        why = f"which run side by side: kubetpl cancel {name} stops all of them, and --undo lets them go on"
+        raise not_one(name, jobs, why)
+    job = jobs[0]
+    state = state_of(job)[0]
+    if state in ENDED:
+        raise UsageError(
+            f"Job {name} has ended ({state}), nothing of it runs any more; kubetpl retry does what is left"
+        )
+    spec = job.get("spec") or {}
+    _check(parallelism, spec)
+    before = spec.get("parallelism")
+    cluster.patch("jobs", name, {"spec": {"parallelism": parallelism}})
+    with Results(only_messages=True) as results:
+        if parallelism == 0:
+            results.line(f"{name} is paused (parallelism {before} → 0); kubetpl scale {name} -j {before} goes on")
+        else:
+            results.line(f"{name}: parallelism {before} → {parallelism}")
+        if state == "suspended":
+            results.line(f"{name} is suspended all the same; kubetpl status {name} says why")
+    return EXIT_OK
+
+
+def _check(parallelism: int, spec: dict[str, Any]) -> None:
+    total = spec.get("completions")
+    if total is not None and parallelism > total:
+        raise UsageError(
+            f"-j {parallelism} is more than the Job has completions ({total}), so some pods would never run"
+        )
+    many = total is not None and total > INDEXES and spec.get("backoffLimitPerIndex") is not None
+    most = INDEXES_OF_MANY if many else INDEXES
+    if spec.get("completionMode") == "Indexed" and parallelism > most:
+        raise UsageError(f"-j {parallelism}: an Indexed Job of this size takes {most} at most")

@@ -1,0 +1,123 @@
+"""How far a run is: a bar on a terminal, elsewhere a line now and then, with the time left where the end is known."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from .program import say
+
+_LINE_EVERY = 30.0  # seconds
+_BAR_EVERY = 0.2
+_MOST_SHARDS = 100_000
+"""So many names are made before a run begins, to know how many there are."""
+
+
+class Meter:
+    """Shows how far a run is. A context manager; its methods may be called from several threads.
+
+    clock: seconds, from any beginning.
+    """
+
+    def __init__(self, name: str, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self.name = name
+        self._quiet = quiet
+        self._clock = clock
+        self._begin = clock()
+        self._lock = threading.RLock()
+        self._bar: Any = None
+        if not quiet and _is_terminal():
+            from tqdm import tqdm
+
+            # A terminal in a container may not know its size.
+            known = os.get_terminal_size(sys.stderr.fileno()).columns > 0
+            shape: dict[str, Any] = {"dynamic_ncols": True} if known else {"ncols": 80, "nrows": 24}
+            self._bar = tqdm(total=1.0, file=sys.stderr, leave=False, bar_format="[{elapsed}]", **shape)
+        self._every = _LINE_EVERY if self._bar is None else _BAR_EVERY
+        self._next = self._begin + self._every
+
+    def __enter__(self) -> Meter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+    def is_due(self) -> bool:
+        """Whether it is time to show something. It costs next to nothing, so that it may be asked for each sample."""
+        return not self._quiet and self._clock() >= self._next
+
+    def show(self, text: str, part: float | None) -> None:
+        """Show ``text``, and how much of the run is done: 0.0 to 1.0, or None where that is not known."""
+        with self._lock:
+            self._show(text, part, self._clock())
+
+    def _show(self, text: str, part: float | None, now: float) -> None:
+        self._next = now + self._every
+        part = None if part is None else min(1.0, max(0.0, part))
+        if self._bar is not None:
+            percent = "" if part is None else "{percentage:3.0f}%|{bar}| "
+            left = "<{remaining}" if part else ""
+            self._bar.bar_format = f"{percent}{{desc}} [{{elapsed}}{left}]"
+            self._bar.n = part or 0.0
+            self._bar.set_description_str(text)
+        else:
+            say(self.name, f"{_share(part, now - self._begin)}{text}")
+
+    def say(self, message: str) -> None:
+        """One line on stderr."""
+        with self.hidden():
+            say(self.name, message)
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Without the bar, for what is printed meanwhile."""
+        with self._lock:
+            if self._bar is not None:
+                self._bar.clear()
+            yield
+            if self._bar is not None:
+                self._bar.refresh()
+
+
+def _share(part: float | None, seconds: float) -> str:
+    if part is None:
+        return ""
+    if not part:
+        return "0%; "
+    from tarkit.k8s.durations import in_words
+
+    return f"{part:.0%}, about {in_words(seconds * (1 - part) / part)} left; "
+
+
+def _is_terminal() -> bool:
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):
+        return False
+
+
+def counted_shards(specs: Iterable[str], *, allow_pipe_in_lists: bool) -> tuple[Iterator[str], int | None]:
+    """The shards that ``specs`` name, and how many; None if there are very many, or the only one is a stream.
+
+    Raises:
+        As :func:`tarkit.specs.shardspec.expand`.
+    """
+    from tarkit.specs.shardspec import expand
+
+    shards = expand(specs, allow_pipe_in_lists=allow_pipe_in_lists)
+    first = list(itertools.islice(shards, _MOST_SHARDS + 1))
+    is_stream = len(first) == 1 and (first[0] == "-" or first[0].startswith("pipe:"))
+    count = None if is_stream or len(first) > _MOST_SHARDS else len(first)
+    return itertools.chain(first, shards), count

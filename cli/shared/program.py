@@ -1,0 +1,326 @@
+"""What all programs share: errors become one line and an exit code here, and nowhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from tarkit.errors import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_TEMPORARY,
+    EXIT_TERMINATED,
+    EXIT_USAGE,
+    OutputClosedError,
+    StreamError,
+    TarkitError,
+    UsageError,
+    printable,
+    shortened,
+)
+from tarkit.redaction import redact_text
+
+from .clientretries import leave_waiting_threads, retries_shown
+from .completion import answer
+from .signals import EndingSignals, Terminated
+
+_VERBOSE = "tarkit.verbose"
+_UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def run_program(command: click.Command, name: str, argv: Sequence[str] | None = None) -> int:
+    """Run a program, and return its exit code.
+
+    argv: arguments without the program's name; None takes the process's.
+    """
+    _occupy_standard_streams()
+    # What click prints goes the way of all other results.
+    with (
+        EndingSignals() as signals,
+        contextlib.redirect_stdout(_StandardOutput()),
+        retries_shown(lambda line: say(name, line)),
+    ):
+        code = _run(command, name, argv, signals)
+    if argv is None and (signals.came is not None or code == EXIT_TEMPORARY):
+        leave_waiting_threads(code)
+    return code
+
+
+def _run(command: click.Command, name: str, argv: Sequence[str] | None, signals: EndingSignals) -> int:
+    verbose = [False]
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if (offered := answer(command, name)) is not None:
+            write_stdout(f"{offered}\n".encode())
+            return EXIT_OK
+        with command.make_context(name, list(words), obj=verbose) as context:
+            code = command.invoke(context)
+        return code if isinstance(code, int) else EXIT_OK
+    except click.exceptions.Exit as exit_request:
+        return exit_request.exit_code
+    except SystemExit:
+        raise
+    except BaseException as problem:
+        signals.arrived()
+        # Whatever a signal turned into on its way.
+        error = problem if signals.came is None else signals.came()
+        if isinstance(error, click.UsageError) and error.ctx is None and isinstance(command, click.Group):
+            # It comes from the parser of the verb: a name that is not one has its context.
+            verb = [word for word in words[:1] if not word.startswith("-")]
+            error.ctx = click.Context(command, info_name=" ".join([name, *verb]))
+        if verbose[0] and not isinstance(error, OutputClosedError):
+            import traceback
+
+            _say_lines(redact_text(traceback.format_exc(), words))
+        _say_why(error, name, words)
+        return exit_code(error)
+
+
+def _occupy_standard_streams() -> None:
+    """See to it that no file opened later gets the number of a standard stream that was closed.
+
+    Commands' output would go to it. Opened for the wrong direction, a use is still the error it was.
+    """
+    for fd, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_RDONLY)):
+        try:
+            os.fstat(fd)
+        except OSError:
+            # The lowest free number is this one: those below are open by now.
+            os.open(os.devnull, mode)
+
+
+def exit_code(error: BaseException) -> int:
+    """The code that a program exits with because of an error."""
+    if isinstance(error, (KeyboardInterrupt, click.exceptions.Abort)):
+        return EXIT_INTERRUPTED
+    if isinstance(error, Terminated):
+        return EXIT_TERMINATED
+    if isinstance(error, click.ClickException):
+        return EXIT_USAGE
+    return error.exit_code if isinstance(error, TarkitError) else EXIT_FAILED
+
+
+def _say_why(error: BaseException, name: str, words: Sequence[str]) -> None:
+    """Say in one line what went wrong. words: the program's arguments, which a message may repeat."""
+    if isinstance(error, OutputClosedError):
+        return
+    if isinstance(error, click.ClickException) and type(error).__name__ == "NoArgsIsHelpError":
+        # The help, which is of many lines. Older releases of click have no such class, and print it themselves.
+        _say_lines(f"{error.format_message()}\n")
+    else:
+        say(name, redact_text(_reason(error, name), words))
+
+
+def _reason(error: BaseException, name: str) -> str:
+    if isinstance(error, (KeyboardInterrupt, click.exceptions.Abort)):
+        return "interrupted"
+    if isinstance(error, Terminated):
+        return "terminated"
+    if isinstance(error, click.ClickException):
+        if not isinstance(error, click.UsageError):
+            return error.format_message()
+        return f"{error.format_message()} (try '{name if error.ctx is None else error.ctx.command_path} --help')"
+    if isinstance(error, TarkitError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "out of memory"
+    if isinstance(error, OSError):
+        return f"{error.filename or 'system error'}: {error.strerror or error}"
+    return f"unexpected {type(error).__name__}: {error}; this is a bug in tarkit, -v shows where"
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """A question to whoever has mistyped a name: ``did you mean split?``; or all that there are."""
+    import difflib
+
+    near = difflib.get_close_matches(word, known, 1, 0.5)
+    return f"did you mean {near[0]}?" if near else f"commands are {', '.join(known)}"
+
+
+def say(name: str, message: str) -> None:
+    """One line on stderr, of bounded length."""
+    text = " ".join(line.strip() for line in message.splitlines() if line.strip())
+    _say_lines(f"{name}: {shortened(_escaped(redact_text(text)))}\n")
+
+
+def _say_lines(text: str) -> None:
+    if sys.stderr is None:
+        return
+    # Where stderr cannot be written, there is no other place to say so.
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+def _escaped(text: str) -> str:
+    return "".join(c if c.isprintable() else printable(c) for c in text)
+
+
+def verbose_option(function: F) -> F:
+    """``-v``: on an error, the traceback as well."""
+
+    def remember(context: click.Context, parameter: click.Parameter, value: bool) -> bool:
+        if value:
+            context.find_root().obj[0] = True
+        return value
+
+    return click.option(
+        "-v", "--verbose", is_flag=True, callback=remember, help="Say more; on an error, show where in tarkit it arose."
+    )(function)
+
+
+def version_option(function: F) -> F:
+    """``--version``, from the installed package."""
+    return click.version_option(package_name="tarkit", message="%(prog)s %(version)s")(function)
+
+
+def key_rule_option(function: F) -> F:
+    """``--key-rule``: how member names become keys and fields."""
+    return click.option(
+        "--key-rule",
+        default="first-dot",
+        metavar="RULE",
+        help="How a name splits into key and field: first-dot, last-dot, or a regular expression "
+        "with two groups.  [default: first-dot]",
+    )(function)
+
+
+def format_option(default: str | None = "pax") -> Callable[[F], F]:
+    """``--format``: what holds names and sizes that do not fit a plain tar header."""
+    return click.option(
+        "--format",
+        type=click.Choice(["pax", "gnu", "ustar"]),
+        default=default,
+        show_default=True,
+        help="For names and sizes too long for a plain header: PAX headers, those of GNU tar (for NVIDIA DALI's index "
+        "tool and busybox), or an error.",
+    )
+
+
+def allow_pipe_option(function: F) -> F:
+    """``--allow-pipe``: commands are taken from lists too."""
+    return click.option(
+        "--allow-pipe", is_flag=True, help="Run pipe: commands that an @list names, too; not only those given here."
+    )(function)
+
+
+def reader_options(function: F) -> F:
+    """How shards are read: the key rule, what to do about what should not be, commands in lists."""
+    options = (
+        click.option(
+            "--on-duplicate-field",
+            type=click.Choice(["error", "first", "last"]),
+            default="error",
+            show_default=True,
+            help="Two files of one sample have the same field: stop, or keep one and count it.",
+        ),
+        click.option(
+            "--on-repeated-key",
+            type=click.Choice(["error", "allow"]),
+            default="error",
+            show_default=True,
+            help="A key comes back later in a shard: stop, or take each run of files as a sample.",
+        ),
+        click.option(
+            "--on-damage",
+            type=click.Choice(["error", "skip"]),
+            default="error",
+            show_default=True,
+            help="A shard is damaged: stop, or go on at the next good header, count what was lost, and exit 3.",
+        ),
+    )
+    function = allow_pipe_option(function)
+    for option in reversed(options):
+        function = option(function)
+    return key_rule_option(function)
+
+
+def size(text: str | int) -> int:
+    """Bytes from a text such as 500k, 128M or 2G (powers of 1024).
+
+    Raises:
+        click.BadParameter: it is no such text.
+    """
+    digits = str(text).strip().lower().removesuffix("b").removesuffix("i")
+    unit = _UNITS.get(digits[-1:], 1)
+    if unit > 1:
+        digits = digits[:-1]
+    try:
+        number = float(digits) * unit
+    except ValueError:
+        number = 0
+    if not 1 <= number < 2**63:
+        raise click.BadParameter(f"{text!r} is no size; say for example 500k, 128M or 2G")
+    return int(number)
+
+
+def refuse_terminal_input(urls: Sequence[str]) -> None:
+    """Complain instead of waiting forever for somebody to type a tar.
+
+    Raises:
+        UsageError: standard input is wanted, and is a terminal.
+    """
+    if "-" in urls and os.isatty(0):
+        raise UsageError("no input: name a shard, or pipe one in")
+
+
+class _StandardOutput(io.TextIOBase):
+    """``sys.stdout`` without a buffer of its own, which Python could fail to flush at exit."""
+
+    encoding = "utf-8"
+
+    def write(self, text: str) -> int:
+        write_stdout(text.encode("utf-8", "backslashreplace"))
+        return len(text)
+
+    def isatty(self) -> bool:
+        return os.isatty(1)
+
+
+def write_stdout(data: bytes) -> None:
+    """All of the data to standard output, which is where the result of the run goes.
+
+    Raises:
+        OutputClosedError: its reader has closed it. StreamError: it was closed from the start, or its disk is full.
+    """
+    try:
+        _write_all(1, data)
+    except BrokenPipeError:
+        raise OutputClosedError from None
+    except OSError as error:
+        raise _not_written(1, error) from None
+
+
+def write_message(fd: int, data: bytes) -> bool:
+    """What is printed on the way of a run whose result goes elsewhere; False if the descriptor is closed.
+
+    Raises:
+        StreamError: its disk is full.
+    """
+    try:
+        _write_all(fd, data)
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.EBADF):
+            raise _not_written(fd, error) from None
+        return False
+    return True
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+def _not_written(fd: int, error: OSError) -> StreamError:
+    return StreamError(f"standard {'output' if fd == 1 else 'error'} cannot be written: {error.strerror}")

@@ -1,0 +1,111 @@
+"""What ``tarkit split`` and ``tarkit create`` share: a numbered series of shards, and those of an earlier run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tarkit.errors import MissingInputError, UsageError, printable
+from tarkit.redaction import redact
+
+from .program import say, size
+from .results import counted
+
+if TYPE_CHECKING:
+    from tarkit.samples.shardwriter import ShardWriter
+
+F = TypeVar("F", bound=Callable[..., Any])
+_OPTIONS = ("maxcount", "maxsize", "start", "force")
+
+
+def series_options(function: F) -> F:
+    """--maxcount, --maxsize, --start, --force."""
+    options = (
+        click.option(
+            "--maxcount", type=click.IntRange(1), default=100000, show_default=True, help="Samples in a shard."
+        ),
+        click.option("--maxsize", type=size, default="3G", show_default=True, help="Bytes of content in a shard."),
+        click.option(
+            "--start", type=click.IntRange(0), default=0, show_default=True, help="Number of the first shard."
+        ),
+        click.option(
+            "--force",
+            is_flag=True,
+            help="Replace shards of this pattern that are there; those not replaced are removed at the end.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def reject_series_options(context: click.Context) -> None:
+    """Complain of options for a series where the output is one shard.
+
+    Raises:
+        UsageError: one of them was given.
+    """
+    for name in _OPTIONS:
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise UsageError(f"--{name} goes with a series of shards, such as -o out-%06d.tar")
+
+
+def reject_series(output: str) -> None:
+    """Complain of a pattern where the output is one shard.
+
+    Raises:
+        UsageError: it is one.
+    """
+    from tarkit.specs.shardspec import is_pattern
+
+    if is_pattern(output):
+        raise UsageError(
+            f"-o {printable(redact(output))}: the output is one shard; pipe it into tarkit split - -o PATTERN"
+        )
+
+
+def earlier_shards(pattern: str, options: Mapping[str, Any]) -> list[str]:
+    """Shards of the pattern that are there.
+
+    Raises:
+        UsageError: there are some, and --force was not given.
+    """
+    from tarkit.specs.series import existing_shards
+
+    found = existing_shards(pattern, options["start"])
+    if found and not options["force"]:
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        raise UsageError(
+            f"{printable(redact(found[0]))}{more} of this pattern {'are' if more else 'is'} there from an earlier run; "
+            "--force replaces or removes them, --start N goes on behind them"
+        )
+    return found
+
+
+@contextmanager
+def open_series(
+    program: str,
+    pattern: str,
+    options: Mapping[str, Any],
+    earlier: list[str],
+    post: Callable[[str], object],
+    **writer_options: Any,
+) -> Iterator[ShardWriter]:
+    """A writer of the series. At a good end, shards of an earlier run that were not replaced are removed."""
+    from tarkit.store.entries import remove
+    from tarkit.writer import ShardWriter
+
+    with ShardWriter(
+        pattern, options["maxcount"], options["maxsize"], post, options["start"], encoder=False, **writer_options
+    ) as writer:
+        yield writer
+    written = set(writer.shards)
+    stale = [name for name in earlier if name not in written]
+    for name in stale:
+        with suppress(MissingInputError):
+            remove(name)
+    if stale:
+        say(program, f"removed {counted(len(stale), 'shard')} of an earlier run, from {printable(redact(stale[0]))} on")

@@ -1,0 +1,1 @@
+"""Bytes to records and back: one folder or module for each format."""

@@ -1,0 +1,1 @@
+"""Tar archives: headers, members, damage. Bytes only; what a sample is, the next room knows."""

@@ -1,0 +1,84 @@
+"""What becomes of members that are too large for memory: skipped, refused by name, or kept in files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tarkit.errors import TooLargeError
+from tarkit.formats.fieldfile import LARGE, FieldFile
+from tarkit.formats.tar.walk import Archive, LargeMembers
+
+DEFAULT_MEM = 1 << 30
+
+
+class SkippedContent:
+    """Takes the place of content that nobody looks at. Its ``len()`` is the number of bytes."""
+
+    __slots__ = ("_size",)
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+
+class SkipLarge(LargeMembers):
+    """Content that is not in the reader's buffer yet is passed over, and its length is delivered."""
+
+    member_limit = 0
+
+    def take(self, archive: Archive, name: str, size: int) -> SkippedContent:
+        for _ in archive.pieces(name, size):
+            pass
+        return SkippedContent(size)
+
+
+class RefuseLarge(LargeMembers):
+    """An error that names the member, before it is read. mem: bytes that one sample may have."""
+
+    def __init__(self, mem: int = DEFAULT_MEM) -> None:
+        self.member_limit = self.sample_limit = mem
+
+    def take(self, archive: Archive, name: str, size: int) -> Any:
+        raise TooLargeError(
+            f"this member has {size} bytes, more than a sample in memory may have (mem={self.member_limit})",
+            url=archive.url,
+            offset=archive.header_offset,
+            member=name,
+            hint=f"pass mem={size + size // 8} or more",
+        )
+
+    def spill(self, sample: dict[str, Any], name: str, content: Any) -> Any:
+        raise TooLargeError(
+            f"with this member the sample has more bytes than one in memory may have (mem={self.sample_limit})",
+            url=sample["__url__"],
+            member=name,
+            key=sample["__key__"],
+            hint="pass a larger mem",
+        )
+
+
+class KeepInFiles(LargeMembers):
+    """Values are :class:`FieldFile` for members of more than ``member_limit`` bytes, and for what follows in a sample
+    that spans more than ``sample_limit``.
+
+    folder: where the files are, without names; None means the system's (``$TMPDIR``).
+    """
+
+    def __init__(self, folder: str | None = None, member_limit: int = LARGE, sample_limit: int = 2 * LARGE) -> None:
+        self._folder = folder
+        self.member_limit = member_limit
+        self.sample_limit = sample_limit
+
+    def take(self, archive: Archive, name: str, size: int) -> FieldFile:
+        return FieldFile.keep(archive.pieces(name, size), self._folder, url=archive.url, member=name)
+
+    def spill(self, sample: dict[str, Any], name: str, content: Any) -> FieldFile:
+        if isinstance(content, FieldFile):
+            return content
+        # One file for all of them: a process can have few open at once.
+        last = next((value for value in reversed(sample.values()) if isinstance(value, FieldFile)), None)
+        if last is not None:
+            return last.beside(content, member=name)
+        return FieldFile.keep([content], self._folder, url=sample["__url__"], member=name)

@@ -1,0 +1,231 @@
+"""An archive whose members are wanted as raw bytes: passed on as they come, or taken one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tarkit.errors import DataError, UnsupportedMemberError, printable
+from tarkit.formats.fieldfile import LARGE, FieldFile
+from tarkit.formats.tally import Tally
+from tarkit.formats.tar import headers
+from tarkit.formats.tar.headers import Header
+from tarkit.formats.tar.large import KeepInFiles
+from tarkit.formats.tar.members import Member
+from tarkit.formats.tar.resync import resynchronise
+from tarkit.formats.tar.walk import Archive, LargeMembers
+
+_GLOBAL = ord("g")
+_ARCHIVE_END: Member = ("", b"", 0)
+_HARMLESS_GLOBALS = frozenset(("comment",))
+
+
+class FarReachingError(UnsupportedMemberError):
+    """A global extended header would change the meaning of another archive's members."""
+
+
+class _Recording:
+    """Keeps what was read from a stream until it is passed on or dropped, so that it can be had again by offset."""
+
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self._read = read
+        self._held = bytearray()
+        self._start = 0  # offset in the stream of the first byte held
+
+    def read(self, count: int) -> bytes:
+        data = self._read(count)
+        self._held += data
+        return data
+
+    def between(self, start: int, end: int) -> bytes:
+        """The bytes from one offset to another, as far as they were read; they must not have been dropped."""
+        with memoryview(self._held) as view:
+            return bytes(view[start - self._start : end - self._start])
+
+    def drop(self, end: int) -> None:
+        """Forget what is before this offset."""
+        cut = min(max(0, end - self._start), len(self._held))
+        del self._held[:cut]
+        self._start += cut
+
+    def pass_on(self, end: int, write: Callable[[bytes], object]) -> None:
+        """Write what is before this offset, and forget it."""
+        if end > self._start:
+            write(self.between(self._start, end))
+            self.drop(end)
+
+
+class _CopyLarge(LargeMembers):
+    """Content goes on to the output as it comes."""
+
+    member_limit = LARGE
+
+    def take(self, archive: Archive, name: str, size: int) -> bytes:
+        if isinstance(archive, RawArchive):
+            for _ in archive.pieces(name, size):
+                archive.pass_on(archive.base + archive.position)
+        return b""
+
+
+class _KeepLarge(KeepInFiles):
+    """The raw bytes of a member, in parts: those before its content, the content in a file."""
+
+    def take(self, archive: Archive, name: str, size: int) -> Any:
+        if not isinstance(archive, RawArchive):
+            return super().take(archive, name, size)
+        recording = archive.recording
+        archive.complete()
+        parts: list[Any] = [recording.between(archive.header_offset, archive.base + archive.position)]
+
+        def pieces() -> Iterator[bytes]:
+            for piece in archive.pieces(name, size):
+                recording.drop(archive.base + archive.position)
+                yield piece
+
+        parts.append(FieldFile.keep(pieces(), url=archive.url, member=name))
+        return parts
+
+    def spill(self, sample: dict[str, Any], name: str, content: Any) -> Any:
+        return super().spill(sample, name, content) if isinstance(content, bytes) else content
+
+
+@dataclass
+class _File:
+    """One whose padding may not have been read yet. parts: what was taken of it. end: offset behind its padding."""
+
+    name: str
+    parts: list[Any]
+    offset: int
+    end: int
+
+
+class RawArchive(Archive):
+    """An archive that remembers where its end mark was, and refuses global headers that reach too far.
+
+    globals_seen: at most one error, to be raised when another archive begins after the header it tells of.
+    write: where all members go, in order; None if the members of samples are wanted as raw bytes.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[int], bytes],
+        url: str,
+        in_sample: Callable[[str], bool],
+        tally: Tally,
+        globals_seen: list[FarReachingError],
+        write: Callable[[bytes], object] | None,
+    ) -> None:
+        self.recording = _Recording(read)
+        super().__init__(self.recording.read, url, tally, in_sample, _KeepLarge() if write is None else _CopyLarge())
+        self.pending: _File | None = None
+        self._write = write
+        self._globals_seen = globals_seen
+        self._foreign_globals = globals_seen[:]
+
+    def pass_on(self, end: int) -> None:
+        """Write what is before this offset, if all members are wanted."""
+        if self._write is not None:
+            self.recording.pass_on(end, self._write)
+
+    def complete(self) -> None:
+        """Take what is missing of the file that was read last, and drop what is behind it from the recording."""
+        if (file := self.pending) is not None:
+            size = sum(map(len, file.parts))
+            file.parts.append(self.recording.between(file.offset + size, file.end))
+            self.recording.drop(file.end)
+
+    def completed(self) -> Iterator[Member]:
+        """The file that was read last, if there is one, or a mark."""
+        if (file := self.pending) is not None:
+            self.complete()
+            self.pending = None
+            raw = file.parts if len(file.parts) > 2 else b"".join(file.parts)
+            yield (file.name, raw, file.offset) if file.name else _ARCHIVE_END
+
+    def pass_over(self, name: bytes, reason: str) -> None:
+        if self._write is None:
+            super().pass_over(name, reason)
+        else:
+            # As it is, it can be copied.
+            self.tally.skip(reason)
+
+    def skip_zeros(self) -> bool:
+        mark_offset = self.base + self.position
+        self._foreign_globals = self._globals_seen[:]
+        self.pass_on(mark_offset)
+        another = super().skip_zeros()
+        if self._write is not None:
+            self.recording.drop(self.base + self.position)
+        return another
+
+    def verified(self, header_bytes: bytes) -> Header:
+        header = super().verified(header_bytes)
+        if self._foreign_globals:
+            raise self._foreign_globals[0]
+        return header
+
+    def extend(self, header: Header, records: dict[str, bytes]) -> None:
+        start = self.base + self.position
+        super().extend(header, records)
+        if header.kind != _GLOBAL or self._globals_seen:
+            return
+        found = headers.parse_pax(self.recording.between(start, start + header.size))
+        far_reaching = sorted(set(found) - _HARMLESS_GLOBALS)
+        if far_reaching:
+            self._globals_seen.append(
+                FarReachingError(
+                    f"a global extended header sets {printable(', '.join(far_reaching))} for all members after it; "
+                    "in one shard that would include the members of other archives",
+                    url=self.url,
+                    offset=self.header_offset,
+                    hint="make this shard without it, or pass it last",
+                )
+            )
+
+
+def copied_members(archive: RawArchive) -> Iterator[Member]:
+    """The files of an archive without their content, and marks, while all members go to the output."""
+    for name, _, offset in archive.members():
+        # The padding of this one was not read yet, and goes with the next.
+        archive.pass_on(archive.base + archive.position)
+        yield name, b"", offset
+
+
+def raw_members_beside_damage(archive: RawArchive) -> Iterator[Member]:
+    """Files as raw bytes, or in parts; goes on after damage."""
+    while True:
+        try:
+            yield from _raw_files(archive)
+            return
+        except FarReachingError:
+            raise
+        except DataError as error:
+            if not archive.begun:
+                raise
+            yield resynchronise(archive, error)
+            if archive.ended:
+                return
+            archive.recording.drop(archive.base + archive.position)
+
+
+def _raw_files(archive: RawArchive) -> Iterator[Member]:
+    """Each file and mark comes when the next one was read, so that all of its padding was read."""
+    failure: DataError | None = None
+    try:
+        for name, content, offset in archive.members():
+            yield from archive.completed()
+            end = archive.base + archive.position
+            archive.pending = _File(name, content if isinstance(content, list) else [], offset if name else end, end)
+    except DataError as error:
+        failure = error
+    yield from archive.completed()
+    if failure is not None:
+        raise failure
+
+
+def write_raw(raw: Any, write: Callable[[bytes], object]) -> None:
+    """Bytes, a file of bytes, or a list of both."""
+    for part in raw if isinstance(raw, list) else [raw]:
+        for piece in part.pieces() if isinstance(part, FieldFile) else [part]:
+            write(piece)

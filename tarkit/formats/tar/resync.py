@@ -1,0 +1,113 @@
+"""Goes on behind damage in a tar: finds the next header that is good, and says what was lost."""
+
+from __future__ import annotations
+
+from zlib import adler32
+
+from tarkit.errors import CompressionError, DataError, TruncatedError, UnsupportedMemberError
+from tarkit.formats.tar import headers
+from tarkit.formats.tar.headers import BLOCK, ZERO_BLOCK
+from tarkit.formats.tar.members import LOST_STRETCH, Member
+from tarkit.formats.tar.walk import EXTENDED_TYPES, MAGIC, Archive
+
+_MAX_TRUSTED_SIZE = 64 * 1024 * 1024
+"""A damaged header's size is believed up to here, since so much has to be held to try it."""
+
+
+def resynchronise(archive: Archive, error: DataError) -> Member:
+    """Bring the archive to the next good header after an error, record what lies between, and give the mark for it.
+
+    A member whose content cannot be delivered has a good header, and the archive is behind it: it is counted.
+    What a damaged header's own size points to is tried first, so that a tar inside the damaged
+    member is not taken for a part of this one; if the size is what was damaged, it may be.
+    """
+    start = archive.header_offset
+    if isinstance(error, UnsupportedMemberError) and error.member is not None:
+        archive.tally.skip(error.kind)
+        return "", error.member.encode("utf-8", "surrogateescape"), start
+    archive.plain_tail = b""
+    archive.drop_next = archive.extending or _is_extended(archive, start)
+    archive.extending = False
+    try:
+        if isinstance(error, (TruncatedError, CompressionError)):
+            raise TruncatedError("nothing comes after")
+        if archive.base + archive.position == start and not _go_by_size(archive):
+            archive.position += 1
+            _go_to_header(archive)
+        elif archive.base + archive.position != start:
+            _go_to_header(archive)
+    except (TruncatedError, CompressionError):
+        archive.ended = True
+        archive.position = len(archive.buffer)
+    # A stream that broke off in padding ends before the header that would have followed.
+    end = max(start, archive.base + archive.position)
+    archive.after_mark = False
+    archive.tally.damage.append((archive.url, start, end, error.reason))
+    return "", LOST_STRETCH, start
+
+
+def _is_extended(archive: Archive, start: int) -> bool:
+    at = start - archive.base + 156
+    return 156 <= at < len(archive.buffer) and archive.buffer[at] in EXTENDED_TYPES
+
+
+def _go_by_size(archive: Archive) -> bool:
+    """Go behind the member whose header is damaged, if a good header or the end mark is there."""
+    if not archive.fill(BLOCK):
+        return False
+    block = archive.buffer[archive.position : archive.position + BLOCK]
+    try:
+        header = headers.parse(block)
+    except ValueError:
+        return False
+    size = 0 if header.kind in headers.CONTENTLESS_TYPES else header.size
+    after = BLOCK + size + (-size & 511)
+    if size > _MAX_TRUSTED_SIZE or not archive.fill(after + BLOCK):
+        return False
+    following = archive.buffer[archive.position + after : archive.position + after + BLOCK]
+    if following != ZERO_BLOCK and not _is_good(following):
+        return False
+    archive.position += after
+    return True
+
+
+def _go_to_header(archive: Archive) -> None:
+    """Search on for a header.
+
+    Raises:
+        TruncatedError: there is none any more.
+    """
+    while (found := _find_header(archive)) is None:
+        # A header may begin in the last bytes: keep them.
+        archive.position = max(archive.position, len(archive.buffer) - BLOCK + 1)
+        if not archive.fill(len(archive.buffer) - archive.position + 1):
+            raise TruncatedError("nothing comes after")
+    archive.position = found
+
+
+def _find_header(archive: Archive) -> int | None:
+    """Index in the buffer of the next good header from the position on.
+
+    Those with a magic are found at any byte, since the archive may have been cut and
+    appended to; those without only where blocks begin.
+    """
+    buffer = archive.buffer
+    aligned = archive.position + (-(archive.base + archive.position) & 511)
+    candidates = set(range(aligned, len(buffer) - BLOCK + 1, BLOCK))
+    magic = buffer.find(MAGIC, archive.position + 257)
+    while magic >= 0:
+        candidates.add(magic - 257)
+        magic = buffer.find(MAGIC, magic + 1)
+    for candidate in sorted(candidates):
+        block = buffer[candidate : candidate + BLOCK]
+        if len(block) == BLOCK and block[0] and _is_good(block):
+            return candidate
+    return None
+
+
+def _is_good(block: bytes) -> bool:
+    try:
+        headers.parse(block)
+        return adler32(block) & 0xFFFF == headers.expected_adler(block[148:156])
+    except ValueError:
+        return False

@@ -1,0 +1,382 @@
+"""Walks a tar stream front to back: the position in it, and what is known so far.
+
+Never seeks, reads in big pieces, and copies each byte once or twice. Bytes and headers
+only: what a sample is, :mod:`tarkit.samples.sample` knows.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+from zlib import adler32
+
+from tarkit.errors import CorruptHeaderError, NotATarError, TruncatedError, UnsupportedMemberError
+from tarkit.formats.fieldfile import PIECE
+from tarkit.formats.tally import Tally
+from tarkit.formats.tar import headers
+from tarkit.formats.tar.headers import BLOCK, ZERO_BLOCK, Header
+from tarkit.formats.tar.members import Member
+
+READ_SIZE = 512 * 1024
+"""Bytes asked for at a time: fits the second-level cache, and is far above a photo."""
+
+_MAX_EXTENDED = 16 * 1024 * 1024
+_MAX_REMEMBERED = 100_000
+_MAX_PIECE = 64 * 1024 * 1024
+_QUICK = struct.Struct("100s24x12s12x8s356x")
+_LONG_NAME, _LONG_LINK, _PAX, _PAX_SOLARIS, _PAX_GLOBAL, _SPARSE = b"LKxXgS"
+EXTENDED_TYPES = frozenset(b"LKxXg")
+MAGIC = b"ustar"
+"""In every header but those of v7, at byte 257."""
+
+_ARCHIVE_END: Member = ("", b"", 0)
+
+
+class LargeMembers:
+    """What becomes of members that are too large to be held. This one holds all; see :mod:`tarkit.formats.tar.large`.
+
+    member_limit: bytes of content; above it take() is asked for what is delivered in place of bytes.
+    sample_limit: bytes of the shard that a sample spans; behind it spill() is asked what becomes of content.
+    """
+
+    member_limit = sys.maxsize
+    sample_limit = sys.maxsize
+
+    def take(self, archive: Archive, name: str, size: int) -> Any:
+        """What is delivered as a member's content, which ``archive.pieces(name, size)`` gives."""
+        return archive.take(size, name)
+
+    def spill(self, sample: dict[str, Any], name: str, content: Any) -> Any:
+        """What becomes a field's value in a sample that is large already."""
+        return content
+
+
+class Archive:
+    """A position in a tar stream: the bytes read but not yet used, and what is known so far."""
+
+    def __init__(
+        self,
+        read: Callable[[int], bytes],
+        url: str,
+        tally: Tally,
+        in_sample: Callable[[str], bool],
+        large: LargeMembers | None = None,
+    ) -> None:
+        self.read = read
+        self.url = url
+        self.tally = tally
+        self.in_sample = in_sample
+        self.large = LargeMembers() if large is None else large
+        self.buffer = b""
+        self.position = 0  # in buffer, of the next byte to use; may lie beyond its end, in padding
+        self.base = 0  # offset in the stream of buffer[0]
+        self.header_offset = 0  # offset in the stream of the header that is being worked on
+        self.begun = False  # a good header or an end-of-archive mark was seen
+        self.ended = False
+        self.after_mark = False  # only zero blocks since the last member
+        self.sums: dict[bytes, int] = {}  # checksum field -> headers.expected_adler() of it
+        self.sizes: dict[bytes, int] = {}  # size field -> the number that it plainly is
+        self.plain_tail = b""  # bytes 156… of the last plain regular file's header
+        self.extending = False  # inside an extended header, which belongs to the member after it
+        self.drop_next = False  # the next member has lost its extended header
+
+    def members(self) -> Iterator[Member]:
+        """The loop that all speed depends on. A header that equals the last one but for name,
+        size and checksum is taken apart here; every other goes through next_member()."""
+        unpack, sums, sizes = _QUICK.unpack, self.sums, self.sizes
+        buffer, position, limit, base = self.buffer, self.position, len(self.buffer), self.base
+        plain_tail = self.plain_tail
+        while True:
+            body = position + BLOCK
+            if body > limit:
+                self.position = position
+                self.fill(BLOCK)
+                buffer, position, limit, base = self.buffer, self.position, len(self.buffer), self.base
+                body = position + BLOCK
+            if body <= limit and buffer.startswith(plain_tail, position + 156) and plain_tail:
+                header = buffer[position:body]
+                name_field, size_field, checksum = unpack(header)
+                raw_name = name_field.partition(b"\0")[0]
+                size = sizes.get(size_field, -1)
+                if size < 0:
+                    size = self.remember_size(size_field)
+                # Without content it may be a folder, and that is looked at below.
+                quick = (
+                    sums.get(checksum) == adler32(header) & 0xFFFF
+                    and (size > 0 or (size == 0 and not raw_name.endswith(b"/")))
+                    and raw_name != b""
+                )
+            else:
+                quick = False
+            if quick:
+                offset = base + position
+            else:
+                self.position = position
+                found = self.next_member()
+                if found is None:
+                    return
+                raw_name, size, offset = found
+                buffer, body, limit, base = self.buffer, self.position, len(self.buffer), self.base
+                plain_tail = self.plain_tail
+                if not raw_name:
+                    position = body
+                    yield _ARCHIVE_END
+                    continue
+            try:
+                name = raw_name.decode()
+            except UnicodeDecodeError:
+                name = raw_name.decode("utf-8", "surrogateescape")
+            end = body + size
+            if end <= limit:
+                content = buffer[body:end]
+                position = end + (-size & 511)
+            else:
+                self.header_offset, self.position = offset, body
+                fits = size <= self.large.member_limit
+                content = self.take(size, name) if fits else self.large.take(self, name, size)
+                buffer, limit, base = self.buffer, len(self.buffer), self.base
+                position = self.position + (-size & 511)
+            self.position = position
+            yield name, content, offset
+
+    def fill(self, want: int) -> bool:
+        """Have at least ``want`` bytes from the position on; False if the stream ends before that."""
+        self.header_offset = self.base + self.position
+        if len(self.buffer) - self.position >= want:
+            return True
+        while self.position > len(self.buffer):
+            # Skip to the position, which lies in padding or in content that nobody wants.
+            self.position -= len(self.buffer)
+            self.base += len(self.buffer)
+            self.buffer = b""  # so that the position is right if read() raises
+            self.buffer = self.read(READ_SIZE)
+            if not self.buffer:
+                self.position = 0
+                return False
+        self.buffer = self.buffer[self.position :]
+        self.base += self.position
+        self.position = 0
+        while len(self.buffer) < want:
+            piece = self.read(READ_SIZE)
+            if not piece:
+                return False
+            self.buffer += piece
+        return True
+
+    def take(self, size: int, name: str) -> bytes:
+        """Exactly ``size`` bytes from the position on, copied as seldom as can be.
+
+        Raises:
+            TruncatedError: the stream ends before.
+        """
+        return b"".join(self.pieces(name, size, _MAX_PIECE))
+
+    def pieces(self, name: str, size: int, most: int = PIECE) -> Iterator[bytes]:
+        """Exactly ``size`` bytes from the position on, in pieces of at most ``most``, to be read to the end.
+
+        Raises:
+            TruncatedError: the stream ends before.
+        """
+        piece = self.buffer[self.position : self.position + size]
+        self.position += len(piece)
+        if len(piece) == size:
+            yield piece
+            return
+        self.base += len(self.buffer)
+        self.buffer, self.position = b"", 0
+        missing = size - len(piece)
+        while missing:
+            yield piece
+            piece = self.read(min(missing, most))
+            if not piece:
+                raise TruncatedError(
+                    f"the stream ends inside this member: {size - missing} of {size} bytes are there",
+                    url=self.url,
+                    offset=self.header_offset,
+                    member=name,
+                    hint="the shard was cut; fetch or write it again",
+                )
+            self.base += len(piece)
+            missing -= len(piece)
+        yield piece
+
+    def next_member(self) -> tuple[bytes, int, int] | None:
+        """Go to the next regular file, through extended headers and members that have no content.
+
+        Returns:
+            (raw name, size, offset of its first header) with the position at its content;
+            (b"", 0, offset) between two archives; None at the true end.
+        """
+        records: dict[str, bytes] = {}
+        first_offset = -1
+        while True:
+            if not self.fill(BLOCK):
+                self.end_of_stream(bool(records))
+                return None
+            self.header_offset = self.base + self.position
+            header_bytes = self.buffer[self.position : self.position + BLOCK]
+            if header_bytes == ZERO_BLOCK:
+                if records:
+                    raise self.corrupt("an extended header is followed by no member")
+                return (b"", 0, self.header_offset) if self.skip_zeros() else None
+            header = self.verified(header_bytes)
+            self.position += BLOCK
+            first_offset = self.header_offset if first_offset < 0 else first_offset
+            if header.kind in EXTENDED_TYPES:
+                self.extending = True
+                self.extend(header, records)
+                self.extending = False
+                continue
+            name = records.get("path", header.name)
+            reason = headers.why_not_a_file(header, records, header_bytes)
+            if reason is not None and header.kind in headers.CONTENTLESS_TYPES:
+                size = 0
+            else:
+                size = int(records["size"]) if "size" in records else header.size
+            if reason is None and name.endswith(b"/") and not size:
+                reason = "folder"
+            if self.drop_next:
+                self.drop_next, reason = False, "beside-damage"
+            if reason is None and name:
+                if not records:
+                    self.remember_plain(header_bytes, header)
+                return name, size, first_offset
+            if header.kind == _SPARSE:
+                self.skip_sparse_map(header_bytes)
+            self.position += size + (-size & 511)
+            self.header_offset = first_offset
+            self.pass_over(records.get("GNU.sparse.name", name), reason or "no-name")
+            records, first_offset = {}, -1
+
+    def skip_sparse_map(self, header_bytes: bytes) -> None:
+        """Go past the blocks that continue the map in an old GNU header of a sparse file."""
+        block, more = header_bytes, 482
+        while block[more]:
+            if not self.fill(BLOCK):
+                return  # which the next read from here reports
+            block, more = self.buffer[self.position : self.position + BLOCK], 504
+            self.position += BLOCK
+
+    def pass_over(self, name: bytes, reason: str) -> None:
+        """Count a member that is not delivered; the position is behind it.
+
+        Raises:
+            UnsupportedMemberError: it would be the field of a sample, with a content of its own.
+        """
+        text = name.decode("utf-8", "surrogateescape")
+        if reason in headers.REFUSALS and self.in_sample(text):
+            what, hint = headers.REFUSALS[reason]
+            hint += ", or drop such samples with --on-damage skip"
+            error = UnsupportedMemberError(what, url=self.url, offset=self.header_offset, member=text, hint=hint)
+            error.kind = reason
+            raise error
+        self.tally.skip(reason)
+
+    def remember_size(self, field: bytes) -> int:
+        """The number in a size field of eleven octal digits and a NUL; -1 if it has another form."""
+        try:
+            size = int(field[:11], 8) if field[:11].isdigit() and field[11] == 0 else -1
+        except ValueError:
+            return -1  # a digit 8 or 9
+        if len(self.sizes) > _MAX_REMEMBERED:
+            self.sizes.clear()
+        if size >= 0:
+            self.sizes[field] = size
+        return size
+
+    def remember_plain(self, header_bytes: bytes, header: Header) -> None:
+        """Let members() take such headers apart by itself from now on."""
+        has_prefix = header_bytes[257:263] == headers.POSIX_MAGIC and header_bytes[345]
+        if header.kind == ord("0") and not has_prefix:
+            self.plain_tail = header_bytes[156:]
+
+    def extend(self, header: Header, records: dict[str, bytes]) -> None:
+        """Read an extended header's content into ``records``, as pax keys."""
+        if header.size > _MAX_EXTENDED:
+            raise self.corrupt(f"an extended header claims {header.size} bytes")
+        content = self.take(header.size, "(extended header)")
+        self.position += -header.size & 511
+        if header.kind == _LONG_NAME:
+            records["path"] = content.partition(b"\0")[0]
+            return
+        if header.kind == _LONG_LINK:
+            return
+        try:
+            found = headers.parse_pax(content)
+        except ValueError as error:
+            raise self.corrupt(f"bad extended header: {error}") from None
+        headers.check_pax(found, url=self.url, offset=self.header_offset)
+        if header.kind != _PAX_GLOBAL:
+            records.update(found)
+        elif "path" in found or "size" in found:
+            raise self.corrupt("a global extended header sets the path or size of all members")
+
+    def verified(self, header_bytes: bytes) -> Header:
+        """The header, if its checksum and numbers are good.
+
+        Raises:
+            NotATarError: the stream's very first header is not.
+            CorruptHeaderError: a later one is not.
+        """
+        checksum = header_bytes[148:156]
+        try:
+            expected = headers.expected_adler(checksum)
+            if adler32(header_bytes) & 0xFFFF == expected:
+                if len(self.sums) > _MAX_REMEMBERED:
+                    self.sums.clear()
+                self.sums[checksum] = expected
+            elif not headers.signed_checksum_matches(header_bytes):
+                raise ValueError("its checksum does not match")
+            header = headers.parse(header_bytes)
+        except ValueError as error:
+            if not self.begun and header_bytes[257:262] != MAGIC:
+                raise NotATarError(
+                    f"not a tar: {headers.looks_like(header_bytes)}", url=self.url, offset=self.header_offset
+                ) from None
+            self.begun = True
+            if self.after_mark:
+                raise self.corrupt("what follows the end-of-archive mark is neither zeros nor an archive") from None
+            raise self.corrupt(f"damaged header: {error}") from None
+        self.begun, self.after_mark = True, False
+        return header
+
+    def corrupt(self, reason: str) -> CorruptHeaderError:
+        """The error for damage at the header that is being worked on."""
+        return CorruptHeaderError(reason, url=self.url, offset=self.header_offset)
+
+    def skip_zeros(self) -> bool:
+        """Go past the zero blocks of an end-of-archive mark; False if nothing follows them."""
+        self.begun = self.after_mark = True
+        # The next archive's first header goes the long way, which notes that an archive begins.
+        self.plain_tail = b""
+        while self.fill(BLOCK):
+            rest = self.buffer[self.position :]
+            zeros = len(rest) - len(rest.lstrip(b"\0"))
+            self.position += zeros // BLOCK * BLOCK
+            if len(self.buffer) - self.position >= BLOCK:
+                return True
+        self.end_of_stream(False)
+        return False
+
+    def end_of_stream(self, in_extended: bool) -> None:
+        """The stream gave less than a block: that is an error unless an end-of-archive mark came before.
+
+        Raises:
+            TruncatedError, NotATarError, CorruptHeaderError: what the remaining bytes mean.
+        """
+        rest = self.buffer[self.position :]
+        self.header_offset = self.base + self.position
+        if self.after_mark and not in_extended:
+            if rest.strip(b"\0"):
+                raise self.corrupt("what follows the end-of-archive mark is neither zeros nor an archive")
+            self.ended = True
+            return
+        if not self.begun and rest:
+            raise NotATarError(f"not a tar: {len(rest)} bytes, and {headers.looks_like(rest)}", url=self.url, offset=0)
+        where = "inside a header" if rest or in_extended else "without an end-of-archive mark"
+        reason = f"the stream ends {where}" if self.begun else "the stream is empty; a tar has at least an end mark"
+        raise TruncatedError(
+            reason, url=self.url, offset=self.header_offset, hint="the shard was cut; fetch or write it again"
+        )

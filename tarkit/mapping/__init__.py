@@ -1,0 +1,1 @@
+"""One sample through a command or a Python function: pools, workers, scratch folders."""

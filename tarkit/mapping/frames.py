@@ -1,0 +1,87 @@
+"""Messages between tarproc and its mappers' processes: a header, then the bytes of the fields as they are.
+
+The header is written by ``marshal``: both ends are the same interpreter, it is as fast as pickle for plain values, and
+it can make nothing else. It cannot hold 2 GiB, and need not: of a field it has the length.
+"""
+
+from __future__ import annotations
+
+import marshal
+import struct
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tarkit.samples.sample import Sample
+
+HEAD = struct.Struct("<QQ")
+"""Before each message: bytes of its header, and of all fields."""
+
+_JOINED = 256 * 1024
+
+
+def pack(header: Any, samples: Iterable[Sample] = ()) -> list[memoryview]:
+    """A message in pieces, for os.writev. header: plain values. samples: of str and bytes."""
+    contents: list[bytes] = []
+    shapes: list[dict[str, str | int]] = []
+    size = 0
+    for sample in samples:
+        shape: dict[str, str | int] = {}
+        for name, value in sample.items():
+            if type(value) is bytes:
+                contents.append(value)
+                size += len(value)
+                shape[name] = len(value)
+            else:
+                shape[name] = value
+        shapes.append(shape)
+    text = marshal.dumps((header, shapes))
+    head = HEAD.pack(len(text), size) + text
+    if size <= _JOINED:
+        return [memoryview(b"".join((head, *contents)))]
+    return [memoryview(head), *(memoryview(content) for content in contents if content)]
+
+
+def unpack(text: bytes | memoryview, content: Callable[[int], bytes]) -> tuple[Any, list[Sample]]:
+    """The header and the samples of a message.
+
+    Args:
+        text: the header as it came.
+        content: gives so many bytes of what follows it; called for one field after the other.
+
+    Raises:
+        ValueError, EOFError, TypeError: this is not a message.
+    """
+    header, shapes = marshal.loads(text)
+    samples = [
+        {name: content(value) if type(value) is int else value for name, value in shape.items()} for shape in shapes
+    ]
+    return header, samples
+
+
+def next_message(buffer: bytearray) -> tuple[Any, list[Sample]] | None:
+    """Take the first message off what was received so far; None if it has not all come."""
+    if len(buffer) < HEAD.size:
+        return None
+    length, size = HEAD.unpack_from(buffer)
+    position = HEAD.size + length
+    end = position + size
+    if len(buffer) < end:
+        return None
+    with memoryview(buffer) as view:
+
+        def content(wanted: int) -> bytes:
+            nonlocal position
+            position += wanted
+            return bytes(view[position - wanted : position])
+
+        message = unpack(bytes(view[HEAD.size : position]), content)
+    del buffer[:end]
+    return message
+
+
+def unsent(pieces: list[memoryview], sent: int) -> list[memoryview]:
+    """What is left of some pieces of which the first ``sent`` bytes are on their way."""
+    while pieces and sent >= len(pieces[0]):
+        sent -= len(pieces[0])
+        pieces = pieces[1:]
+    return [pieces[0][sent:], *pieces[1:]] if pieces else []

@@ -1,0 +1,312 @@
+"""The process at the other end of :mod:`tarkit.mapping.pythonpool`: loads the function, serves samples."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from tarkit.errors import UsageError
+from tarkit.mapping.frames import HEAD, pack, unpack, unsent
+from tarkit.mapping.output import IN_MEMORY
+from tarkit.samples.codecs import encode_sample
+from tarkit.samples.sample import Sample, is_bookkeeping
+from tarkit.store.allocator import keep_freed_memory
+
+READY = "ready"
+MAX_PIECES = 16
+_AT_ONCE = 4 * 1024 * 1024
+
+FunctionSpec = str | Callable[..., Any]
+
+Made = tuple[Sample, "dict[str, str]"]
+"""A sample on its way back: what is new in it, and field -> field of the original that it equals."""
+
+
+def serve(
+    connection: Any,
+    inherited: list[int],
+    parent: int,
+    function: FunctionSpec,
+    setup: FunctionSpec | None,
+    scratch: str,
+    batched: bool,
+) -> None:
+    """Answer batches until the parent is gone. Runs in a process of its own.
+
+    inherited: the parent's ends of sockets, which a forked process must not keep open, since
+    nobody would notice then that the parent died. parent: its process id.
+    """
+    if os.getppid() == parent and os.getpid() != parent:
+        for fd in inherited:
+            _close_if_open(fd, connection.fileno())
+    # The parent's handlers were copied by a fork, and are not for this process.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.setsid()
+    files = [_PrintedTo(1, log_path(scratch, os.getpid(), "out")), _PrintedTo(2, log_path(scratch, os.getpid(), "err"))]
+    _empty_input()
+    keep_freed_memory()
+    fd = connection.fileno()
+    pid = os.getpid()
+    try:
+        mapper = load(function)
+        state = load(setup)() if setup is not None else None
+    except Exception as error:
+        _send(fd, pid, f"the mapper can not be loaded: {_last_line(error)}")
+        return
+    _send(fd, pid, READY)
+    while (message := _receive(fd)) is not None:
+        ticket, batch = message
+        del message
+        # Taken before the mapper, which may change the samples that it is given.
+        originals = [dict(sample) for sample in batch]
+        made: list[list[Made]] = []
+        problem = None
+        try:
+            answers = _run(mapper, state, batch, batched)
+            made = [
+                [without_known(sample, known) for sample in samples]
+                for samples, known in zip(answers, originals, strict=True)
+            ]
+        except Exception as error:
+            print_traceback(error)
+            problem = _last_line(error)
+        _flush()
+        known = [[same for _, same in each] for each in made]
+        printed = [file.take(ticket) for file in files]
+        _send(fd, pid, (pid, ticket, known, printed, problem), [new for each in made for new, _ in each])
+
+
+def _close_if_open(fd: int, ours: int) -> None:
+    if fd != ours:
+        try:
+            os.close(fd)
+        except OSError:
+            return
+
+
+def load(spec: FunctionSpec) -> Callable[..., Any]:
+    """The function that ``module:name`` or ``file.py:name`` names.
+
+    Raises:
+        UsageError: there is no such module or function.
+    """
+    if callable(spec):
+        return spec
+    place, colon, name = spec.rpartition(":")
+    if not colon or not place or not name:
+        raise UsageError(f"{spec!r} must be module:function or file.py:function")
+    module = _load_file(place) if place.endswith(".py") else _load_module(place)
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise UsageError(f"{place} has no function {name!r}")
+    function: Callable[..., Any] = found
+    return function
+
+
+def _load_file(path: str) -> ModuleType:
+    name = os.path.basename(path)[:-3]
+    # Once for mapper and setup, which may share what stands at the top of the file.
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__file__", None) == os.path.abspath(path):
+        return known
+    spec = importlib.util.spec_from_file_location(name, os.path.abspath(path))
+    if not os.path.exists(path) or spec is None or spec.loader is None:
+        raise UsageError(f"there is no file {path!r}")
+    # What stands beside it can be imported, as in a script that is run.
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _load_module(name: str) -> ModuleType:
+    sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        raise UsageError(f"there is no module {error.name!r}") from None
+
+
+def log_path(scratch: str, pid: int, stream: str) -> str:
+    """Where the process ``pid`` prints to. stream: out or err."""
+    return os.path.join(scratch, f"worker-{pid}.{stream}")
+
+
+class _PrintedTo:
+    """A file that all goes to which this process, or what it starts, prints to a standard stream."""
+
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd = fd
+        self._path = path
+        self._open()
+        # What was standing in Python's own buffer at a fork is the parent's to write.
+        setattr(sys, "stdout" if fd == 1 else "stderr", open(fd, "w", buffering=1, closefd=False))
+
+    def _open(self) -> None:
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(self._file, self._fd)
+
+    def take(self, number: int) -> bytes | str:
+        """What was printed since the last call: bytes, or where much is, the name of a file."""
+        size = os.fstat(self._file).st_size
+        if size > IN_MEMORY:
+            path = f"{self._path}-{number}"
+            os.rename(self._path, path)
+            os.close(self._file)
+            self._open()
+            return path
+        if not size:
+            return b""
+        text = os.pread(self._file, size, 0)
+        os.ftruncate(self._file, 0)
+        return text
+
+
+def _empty_input() -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    sys.stdin = open(0, closefd=False)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        # The mapper may have closed it, or put something of its own in its place.
+        if not getattr(stream, "closed", True):
+            stream.flush()
+
+
+def _run(mapper: Callable[..., Any], state: Any, batch: list[Sample], batched: bool) -> list[list[Sample]]:
+    extra = () if state is None else (state,)
+    if not batched:
+        key = batch[0]["__key__"]
+        return [_as_samples(mapper(batch[0], *extra), key)]
+    keys = [sample["__key__"] for sample in batch]
+    answers = list(mapper(batch, *extra))
+    if len(answers) != len(keys):
+        raise ValueError(f"the mapper got {len(keys)} samples and gave {len(answers)} answers")
+    return [_as_samples(answer, key) for answer, key in zip(answers, keys, strict=True)]
+
+
+def _as_samples(answer: object, key: str) -> list[Sample]:
+    """What a mapper returned, as samples whose fields are bytes."""
+    if answer is None:
+        return []
+    if isinstance(answer, Mapping):
+        return [_as_sample(answer, key)]
+    if isinstance(answer, Iterable) and not isinstance(answer, (str, bytes)):
+        return [_as_sample(each, key) for each in answer]
+    raise TypeError(f"a mapper returns a dict, None or several dicts, not {type(answer).__name__}")
+
+
+def _as_sample(answer: object, key: str) -> Sample:
+    if not isinstance(answer, Mapping):
+        raise TypeError(f"a mapper returns a dict, None or several dicts; among several was {type(answer).__name__}")
+    sample: Sample = {"__key__": _text(answer.get("__key__", key), "__key__")}
+    for name, value in answer.items():
+        name = _text(name, "a field's name")
+        if not is_bookkeeping(name):
+            sample[name] = value
+    if all(type(value) is bytes for name, value in sample.items() if name != "__key__"):
+        return sample
+    encoded = encode_sample(sample)
+    return {name: value if name == "__key__" else bytes(value) for name, value in encoded.items()}
+
+
+def _text(value: object, what: str) -> str:
+    """A plain str, since that is what can travel; NumPy's strings, for example, are a class of their own."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    raise TypeError(f"{what} is a str, not {type(value).__name__}")
+
+
+def print_traceback(error: Exception) -> None:
+    """Print where the user's function failed, without the frames of this file."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    sys.stderr.write("".join(traceback.format_exception(type(error), error, trace)))
+
+
+def _last_line(error: Exception) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text if isinstance(error, UsageError) else f"{type(error).__name__}: {text.splitlines()[-1]}"
+
+
+def without_known(sample: Sample, known: Sample) -> Made:
+    """A sample for the way back: what the parent has already is named, not sent.
+
+    A mapper that adds a field or changes one returns the others as they came.
+    """
+    names = {id(value): name for name, value in known.items() if type(value) is bytes}
+    same: dict[str, str] = {}
+    new: Sample = {}
+    for name, value in sample.items():
+        source = names.get(id(value))
+        if source is None:
+            new[name] = value
+        else:
+            same[name] = source
+    return new, same
+
+
+def with_known(new: Sample, same: dict[str, str], known: Sample) -> Sample:
+    """Undo without_known() at the other end."""
+    return {**new, **{name: known[source] for name, source in same.items()}}
+
+
+def _send(fd: int, pid: int, header: Any, samples: Sequence[Sample] = ()) -> None:
+    if os.getpid() != pid:
+        # The parent has this process's socket, too: a second answer would be taken for that to another sample.
+        os.write(2, b"a process that the mapper forked came back from it and is ended; end it with os._exit()\n")
+        os._exit(1)
+    rest = pack(header, samples)
+    while rest:
+        rest = unsent(rest, os.writev(fd, rest[:MAX_PIECES]))
+
+
+def _receive(fd: int) -> tuple[Any, list[Sample]] | None:
+    head = _read(fd, HEAD.size)
+    if head is None:
+        return None
+    length, size = HEAD.unpack(head)
+    text = _read(fd, length)
+    body = _read(fd, size) if size <= _AT_ONCE else None
+    position = 0
+
+    def content(wanted: int) -> bytes:
+        nonlocal position
+        position += wanted
+        found = _read(fd, wanted) if body is None else body[position - wanted : position]
+        if found is None:
+            raise EOFError
+        return found
+
+    try:
+        return None if text is None else unpack(text, content)
+    except EOFError:
+        return None
+
+
+def _read(fd: int, size: int) -> bytes | None:
+    pieces = []
+    while size:
+        piece = os.read(fd, min(size, 1024 * 1024))
+        if not piece:
+            return None
+        pieces.append(piece)
+        size -= len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -1,0 +1,317 @@
+"""The scratch folder of a run, and samples as files in it.
+
+A scratch folder holds a locked file for as long as its run lives. A run that was killed
+leaves its folder behind, unlocked; the next run removes such folders.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import tempfile
+import time
+from contextlib import suppress
+from typing import NamedTuple
+
+from tarkit.errors import StreamError, UsageError, printable
+from tarkit.formats.fieldfile import LARGE, PIECE, FieldFile, SampleRoom
+from tarkit.mapping.openfolder import OpenFolder
+from tarkit.mapping.removal import remove
+from tarkit.samples.sample import BOOKKEEPING, Sample, is_reserved, why_reserved
+from tarkit.store import forksafe
+
+PREFIX = "tarproc-"
+_LOCK = "lock"
+_UNBORN = ".lock"
+_NEWBORN = 60.0  # seconds
+_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL)
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+
+
+class Scratch:
+    """A private folder for one run. A context manager: it is gone afterwards.
+
+    Args:
+        parent: folder to make it in; None means the system's (``$TMPDIR``).
+        path: or its exact path, which must not exist; ``{pid}`` is replaced by the process id.
+    """
+
+    def __init__(self, parent: str | None = None, path: str | None = None) -> None:
+        place = parent or tempfile.gettempdir() if path is None else path.replace("{pid}", str(os.getpid()))
+        place = os.path.abspath(place)
+        if "\n" in place:
+            # Commands that read names line by line would take a part of it for the whole.
+            raise UsageError(f"{place!r} has a newline in its name; set TMPDIR to another folder")
+        try:
+            if path is not None:
+                self.path = place
+                os.mkdir(place, 0o700)
+            else:
+                sweep(place)
+                self.path = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=place)
+        except FileExistsError:
+            raise UsageError(f"working folder {path!r} exists; it must be a new one, since it is removed") from None
+        except OSError as error:
+            raise StreamError(
+                f"no scratch folder can be made: {error.strerror}",
+                url=place,
+                hint="set TMPDIR to a folder on a disk with room",
+            ) from None
+        # Locked before it has its name, so that no other run ever sees it unlocked.
+        self._lock = os.open(os.path.join(self.path, _UNBORN), _CREATE, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        forksafe.keep_from_children(self._lock)
+        os.rename(os.path.join(self.path, _UNBORN), os.path.join(self.path, _LOCK))
+
+    def __enter__(self) -> Scratch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # What a command left running may still create files for a moment.
+        for _attempt in range(5):
+            _remove_run(self.path)
+            if not os.path.exists(self.path):
+                break
+        forksafe.close(self._lock)
+
+
+def sweep(parent: str) -> int:
+    """Remove scratch folders in ``parent`` whose runs are dead and were ours. Returns how many."""
+    removed = 0
+    with suppress(FileNotFoundError), os.scandir(parent) as entries:
+        for entry in entries:
+            if entry.name.startswith(PREFIX) and entry.is_dir(follow_symlinks=False):
+                # A run that ends takes its folder away at any moment.
+                with suppress(FileNotFoundError):
+                    removed += _sweep_one(entry)
+    return removed
+
+
+def _sweep_one(entry: os.DirEntry[str]) -> bool:
+    if entry.stat(follow_symlinks=False).st_uid != os.getuid():
+        return False
+    try:
+        lock = os.open(os.path.join(entry.path, _LOCK), os.O_RDWR)
+    except OSError:
+        # No lock file: not ours, or made this very moment, or its run died at once.
+        age = time.time() - entry.stat(follow_symlinks=False).st_mtime
+        if age > _NEWBORN or not _runs(entry.name.removeprefix(PREFIX).partition("-")[0]):
+            with suppress(OSError):
+                os.unlink(os.path.join(entry.path, _UNBORN))
+            with suppress(OSError):
+                os.rmdir(entry.path)
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    else:
+        _remove_run(entry.path)
+        return True
+    finally:
+        os.close(lock)
+
+
+def _runs(pid: str) -> bool:
+    """Whether there may be a process of this number."""
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, ValueError, OverflowError):
+        return True
+    return True
+
+
+class FieldNameError(ValueError):
+    """A field can not be the name of a file."""
+
+
+def extract(sample: Sample, folder: str, base: str) -> None:
+    """Write a sample as files into a new folder: ``base.FIELD``, ``__key__`` and ``__source__``.
+
+    Raises:
+        FieldNameError: a field's name can not be a file's, or two are one on this file system.
+        OSError: the disk is full, or worse.
+    """
+    os.mkdir(folder, 0o700)
+    write_file(f"{folder}/__key__", sample["__key__"].encode("utf-8", "surrogateescape"))
+    write_file(f"{folder}/__source__", str(sample.get("__url__", "-")).encode("utf-8", "surrogateescape"))
+    prefix = f"{folder}/{base}."
+    for field, content in sample.items():
+        if field in BOOKKEEPING:
+            continue
+        try:
+            if "/" in field:
+                raise ValueError("it has a slash")
+            write_file(prefix + field, content)
+        except (ValueError, FileExistsError) as error:
+            raise FieldNameError(f"field {printable(field)!r} can not be a file's name: {error}") from None
+        except OSError as error:
+            if len(os.fsencode(field)) + len(base) < 250:
+                raise
+            raise FieldNameError(f"field {printable(field)!r} can not be a file's name: {error.strerror}") from None
+
+
+def write_file(path: str, content: bytes | FieldFile) -> None:
+    """Create a file that must not exist yet."""
+    file = os.open(path, _CREATE, 0o644)
+    try:
+        if isinstance(content, FieldFile):
+            # A copy: the command may change it, and if it fails, the original is kept.
+            content.write_to(file)
+            return
+        written = os.write(file, content)
+        while written < len(content):
+            written += os.write(file, memoryview(content)[written:])
+    finally:
+        os.close(file)
+
+
+class Rules(NamedTuple):
+    """How the files that a command left become samples.
+
+    base: the part of a file's name before its first dot for the sample itself. multi: other
+    bases are samples of their own, key + separator + the base. subdirs: so is every folder.
+    include, exclude: regular expressions searched in file names; what they leave out is dropped.
+    large: bytes of a file above which its content is not held in memory.
+    """
+
+    base: str = "sample"
+    multi: bool = False
+    subdirs: bool = False
+    separator: str = ""
+    include: re.Pattern[str] | None = None
+    exclude: re.Pattern[str] | None = None
+    large: int = LARGE
+
+    def wants(self, name: str) -> bool:
+        """Whether include and exclude let a file through."""
+        if self.exclude is not None and self.exclude.search(name):
+            return False
+        return self.include is None or self.include.search(name) is not None
+
+
+def gather(folder: str, original: Sample, rules: Rules, within: str = "") -> tuple[list[Sample], list[str]]:
+    """Samples made of the files in a folder, and names of files that belong to no sample.
+
+    Links are followed to whatever is in the folder. within: the name of one in it, of which samples are made.
+
+    Raises:
+        FileNotFoundError: the folder is gone.
+        ValueError: the keys cannot be used, a file's name cannot be that of a field, or a link leads out of the folder.
+    """
+    with OpenFolder(folder) as root:
+        if not within:
+            return _gather(root, original["__key__"], rules)
+        with OpenFolder(within, root) as inner:
+            return _gather(inner, original["__key__"], rules)
+
+
+def _gather(folder: OpenFolder, original: str, rules: Rules) -> tuple[list[Sample], list[str]]:
+    names = folder.names()
+    stray, links = names.other, set(names.links)
+    fields: dict[str, dict[str, bytes | FieldFile]] = {}
+    room = SampleRoom(2 * rules.large)
+    keys: dict[str, str] = {}
+    for name in sorted(names.files + names.links):
+        stem, _, field = name.partition(".")
+        if not (stem and field and (stem == rules.base or rules.multi)):
+            if name not in ("__key__", "__source__"):
+                stray.append(name)
+        elif field == "__key__":
+            keys[stem] = _read_key(folder, name, original)
+        elif rules.wants(name):
+            if is_reserved(field):
+                raise ValueError(why_reserved(field, f"{stem}."))
+            read = _read_link if name in links else _read_file
+            content = read(folder, name, rules.large)
+            if content is None:
+                stray.append(name)
+            else:
+                fields.setdefault(stem, {})[field] = room.hold(content)
+    present = "__key__" in names.files or "__key__" in links
+    key = _read_key(folder, "__key__", original) if present else original
+    key = _one_key(key, keys.pop(rules.base, original), original, rules.base)
+    made: list[Sample] = []
+    for stem in sorted(fields):
+        suffix = stem[len(rules.base) :] if stem.startswith(rules.base) else stem
+        own = keys.pop(stem, f"{key}{rules.separator}{suffix}" if suffix else key)
+        made.append({"__key__": own, **fields[stem]})
+    stray += [f"{stem}.__key__" for stem in keys]
+    for name in names.folders:
+        if not rules.subdirs:
+            stray.append(f"{name}/")
+            continue
+        with OpenFolder(name, folder) as inner:
+            more, more_stray = _gather(inner, f"{key}{rules.separator or '/'}{name}", rules._replace(subdirs=False))
+        made += more
+        stray += [f"{name}/{left}" for left in more_stray]
+    made_keys: list[str] = [sample["__key__"] for sample in made]
+    if len(set(made_keys)) < len(made_keys):
+        twice = next(each for each in made_keys if made_keys.count(each) > 1)
+        raise ValueError(f"two samples that the command made have the same key {printable(twice)!r}")
+    return made, stray
+
+
+def _one_key(key: str, own: str, original: str, base: str) -> str:
+    """Of ``__key__`` and ``BASE.__key__`` the one that the command has changed."""
+    if original not in (key, own) and key != own:
+        raise ValueError(
+            f"the command left two keys: {printable(key)!r} in __key__, and {printable(own)!r} in {base}.__key__"
+        )
+    return key if own == original else own
+
+
+def _read_key(folder: OpenFolder, name: str, original: str) -> str:
+    """The key in a file, one newline at its end not counted."""
+    raw = _read_file(folder, name, PIECE)
+    if isinstance(raw, FieldFile):
+        raise ValueError(f"the command left a {name} of {len(raw)} bytes")
+    if raw == original.encode("utf-8", "surrogateescape"):
+        return original
+    key = raw.decode("utf-8", "surrogateescape").removesuffix("\n")
+    if not key:
+        raise ValueError(f"the command left an empty {name}")
+    return key
+
+
+def _read_link(folder: OpenFolder, name: str, large: int) -> bytes | FieldFile | None:
+    """What a link leads to; None if that is nothing, or not a file."""
+    try:
+        return _read_file(folder, name, large)
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            return None
+        raise
+
+
+def _read_file(folder: OpenFolder, name: str, large: int) -> bytes | FieldFile:
+    """The content of a file; above ``large`` bytes it stays there, also once its name is gone."""
+    file, size = folder.open(name)
+    try:
+        if size > large:
+            return FieldFile.opened(os.dup(file), name)
+        content = os.read(file, size)
+        # Still growing in the hands of something in the background.
+        while len(content) < size and (more := os.read(file, size - len(content))):
+            content += more
+        return content
+    finally:
+        os.close(file)
+
+
+def _remove_run(folder: str) -> None:
+    """Remove a run's folder, its lock last: killed half way, it is still known to be one that is left behind."""
+    with suppress(OSError):
+        if not os.path.islink(folder):
+            with os.scandir(folder) as entries:
+                inside = [entry.path for entry in entries if entry.name != _LOCK]
+            for path in inside:
+                if os.path.isdir(path) and not os.path.islink(path):
+                    remove(path)
+                else:
+                    os.unlink(path)
+    remove(folder)

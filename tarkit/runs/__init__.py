@@ -1,0 +1,1 @@
+"""Shards in, shards out: counts, failed samples, done records, resuming, retrying, status."""

@@ -1,0 +1,156 @@
+"""The done record: what stands beside an output shard and says what it was made of.
+
+The record is published after the shard, so a shard without one is not finished. It holds
+everything that is needed to tell, without looking at any sample, whether the shard still is
+what a run would make: the input's identity, the command, the version, and the output's size
+and checksum.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from tarkit.errors import DataError, MissingInputError, UsageError
+from tarkit.store.identity import Identity, identify
+from tarkit.store.read import open_publish, open_read
+from tarkit.store.sources import display_name, local_path
+
+SUFFIX = ".done.json"
+_FORMAT = "tarkit-done-1"
+"""Change it when the meaning of a field changes; older records are stale then."""
+
+_MAX_SIZE = 64 * 1024 * 1024
+
+
+@dataclass
+class DoneRecord:
+    """How one input shard became one output shard.
+
+    state: done, or failed (then error and exit_code say why, and there is no output).
+    input: URL as it may be shown, with size and tag as in Identity. work: fingerprint of the command and
+    all options that change the output. tarkit: version. output: name, size in bytes, sha256. samples: the
+    books. failed: for each failed sample its key and how many output samples come before its place.
+    skipped_members, missing_fields, dropped_fields, damage: what the reader met.
+    retried: fingerprints of later runs of the failed samples alone.
+    """
+
+    state: str
+    input: dict[str, Any]
+    work: str
+    tarkit: str
+    output: dict[str, Any] | None = None
+    failed_output: str | None = None
+    samples: dict[str, int] = field(default_factory=dict)
+    failed: list[tuple[str, int]] = field(default_factory=list)
+    skipped_members: dict[str, int] = field(default_factory=dict)
+    missing_fields: dict[str, int] = field(default_factory=dict)
+    dropped_fields: int = 0
+    damage: list[dict[str, Any]] = field(default_factory=list)
+    retried: list[str] = field(default_factory=list)
+    error: str | None = None
+    exit_code: int = 0
+
+    def other_input(self, url: str) -> str | None:
+        """Which input it is of, if that is not ``url``: inputs of two folders may have the same names.
+
+        A relative path is taken for that of any folder, since it is not known from where it was meant.
+        """
+        recorded = str(self.input.get("url"))
+        there, here = _place(recorded), _place(display_name(url))
+        for short, long in ((there, here), (here, there)):
+            is_relative = "://" not in short + long and not short.startswith("/")
+            if short == long or (is_relative and long.endswith(f"/{short}")):
+                return None
+        return recorded
+
+    def why_stale(self, work: str, tarkit: str, source: Identity, url: str, output_url: str) -> str | None:
+        """Why the shard that is to be made of ``url`` must be made again; None if it need not."""
+        if self.state != "done" or self.output is None:
+            return "failed"
+        if other := self.other_input(url):
+            return f"it was made of {other}"
+        if (self.input.get("size"), self.input.get("tag")) != (source.size, source.tag):
+            return "the input changed"
+        if source.tag is None:
+            return "its store says nothing of the input by which a change could be seen"
+        if self.work != work:
+            return "the command changed"
+        if self.tarkit != tarkit:
+            return f"it was made by tarkit {self.tarkit}"
+        try:
+            size = identify(output_url).size
+        except MissingInputError:
+            return "the output is gone"
+        return "the output has another size" if size not in (None, self.output["size"]) else None
+
+    def publish(self, output_url: str) -> None:
+        """Write the record beside the shard ``output_url``, whole or not at all."""
+        document = {"format": _FORMAT, **vars(self)}
+        with open_publish(output_url + SUFFIX, compression=None) as stream:
+            stream.write(json.dumps(document, indent=1, sort_keys=True).encode("utf-8") + b"\n")
+
+
+def read_record(url: str) -> DoneRecord | None:
+    """The record at ``url`` (which ends in SUFFIX); None if there is none of this format.
+
+    Raises:
+        DataError: it is no done record.
+        StreamError, TemporaryStreamError: it can not be read.
+    """
+    try:
+        with open_read(url, compression=None) as stream:
+            content = b""
+            while (piece := stream.read(1 << 20)) and len(content) < _MAX_SIZE:
+                content += piece
+    except MissingInputError:
+        return None
+    try:
+        document = json.loads(content)
+        if document.pop("format") != _FORMAT:
+            return None
+        known = {each.name for each in fields(DoneRecord)}
+        record = DoneRecord(**{name: value for name, value in document.items() if name in known})
+        record.failed = [(key, at) for key, at in record.failed]
+        if not _is_sound(record):
+            raise ValueError
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise DataError("this is no done record", url=url, hint="remove it, and the shard is made again") from None
+    return record
+
+
+def _is_sound(record: DoneRecord) -> bool:
+    """Whether its values are of the kinds that others rely on: one damaged record is not to end a look at them all."""
+    output, counts = record.output, record.samples
+    return (
+        record.state in ("done", "failed")
+        and isinstance(record.input, dict)
+        and (output is None or (isinstance(output, dict) and type(output.get("size")) is int))
+        and isinstance(counts, dict)
+        and all(type(number) is int for number in counts.values())
+        and type(record.exit_code) is int
+        and isinstance(record.damage, list)
+        and isinstance(record.retried, list)
+        and isinstance(record.error, (str, type(None)))
+    )
+
+
+def _place(url: str) -> str:
+    """The same for all ways to write a path, as far as that can be told without its folder."""
+    try:
+        path = local_path(url)
+    except UsageError:
+        # No path at all; a record may hold anything.
+        return url
+    return url if path is None else re.sub(r"^(?:\.\./)+", "", os.path.normpath(path))
+
+
+def fingerprint(work: Mapping[str, Any]) -> str:
+    """SHA-256 of what is done to the samples: plain values in a dict, in any order."""
+    text = json.dumps(work, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()

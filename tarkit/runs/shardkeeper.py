@@ -1,0 +1,134 @@
+"""One shard of a run over many: whether it is done, and publishing it with its done record."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, MissingInputError, TarkitError, TemporaryStreamError
+from tarkit.formats.tally import Tally
+from tarkit.runs.account import Account
+from tarkit.runs.counts import Books, lost_anything
+from tarkit.runs.donerecord import SUFFIX, DoneRecord, read_record
+from tarkit.specs.outputnames import FAILED_SUFFIX
+from tarkit.specs.shardspec import output_name
+from tarkit.store.entries import remove
+from tarkit.store.identity import Identity, identify
+from tarkit.store.retry import GoneStores
+from tarkit.store.sources import display_name, local_path
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One input with the place of its output. recorded: a record of an earlier run is there."""
+
+    url: str
+    output_url: str
+    source: Identity
+    recorded: bool = False
+
+    @property
+    def failed_url(self) -> str:
+        """Where its failed samples go."""
+        return self.output_url + FAILED_SUFFIX
+
+
+@dataclass
+class Finished:
+    """A shard that came to its end. books: its samples; by_another: another run was faster."""
+
+    shard: Shard
+    record: DoneRecord
+    books: Books
+    by_another: bool = False
+
+
+class ShardKeeper:
+    """Knows what is done, and says so in records. work: fingerprint of the command. version: of tarkit.
+
+    gone: stores that did not answer, of which nothing more is asked. Its methods may be called from several threads.
+    """
+
+    def __init__(self, work: str, version: str) -> None:
+        self.gone = GoneStores()
+        self._work = work
+        self._version = version
+
+    def look(self, url: str, output_url: str) -> tuple[Shard, DoneRecord | None]:
+        """A shard, and its record if it is done.
+
+        Raises:
+            MissingInputError: there is no such input. DataError: the record is damaged. StreamError,
+            TemporaryStreamError: one of them can not be asked.
+        """
+        self.gone.refuse(url, output_url)
+        try:
+            source = identify(url)
+            record = read_record(output_url + SUFFIX)
+        except TarkitError as problem:
+            # Noted here: the next look may be under way before this answer is looked at.
+            self.gone.note(problem)
+            raise
+        shard = Shard(url, output_url, source, record is not None)
+        return shard, record if self._is_fresh(shard, record) else None
+
+    def _is_fresh(self, shard: Shard, record: DoneRecord | None) -> bool:
+        if record is None:
+            return False
+        return record.why_stale(self._work, self._version, shard.source, shard.url, shard.output_url) is None
+
+    def publish(self, shard: Shard, account: Account, tally: Tally) -> Finished:
+        """Publish a shard and then its record; unless another run did in the meantime."""
+        record = self.record(shard, "done")
+        record.samples = account.books.as_dict()
+        record.failed = account.failed_at
+        record.skipped_members = tally.skipped
+        record.missing_fields = tally.missing_fields
+        record.dropped_fields = tally.replaced
+        record.damage = [
+            {"url": url, "start": start, "end": end, "reason": reason} for url, start, end, reason in tally.damage
+        ]
+        try:
+            self.gone.refuse(shard.output_url)
+            there = read_record(shard.output_url + SUFFIX)
+            if there is not None and self._is_fresh(shard, there):
+                account.sinks.discard()
+                return Finished(shard, there, account.books, by_another=True)
+            _refuse_changed(shard)
+            if shard.recorded:
+                # Sizes are multiples of 10 KiB: an old record might be taken for that of a new output.
+                _remove(shard.output_url + SUFFIX)
+            account.sinks.publish()
+            size, sha256 = account.sinks.checksum()
+            record.output = {"name": output_name(shard.output_url), "size": size, "sha256": sha256}
+            record.failed_output = output_name(shard.failed_url) if account.sinks.has_failed else None
+            record.exit_code = EXIT_SET_ASIDE if lost_anything(account.books, tally) else EXIT_OK
+            if not account.sinks.has_failed:
+                _remove(shard.failed_url)
+            record.publish(shard.output_url)
+        except TarkitError as problem:
+            self.gone.note(problem)
+            account.sinks.discard()
+            record.state, record.error, record.exit_code = "failed", str(problem), problem.exit_code
+        except BaseException:
+            account.sinks.discard()
+            raise
+        return Finished(shard, record, account.books)
+
+    def record(self, shard: Shard, state: str) -> DoneRecord:
+        """A record with nothing in it but what it is about."""
+        source = {"url": display_name(shard.url), "size": shard.source.size, "tag": shard.source.tag}
+        return DoneRecord(state, source, self._work, self._version)
+
+
+def _refuse_changed(shard: Shard) -> None:
+    """A local file has no version that could be asked for, so what was read may be of two."""
+    if local_path(shard.url) is not None:
+        with suppress(MissingInputError):
+            if identify(shard.url) != shard.source:
+                raise TemporaryStreamError("the input changed while it was read", url=display_name(shard.url))
+
+
+def _remove(url: str) -> None:
+    with suppress(MissingInputError):
+        remove(url)

@@ -1,0 +1,220 @@
+"""How far the shards of a folder are: from their done records alone, whoever made them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tarkit.errors import EXIT_SET_ASIDE, DataError, MissingInputError, TarkitError
+from tarkit.runs.donerecord import SUFFIX, DoneRecord, read_record
+from tarkit.specs.outputnames import plan_outputs
+from tarkit.store.entries import Entry, entries, remove
+from tarkit.store.identity import identify
+from tarkit.store.objects.s3 import abort_upload, stale_uploads
+from tarkit.store.retry import GoneStores
+from tarkit.store.sources import display_name, local_path
+from tarkit.store.waits import Workers
+
+_AT_ONCE = 16
+"""Records that are read at the same time."""
+
+_PART = 2_000
+"""Records that are asked for in one go: each that waits takes some kilobytes."""
+
+TEMPORARY_MARK = ".tarkit-"
+"""In the names under which outputs are written before they are published."""
+
+_Looked = tuple[str, DoneRecord | None, str | None]
+
+
+@dataclass
+class Progress:
+    """Names of shards by what is known of them, and totals of those that are done.
+
+    stale: name -> why. failed: name -> error. set_aside: name -> number of failed samples. damaged: of
+    those done, the ones whose input had damage that was skipped, or fields that were dropped.
+    missing is known only where the inputs were given.
+    """
+
+    done: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    stale: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    set_aside: dict[str, int] = field(default_factory=dict)
+    damaged: list[str] = field(default_factory=list)
+    samples: dict[str, int] = field(default_factory=dict)
+    bytes: int = 0
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a run would have something to do."""
+        return bool(self.missing or self.stale or self.failed)
+
+    @property
+    def lost_samples(self) -> bool:
+        """Whether shards that are done lack samples."""
+        return bool(self.set_aside or self.damaged)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for a report."""
+        return {
+            "done": len(self.done),
+            "missing": self.missing,
+            "stale": self.stale,
+            "failed": self.failed,
+            "set_aside": self.set_aside,
+            "damaged": self.damaged,
+            "samples": self.samples,
+            "bytes": self.bytes,
+        }
+
+
+def progress_of(
+    folder: str,
+    inputs: Iterable[str] | None = None,
+    work: str | None = None,
+    made_of: Mapping[str, str] | None = None,
+) -> Progress:
+    """Look at every done record of a folder.
+
+    Args:
+        folder: path or URL. inputs: what the run was given, to know what is missing, and whether
+            an input changed since. work: fingerprint of what the run does; shards made by anything else are stale.
+        made_of: output's name -> its input, as the run names it; shards made of anything else are stale.
+
+    Raises:
+        MissingInputError: there is no such folder (never where inputs are given: then all are missing).
+        StreamError, TemporaryStreamError: a record can not be read.
+    """
+    base = folder.rstrip("/")
+    found = Progress()
+    sources = (
+        None if inputs is None else {output.rpartition("/")[2]: url for url, output in plan_outputs(inputs, folder)}
+    )
+    try:
+        sizes = {entry.name: entry.size for entry in entries(folder) if not entry.is_folder}
+    except MissingInputError:
+        if sources is None:
+            raise
+        sizes = {}
+    names = sorted(name.removesuffix(SUFFIX) for name in sizes if name.endswith(SUFFIX))
+    if sources is not None:
+        recorded = set(names)
+        found.missing = [name for name in sources if name not in recorded]
+        names = [name for name in names if name in sources]
+
+    gone = GoneStores()
+
+    def look(name: str) -> _Looked:
+        try:
+            record = read_record(f"{base}/{name}{SUFFIX}")
+        except DataError as problem:
+            return name, None, str(problem)
+        return name, record, None if sources is None or record is None else _changed(sources[name], record, gone)
+
+    for name, record, problem in _in_order(look, names):
+        if record is None and problem is not None:
+            found.failed[name] = problem
+        elif record is None:
+            found.stale[name] = "its record is of another version"
+        else:
+            if work is not None and record.state == "done" and record.work != work:
+                problem = "it was made by another command"
+            other = None if made_of is None or name not in made_of else record.other_input(made_of[name])
+            if other is not None:
+                problem = f"it was made of {other}"
+            _enter(found, name, record, name in sizes, sizes.get(name), problem)
+    return found
+
+
+def _in_order(look: Callable[[str], _Looked], names: list[str]) -> Iterator[_Looked]:
+    """What a look at each name says, some at once; no more of them are held than a part has."""
+    with Workers(_AT_ONCE, "records") as executor:
+        for start in range(0, len(names), _PART):
+            yield from executor.map(look, names[start : start + _PART])
+
+
+def _enter(found: Progress, name: str, record: DoneRecord, there: bool, size: int | None, changed: str | None) -> None:
+    if record.state != "done" or record.output is None:
+        found.failed[name] = record.error or "unknown"
+        return
+    if not there:
+        found.stale[name] = "the output is gone"
+    elif size is not None and size != record.output["size"]:
+        found.stale[name] = "the output has another size"
+    elif changed is not None:
+        found.stale[name] = changed
+    else:
+        found.done.append(name)
+        found.bytes += record.output["size"]
+        for kind, count in record.samples.items():
+            found.samples[kind] = found.samples.get(kind, 0) + count
+        if record.failed:
+            found.set_aside[name] = len(record.failed)
+        elif record.exit_code == EXIT_SET_ASIDE:
+            found.damaged.append(name)
+
+
+def _changed(source: str, record: DoneRecord, gone: GoneStores) -> str | None:
+    try:
+        gone.refuse(source)
+        now = identify(source)
+    except MissingInputError:
+        return "the input is gone"
+    except TarkitError as problem:
+        gone.note(problem)
+        return f"the input can not be asked: {problem}"
+    if (record.input.get("size"), record.input.get("tag")) != (now.size, now.tag):
+        return "the input changed"
+    return None
+
+
+def clean(folder: str, *, older_than: float, now: float) -> Iterator[str]:
+    """Remove what killed runs left in a folder under temporary names; the names, as they may be shown.
+
+    A local file that a living run still writes is locked, and stays. Elsewhere nobody can tell a dead
+    writer from a slow one, so only what is older than ``older_than`` seconds at the time ``now``
+    goes; on S3 that is also parts of uploads that were never finished.
+    """
+    for entry in _files_of(folder):
+        if not entry.name.startswith(".") or TEMPORARY_MARK not in entry.name:
+            continue
+        path = local_path(entry.url)
+        young = entry.mtime is None or now - entry.mtime < older_than
+        if is_locked(path) if path is not None else young:
+            continue
+        remove(entry.url)
+        yield display_name(entry.url)
+    for upload in stale_uploads(f"{folder.rstrip('/')}/", older_than=older_than, clock=lambda: now):
+        abort_upload(upload)
+        yield f"{display_name(upload.url)} (an unfinished upload)"
+
+
+def _files_of(folder: str) -> list[Entry]:
+    try:
+        return [entry for entry in entries(folder) if not entry.is_folder]
+    except MissingInputError:
+        # In an object store a folder without objects is none, but may have unfinished uploads.
+        if local_path(folder) is not None:
+            raise
+        return []
+
+
+def is_locked(path: str) -> bool:
+    """Whether a living process writes a temporary file."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        # Gone by now; or none of ours, since ours can be opened.
+        return True
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(fd)

@@ -1,0 +1,303 @@
+"""Fields to bytes and back, by the field's extension. No codec here can run code; pickle is refused.
+
+The last part of a field's name decides (``input.png`` is a png), in lower case. A trailing ``.gz``
+means that the encoded value is compressed. Names and values follow webdataset 1.0.2, with these
+differences, all of which keep data as it is:
+
+- bytes are taken to be encoded already, also under ``.gz``, and pass as they are;
+- ``.gz`` fields whose inner extension has no codec stay compressed bytes when decoded;
+- numbers in ``cls`` and its like are whole numbers; images that a format cannot hold are refused;
+- a str is text in fields of text, and elsewhere only what decodes to the same value: see ``encode_field``;
+- NaN and Infinity, which are not JSON, are refused both ways.
+"""
+
+from __future__ import annotations
+
+import io
+import operator
+import re
+import zlib
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any
+
+from tarkit.errors import DecodeError, EncodeError, TarkitError, UsageError, printable
+from tarkit.extras import library
+from tarkit.samples.arrays import decode_npy, decode_npz, encode_npy, encode_npz, refuse_rest
+from tarkit.samples.images import IMAGE_FORMATS, IMAGE_SPECS, decode_image, encode_image
+from tarkit.samples.jsontext import decode_json, encode_json
+from tarkit.samples.sample import Sample, is_reserved
+
+Encoder = bool | None | Callable[[Sample], Sample] | Mapping[str, Callable[[Any], Any]]
+"""What ``make_encoder`` takes."""
+
+_DECIMAL = re.compile(rb"\s*[+-]?[0-9]+\s*")
+
+
+MAX_BYTES = 1 << 30
+"""What a compressed field may have once it is decompressed, if nothing else is said."""
+
+
+def encode_field(field: str, value: object, *, key: str | None = None) -> bytes:
+    """The bytes of one field.
+
+    bytes, bytearray and memoryview pass as they are: they are taken to be encoded already. Everything else goes by
+    the extension: whole numbers (cls, cls2, class, count, index, inx, id), JSON (json, jsn), numpy arrays (npy) and
+    dicts of them (npz), msgpack (mp, msgpack, msg), CBOR (cbor), and images (jpg, jpeg, img and image as jpg, png,
+    ppm, pgm, pbm, tiff, tif, webp): a PIL image or an array, uint8 or float in 0..1, of shape (height, width),
+    (height, width, 1) or (height, width, 3), or uint16 of shape (height, width). Tuples become lists in JSON, msgpack
+    and CBOR. The same value gives the same bytes.
+
+    A str becomes UTF-8 in fields of text (txt, html, ...) and in those without a codec. In json it must be JSON text,
+    and in cls and its like a whole number; the other codecs refuse it.
+
+    Raises:
+        EncodeError: there is no codec for this field and type, or the value does not fit it.
+        MissingExtraError: the codec's library is not installed.
+    """
+    return _encode_with(_ENCODERS, field, value, key)
+
+
+def decode_field(
+    field: str,
+    data: bytes,
+    *,
+    image: str | None = "pil",
+    key: str | None = None,
+    url: str | None = None,
+    max_bytes: int = MAX_BYTES,
+) -> object:
+    """The value of one field: what ``encode_field`` was given, or bytes if the extension has no codec.
+
+    ``image`` says what images become: ``pil``, ``pill``, ``pilrgb``, ``pilrgba`` (PIL images; pil is pilrgb), ``l``,
+    ``rgb``, ``rgba`` (float32 arrays in 0..1, of shape (height, width) or (height, width, 3 or 4)), ``l8``, ``rgb8``,
+    ``rgba8`` (the same as uint8), or None: they stay bytes. Grey values of 16 bits become floats by division by
+    65,535, and 8 bits by their upper half, which is what Pillow leaves of colours of 16 bits (webdataset cuts grey
+    values at 255). Text (txt, text, transcript, html, htm) becomes str. What is compressed (``.gz``, npz) may have
+    ``max_bytes`` once it is decompressed.
+
+    Raises:
+        DecodeError: the bytes are not what the extension says, or too many, or the format is refused.
+        UsageError: no such ``image``.
+        MissingExtraError: the codec's library is not installed.
+    """
+    if image is not None and image not in IMAGE_SPECS:
+        raise UsageError(f"images can not be decoded to {image!r}; it must be one of {', '.join(IMAGE_SPECS)}, or None")
+    extension, compressed = extension_of(field)
+    decoder: Callable[[bytes], Any] | None = _DECODERS.get(extension)
+    if extension in IMAGE_FORMATS and image is not None:
+        decoder = partial(decode_image, image)
+    refusal = _REFUSED.get(extension)
+    if refusal is not None:
+        raise DecodeError(f"field {field!r} is not decoded: {refusal}", url=url, key=key)
+    if decoder is None:
+        return data
+    try:
+        data = _decompress(data, max_bytes) if compressed else data
+        return decode_npz(data, max_bytes) if extension == "npz" else decoder(data)
+    except TarkitError:
+        raise
+    except Exception as error:  # damaged bytes can make a parser raise anything
+        raise DecodeError(f"field {field!r} can not be decoded: {_sentence(error)}", url=url, key=key) from error
+
+
+def encode_sample(sample: Mapping[str, Any]) -> Sample:
+    """The sample with every field encoded by ``encode_field``; ``__key__`` and other metadata stay.
+
+    Raises:
+        EncodeError, MissingExtraError: as ``encode_field``.
+    """
+    return _encode_all(_ENCODERS, sample)
+
+
+def decode_sample(
+    sample: Mapping[str, Any], *, image: str | None = "pil", only: Collection[str] | None = None
+) -> Sample:
+    """The sample with every field decoded by ``decode_field``; metadata and values that are no bytes stay.
+
+    ``only`` are the fields to decode, by their full names; the others stay bytes.
+
+    Raises:
+        DecodeError, UsageError, MissingExtraError: as ``decode_field``.
+    """
+    key, url = sample.get("__key__"), sample.get("__url__")
+    return {
+        name: decode_field(name, value, image=image, key=key, url=url)
+        if isinstance(value, bytes) and not is_reserved(name) and (only is None or name in only)
+        else value
+        for name, value in sample.items()
+    }
+
+
+def make_encoder(spec: Encoder) -> Callable[[Mapping[str, Any]], Sample]:
+    """The function that encodes samples, from what webdataset's ``TarWriter`` takes as ``encoder``.
+
+    False or None: no encoding. True: by extension. A function from sample to sample: itself. A dict of extension ->
+    function from a value to bytes: these and no others; bytes, and str in other fields, pass as in ``encode_field``.
+
+    Raises:
+        UsageError: anything else.
+    """
+    if spec is None or spec is False:
+        return dict
+    if spec is True:
+        return encode_sample
+    if isinstance(spec, Mapping):
+        for extension, encoder in spec.items():
+            if not isinstance(extension, str) or not extension or "." in extension or not callable(encoder):
+                raise UsageError(f"encoder: {extension!r}: {encoder!r} must be an extension without dots: a function")
+        return partial(_encode_all, {extension.lower(): encoder for extension, encoder in spec.items()})
+    if callable(spec):
+        return partial(_call_encoder, spec)
+    raise UsageError(f"encoder is {spec!r}; it must be True, False, None, a function, or a dict of extension: function")
+
+
+def _call_encoder(encoder: Callable[[Sample], Sample], sample: Mapping[str, Any]) -> Sample:
+    result = encoder(dict(sample))
+    if not isinstance(result, dict):
+        reason = f"the encoder gave {type(result).__name__}; it must give the sample, a dict"
+        raise EncodeError(reason, key=sample.get("__key__"))
+    return result
+
+
+def _encode_all(encoders: Mapping[str, Callable[[Any], Any]], sample: Mapping[str, Any]) -> Sample:
+    key = sample.get("__key__")
+    return {
+        name: value if is_reserved(name) else _encode_with(encoders, name, value, key) for name, value in sample.items()
+    }
+
+
+def _encode_with(encoders: Mapping[str, Callable[[Any], Any]], field: str, value: object, key: str | None) -> bytes:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    extension, compressed = extension_of(field)
+    what = f"field {field!r}, a value of type {type(value).__name__}"
+    encoder: Callable[[Any], Any] | None = encoders.get(extension)
+    if encoder is None and isinstance(value, str) and extension not in _REFUSED:
+        encoder = _ENCODERS.get(extension, str.encode)
+    if encoder is None:
+        refusal = _REFUSED.get(extension)
+        if refusal is None:
+            refusal = f"there is no encoder for it; give bytes or str, or an extension of {', '.join(sorted(encoders))}"
+        raise EncodeError(f"{what}, is not encoded: {refusal}", key=key)
+    try:
+        data = encoder(value)
+    except TarkitError:
+        raise
+    except Exception as error:  # the value comes from the caller, and its type can raise anything
+        raise EncodeError(f"{what}, can not be encoded: {_sentence(error)}", key=key) from error
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise EncodeError(f"{what}: its encoder gave {type(data).__name__}; it must give bytes", key=key)
+    return _compress(bytes(data)) if compressed else bytes(data)
+
+
+def extension_of(field: str) -> tuple[str, bool]:
+    """The part of a field's name that decides what it is, in lower case, and whether it is compressed.
+
+    >>> extension_of("input.JSON.gz")
+    ('json', True)
+    """
+    name = field.lower()
+    compressed = name.endswith(".gz")
+    return name.removesuffix(".gz").rpartition(".")[2], compressed
+
+
+def _compress(data: bytes) -> bytes:
+    # gzip.compress writes another header in some versions of Python, and zlib names the operating system in
+    # byte 9: it becomes "unknown", so that the same value gives the same bytes on all of them.
+    compressor = zlib.compressobj(9, zlib.DEFLATED, 31)
+    packed = compressor.compress(data) + compressor.flush()
+    return packed[:9] + b"\xff" + packed[10:]
+
+
+def _decompress(data: bytes, max_bytes: int) -> bytes:
+    """All members of a gzip stream, each of them checked."""
+    content = b""
+    while True:
+        member = zlib.decompressobj(31)
+        content += member.decompress(data, max_bytes + 1 - len(content))
+        if len(content) > max_bytes:
+            raise ValueError(f"it has more than {max_bytes} bytes once it is decompressed; max_bytes allows more")
+        if not member.eof:
+            raise ValueError("its gzip stream is cut short")
+        # Some writers pad with zeros.
+        data = member.unused_data.lstrip(b"\0")
+        if not data:
+            return content
+
+
+def _sentence(error: Exception) -> str:
+    return printable(str(error) or type(error).__name__)
+
+
+def _encode_integer(value: Any) -> bytes:
+    if isinstance(value, str):
+        data = value.encode("utf-8")
+        if not _DECIMAL.fullmatch(data):
+            raise TypeError("as text it must be a whole number; pass bytes to keep it as it is, or call the field txt")
+        return data
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError("it must be a whole number")
+    return str(operator.index(value)).encode("ascii")
+
+
+def _decode_integer(data: bytes) -> int:
+    if not _DECIMAL.fullmatch(data):
+        raise ValueError(f"{data[:40]!r} is not a whole number")
+    return int(data)
+
+
+def _encode_msgpack(value: Any) -> bytes:
+    _refuse_text(value, "msgpack.packb(text)")
+    return bytes(library("msgpack", "the msgpack codec", "msgpack").packb(value))
+
+
+def _decode_msgpack(data: bytes) -> Any:
+    # Maps with numbers as keys can be written, so they must be readable.
+    return library("msgpack", "the msgpack codec", "msgpack").unpackb(data, strict_map_key=False)
+
+
+def _encode_cbor(value: Any) -> bytes:
+    _refuse_text(value, "cbor2.dumps(text)")
+    return bytes(library("cbor2", "the cbor codec", "cbor").dumps(value))
+
+
+def _decode_cbor(data: bytes) -> Any:
+    stream = io.BytesIO(data)
+    value = library("cbor2", "the cbor codec", "cbor").load(stream)
+    refuse_rest(stream, data, "value")
+    return value
+
+
+def _refuse_text(value: object, instead: str) -> None:
+    """A str may be meant as the value, or as what is encoded already, as webdataset takes it."""
+    if isinstance(value, str):
+        raise TypeError(f"text alone is not encoded; pass a dict or list, or the bytes of {instead}")
+
+
+_ENCODERS: dict[str, Callable[[Any], bytes]] = {
+    **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), _encode_integer),
+    **dict.fromkeys(("json", "jsn"), encode_json),
+    **dict.fromkeys(("mp", "msgpack", "msg"), _encode_msgpack),
+    "cbor": _encode_cbor,
+    "npy": encode_npy,
+    "npz": encode_npz,
+    **{extension: partial(encode_image, extension) for extension in IMAGE_FORMATS},
+}
+
+_DECODERS: dict[str, Callable[[bytes], Any]] = {
+    **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), _decode_integer),
+    **dict.fromkeys(("txt", "text", "transcript", "html", "htm"), partial(str, encoding="utf-8")),
+    **dict.fromkeys(("json", "jsn"), decode_json),
+    **dict.fromkeys(("mp", "msgpack", "msg"), _decode_msgpack),
+    "cbor": _decode_cbor,
+    "npy": decode_npy,
+    "npz": partial(decode_npz, max_bytes=MAX_BYTES),
+}
+
+_PICKLE = "reading a pickle can run any code; use json, msgpack, npy or npz"
+_REFUSED = {
+    **dict.fromkeys(("pyd", "pickle", "pkl"), _PICKLE),
+    "pth": f"pth files are pickles, and {_PICKLE}",
+    **dict.fromkeys(("ten", "tenbin", "tb"), "tarkit does not write or read tenbin; use npy or npz"),
+}

@@ -1,0 +1,122 @@
+"""Tar shards to members to samples: the reader.
+
+:func:`read_samples` is what most callers want. Under it, :func:`read_members` walks an
+archive front to back on big reads, without seeking, so that pipes and sockets do as well
+as files. It never gives a shortened answer: what is cut, damaged or no tar raises with
+shard, byte offset and member, unless ``on_damage="skip"`` was asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+
+from tarkit.errors import DataError, UsageError
+from tarkit.formats.tally import Tally
+from tarkit.formats.tar.large import DEFAULT_MEM, RefuseLarge
+from tarkit.formats.tar.members import Member
+from tarkit.formats.tar.resync import resynchronise
+from tarkit.formats.tar.walk import Archive, LargeMembers
+from tarkit.redaction import redact
+from tarkit.samples.sample import DAMAGE_POLICIES, KeyRule, Sample, first_dot, group_by_keys, in_sample, key_rule
+from tarkit.specs.shardspec import expand
+from tarkit.store.allocator import keep_freed_memory
+from tarkit.store.read import open_read
+
+
+def read_samples(
+    urls: str | os.PathLike[str] | Iterable[str],
+    *,
+    rule: str | KeyRule = first_dot,
+    on_duplicate_field: str = "error",
+    on_repeated_key: str = "error",
+    on_damage: str = "error",
+    tally: Tally | None = None,
+    allow_pipe_in_lists: bool = False,
+    literal: bool = False,
+    mem: int = DEFAULT_MEM,
+    large: LargeMembers | None = None,
+) -> Iterator[Sample]:
+    """Samples of one or many shards, in order, as dicts of raw bytes.
+
+    Args:
+        urls: a path, URL or shard spec (``s3://b/train-{0000..0147}.tgz``, ``*.tar``,
+            ``@list.txt``, ``-``), or several.
+        rule: key rule: ``first-dot``, ``last-dot`` or a regular expression of two groups.
+        on_duplicate_field: error, first or last.
+        on_repeated_key: error, or allow.
+        on_damage: error, or skip: go on at the next good header; what was lost is in ``tally``. Samples with a member
+            that cannot be delivered (a hard link, a sparse file) are dropped and counted.
+        tally: filled while samples are drawn: counts, skipped members, damage.
+        allow_pipe_in_lists: whether an ``@LIST`` may name ``pipe:`` commands; whoever writes such a
+            list runs them here.
+        literal: ``urls`` are names of shards as they are, such as :func:`tarkit.specs.shardspec.expand` gives them: a
+            listing of a store may well have ``[`` or ``{`` in its names.
+        mem: bytes that one sample may have; a larger one is an error that names its member and size.
+        large: another way for members that are too large (:mod:`tarkit.formats.tar.large`); ``mem`` has no effect then.
+
+    Raises:
+        TooLargeError: a sample has more than ``mem`` bytes.
+        DataError: the shard is damaged, or is not what the policies allow.
+        MissingInputError, StreamError, TemporaryStreamError: it can not be read.
+    """
+    tally = Tally() if tally is None else tally
+    large = RefuseLarge(mem) if large is None else large
+    names = [os.fspath(urls)] if isinstance(urls, (str, os.PathLike)) else urls
+    for url in names if literal else expand(names, allow_pipe_in_lists=allow_pipe_in_lists):
+        with open_read(url) as stream:
+            tally.part_read = stream.part_read
+            yield from group_by_keys(
+                read_members(stream.read, url=stream.name, rule=rule, on_damage=on_damage, tally=tally, large=large),
+                url=stream.name,
+                rule=rule,
+                on_duplicate_field=on_duplicate_field,
+                on_repeated_key=on_repeated_key,
+                tally=tally,
+                sample_limit=large.sample_limit,
+                spill=large.spill,
+            )
+            tally.part_read = None
+            tally.shards += 1
+
+
+def read_members(
+    read: Callable[[int], bytes],
+    *,
+    url: str = "",
+    rule: str | KeyRule = first_dot,
+    on_damage: str = "error",
+    tally: Tally | None = None,
+    large: LargeMembers | None = None,
+) -> Iterator[Member]:
+    """Regular files of one tar stream: (name, content, offset of the header), in order.
+
+    Where an archive ends inside the stream (``cat a.tar b.tar``), and where something was
+    lost, a mark with an empty name is given; see :data:`tarkit.samples.sample.Member`.
+
+    Args:
+        read: ``read(n)`` gives 1 to n bytes, or b"" at the end, like a raw stream's.
+        url: name of the shard for errors.
+        rule: key rule, which says whether a member whose content cannot be delivered (a hard link, a sparse
+            file) is a field of a sample; one that is not is only counted.
+        on_damage: error, or skip: go on at the next header that is good, and behind members that cannot be delivered.
+        tally: counts what is skipped, and records damage.
+        large: what becomes of members too large for memory; None means that all are delivered as bytes.
+
+    Raises:
+        DataError: damage. UnsupportedMemberError: a field of a sample whose content cannot be delivered.
+    """
+    if on_damage not in DAMAGE_POLICIES:
+        raise UsageError(f"on_damage is {on_damage!r}; it must be one of {', '.join(DAMAGE_POLICIES)}")
+    keep_freed_memory()
+    archive = Archive(read, redact(url), Tally() if tally is None else tally, in_sample(key_rule(rule)), large)
+    while True:
+        try:
+            yield from archive.members()
+            return
+        except DataError as error:
+            if on_damage == "error" or not archive.begun:
+                raise
+            yield resynchronise(archive, error)
+            if archive.ended:
+                return

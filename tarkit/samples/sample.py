@@ -1,0 +1,276 @@
+"""What a sample is: the key rule, the skipping rule, and grouping members into samples.
+
+A sample is a plain dict: ``__key__`` (str), ``__url__`` (str, the shard it came from) and,
+for each field, its bytes. ``docs/tar-shards.md`` is the specification of the three rules
+in this file, with a table of names that the tests hold against this code.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from tarkit.errors import DuplicateFieldError, EncodeError, RepeatedKeyError, UsageError, printable
+from tarkit.formats.tally import BESIDE_DAMAGE, INCOMPLETE, Tally
+from tarkit.formats.tar.members import LOST_STRETCH, Member
+
+Sample = dict[str, Any]
+"""``__key__`` and ``__url__`` are str; every other entry is a field: bytes, unless decoded."""
+
+KeyRule = Callable[[str], "tuple[str, str] | None"]
+"""Member name -> (key, field), or None if the name has no field."""
+
+_METADATA = re.compile(r"__[^/]*__(/|\Z)")
+_RESERVED = re.compile(r"__.*__\Z", re.DOTALL)
+
+BOOKKEEPING = frozenset(("__key__", "__url__", "__local_path__", "__worker__", "__rank__"))
+"""What tarkit's and webdataset's readers add to a sample. Writers leave these names out."""
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a name has the form ``__name__``: such an entry of a sample is metadata, never the field of a file."""
+    return name[:2] == "__" and _RESERVED.match(name) is not None
+
+
+def is_bookkeeping(name: str) -> bool:
+    """Whether an entry of a sample that is to be written is bookkeeping, which is left out; else it is a field.
+
+    Raises:
+        EncodeError: it is metadata that no reader has added, and that no reader would give back.
+    """
+    if name in BOOKKEEPING:
+        return True
+    if is_reserved(name):
+        raise EncodeError(why_reserved(name))
+    return False
+
+
+def why_reserved(field: str, prefix: str = "") -> str:
+    """What is wrong with a field of a reserved name, and what to call it. prefix: of the file that it is in."""
+    plain = prefix + (field.strip("_") or "field")
+    return (
+        f"{printable(prefix + field)!r} cannot be a field: names of the form __name__ are kept for what readers add "
+        f"to a sample; call it {printable(plain)!r}"
+    )
+
+
+def first_dot(name: str) -> tuple[str, str] | None:
+    """Key is the folder and the file name up to its first dot; the field is what follows that dot.
+
+    >>> first_dot("images/a.b.c.jpg")
+    ('images/a', 'b.c.jpg')
+    """
+    folder, slash, base = name.rpartition("/")
+    stem, _, field = base.partition(".")
+    return (folder + slash + stem, field) if stem and field else None
+
+
+def last_dot(name: str) -> tuple[str, str] | None:
+    """Key is everything up to the last dot of the file name; the field is what follows it.
+
+    >>> last_dot("images/a.b.c.jpg")
+    ('images/a.b.c', 'jpg')
+    """
+    folder, slash, base = name.rpartition("/")
+    stem, _, field = base.rpartition(".")
+    return (folder + slash + stem, field) if stem and field else None
+
+
+def key_rule(spec: str | KeyRule) -> KeyRule:
+    """The rule named ``first-dot`` or ``last-dot``, or made from a regular expression.
+
+    A regular expression has two groups, key and field, and must match the whole name.
+
+    Raises:
+        UsageError: the expression does not compile or has not exactly two groups.
+    """
+    if callable(spec):
+        return spec
+    if spec in ("first-dot", "last-dot"):
+        return first_dot if spec == "first-dot" else last_dot
+    try:
+        pattern = re.compile(spec, re.DOTALL)
+    except re.error as error:
+        raise UsageError(f"key rule {spec!r} is not first-dot, last-dot or a regular expression: {error}") from None
+    if pattern.groups != 2:
+        raise UsageError(f"key rule {spec!r} must have two groups, key and field; it has {pattern.groups}")
+
+    def by_pattern(name: str) -> tuple[str, str] | None:
+        match = pattern.fullmatch(name)
+        if match is None or not match[1] or not match[2] or "/" in match[2]:
+            return None
+        return match[1], match[2]
+
+    return by_pattern
+
+
+def skip_reason(name: str, rule: KeyRule = first_dot) -> str | None:
+    """Why a regular file of this name is no part of a sample; None if it is a part of one.
+
+    The reasons are the words under which the skipped members are counted.
+    """
+    if _METADATA.match(name):
+        return "metadata"
+    base = name[name.rfind("/") + 1 :]
+    if base.startswith("._"):
+        return "macos-sidecar"
+    split = rule(name)
+    if split is None:
+        return "hidden" if base.startswith(".") else "no-extension"
+    if is_reserved(split[1]):
+        return "reserved-field"
+    return None
+
+
+def in_sample(rule: KeyRule = first_dot) -> Callable[[str], bool]:
+    """Whether a regular file of a name is a part of a sample, by a key rule."""
+    return lambda name: skip_reason(name, rule) is None
+
+
+DUPLICATE_FIELD_POLICIES = ("error", "first", "last")
+REPEATED_KEY_POLICIES = ("error", "allow")
+DAMAGE_POLICIES = ("error", "skip")
+
+
+def group_by_keys(
+    members: Iterable[Member],
+    *,
+    url: str = "",
+    rule: str | KeyRule = first_dot,
+    on_duplicate_field: str = "error",
+    on_repeated_key: str = "error",
+    tally: Tally | None = None,
+    sample_limit: int = sys.maxsize,
+    spill: Callable[[Sample, str, Any], Any] | None = None,
+) -> Iterator[Sample]:
+    """Samples out of the members of one shard, in the order in which they come.
+
+    A sample is a run of adjacent members with the same key. Lazy: at most one sample is
+    held, besides the keys that were seen (keys and offsets, never bytes).
+
+    Args:
+        members: (name, content, offset) of regular files, with marks (see Member). Where a stretch was lost, the
+            samples on both of its sides are dropped, since they may not be whole; where one member was lost that
+            belongs to a sample, that sample is dropped.
+        url: the shard's name, for ``__url__`` and for errors.
+        rule: a key rule, or its name: first-dot, last-dot, or a regular expression.
+        on_duplicate_field: error, first (keep the first file) or last (keep the last).
+        on_repeated_key: error, or allow (each run of adjacent members is a sample of its own).
+        tally: is filled with what was met.
+        sample_limit: bytes of the shard; where a sample spans more, ``spill(sample, name, content)`` gives the values
+            of its further fields.
+
+    Raises:
+        DuplicateFieldError, RepeatedKeyError: as the policies say.
+        UsageError: a policy or rule that does not exist.
+    """
+    split_name = key_rule(rule)
+    _check_policy("on_duplicate_field", on_duplicate_field, DUPLICATE_FIELD_POLICIES)
+    _check_policy("on_repeated_key", on_repeated_key, REPEATED_KEY_POLICIES)
+    tally = Tally() if tally is None else tally
+    simple_rule = split_name is first_dot
+    seen: dict[str, int] = {}
+    key: str | None = None
+    sample: Sample = {}
+    torn: str | None = None  # key of the last sample that damage followed
+    dropped = ""  # the reason for which the sample in hand is dropped
+    horizon = sample_limit  # no sample that spans more than sample_limit ends before this offset
+    for name, content, offset in members:
+        if simple_rule and "/" not in name:
+            # first_dot() without the call, which takes longer than all the rest.
+            name_key, _, field_name = name.partition(".")
+        else:
+            name_key, field_name = split_name(name) or ("", "")
+        # The first characters tell nearly always that skip_reason() would find nothing.
+        if not name_key or not field_name or not simple_rule or name[0] == "_" or field_name[0] == "_":
+            if not name and content and content != LOST_STRETCH:
+                lost_key = (split_name(content.decode("utf-8", "surrogateescape")) or ("", ""))[0]
+                if lost_key != key:
+                    if key is not None and _settle(tally, dropped):
+                        yield sample
+                    if lost_key in seen and lost_key != torn and on_repeated_key == "error":
+                        raise _repeated_key(url, content.decode("utf-8", "replace"), lost_key, offset, seen[lost_key])
+                    key, sample = lost_key, {"__key__": lost_key, "__url__": url}
+                    seen[key] = offset
+                dropped = INCOMPLETE
+                continue
+            if not name:
+                # An archive ends here, or a stretch of it was lost: so ends the sample.
+                if key is not None and _settle(tally, dropped or (BESIDE_DAMAGE if content else "")):
+                    yield sample
+                torn = key or torn if content else None
+                key, dropped = None, BESIDE_DAMAGE if content else ""
+                continue
+            reason = skip_reason(name, split_name)
+            if reason is not None:
+                tally.skip(reason)
+                continue
+        tally.members += 1
+        if name_key == key:
+            if field_name in sample:
+                if on_duplicate_field == "error":
+                    raise _duplicate_field(url, name, key, field_name, offset, seen[key])
+                tally.replaced += 1
+                if on_duplicate_field == "first":
+                    continue
+            if offset > horizon:
+                # Seldom: the horizon moves on by the limit, not by samples.
+                horizon = seen[key] + sample_limit
+                if offset > horizon and spill is not None:
+                    content = spill(sample, name, content)
+            sample[field_name] = content
+            continue
+        if dropped and key is not None:
+            _settle(tally, dropped)
+            dropped = ""
+        elif key is not None:
+            tally.samples += 1
+            yield sample
+        key = name_key
+        if key in seen and not (dropped and key == torn):
+            if on_repeated_key == "error":
+                raise _repeated_key(url, name, key, offset, seen[key])
+            tally.reopened += 1
+        seen[key] = offset
+        sample = {"__key__": key, "__url__": url, field_name: content}
+    if key is not None and _settle(tally, dropped):
+        yield sample
+
+
+def _settle(tally: Tally, dropped: str) -> bool:
+    """Count the sample in hand; False if it must be dropped, for the reason that is given."""
+    if dropped:
+        tally.skip(dropped)
+        return False
+    tally.samples += 1
+    return True
+
+
+def _duplicate_field(url: str, name: str, key: str, field: str, offset: int, begin: int) -> DuplicateFieldError:
+    return DuplicateFieldError(
+        f"field {field!r} comes twice in one sample (the sample begins at offset {begin})",
+        url=url,
+        offset=offset,
+        member=name,
+        key=key,
+        hint="--on-duplicate-field first or last keeps one of them",
+    )
+
+
+def _repeated_key(url: str, name: str, key: str, offset: int, before: int) -> RepeatedKeyError:
+    return RepeatedKeyError(
+        f"the key comes back after other samples; it was first at offset {before}",
+        url=url,
+        offset=offset,
+        member=name,
+        key=key,
+        hint="files of one sample must be adjacent: sort the shard, "
+        "or pass --on-repeated-key allow if these are different samples",
+    )
+
+
+def _check_policy(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise UsageError(f"{name} is {value!r}; it must be one of {', '.join(choices)}")

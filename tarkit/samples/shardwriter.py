@@ -1,0 +1,163 @@
+"""Samples to a row of shards."""
+
+from __future__ import annotations
+
+import io
+import math
+import sys
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, BinaryIO
+
+from tarkit.errors import UsageError
+from tarkit.formats.fieldfile import FieldFile
+from tarkit.samples.codecs import make_encoder
+from tarkit.samples.tarwriter import TarWriter
+from tarkit.specs.shardspec import shard_name
+from tarkit.store.publish import check_target
+
+
+class ShardWriter:
+    """Writes samples to a row of shards, each published whole when it is full.
+
+    Args:
+        pattern: name with one number, as in ``out-%06d.tar``.
+        maxcount: samples in a shard at most.
+        maxsize: bytes of content in a shard at most, unless one sample alone has more.
+        post: called with each shard's name after it was published; its exception ends the writing.
+        start_shard: number of the first shard.
+        verbose: if positive, one line on stderr for each shard that is begun.
+        opener: gives an open binary file for a name; then writing in place is its affair.
+        **kw: arguments of :class:`TarWriter`.
+
+    ``shards`` are the names of those that are published, ``total`` the samples written.
+
+    Raises:
+        UsageError: an argument is wrong, also one of TarWriter's.
+    """
+
+    def __init__(
+        self,
+        pattern: str,
+        maxcount: int = 100000,
+        maxsize: float = 3e9,
+        post: Callable[[str], object] | None = None,
+        start_shard: int = 0,
+        verbose: int = 0,
+        opener: Callable[[str], BinaryIO] | None = None,
+        **kw: Any,
+    ) -> None:
+        _check_number("maxcount", maxcount, 1)
+        _check_number("maxsize", maxsize, 1)
+        if not isinstance(verbose, int):
+            raise UsageError(f"verbose is {verbose!r}; it must be a whole number")
+        if isinstance(start_shard, bool) or not isinstance(start_shard, int):
+            raise UsageError(f"start_shard is {start_shard!r}; it must be a whole number, 0 or more")
+        first = shard_name(pattern, start_shard)
+        if opener is None:
+            check_target(first)
+        for name, function in (("post", post), ("opener", opener)):
+            if function is not None and not callable(function):
+                raise UsageError(f"{name} is {function!r}; it must be a function")
+        self.pattern = pattern
+        self.maxcount = maxcount
+        self.maxsize = maxsize
+        self.post = post
+        self.verbose = verbose
+        self.opener = opener
+        # Encoded here, so that the size is known when a shard is chosen.
+        encoder = kw.pop("encoder", True)
+        self._encode = make_encoder(encoder) if encoder else None
+        self.kw = {**kw, "encoder": False}
+        # What is wrong with an argument shows here, not at the first sample.
+        TarWriter(io.BytesIO(), **self.kw).discard()
+        self.shard = start_shard
+        self.total = 0
+        self.shards: list[str] = []
+        self._name = ""
+        self._stream: TarWriter | None = None
+        self._file: BinaryIO | None = None
+
+    def __enter__(self) -> ShardWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+    def write(self, obj: Mapping[str, Any]) -> int:
+        """Write one sample, to the next shard if it does not fit into this one.
+
+        Returns:
+            Bytes of content.
+        """
+        sample = obj if self._encode is None else self._encode(obj)
+        stream = self._stream
+        if stream is None or self._is_full(stream, sample):
+            stream = self.next_stream()
+        try:
+            size = stream.write(sample)
+        except BaseException:
+            if not stream.samples:
+                # Begun for a sample that was refused.
+                self.discard()
+                self.shard -= 1
+            raise
+        self.total += 1
+        return size
+
+    def _is_full(self, stream: TarWriter, sample: Mapping[str, Any]) -> bool:
+        if stream.samples >= self.maxcount or stream.bytes_written >= self.maxsize:
+            return True
+        size = sum(len(value) for value in sample.values() if isinstance(value, (bytes, bytearray, FieldFile)))
+        return stream.bytes_written + size > self.maxsize
+
+    def next_stream(self) -> TarWriter:
+        """Finish the shard in hand and begin the next one."""
+        self.finish()
+        name = shard_name(self.pattern, self.shard)
+        if self.verbose > 0:
+            sys.stderr.write(f"# writing {name} after {self.total} samples\n")
+        if self.opener is not None:
+            self._file = self.opener(name)
+            self._stream = TarWriter(self._file, **self.kw)
+        else:
+            self._stream = TarWriter(name, **self.kw)
+        self._name = name
+        self.shard += 1
+        return self._stream
+
+    def finish(self) -> None:
+        """Publish the shard in hand, if any, and call the post hook."""
+        if self._stream is None:
+            return
+        stream, self._stream = self._stream, None
+        stream.close()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self.shards.append(self._name)
+        if self.post is not None:
+            self.post(self._name)
+
+    def close(self) -> None:
+        """Publish the last shard."""
+        self.finish()
+
+    def discard(self) -> None:
+        """Give up the shard in hand; those that were published stay."""
+        if self._stream is not None:
+            self._stream.discard()
+            self._stream = None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _check_number(name: str, value: object, least: int) -> None:
+    if not isinstance(value, (int, float)) or not value >= least or math.isnan(value):
+        raise UsageError(f"{name} is {value!r}; it must be a number, {least} or more")

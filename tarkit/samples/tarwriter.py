@@ -1,0 +1,369 @@
+"""Samples to one tar shard.
+
+The same samples give the same bytes, whoever writes them, where and when: time stamps are
+0 unless asked for, owner and mode are fixed, fields come in sorted order. Headers are
+ustar; only where a name or size needs more, it comes as a PAX header, or as GNU tar writes it.
+Names and arguments are those of webdataset 1.0.2's writer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, BinaryIO, cast
+from zlib import adler32
+
+from tarkit.errors import EncodeError, StreamError, UsageError
+from tarkit.formats.fieldfile import FieldFile
+from tarkit.formats.tar import headers
+from tarkit.formats.tar.headers import BLOCK, RECORD
+from tarkit.samples.codecs import Encoder, make_encoder
+from tarkit.samples.sample import (
+    REPEATED_KEY_POLICIES,
+    KeyRule,
+    first_dot,
+    is_bookkeeping,
+    is_reserved,
+    key_rule,
+    skip_reason,
+)
+from tarkit.store.read import open_publish
+
+_PADDING = [bytes(-size % BLOCK) for size in range(BLOCK)]
+_FLUSH_AT = 1024 * 1024
+_DIRECT_FROM = 256 * 1024
+
+_Plan = list[tuple[str, bytes]]
+
+
+def default_mtime() -> int:
+    """Seconds since 1970 for members: ``SOURCE_DATE_EPOCH`` if it is set, else 0.
+
+    Source: reproducible-builds.org, "SOURCE_DATE_EPOCH specification".
+
+    Raises:
+        UsageError: the variable is set to something that is no number.
+    """
+    text = os.environ.get("SOURCE_DATE_EPOCH", "0")
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(f"SOURCE_DATE_EPOCH is {text!r}; it must be a number of seconds since 1970")
+    return int(text)
+
+
+class TarWriter:
+    """Writes samples to one tar shard.
+
+    A context manager: on a clean exit the shard is published whole under its name; on an
+    exception nothing appears there. ``close()`` publishes, ``discard()`` gives up.
+
+    Args:
+        fileobj: path, URL, ``-``, ``pipe:COMMAND``, or an open binary file, which stays open.
+        user, group, mode: owner and permission bits of all members.
+        compress: None chooses by the name's ending; False, True (gzip), gz, bz2, xz, zst, lz4.
+        encoder: True encodes by extension (:mod:`tarkit.samples.codecs`); False or None takes bytes
+            only; a dict of extension -> function, or a function from sample to sample.
+        keep_meta: also write entries of the form ``__name__``, except ``__key__``; readers pass over them. Without it
+            bookkeeping of readers (``__url__`` and its like) is left out, and any other such name is an error.
+        mtime: seconds since 1970 for all members; None means :func:`default_mtime`.
+        format: what holds names and sizes that do not fit an ustar header: ``pax`` (None is the same), ``gnu`` (long
+            names and base-256 sizes of GNU tar) or ``ustar`` (refuses them); also as tarfile's ``GNU_FORMAT`` etc.
+        on_repeated_key: error, or allow writing a key that this shard has already; but not twice in
+            a row, which would be read back as one sample.
+        rule: key rule by which the shard will be read; keys and fields that would not come
+            back through it are refused.
+        checksum: compute the SHA-256 of the file, for :meth:`checksum_of_file`.
+
+    Raises:
+        EncodeError: (from write) a value can not be encoded, or a key or field can not be a name.
+        StreamError: the shard can not be written.
+    """
+
+    def __init__(
+        self,
+        fileobj: str | os.PathLike[str] | BinaryIO,
+        user: str = "bigdata",
+        group: str = "bigdata",
+        mode: int = 0o0444,
+        compress: bool | str | None = None,
+        encoder: Encoder = True,
+        keep_meta: bool = False,
+        mtime: float | None = None,
+        format: int | str | None = None,
+        *,
+        on_repeated_key: str = "error",
+        rule: str | KeyRule = first_dot,
+        checksum: bool = False,
+    ) -> None:
+        if on_repeated_key not in REPEATED_KEY_POLICIES:
+            raise UsageError(f"on_repeated_key is {on_repeated_key!r}; it must be error or allow")
+        self.keep_meta = keep_meta
+        self.samples = 0
+        self.bytes_written = 0
+        self._encode = make_encoder(encoder) if encoder else None
+        self._seen: set[str] | None = set() if on_repeated_key == "error" else None
+        self._last_key: str | None = None
+        self._rule = key_rule(rule)
+        self._plans: dict[tuple[str, ...], _Plan] = {}
+        try:
+            seconds = default_mtime() if mtime is None else int(mtime)
+            self._template = headers.HeaderTemplate(
+                mode=mode, mtime=seconds, user=user, group=group, format=_format_name(format)
+            )
+        except UsageError:
+            raise
+        except (ValueError, OverflowError, TypeError, AttributeError) as error:
+            raise UsageError(f"user, group, mode or mtime: {error}") from None
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._ended = False
+        self._out = open_publish(fileobj, compression="auto" if compress is None else compress)
+        if checksum:
+            self._out.digest = hashlib.sha256()
+        self.name = self._out.name
+
+    def __enter__(self) -> TarWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+    def write(self, obj: Mapping[str, Any]) -> int:
+        """Write one sample: ``__key__`` and its fields, in sorted order.
+
+        Nothing of a sample is written if any part of it is refused.
+
+        Returns:
+            Bytes of content, without headers.
+        """
+        pieces, size, _ = self._prepare(obj)
+        self._append(pieces, size)
+        self.samples += 1
+        return size
+
+    def write_all(self, samples: Sequence[Mapping[str, Any]]) -> int:
+        """Write several samples, or none of them if any is refused.
+
+        Returns:
+            Bytes of content, without headers.
+        """
+        prepared = []
+        last_key = self._last_key
+        try:
+            for sample in samples:
+                prepared.append(self._prepare(sample))
+        except BaseException:
+            self._last_key = last_key
+            if self._seen is not None:
+                self._seen.difference_update(key for _, _, key in prepared)
+            raise
+        for pieces, size, _ in prepared:
+            self._append(pieces, size)
+        self.samples += len(prepared)
+        return sum(size for _, size, _ in prepared)
+
+    def _prepare(self, obj: Mapping[str, Any]) -> tuple[list[bytes | FieldFile], int, str]:
+        """The blocks of one sample, checked, the bytes of its content, and its key."""
+        if self._ended:
+            raise StreamError("the shard is closed, so no sample can be written to it", url=self.name)
+        sample = obj if self._encode is None else self._encode(obj)
+        key = sample.get("__key__")
+        if type(key) is not str:
+            raise EncodeError(f"a sample needs a __key__ that is a str, not {type(key).__name__}", url=self.name)
+        names = tuple(sample)
+        plan = self._plans.get(names) or self._plan(names, key)
+        # The short test passes nearly every key; what it stops is looked at in full.
+        if not key or "." in key or key[0] == "_" or key[-1] == "/" or "\0" in key or self._rule is not first_dot:
+            self._check_names(key, plan)
+        if self._seen is not None and key in self._seen:
+            raise EncodeError(
+                "the key was written before", url=self.name, key=key, hint="keys must be unique in a shard"
+            )
+        if key == self._last_key:
+            raise EncodeError(
+                "the sample right before has the same key, and the two would be read back as one",
+                url=self.name,
+                key=key,
+                hint="give them different keys",
+            )
+        before_size, after_size, tail, constant = self._template.constant
+        raw_key = key.encode("ascii") if key.isascii() else self._as_utf8(key, key)
+        pieces: list[bytes | FieldFile] = []
+        total = 0
+        for field, suffix in plan:
+            value = sample[field]
+            if type(value) is not bytes:
+                value = self._as_bytes(value, field, key)
+            name = raw_key + suffix
+            size = len(value)
+            if len(name) <= 100 and size <= headers.MAX_SIZE:
+                digits = b"%011o" % size
+                # The low half of Adler-32 is one more than the sum of the bytes (RFC 1950),
+                # which for so few bytes never reaches its modulus.
+                checksum = constant + (adler32(name + digits) & 0xFFFF) - 1
+                pieces.append(
+                    b"%b%b%b%b%06o\0 %b" % (name.ljust(100, b"\0"), before_size, digits, after_size, checksum, tail)
+                )
+            else:
+                pieces.append(self._long_header(name, size, field, key))
+            pieces.append(value)
+            pieces.append(_PADDING[size & 511])
+            total += size
+        if self._seen is not None:
+            self._seen.add(key)
+        self._last_key = key
+        return pieces, total, key
+
+    def _plan(self, names: tuple[str, ...], key: str) -> _Plan:
+        """Which of the names are fields, in order, each with the end of its member name."""
+        plan: _Plan = []
+        for field in sorted(name for name in names if name != "__key__"):
+            metadata = is_reserved(field)
+            if not self.keep_meta and self._is_bookkeeping(field, key):
+                continue
+            if "/" in field or "\0" in field or (not metadata and skip_reason(f"k.{field}") is not None):
+                raise EncodeError(f"{field!r} can not be the field of a member's name", url=self.name, key=key)
+            plan.append((field, b"." + self._as_utf8(field, key)))
+        if not plan:
+            raise EncodeError("the sample has no fields, so it would leave no trace", url=self.name, key=key)
+        if len(self._plans) < 10_000:
+            self._plans[names] = plan
+        return plan
+
+    def _is_bookkeeping(self, field: str, key: str) -> bool:
+        try:
+            return is_bookkeeping(field)
+        except EncodeError as error:
+            error.url, error.key = self.name, key
+            raise
+
+    def _check_names(self, key: str, plan: _Plan) -> None:
+        """Refuse a key that would not come back when the shard is read."""
+        for field, _ in plan:
+            name = f"{key}.{field}"
+            if is_reserved(field):
+                continue
+            if "\0" in key or self._rule(name) != (key, field) or skip_reason(name, self._rule) is not None:
+                back = None if "\0" in key else self._rule(name)
+                found = f"key {back[0]!r} and field {back[1]!r}" if back else "no sample"
+                raise EncodeError(
+                    f"member {name!r} would be read back as {found}",
+                    url=self.name,
+                    key=key,
+                    hint="choose a key without a dot after its last slash, or another key rule",
+                )
+
+    def _as_utf8(self, text: str, key: str) -> bytes:
+        """Bytes of a key or field, if they are read back as the same text."""
+        try:
+            raw = text.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            raw = b""
+        if raw.decode("utf-8", "surrogateescape") != text:
+            raise EncodeError(f"{text!r} is not text that can be a member's name", url=self.name, key=key)
+        return raw
+
+    def _as_bytes(self, value: object, field: str, key: str) -> bytes | FieldFile:
+        if isinstance(value, FieldFile):
+            return value if len(value) >= _DIRECT_FROM else value.read()
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return bytes(value)
+        if isinstance(value, str) and is_reserved(field):
+            return value.encode("utf-8")
+        raise EncodeError(
+            f"field {field!r} is {type(value).__name__}, not bytes",
+            url=self.name,
+            key=key,
+            hint="encode it, or use an encoder that does",
+        )
+
+    def _long_header(self, name: bytes, size: int, field: str, key: str) -> bytes:
+        """The header of a member whose name or size is out of the ordinary."""
+        try:
+            return self._template.encode_any(name, size)
+        except ValueError as error:
+            raise EncodeError(f"field {field!r}: {error}", url=self.name, key=key) from None
+
+    def _append(self, pieces: list[bytes | FieldFile], content_bytes: int) -> None:
+        self.bytes_written += content_bytes
+        self._pending_bytes += content_bytes + BLOCK * len(pieces)
+        if content_bytes < _DIRECT_FROM:
+            self._pending += cast("list[bytes]", pieces)  # as _as_bytes() has it
+            if self._pending_bytes >= _FLUSH_AT:
+                self._flush()
+            return
+        for piece in pieces:
+            if isinstance(piece, FieldFile):
+                self._flush()
+                self._write_file(piece)
+            elif len(piece) < _DIRECT_FROM:
+                self._pending.append(piece)
+            else:
+                # Joining would only copy what is big enough to be written by itself.
+                self._flush()
+                self._out.write(piece)
+        if self._pending_bytes >= _FLUSH_AT:
+            self._flush()
+
+    def _write_file(self, content: FieldFile) -> None:
+        try:
+            for piece in content.pieces():
+                self._out.write(piece)
+        except BaseException:
+            # Half of it is written, and nothing can follow that.
+            self.discard()
+            raise
+
+    def _flush(self) -> None:
+        self._out.write(b"".join(self._pending))
+        self._pending = []
+        self._pending_bytes = 0
+
+    def separate(self) -> None:
+        """End the archive, and begin another in the same file: no sample reaches over its end.
+
+        So two samples in a row may have the same key. tarkit reads on after the mark, and so does GNU tar with
+        ``--ignore-zeros``; readers that stop at it see only what is before.
+        """
+        self._pending.append(headers.END_OF_ARCHIVE)
+        self._last_key = None
+
+    def close(self) -> None:
+        """Write the end-of-archive mark and publish the shard. Later calls do nothing."""
+        if not self._ended:
+            self._ended = True
+            self._flush()
+            self._out.write(headers.END_OF_ARCHIVE)
+            self._out.write(bytes(-self._out.bytes_written % RECORD))
+        self._out.close()
+
+    @property
+    def archive_size(self) -> int:
+        """Bytes of the archive so far, headers included, before compression."""
+        return self._out.bytes_written
+
+    def checksum_of_file(self) -> tuple[int, str | None]:
+        """After close(): bytes of the file, and its SHA-256 in hex if that was asked for."""
+        digest = self._out.digest
+        return self._out.bytes_sent, None if digest is None else digest.hexdigest()
+
+    def discard(self) -> None:
+        """Give the shard up: nothing appears under its name."""
+        self._ended = True
+        self._pending = []
+        self._out.discard()
+
+
+def _format_name(format: int | str | None) -> str:
+    """One of headers.FORMATS, also from the numbers and names of the module tarfile."""
+    numbers = {0: "ustar", 1: "gnu", 2: "pax", None: "pax"}
+    name = format.removesuffix("_FORMAT").lower() if isinstance(format, str) else numbers.get(format, "")
+    if name not in headers.FORMATS:
+        raise UsageError(f"tar format {format!r} is not written; it must be one of {', '.join(headers.FORMATS)}")
+    return name

@@ -1,0 +1,240 @@
+"""Lazy steps over samples: each takes an iterable of samples and gives an iterator.
+
+Nothing is drawn from the input before it is asked for. Arguments are checked at the call,
+samples as they pass.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, TypeVar
+
+from tarkit.errors import DataError, DuplicateFieldError, UsageError, printable
+from tarkit.formats.tally import Tally
+from tarkit.samples.sample import Sample, is_reserved
+
+T = TypeVar("T")
+
+_FIELDS_SHOWN = 20
+
+
+def select(samples: Iterable[T], predicate: Callable[[T], object]) -> Iterator[T]:
+    """The samples for which ``predicate(sample)`` is true."""
+    return (sample for sample in samples if predicate(sample))
+
+
+def take(samples: Iterable[T], count: int) -> Iterator[T]:
+    """The first ``count`` samples, or all if there are fewer. No sample beyond them is drawn.
+
+    Raises:
+        UsageError: count is negative.
+    """
+    if count < 0:
+        raise UsageError(f"take: count is {count}; it must be 0 or more")
+    return islice(samples, count)
+
+
+def shuffle(samples: Iterable[T], buffer: int, seed: int) -> Iterator[T]:
+    """The same samples in another order: a buffer shuffle, the same for the same seed and input.
+
+    ``buffer`` samples are held; each new one takes the place of one of them, drawn at random, which
+    goes out; at the end the rest goes out in random order. No sample comes more than ``buffer`` places earlier
+    than it stood, so the order is fully random only if the buffer holds all samples.
+
+    Raises:
+        UsageError: buffer is below 1, or seed is not a whole number.
+    """
+    if isinstance(buffer, bool) or not isinstance(buffer, int) or buffer < 1:
+        raise UsageError(f"shuffle: buffer is {buffer!r}; it must be a number of samples, 1 or more")
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise UsageError(f"shuffle: seed is {seed!r}; it must be a whole number, so that the order can be had again")
+    return _shuffled(samples, buffer, random.Random(seed))
+
+
+def _shuffled(samples: Iterable[T], buffer: int, rng: random.Random) -> Iterator[T]:
+    source = iter(samples)
+    held = list(islice(source, buffer))
+    for sample in source:
+        place = rng.randrange(buffer)
+        held[place], sample = sample, held[place]
+        yield sample
+    rng.shuffle(held)
+    yield from held
+
+
+def rename_fields(samples: Iterable[Sample], names: Mapping[str, str]) -> Iterator[Sample]:
+    """Samples with fields renamed: ``{"image": "jpg|png"}`` makes ``image`` of the first of them that is there.
+
+    ``|`` or ``;`` separate the alternatives. Only the field that was found is taken away; other fields, also
+    alternatives that were not needed, stay. One field may be given several new names. Names can be swapped.
+
+    Raises:
+        UsageError: a name is empty or is metadata (``__key__``).
+        DataError: a sample has none of the alternatives.
+        DuplicateFieldError: a new name is a field that stays in the sample.
+    """
+    plan = {new: _alternatives(old) for new, old in names.items()}
+    for name in _names_in(plan):
+        if is_reserved(name):
+            raise UsageError(f"rename: {name!r} is metadata, not a field")
+    if "" in plan:
+        raise UsageError("rename: the new name of a field is empty")
+    return (_renamed(sample, plan) for sample in samples)
+
+
+def _names_in(plan: Mapping[str, list[str]]) -> Iterator[str]:
+    """All names in a plan of renaming, new and old."""
+    for new, olds in plan.items():
+        yield new
+        yield from olds
+
+
+def _renamed(sample: Sample, plan: Mapping[str, list[str]]) -> Sample:
+    found = {new: _first_present(sample, olds, "rename") for new, olds in plan.items()}
+    taken = set(found.values())
+    result = {name: value for name, value in sample.items() if name not in taken}
+    for new, old in found.items():
+        if new in result:
+            raise DuplicateFieldError(
+                f"rename: {old!r} can not become {new!r}, which the sample has already",
+                url=sample.get("__url__"),
+                key=sample.get("__key__"),
+            )
+    result.update((new, sample[old]) for new, old in found.items())
+    return result
+
+
+def keep_fields(
+    samples: Iterable[Sample], fields: str | Iterable[str], missing: str = "error", *, tally: Tally | None = None
+) -> Iterator[Sample]:
+    """Samples with only these fields, in the sample's order, and their metadata (``__key__``, ``__url__``).
+
+    Args:
+        fields: a list, or text with spaces between the names.
+        missing: error: every sample must have each field. ignore: some sample must have it. allow: no sample need.
+        tally: its ``missing_fields`` counts the samples that lack a field.
+
+    Raises:
+        UsageError: no fields, or another policy.
+        DataError: a sample lacks one of the fields; or after the last one, no sample has it.
+    """
+    if missing not in ("error", "ignore", "allow"):
+        raise UsageError(f"keep_fields: missing is {missing!r}; it must be error, ignore or allow")
+    wanted = dict.fromkeys(fields.split() if isinstance(fields, str) else fields)
+    if not wanted:
+        raise UsageError("keep_fields: no fields are named")
+    watched = _counted(samples, wanted, Tally() if tally is None else tally)
+    if missing != "allow":
+        watched = require_fields(watched, wanted)
+    return (_kept(sample, wanted, missing) for sample in watched)
+
+
+def _counted(samples: Iterable[Sample], wanted: Iterable[str], tally: Tally) -> Iterator[Sample]:
+    for sample in samples:
+        for name in wanted:
+            if name not in sample:
+                tally.missing_fields[name] = tally.missing_fields.get(name, 0) + 1
+        yield sample
+
+
+def _kept(sample: Sample, wanted: Mapping[str, None], missing: str) -> Sample:
+    if missing == "error":
+        for name in wanted:
+            _first_present(sample, [name], "keep_fields")
+    return {name: value for name, value in sample.items() if name in wanted or is_reserved(name)}
+
+
+def require_fields(samples: Iterable[Sample], fields: Iterable[str]) -> Iterator[Sample]:
+    """The same samples; after the last one, an error if a field was in none of them: its name is misspelt.
+
+    An input without samples passes.
+
+    Raises:
+        DataError: no sample had one of the fields; the message lists those that there were.
+    """
+    unseen = dict.fromkeys(fields)
+    others: dict[str, None] = {}
+    urls: dict[str | None, None] = {}
+    for sample in samples:
+        if unseen:
+            urls[sample.get("__url__")] = None
+            for name in [name for name in unseen if name in sample]:
+                del unseen[name]
+            if unseen and len(others) <= _FIELDS_SHOWN:
+                others |= dict.fromkeys(name for name in sample if not is_reserved(name))
+        yield sample
+    if unseen and urls:
+        raise DataError(
+            f"no sample has the field {_listed(unseen, quote=True)} that was asked for; "
+            f"the samples have {_listed(others)}",
+            url=next(iter(urls)) if len(urls) == 1 else None,
+        )
+
+
+def map_fields(samples: Iterable[Sample], functions: Mapping[str, Callable[[Any], Any]]) -> Iterator[Sample]:
+    """Samples in which each named field's value is replaced by ``function(value)``.
+
+    Raises:
+        DataError: a sample lacks one of the fields. What a function raises goes through.
+    """
+    return (_mapped(sample, functions) for sample in samples)
+
+
+def _mapped(sample: Sample, functions: Mapping[str, Callable[[Any], Any]]) -> Sample:
+    result = dict(sample)
+    for name, function in functions.items():
+        result[name] = function(sample[_first_present(sample, [name], "map_fields")])
+    return result
+
+
+def to_tuple(samples: Iterable[Sample], *fields: str) -> Iterator[tuple[Any, ...]]:
+    """One tuple per sample: the values of ``fields``, in that order; ``__key__`` can be one of them.
+
+    ``"png;jpg"`` or ``"png|jpg"`` stands for the first of the two that is there. One text with spaces,
+    ``"png;jpg cls"``, is split at them.
+
+    Raises:
+        UsageError: no fields.
+        DataError: a sample has none of the alternatives, or its value is None.
+    """
+    if not all(isinstance(field, str) for field in fields):
+        raise UsageError(f"to_tuple: fields are named by text, such as 'png;jpg cls'; got {fields!r}")
+    wanted = [_alternatives(name) for field in fields for name in field.split()]
+    if not wanted:
+        raise UsageError("to_tuple: no fields are named")
+    return (tuple(_value(sample, names) for names in wanted) for sample in samples)
+
+
+def _value(sample: Sample, names: list[str]) -> Any:
+    name = _first_present(sample, names, "to_tuple")
+    if sample[name] is None:
+        raise DataError(f"to_tuple: field {name!r} is None", url=sample.get("__url__"), key=sample.get("__key__"))
+    return sample[name]
+
+
+def _alternatives(text: str) -> list[str]:
+    names = text.replace("|", ";").split(";")
+    if not all(names):
+        raise UsageError(f"{text!r} must be a field, or fields with | or ; between them")
+    return names
+
+
+def _first_present(sample: Sample, names: list[str], step: str) -> str:
+    for name in names:
+        if name in sample:
+            return name
+    has = _listed(name for name in sample if not is_reserved(name))
+    raise DataError(
+        f"{step}: the sample has no field {' or '.join(map(repr, names))}; it has {has}",
+        url=sample.get("__url__"),
+        key=sample.get("__key__"),
+    )
+
+
+def _listed(names: Iterable[str], *, quote: bool = False) -> str:
+    """The names in order, the first of them if there are many."""
+    found = [repr(printable(name)) if quote else printable(name) for name in sorted(names)]
+    more = f" and {len(found) - _FIELDS_SHOWN} more" if len(found) > _FIELDS_SHOWN else ""
+    return (", ".join(found[:_FIELDS_SHOWN]) or "no fields") + more

@@ -1,0 +1,204 @@
+"""Brace patterns, ``train-{0000..0147}.tar``, as bash has them, without holding all the names.
+
+A pattern is parsed once, into parts that know how many texts they stand for; so the millionth name is
+found by arithmetic. What is a range, a sequence or neither is decided as by the library braceexpand,
+which a test holds against this.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tarkit.errors import UsageError, printable
+from tarkit.store.sources import display_name
+
+_INTEGERS = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.-?(\d+))?\n?")
+_LETTERS = re.compile(r"[A-Za-z]\.\.[A-Za-z](?:\.\.-?\d+)?\n?")
+_PADDED = re.compile(r"-?0\d")
+_ESCAPE = re.compile(r"\\(.)")
+
+
+@dataclass(frozen=True)
+class Range:
+    """``{first..last..step}``: numbers, ``count`` of them from ``first`` on; width 0: without zeros before them."""
+
+    first: int
+    step: int
+    count: int
+    width: int
+
+    def items(self, start: int, stop: int) -> Iterator[str]:
+        """The texts of numbers ``start`` to ``stop``, not counting the latter."""
+        first, step, width = self.first, self.step, self.width
+        return (f"{first + step * number:0{width}d}" for number in range(start, stop))
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The least and the greatest number."""
+        last = self.first + self.step * (self.count - 1)
+        return min(self.first, last), max(self.first, last)
+
+
+class Choice:
+    """``{a,b}``: the texts of one pattern after the other. A literal is a choice of one text."""
+
+    def __init__(self, options: tuple[str | Product, ...]) -> None:
+        self.options = options
+        self.count: int = sum(1 if isinstance(option, str) else option.count for option in options)
+
+    def items(self, start: int, stop: int) -> Iterator[str]:
+        """The texts ``start`` to ``stop``, not counting the latter."""
+        for option in self.options:
+            if stop <= 0:
+                return
+            count = 1 if isinstance(option, str) else option.count
+            if start < count:
+                if isinstance(option, str):
+                    yield option
+                else:
+                    yield from option.items(max(0, start), min(stop, count))
+            start, stop = start - count, stop - count
+
+
+Part = Choice | Range
+
+
+class Product:
+    """Parts side by side; the last one changes fastest."""
+
+    def __init__(self, parts: tuple[Part, ...]) -> None:
+        self.parts = parts
+        self._tails = [1]
+        for part in reversed(parts):
+            self._tails.append(self._tails[-1] * part.count)
+        self._tails.reverse()
+        self.count: int = self._tails[0]
+
+    def items(self, start: int, stop: int) -> Iterator[str]:
+        """The texts ``start`` to ``stop``, not counting the latter."""
+        return self._from(0, start, stop)
+
+    def _from(self, at: int, start: int, stop: int) -> Iterator[str]:
+        if start >= stop:
+            return
+        if at == len(self.parts):
+            yield ""
+            return
+        part, tail = self.parts[at], self._tails[at + 1]
+        if tail == 1 and at + 1 == len(self.parts):
+            yield from part.items(start, stop)
+            return
+        number = start // tail
+        for first in part.items(number, -(-stop // tail)):
+            base = number * tail
+            for rest in self._from(at + 1, max(0, start - base), min(tail, stop - base)):
+                yield first + rest
+            number += 1
+
+
+def parse(pattern: str) -> Product:
+    """The parts of a pattern. Without braces it is a literal, in which a backslash is one.
+
+    Raises:
+        UsageError: the braces are not balanced.
+    """
+    if "{" not in pattern and "}" not in pattern:
+        return Product((Choice((pattern,)),))
+    if _pieces(pattern) is None:
+        raise UsageError(
+            f"{printable(display_name(pattern))}: the braces are not balanced; write \\{{ and \\}} for plain braces"
+        )
+    return _product(pattern)
+
+
+def count(pattern: str) -> int:
+    """How many names a pattern stands for.
+
+    Raises:
+        UsageError: the braces are not balanced.
+    """
+    return parse(pattern).count
+
+
+def items(pattern: str, start: int, stop: int) -> Iterator[str]:
+    """The names ``start`` to ``stop``, not counting the latter, as a slice of all of them, without making the others.
+
+    Raises:
+        UsageError: the braces are not balanced; a bound is negative.
+    """
+    if start < 0 or stop < 0:
+        raise UsageError(f"names {start} to {stop} of a pattern; they are counted from 0")
+    found = parse(pattern)
+    return found.items(start, min(stop, found.count))
+
+
+def expand_braces(pattern: str) -> Iterator[str]:
+    """The names that a pattern stands for, one at a time; the first of a million at once.
+
+    Raises:
+        UsageError: the braces are not balanced.
+    """
+    found = parse(pattern)
+    return found.items(0, found.count)
+
+
+def _pieces(pattern: str, separator: str = "") -> list[str] | None:
+    """The pattern cut at its outer braces, so that each piece is a literal or one group; or, inside of
+    a group, at each ``separator`` that is in no braces. None: the braces are not balanced."""
+    parts, start, depth, position = [], 0, 0, 0
+    while position < len(pattern):
+        character = pattern[position]
+        if character == "\\":
+            position += 1
+        elif character == "{":
+            if depth == 0 and not separator:
+                parts.append(pattern[start:position])
+                start = position
+            depth += 1
+        elif character == "}":
+            depth -= 1
+            if depth == 0 and not separator:
+                parts.append(pattern[start : position + 1])
+                start = position + 1
+            elif depth < 0:
+                return None
+        elif character == separator and depth == 0:
+            parts.append(pattern[start:position])
+            start = position + 1
+        position += 1
+    parts.append(pattern[start:])
+    return None if depth else parts
+
+
+def _product(pattern: str) -> Product:
+    parts: list[Part] = []
+    for piece in _pieces(pattern) or ():
+        if piece.startswith("{"):
+            parts += _group(piece[1:-1])
+        elif piece:
+            parts.append(Choice((_ESCAPE.sub(r"\1", piece),)))
+    return Product(tuple(parts))
+
+
+def _group(inside: str) -> list[Part]:
+    """What ``{inside}`` stands for."""
+    match = _INTEGERS.fullmatch(inside)
+    if match is not None:
+        return [_range(match)]
+    if _LETTERS.fullmatch(inside):
+        from braceexpand import braceexpand
+
+        return [Choice(tuple(braceexpand(f"{{{inside}}}")))]
+    options = _pieces(inside, ",") or []
+    if len(options) > 1:
+        return [Choice(tuple(_product(option) for option in options))]
+    return [Choice(("{",)), *_product(inside).parts, Choice(("}",))]
+
+
+def _range(match: re.Match[str]) -> Range:
+    first, last, step = int(match[1]), int(match[2]), int(match[3] or 1) or 1
+    width = max(len(match[1]), len(match[2])) if any(_PADDED.match(end) for end in match.group(1, 2)) else 0
+    number = abs(last - first) // step + 1
+    return Range(first, step if first < last else -step, number, width)

@@ -1,0 +1,117 @@
+"""One slice of the inputs of a run, without making the names of all the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from tarkit.specs.braces import Product
+from tarkit.specs.distinctnames import last_path_part, never_empty_or_dots, surely_distinct
+from tarkit.specs.outputnames import FAILED_SUFFIX, plan_outputs
+from tarkit.specs.shardspec import expand, fixed_names, output_name, scheme_of, take_slice
+from tarkit.specs.slicedlist import SlicedList, changed, open_list, sha256_of
+
+FEW = 100_000
+"""So many inputs are looked at one by one: that takes less than a second."""
+
+
+def plan_slice(
+    specs: Sequence[str],
+    folder: str,
+    index: int,
+    w: int,
+    *,
+    list_sha256: str | None = None,
+    allow_pipe_in_lists: bool = False,
+) -> list[tuple[str, str]]:
+    """Inputs with their outputs, of slice ``index`` of ``w``.
+
+    No two slices make the same output. Where that follows from the patterns, and where it was checked
+    when a list was planned, only the names of this slice are made; otherwise all of them are.
+
+    Args:
+        list_sha256: what the slices were planned for, in hex: ``SlicedList.offsets_sha256`` if the input is one list
+            whose slices were planned, else ``tarkit.specs.slicedlist.sha256_of`` all names.
+
+    Raises:
+        UsageError: as ``expand`` and ``plan_outputs``. DataError: a list was changed after it was planned.
+    """
+    planned = _planned(specs, w)
+    if planned is not None:
+        if list_sha256 not in (None, planned.offsets_sha256):
+            raise changed(planned.url)
+        if not planned.checked:
+            for _ in plan_outputs(expand(specs), folder):
+                pass
+        return list(plan_outputs(planned.shards(index), folder))
+    patterns = patterns_of(specs)
+    is_pinned = list_sha256 is not None
+    if is_pinned or patterns is None or count_of(patterns) <= FEW or not are_distinct(specs, patterns):
+        names = list(expand(specs, allow_pipe_in_lists=allow_pipe_in_lists))
+        if is_pinned and sha256_of(names) != list_sha256:
+            raise changed(" ".join(specs))
+        pairs = list(plan_outputs(names, folder))
+        return [pairs[number] for number in take_slice(len(pairs), index, w)]
+    # All inputs of a pattern are in one folder: whether it is that of the outputs, the first of them tells.
+    for _ in plan_outputs((next(pattern.items(0, 1)) for pattern in patterns), folder):
+        pass
+    wanted = take_slice(count_of(patterns), index, w)
+    return list(plan_outputs(names_of(patterns, wanted.start, wanted.stop), folder))
+
+
+def patterns_of(specs: Sequence[str]) -> list[Product] | None:
+    """The names of each spec, if nothing has to be listed or read to know them all; else None.
+
+    Raises:
+        UsageError: unbalanced braces.
+    """
+    found: list[Product] = []
+    for spec in specs:
+        pattern = fixed_names(spec)
+        if pattern is None:
+            return None
+        found.append(pattern)
+    return found
+
+
+def count_of(patterns: Sequence[Product]) -> int:
+    """How many names they stand for together."""
+    return sum(pattern.count for pattern in patterns)
+
+
+def names_of(patterns: Sequence[Product], start: int, stop: int) -> Iterator[str]:
+    """Names ``start`` to ``stop``, not counting the latter, of all patterns one after the other."""
+    pieces = []
+    for pattern in patterns:
+        if start < pattern.count and stop > 0:
+            pieces.append(pattern.items(max(0, start), min(stop, pattern.count)))
+        start, stop = start - pattern.count, stop - pattern.count
+    return chain.from_iterable(pieces)
+
+
+def _planned(specs: Sequence[str], w: int) -> SlicedList | None:
+    """The one list that is the input, if it was planned in ``w`` slices."""
+    if len(specs) != 1 or not specs[0].startswith("@") or specs[0].startswith("@pipe:"):
+        return None
+    found = open_list(specs[0][1:])
+    return found if found is not None and found.w == w else None
+
+
+def are_distinct(specs: Sequence[str], patterns: Sequence[Product]) -> bool:
+    """Whether the patterns alone show that all outputs have names, and different ones.
+
+    Raises:
+        UsageError: the first of a pattern has no name.
+    """
+    tails = []
+    for spec, pattern in zip(specs, patterns, strict=True):
+        tail = last_path_part(pattern)
+        if tail is None or not never_empty_or_dots(tail) or (scheme_of(spec) and "#" in spec):
+            return False
+        # Where a scheme comes out of the braces, the name is not simply what follows the last slash.
+        if "{" in spec.partition("://")[0] and "://" in spec:
+            return False
+        if output_name(next(pattern.items(0, 1))) != next(tail.items(0, 1)):
+            return False
+        tails.append(tail)
+    return surely_distinct(tails, FAILED_SUFFIX)

@@ -1,0 +1,61 @@
+"""Which output each input becomes in a folder of shards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+
+from tarkit.errors import UsageError
+from tarkit.specs.shardspec import output_name
+from tarkit.store.sources import display_name, local_path
+
+FAILED_SUFFIX = ".failed.tar"
+"""What is added to an output's name for the shard of its failed samples."""
+
+
+def plan_outputs(urls: Iterable[str], folder: str) -> Iterator[tuple[str, str]]:
+    """Each input with its output: the same name in ``folder``.
+
+    Raises:
+        UsageError: two inputs have the same name, one has none, an input would be replaced by its own
+            output, or by the failed samples of another one.
+    """
+    seen: dict[str, str] = {}
+    base = folder.rstrip("/")
+    parents = _Parents(folder)
+    for url in urls:
+        name = output_name(url)
+        if name in seen:
+            raise UsageError(
+                f"{display_name(seen[name])} and {display_name(url)} would both become {name}; run them apart"
+            )
+        is_failed = name.endswith(FAILED_SUFFIX) and name.removesuffix(FAILED_SUFFIX) in seen
+        if is_failed or name + FAILED_SUFFIX in seen:
+            shard = name.removesuffix(FAILED_SUFFIX) if is_failed else name
+            other = seen[shard if is_failed else shard + FAILED_SUFFIX]
+            raise UsageError(
+                f"{display_name(other)} and {display_name(url)}: {shard + FAILED_SUFFIX} is where failed samples of "
+                f"{shard} go; run them apart"
+            )
+        output = f"{base}/{name}"
+        if url == output or parents.is_folder_of(url):
+            raise UsageError(f"{display_name(url)} would be replaced by its own output; name another folder")
+        seen[name] = url
+        yield url, output
+
+
+class _Parents:
+    """Tells whether a local file is in a folder, each parent being looked up once."""
+
+    def __init__(self, folder: str) -> None:
+        path = local_path(folder)
+        self._folder = None if path is None else os.path.realpath(path)
+        self._known: dict[str, bool] = {}
+
+    def is_folder_of(self, url: str) -> bool:
+        parent = url.rpartition("/")[0]
+        if parent not in self._known:
+            path = local_path(url)
+            inside = path is not None and os.path.realpath(os.path.dirname(path)) == self._folder
+            self._known[parent] = inside
+        return self._known[parent]

@@ -1,0 +1,362 @@
+"""Shard specs: the text with which people name many shards, and what it stands for.
+
+A spec is a path, a URL, ``-`` (standard input), a ``pipe:`` command, a pattern with braces
+or with ``*?[``, or ``@LIST``, a file of specs. Nothing is opened here except such lists;
+object stores are asked only for listings.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tarkit.errors import LocatedError, MissingInputError, StreamError, UsageError, printable, quoted
+from tarkit.specs.braces import Choice, Product, Range, expand_braces, parse
+from tarkit.store.hdfs.files import glob_hdfs, is_hdfs
+from tarkit.store.objects.filesystem import ask, filesystem
+from tarkit.store.sources import display_name, local_path
+
+_SCHEME = re.compile(r"(?:[A-Za-z0-9+.\-]+::)*([A-Za-z][A-Za-z0-9+.\-]*)://")
+_LOCAL = ("", "file", "local")
+_ZMQ = re.compile(r"zr?(?:push|pull|pub|sub):")
+# What only the beginning of a name tells: with the schemes of ZMQ all that braces may not stand for.
+_WORDS = ("@", "pipe:", *(f"{start}{kind}:" for start in ("z", "zr") for kind in ("push", "pull", "pub", "sub")))
+_CONVERSION = re.compile(r"%(?:(%)|(0?[0-9]*d)|)")
+_NUMBER = re.compile(r"(?<!%)(?:%%)*%(?:0[0-9]{1,2}d|d(?![0-9a-f]))")
+_IPV6_HOST = re.compile(r"(?<=[/@])\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*\](?=[:/]|\Z)")
+_GLOB = re.compile(r"[*?\[]")
+_FEW = 1000
+
+
+def scheme_of(url: str) -> str:
+    """The scheme of a URL in lower case, ``pipe`` for ``pipe:`` commands, "" for local paths and ``-``."""
+    if url.startswith("pipe:"):
+        return "pipe"
+    match = _SCHEME.match(url)
+    return match[1].lower() if match else ""
+
+
+def expand(
+    specs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    allow_pipe: bool = True,
+    allow_pipe_in_lists: bool = False,
+) -> Iterator[str]:
+    """Paths and URLs of the shards that ``specs`` name, in order, one at a time as they are asked for.
+
+    - Braces expand as in bash, except that unbalanced ones are an error.
+    - ``*``, ``?``, ``[`` (and ``**`` for any depth) are looked up locally and on every fsspec file
+      system that can list; the matches come sorted. In an http URL, ``?`` begins the query.
+    - An existing local file whose very name is the spec wins over both.
+    - ``@LIST`` reads one spec per line; blank lines and lines that begin with ``#`` are skipped. Lists
+      do not nest. ``@-`` reads the list from standard input. Relative names in a local list are relative
+      to the current folder, as in ``tar -T`` and ``ls DIR/*.tar > LIST``; those in a list at a URL are relative
+      to that URL's folder.
+    - ``pipe:`` commands are never expanded. In a list they stand only with ``allow_pipe_in_lists``,
+      since whoever writes such a list runs commands here.
+    - ``-`` stays as it is; standard input can be named once.
+
+    Raises:
+        UsageError: a spec that can not be: unbalanced braces, a pattern on a server that can not list,
+            a ``pipe:`` that is not allowed, a ZMQ scheme, standard input named twice.
+        MissingInputError: a pattern that matches nothing; a list that does not exist or names no shard.
+        StreamError: a list that can not be read.
+    """
+    if isinstance(specs, (str, os.PathLike)):
+        specs = [specs]
+    stdin_uses: list[str] = []
+    for item in specs:
+        spec = os.fspath(item)
+        if not isinstance(spec, str):
+            raise UsageError(f"a shard is named by text; got {type(spec).__name__}")
+        if not spec.startswith("@"):
+            yield from _expand_one(spec, stdin_uses, allow_pipe)
+            continue
+        source = spec[1:]
+        for line in _read_list(source, stdin_uses):
+            if line.startswith("@"):
+                raise UsageError(f"list {quoted(source)} names another list, {quoted(line)}; lists do not nest")
+            if line.startswith("pipe:") and not allow_pipe_in_lists:
+                raise UsageError(
+                    f"list {quoted(source)} names a command, {quoted(line)}; "
+                    "commands are taken from the command line only, or with --allow-pipe (allow_pipe_in_lists)"
+                )
+            yield from _expand_one(_beside(source, line), stdin_uses, allow_pipe)
+
+
+def _expand_one(spec: str, stdin_uses: list[str], allow_pipe: bool) -> Iterator[str]:
+    if not spec:
+        raise UsageError("a shard's name is empty; name a path, a URL or - for standard input")
+    if spec == "-":
+        _use_stdin(spec, stdin_uses)
+        yield spec
+    elif _ZMQ.match(spec.lower()):
+        raise UsageError(
+            f"{quoted(spec)}: tarkit reads no ZMQ streams; pipe them in with a command: pipe:CMD, or CMD | … -"
+        )
+    elif spec.startswith("pipe:"):
+        if not allow_pipe:
+            raise UsageError(f"{quoted(spec)}: a command can not be used here; name a path or a URL")
+        yield spec
+    elif not scheme_of(spec) and os.path.exists(spec):
+        yield spec
+    else:
+        plain = not _GLOB.search(spec)
+        for name in expand_braces(spec):
+            # Checked again, since braces could hide a command, a list or standard input.
+            if name != spec and (name in ("", "-") or name.startswith(("@", "pipe:")) or _ZMQ.match(name.lower())):
+                raise UsageError(f"{quoted(spec)} expands to {quoted(name)}; braces may only stand for names of shards")
+            if plain:
+                yield name
+            else:
+                yield from _expand_glob(name)
+
+
+def fixed_names(spec: str) -> Product | None:
+    """The names that a spec stands for, each to be had by its number, if nothing need be listed or read for them.
+
+    None: it is ``-``, a command, a list or a glob; or one of its names may be what braces may not stand for.
+
+    Raises:
+        UsageError: unbalanced braces.
+    """
+    if not spec or spec == "-" or spec.startswith(("@", "pipe:")) or _ZMQ.match(spec.lower()) or _GLOB.search(spec):
+        return None
+    if not scheme_of(spec) and os.path.exists(spec):
+        return Product((Choice((spec,)),))
+    found = parse(spec)
+    return None if _may_hide(found) else found
+
+
+def _may_hide(names: Product) -> bool:
+    """Whether a name may be a command, a list, standard input or nothing."""
+    if names.count <= _FEW:
+        return any(
+            name in ("", "-") or name.startswith(("@", "pipe:")) or _ZMQ.match(name.lower()) for name in _all(names)
+        )
+    taken = 0
+    while Product(names.parts[: taken + 1]).count <= _FEW:
+        taken += 1
+    # A number that follows is the middle of no such word; any other text might be.
+    cut = not isinstance(names.parts[taken], Range)
+    return any(
+        head.startswith(word) or (cut and (word.startswith(head) or head == "-"))
+        for head in map(str.lower, _all(Product(names.parts[:taken])))
+        for word in _WORDS
+    )
+
+
+def _all(names: Product) -> Iterator[str]:
+    return names.items(0, names.count)
+
+
+def _expand_glob(name: str) -> Iterator[str]:
+    scheme = scheme_of(name)
+    if scheme in ("http", "https"):
+        if re.search(r"[*\[]", _IPV6_HOST.sub("", name.partition("?")[0])):
+            raise UsageError(
+                f"{quoted(name)}: shards on an http server can not be listed; name them with braces or in an @list"
+            )
+        return iter((name,))
+    if not _GLOB.search(_IPV6_HOST.sub("", name) if scheme else name):
+        return iter((name,))
+    if scheme:
+        found = _remote_matches(name)
+    else:
+        found = [name] if os.path.exists(name) else [_as_path(path) for path in sorted(glob.glob(name, recursive=True))]
+    if not found:
+        raise MissingInputError("nothing matches this pattern", url=name)
+    return iter(found)
+
+
+def _as_path(path: str) -> str:
+    """The path of a file, so written that it is taken for nothing else: a file may be called ``pipe:…`` or ``-``."""
+    special = path == "-" or path.startswith(("@", "pipe:")) or scheme_of(path) or _ZMQ.match(path.lower())
+    return f"./{path}" if special else path
+
+
+def _remote_matches(url: str) -> list[str]:
+    if is_hdfs(url):
+        return glob_hdfs(url)
+    name = display_name(url)
+    system, pattern = filesystem(url, name)
+
+    def matches() -> list[str]:
+        try:
+            return sorted(system.glob(pattern))
+        except NotImplementedError:
+            raise UsageError(f"{quoted(url)}: shards on this file system can not be listed; name them") from None
+
+    try:
+        names = ask(matches, url=url, name=name)
+    except MissingInputError:
+        return []
+    # Listings come without protocol and, from HDFS, without the host: both are taken from what was asked.
+    if url.endswith(pattern):
+        return [url[: len(url) - len(pattern)] + name for name in names]
+    return [str(system.unstrip_protocol(name)) for name in names]
+
+
+def _read_list(source: str, stdin_uses: list[str]) -> Iterator[str]:
+    """The specs in a list, without comments and blank lines; "-" is standard input."""
+    if not source:
+        raise UsageError("@ names no list; write @FILE, @URL or @- for standard input")
+    if source.startswith("pipe:") or _ZMQ.match(source.lower()):
+        raise UsageError(f"@{quoted(source)}: a list is read from a file, a URL or - (standard input)")
+    if source == "-":
+        _use_stdin("@-", stdin_uses)
+        lines: Iterator[bytes] = iter(sys.stdin.buffer)
+    else:
+        lines = _lines_of(source)
+    found = False
+    for raw in lines:
+        line = raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape").strip()
+        if line and not line.startswith("#"):
+            found = True
+            yield line
+    if not found:
+        raise MissingInputError("the list names no shard", url=source)
+
+
+def _lines_of(source: str) -> Iterator[bytes]:
+    from tarkit.store.read import open_read
+
+    try:
+        # A path that is none is never taken for something else, whatever it looks like.
+        with open_read(source if scheme_of(source) else Path(source)) as stream:
+            content = b"".join(iter(lambda: stream.read(1 << 20), b""))
+        return iter(content.splitlines())
+    except MissingInputError:
+        raise MissingInputError("this list of shards does not exist", url=source) from None
+    except LocatedError:
+        raise
+    except OSError as error:
+        raise StreamError(f"this list of shards can not be read: {error.strerror}", url=source) from error
+
+
+def _beside(source: str, line: str) -> str:
+    if not scheme_of(source) or scheme_of(line) or line == "-" or line.startswith(("/", "pipe:")) or _ZMQ.match(line):
+        return line
+    return f"{source.partition('?')[0].rpartition('/')[0]}/{line}"
+
+
+def _use_stdin(spec: str, stdin_uses: list[str]) -> None:
+    if stdin_uses:
+        raise UsageError(f"standard input is named twice ({stdin_uses[0]} and {spec}); it can be read only once")
+    stdin_uses.append(spec)
+
+
+def check_local(specs: Iterable[str], *, allow_pipe_in_lists: bool = False) -> None:
+    """Look whether all local shards that ``specs`` name exist, before hours are spent on the first of them.
+
+    What is at a URL is not asked for, and neither is a list that can be read only once.
+
+    Raises:
+        MissingInputError: several shards are named, and some are missing: how many, with examples.
+            As ``expand``.
+    """
+    known = missing = 0
+    examples: list[str] = []
+    for spec in specs:
+        source = spec[1:] if spec.startswith("@") else spec
+        if scheme_of(source) not in _LOCAL or (spec.startswith("@") and not os.path.isfile(source)):
+            continue
+        for url in expand(spec, allow_pipe_in_lists=allow_pipe_in_lists):
+            path = None if url == "-" or url.startswith("pipe:") else local_path(url)
+            if path is None:
+                continue
+            known += 1
+            if not os.path.exists(path):
+                missing += 1
+                if len(examples) < 3:
+                    examples.append(printable(path))
+    if missing and known > 1:
+        raise MissingInputError(f"{missing} of {known} inputs are missing, for example {', '.join(examples)}")
+
+
+def shard_name(pattern: str, number: int) -> str:
+    """The name of shard ``number`` (from 0): ``out-%06d.tar`` and 7 give ``out-000007.tar``.
+
+    ``%%`` stands for a plain percent sign.
+
+    Raises:
+        UsageError: the pattern has not exactly one ``%d`` (with or without a width), or number is negative.
+    """
+    split_pattern(pattern)
+    if number < 0:
+        raise UsageError(f"shards are numbered from 0; got {number}")
+    return pattern % number
+
+
+def split_pattern(pattern: str) -> tuple[str, str]:
+    """What comes before and after the number in the names that a pattern stands for.
+
+    Raises:
+        UsageError: as :func:`shard_name`.
+    """
+    places = []
+    for match in _CONVERSION.finditer(pattern):
+        if match[1] is None and match[2] is None:
+            raise UsageError(f"{quoted(pattern)}: write %06d where the number goes, and %% for a plain percent sign")
+        if match[2] is not None:
+            places.append(match)
+    if len(places) != 1:
+        raise UsageError(
+            f"{quoted(pattern)} must have exactly one place for the shard's number, such as %06d; it has {len(places)}"
+        )
+    return pattern[: places[0].start()].replace("%%", "%"), pattern[places[0].end() :].replace("%%", "%")
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a name has a place for a number, as in ``out-%06d.tar``; not one like ``%20``, which is of a URL."""
+    return _NUMBER.search(name) is not None
+
+
+def output_name(url: str) -> str:
+    """The file name of a shard, the last part of its path, without the query of a URL.
+
+    Raises:
+        UsageError: standard input, commands and folders have no such name.
+    """
+    path = url
+    scheme = scheme_of(url)
+    if scheme:
+        path = url.partition("://")[2].partition("?")[0]
+        if scheme in ("http", "https"):
+            path = path.partition("#")[0]
+        path = path.partition("/")[2]
+    name = path.rpartition("/")[2]
+    if url == "-" or scheme == "pipe" or name in ("", ".", ".."):
+        raise UsageError(f"{quoted(url)} has no file name to give to its output; name the output yourself")
+    return name
+
+
+def parse_slice(text: str) -> tuple[int, int]:
+    """``"I/W"`` as (I, W): slice I, counted from 0, of W slices.
+
+    Raises:
+        UsageError: not two whole numbers with 0 <= I < W.
+    """
+    match = re.fullmatch(r"([0-9]{1,18})/([0-9]{1,18})", text)
+    if match is None:
+        raise UsageError(f"slice {printable(text)!r} must be I/W, such as 0/4 for the first of four slices")
+    index, count = int(match[1]), int(match[2])
+    if not index < count:
+        raise UsageError(f"slice {text!r}: slices are counted from 0, so the first number must be below the second")
+    return index, count
+
+
+def take_slice(n: int, i: int, w: int) -> range:
+    """Which of ``n`` things are in slice ``i`` of ``w``: the slices are disjoint, complete, in order,
+    and their lengths differ by at most one.
+
+    Raises:
+        UsageError: not n >= 0 and 0 <= i < w.
+    """
+    if n < 0 or not 0 <= i < w:
+        raise UsageError(f"slice {i} of {w} over {n} things; it takes n >= 0 and 0 <= i < w")
+    return range(n * i // w, n * (i + 1) // w)

@@ -1,0 +1,104 @@
+"""What hdfs:// and webhdfs:// have in common below: one file's status, a client's calls, and Hadoop's errors."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, NoReturn, Protocol
+
+from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError, printable
+from tarkit.store.pipes import without_secrets
+from tarkit.store.resume import Body
+from tarkit.store.retry import Dropped
+
+# Java's classes for what passes by itself: a NameNode that starts or waits, blocks whose DataNodes are gone.
+_TEMPORARY = (
+    "BlockMissingException",
+    "ConnectException",
+    "ConnectTimeoutException",
+    "EOFException",
+    "NoRouteToHostException",
+    "ObserverRetryOnActiveException",
+    "RetriableException",
+    "SafeModeException",
+    "ServerTooBusyException",
+    "SocketException",
+    "SocketTimeoutException",
+    "StandbyException",
+    "ReplicaNotFoundException",
+)
+_TEMPORARY_WORDS = (
+    "No active nodes contain this block",
+    "Failed to find datanode",
+    "could only be written to",
+    "could only be replicated to",
+    "Could not obtain block",
+)
+_TOKEN = ("InvalidToken", "AuthenticationException", "SecurityException")
+
+
+class Status(NamedTuple):
+    """What a NameNode says of a file or folder.
+
+    name: last part of the path. size: bytes. mtime: milliseconds since 1970. number: the inode's, 0 if it is
+    not told; a new file under an old name has a new one.
+    """
+
+    name: str
+    is_folder: bool
+    size: int
+    mtime: int
+    number: int
+    owner: str
+    mode: int
+
+
+class Writer(Protocol):
+    """A file that is being written. write and close raise Dropped or a StreamError."""
+
+    def write(self, data: bytes | bytearray | memoryview, /) -> None: ...
+    def close(self) -> None:
+        """Finish the file; it is complete after that."""
+
+    def abort(self) -> None:
+        """Stop; what was written is to be deleted by the caller."""
+
+
+class Opener(Protocol):
+    """One file to read, which remembers the DataNodes that failed."""
+
+    def open(self, offset: int, size: int, /) -> Body:
+        """The bytes from ``offset`` < ``size`` to the end, which is at ``size``."""
+
+
+class HdfsClient(Protocol):
+    """Calls of one cluster. Each raises Dropped if another attempt may help, else a LocatedError with the URL."""
+
+    def shown(self, path: str, /) -> str: ...
+    def status(self, path: str, /) -> Status: ...
+    def listing(self, path: str, /) -> list[Status]: ...
+    def opener(self, path: str, /) -> Opener: ...
+    def create(self, path: str, /) -> Writer: ...
+    def rename(self, source: str, target: str, overwrite: bool, /) -> None: ...
+    def delete(self, path: str, recursive: bool, /) -> bool: ...
+    def mkdirs(self, path: str, /) -> None: ...
+
+
+def raise_java(exception: str, message: str, url: str, name: str) -> NoReturn:
+    """The error of this package for an exception of Hadoop.
+
+    exception: Java's class, with or without its package. message: what it says; its first line counts, the
+    others are Java's stack. url: with its secrets, which are taken out. name: the URL as it may be shown.
+    """
+    short = exception.rpartition(".")[2].rpartition("$")[2]
+    said = printable(without_secrets(message.partition("\n")[0], url))
+    if short in _TEMPORARY or any(words in message for words in _TEMPORARY_WORDS):
+        raise Dropped(f"{short}: {said}") from None
+    if short == "FileNotFoundException":
+        raise MissingInputError("there is no such file", url=name) from None
+    if short in ("FileAlreadyExistsException", "AlreadyBeingCreatedException"):
+        raise AlreadyPublishedError("is there already", url=name) from None
+    if short == "AccessControlException":
+        lowered = said[:1].lower() + said[1:]
+        raise StreamError(lowered if "permission" in lowered else f"permission denied: {said}", url=name) from None
+    if short in _TOKEN:
+        raise StreamError(f"the server does not accept who we are ({short}: {said})", url=name) from None
+    raise StreamError(f"{short}: {said}", url=name) from None

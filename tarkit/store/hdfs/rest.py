@@ -1,0 +1,351 @@
+"""HDFS over HTTP, every answer checked: the REST interface of Hadoop's NameNodes, DataNodes, HttpFS and Knox.
+
+Source: "WebHDFS REST API" of Apache Hadoop 3.3.6. Reads and writes take two hops: the NameNode redirects to a
+DataNode. Redirects are followed by hand, since each hop's status counts, and a DataNode that fails is to be
+avoided by name (``excludedatanodes``).
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import urllib.parse
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tarkit.errors import MissingInputError, StreamError
+from tarkit.store.hdfs.client import Opener, Status, Writer, raise_java
+from tarkit.store.hdfs.resturl import Address
+from tarkit.store.hdfs.restwrite import ChunkedPut, Redirected
+from tarkit.store.http.answer import is_temporary_status, retry_after, status_text
+from tarkit.store.http.body import HttpBody
+from tarkit.store.pipes import without_secrets
+from tarkit.store.resume import Body
+from tarkit.store.retry import Dropped, Retry
+
+if TYPE_CHECKING:
+    import http.client
+
+_REDIRECTS = 5
+_LONGEST_JSON = 256 << 20
+_PIECE = 1 << 20
+_CONTENT_TYPE = {"Content-Type": "application/octet-stream"}
+
+
+class _NodeDropped(Dropped):
+    """It was this DataNode (host:port of its HTTP server) that failed."""
+
+    def __init__(self, reason: str, node: str, answered: bool) -> None:
+        super().__init__(reason, answered=answered)
+        self.node = node
+
+
+class WebHdfsClient:
+    """The calls of one cluster. Several NameNodes, ``webhdfs://A:9870,B:9870/…``: the one that is active answers."""
+
+    def __init__(self, address: Address, retry: Retry) -> None:
+        self._address = address
+        self._retry = retry
+        self._first = 0
+
+    def shown(self, path: str) -> str:
+        return self._address.shown(path)
+
+    def status(self, path: str) -> Status:
+        return self._status(self._json("GET", path, "GETFILESTATUS", "FileStatus"), path)
+
+    def listing(self, path: str) -> list[Status]:
+        answer = self._json("GET", path, "LISTSTATUS", "FileStatuses")
+        items = answer.get("FileStatus")
+        if not isinstance(items, list):
+            self._senseless(path, "LISTSTATUS")
+        return [self._status(item, path) for item in items]
+
+    def rename(self, source: str, target: str, overwrite: bool) -> None:
+        # Without renameoptions a rename that was not done is told by no more than {"boolean": false}.
+        options = {"destination": target, "renameoptions": "OVERWRITE" if overwrite else "NONE"}
+        answer = self._json("PUT", source, "RENAME", None, options, shown=target)
+        if answer and answer.get("boolean") is not True:
+            raise StreamError("the NameNode did not rename the finished file to this name", url=self.shown(target))
+
+    def delete(self, path: str, recursive: bool) -> bool:
+        options = {"recursive": "true" if recursive else "false"}
+        return self._boolean("DELETE", path, "DELETE", options)
+
+    def mkdirs(self, path: str) -> None:
+        if not self._boolean("PUT", path, "MKDIRS", {}):
+            raise StreamError("the NameNode did not make this folder", url=self.shown(path))
+
+    def checksum(self, path: str) -> str:
+        """``ALGORITHM:HEX``. It depends on the block size, so it tells copies of one cluster apart, not all files."""
+        answer = self._json("GET", path, "GETFILECHECKSUM", "FileChecksum")
+        return f"{answer.get('algorithm')}:{answer.get('bytes')}"
+
+    def opener(self, path: str) -> Opener:
+        return _Opener(self, path)
+
+    def open(self, path: str, offset: int, size: int, avoid: list[str]) -> tuple[Body, str]:
+        """The bytes from ``offset`` to ``size``, and the host:port that sends them."""
+        options = {"offset": str(offset)}
+        if avoid:
+            options["excludedatanodes"] = ",".join(avoid)
+        url = self._address.url(path, "OPEN", options)
+        response, node = self._follow("GET", url, path)
+        try:
+            self._check_body(response, offset, size, path)
+            return HttpBody(response, self._address.secrets, offset, size, True), node
+        except BaseException:
+            response.close()
+            raise
+
+    def _check_body(self, response: http.client.HTTPResponse, offset: int, size: int, path: str) -> None:
+        """Raise, unless an answer is the rest of the file."""
+        if response.status != 200:
+            self._refused(response, path)
+        length = response.length
+        if "json" in response.headers.get("Content-Type", ""):
+            self._refused(response, path)
+        if length is not None and length != size - offset:
+            raise Dropped(f"the server sends {length} bytes, but the file has {size - offset} from there on")
+
+    def create(self, path: str) -> Writer:
+        url = self._address.url(path, "CREATE", {"overwrite": "true", "createparent": "true"})
+        response, hop = self._ask("PUT", url, path, _CONTENT_TYPE)
+        location = self._location(response, hop, path)
+        if location is None:
+            if response.status >= 300:
+                self._refused(response, path)
+            response.close()
+            raise StreamError(f"{status_text(response.status)}, and says not where the data goes", url=self.shown(path))
+        for _ in range(_REDIRECTS):
+            headers = {**self._headers(location), **_CONTENT_TYPE}
+            connection = self._connection(location, path)
+            try:
+                return ChunkedPut(connection, self._target(location), headers, lambda r: self._refused(r, path))
+            except Redirected as redirect:
+                location = self._location(redirect.response, location, path) or location
+        raise StreamError(f"the server redirected {_REDIRECTS} times in a row", url=self.shown(path))
+
+    def exclusion(self, node: str, path: str, offset: int) -> str | None:
+        """What ``excludedatanodes`` takes for a DataNode of which host:port of its HTTP server is known.
+
+        It is the address of its data transfer, which the block's locations tell; without them its IP address.
+        """
+        host, _, port = node.rpartition(":")
+        with suppress(Dropped, StreamError, MissingInputError, TypeError, ValueError, AttributeError):
+            options = {"offset": str(offset), "length": "1"}
+            answer = self._json("GET", path, "GET_BLOCK_LOCATIONS", "LocatedBlocks", options)
+            for block in answer.get("locatedBlocks") or []:
+                for found in block["locations"]:
+                    ports = (str(found.get("infoPort")), str(found.get("infoSecurePort")))
+                    if host in (found.get("hostName"), found.get("ipAddr")) and port in ports:
+                        return f"{found['ipAddr']}:{found['xferPort']}"
+        with suppress(OSError):
+            return socket.gethostbyname(host)
+        return None
+
+    # --- answers ---
+
+    def _status(self, item: Any, path: str) -> Status:
+        try:
+            return Status(
+                str(item["pathSuffix"]),
+                item["type"] == "DIRECTORY",
+                int(item["length"]),
+                int(item["modificationTime"]),
+                int(item.get("fileId", 0)),
+                str(item.get("owner", "")),
+                int(str(item.get("permission", "0")), 8),
+            )
+        except (TypeError, KeyError, ValueError, AttributeError):
+            self._senseless(path, "a status")
+
+    def _boolean(self, method: str, path: str, op: str, options: dict[str, str]) -> bool:
+        answer = self._json(method, path, op, None, options)
+        if not isinstance(answer.get("boolean"), bool):
+            self._senseless(path, op)
+        return bool(answer["boolean"])
+
+    def _senseless(self, path: str, what: str) -> NoReturn:
+        raise StreamError(f"the server's answer to {what} is not that of WebHDFS", url=self.shown(path))
+
+    def _json(
+        self,
+        method: str,
+        path: str,
+        op: str,
+        part: str | None,
+        options: dict[str, str] | None = None,
+        shown: str | None = None,
+    ) -> dict[str, Any]:
+        """The object in an answer, {} if it is empty; ``part``: one object in it. Errors name the path ``shown``."""
+        about = shown or path
+        response, _ = self._follow(method, self._address.url(path, op, options or {}), about)
+        with response:
+            if response.status != 200:
+                self._refused(response, about)
+            text = self._text(response)
+        try:
+            answer = json.loads(text) if text.strip() else {}
+        except ValueError:
+            self._senseless(about, op)
+        if isinstance(answer, dict) and "RemoteException" in answer:
+            self._remote(answer["RemoteException"], about)
+        inner = answer.get(part) if part and isinstance(answer, dict) else answer
+        if not isinstance(inner, dict):
+            self._senseless(about, op)
+        return inner
+
+    def _text(self, response: http.client.HTTPResponse) -> str:
+        body = HttpBody(response, self._address.secrets, 0, response.length, False)
+        text = bytearray()
+        try:
+            while len(text) < _LONGEST_JSON and (data := body.read(_PIECE)):
+                text += data
+        finally:
+            body.close()
+        if body.end is not None and len(text) < min(body.end, _LONGEST_JSON):
+            raise Dropped(f"the answer was cut after {len(text)} of {body.end} bytes")
+        return text.decode("utf-8", "replace")
+
+    def _refused(self, response: http.client.HTTPResponse, path: str) -> NoReturn:
+        with response:
+            status, text = response.status, self._text(response)
+            wait = retry_after(response.headers, self._retry.now())
+            negotiate = "negotiate" in response.headers.get("WWW-Authenticate", "").lower()
+        answer: Any = None
+        with suppress(ValueError):
+            answer = json.loads(text)
+        if isinstance(answer, dict) and "RemoteException" in answer:
+            self._remote(answer["RemoteException"], path)
+        name = self.shown(path)
+        reason = status_text(status) + (" and JSON in place of the file's bytes" if status == 200 else "")
+        if is_temporary_status(status):
+            raise Dropped(reason, wait)
+        if status == 404:
+            raise MissingInputError(reason, url=name)
+        hint = "for Kerberos use hdfs://, or a delegation token, ?delegation=…" if negotiate else None
+        raise StreamError(reason, url=name, hint=hint)
+
+    def _remote(self, error: Any, path: str) -> NoReturn:
+        if not isinstance(error, dict):
+            self._senseless(path, "a call")
+        kind = str(error.get("javaClassName") or error.get("exception") or "RemoteException")
+        raise_java(kind, str(error.get("message")), self._address.secrets, self.shown(path))
+
+    # --- requests ---
+
+    def _follow(self, method: str, url: str, path: str) -> tuple[http.client.HTTPResponse, str]:
+        """The answer at the end of all redirects, and the host:port it came from."""
+        for _ in range(_REDIRECTS + 1):
+            response, hop = self._ask(method, url, path, {})
+            location = self._location(response, hop, path)
+            if location is None:
+                return response, urllib.parse.urlsplit(hop).netloc
+            url = location
+        raise StreamError(f"the server redirected {_REDIRECTS} times in a row", url=self.shown(path))
+
+    def _location(self, response: http.client.HTTPResponse, url: str, path: str) -> str | None:
+        """Where an answer sends us; None if it is the answer itself. Proxies also use 300."""
+        location = response.headers.get("Location")
+        if not 300 <= response.status < 400 or response.status == 304 or not location:
+            return None
+        response.close()
+        location = urllib.parse.urljoin(url, location)
+        scheme = urllib.parse.urlsplit(location).scheme
+        if scheme != "https" and (scheme != "http" or url.startswith("https:")):
+            raise StreamError(f"the server redirects from https to {scheme}", url=self.shown(path))
+        return location
+
+    def _ask(self, method: str, url: str, path: str, headers: dict[str, str]) -> tuple[http.client.HTTPResponse, str]:
+        """The answer to one request, and the URL that was asked. A URL of the address: each NameNode in turn."""
+        import http.client
+
+        bases = self._address.bases if url.startswith("/") else ("",)
+        problem: Dropped = Dropped("no answer")
+        for turn in range(len(bases)):
+            index = (self._first + turn) % len(bases)
+            full = bases[index] + url
+            connection = self._connection(full, path)
+            try:
+                connection.request(method, self._target(full), headers={**self._headers(full), **headers})
+                response = connection.getresponse()
+                if connection.sock is not None:
+                    # The answer has its own hold on it: it closes with the answer, also if the server would keep it.
+                    connection.sock.close()
+            except (OSError, http.client.HTTPException) as error:
+                connection.close()
+                netloc = urllib.parse.urlsplit(full).netloc
+                problem = _NodeDropped(
+                    f"no answer from {netloc} ({self._said(error)})", netloc, not url.startswith("/")
+                )
+                continue
+            if len(bases) > 1 and response.status in (403, 404, 500, 503) and turn < len(bases) - 1:
+                try:
+                    self._refused(response, path)
+                except Dropped as error:
+                    problem = error
+                    continue
+            if url.startswith("/"):
+                self._first = index
+            return response, full
+        raise problem
+
+    def _connection(self, url: str, path: str) -> http.client.HTTPConnection:
+        import http.client
+
+        from tarkit.store.http.strict import Connection, SecureConnection
+
+        parts = urllib.parse.urlsplit(url)
+        kind = SecureConnection if parts.scheme == "https" else Connection
+        try:
+            return kind(parts.hostname or "", parts.port, timeout=self._retry.timeout)
+        except (http.client.InvalidURL, ValueError):
+            raise StreamError("the server redirects to no address", url=self.shown(path)) from None
+
+    def _headers(self, url: str) -> dict[str, str]:
+        own = self._is_own(url) and self._address.authorization is not None
+        basic = {"Authorization": self._address.authorization or ""} if own else {}
+        return {"User-Agent": "tarkit", "Accept-Encoding": "identity", "Connection": "close", **basic}
+
+    def _is_own(self, url: str) -> bool:
+        netloc = urllib.parse.urlsplit(url).netloc
+        return any(urllib.parse.urlsplit(base).netloc == netloc for base in self._address.bases)
+
+    def _target(self, url: str) -> str:
+        parts = urllib.parse.urlsplit(url)
+        return f"{parts.path}?{parts.query}" if parts.query else parts.path
+
+    def _said(self, error: BaseException) -> str:
+        return without_secrets(str(error) or type(error).__name__, self._address.secrets)
+
+
+class _Opener:
+    """One file, whose openings avoid the DataNodes that sent the earlier ones and broke."""
+
+    def __init__(self, client: WebHdfsClient, path: str) -> None:
+        self._client = client
+        self._path = path
+        self._avoid: list[str] = []
+        self._node: str | None = None
+
+    def open(self, offset: int, size: int) -> Body:
+        if self._node is not None:
+            # Opened again: what was opened before broke.
+            self._exclude(offset)
+        try:
+            body, self._node = self._client.open(self._path, offset, size, self._avoid)
+        except _NodeDropped as drop:
+            self._node = drop.node
+            raise
+        except Dropped:
+            # Nobody else has the block, or none of them lives: whoever was avoided gets another chance.
+            self._avoid.clear()
+            raise
+        return body
+
+    def _exclude(self, offset: int) -> None:
+        node, self._node = self._node, None
+        found = self._client.exclusion(node, self._path, offset) if node else None
+        if found is not None and found not in self._avoid:
+            self._avoid.append(found)

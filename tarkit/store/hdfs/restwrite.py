@@ -1,0 +1,105 @@
+"""The body of one PUT of unknown length, sent in pieces as they come (RFC 9112, 7.1)."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, NoReturn
+
+from tarkit.errors import LocatedError
+from tarkit.store.retry import Dropped
+
+if TYPE_CHECKING:
+    import http.client
+
+_EARLY_ANSWER_SECONDS = 10.0
+_EARLY = "before any data was sent"
+
+
+class Redirected(Exception):
+    """The data is to go elsewhere; none of it was sent. Never leaves the package."""
+
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        super().__init__()
+        self.response = response
+
+
+class ChunkedPut:
+    """A file that is being written on a DataNode.
+
+    connection: to it. target: path and query of the request. refused: raises what an answer means that is
+    no success.
+    """
+
+    def __init__(
+        self,
+        connection: http.client.HTTPConnection,
+        target: str,
+        headers: dict[str, str],
+        refused: Callable[[http.client.HTTPResponse], NoReturn],
+    ) -> None:
+        self._connection = connection
+        self._refused = refused
+        try:
+            connection.putrequest("PUT", target, skip_accept_encoding=True)
+            for name, value in {**headers, "Transfer-Encoding": "chunked", "Expect": "100-continue"}.items():
+                connection.putheader(name, value)
+            connection.endheaders()
+            self._await_consent()
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, OSError) and not isinstance(error, LocatedError):
+                raise Dropped(f"the connection broke ({type(error).__name__})") from None
+            raise
+
+    def _await_consent(self) -> None:
+        """Wait for 100 Continue, which a DataNode sends when the file is there; proxies may swallow it."""
+        line = self._connection.sock
+        poll = select.poll()
+        poll.register(line, select.POLLIN)
+        if type(line) is not socket.socket or not poll.poll(int(_EARLY_ANSWER_SECONDS * 1000)):
+            return
+        if b" 100" not in line.recv(12, socket.MSG_PEEK):
+            self._answer(_EARLY)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        size = memoryview(data).nbytes
+        if not size:
+            return
+        try:
+            self._connection.send(b"%x\r\n" % size)
+            self._connection.send(data)
+            self._connection.send(b"\r\n")
+        except OSError as error:
+            # The server may have said why it closed.
+            self._answer(f"the connection broke while writing ({type(error).__name__})")
+
+    def close(self) -> None:
+        try:
+            self._connection.send(b"0\r\n\r\n")
+        except OSError as error:
+            self._answer(f"the connection broke while writing ({type(error).__name__})")
+        self._answer(None)
+
+    def _answer(self, problem: str | None) -> None:
+        """Take the answer. problem: why it is asked for before the end; then no answer is a success."""
+        import http.client
+
+        try:
+            response = self._connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            raise Dropped(problem or f"no answer after the last byte ({type(error).__name__})") from None
+        if problem == _EARLY and 300 <= response.status < 400:
+            raise Redirected(response)
+        if response.status not in (200, 201):
+            self._refused(response)
+        response.close()
+        self._connection.close()
+        if problem is not None:
+            raise Dropped(f"the server answers {response.status} too early: {problem}")
+
+    def abort(self) -> None:
+        with suppress(OSError):
+            self._connection.close()

@@ -1,0 +1,1 @@
+"""Objects of http and https servers, read with the standard library."""

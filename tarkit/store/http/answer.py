@@ -1,0 +1,128 @@
+"""What an HTTP answer says about an object: which one it is, which bytes come, when to come back.
+
+RFC 9110: validators (8.8), Content-Range (14.4), Retry-After (10.2.3).
+"""
+
+from __future__ import annotations
+
+import email.utils
+import re
+from dataclasses import dataclass
+from email.message import Message
+from http import HTTPStatus
+
+from tarkit.errors import StreamError
+from tarkit.store.retry import Dropped
+
+_CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)", re.IGNORECASE)
+_VERSIONS = ("x-goog-generation", "x-amz-version-id")
+# What passes through untouched and is told by its magic bytes later; servers label stored .tgz files so.
+_KNOWN_ENCODINGS = ("identity", "gzip", "x-gzip", "zstd")
+
+
+def is_temporary_status(status: int) -> bool:
+    """Whether trying again may help: 408, 425, 429, and 5xx but 501 (not implemented)."""
+    return status in (408, 425, 429) or (status >= 500 and status != 501)
+
+
+def status_text(status: int) -> str:
+    """``the server answers 503 Service Unavailable``. The server's own words may repeat secrets."""
+    try:
+        return f"the server answers {status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return f"the server answers {status}"
+
+
+def _seconds(date: str | None) -> float | None:
+    try:
+        return email.utils.parsedate_to_datetime(date).timestamp() if date else None
+    except (ValueError, IndexError, OverflowError):
+        return None
+
+
+def retry_after(headers: Message, now: float) -> float | None:
+    """Seconds that the server asks to wait: a number, or a date set against the server's own clock if it shows one."""
+    text = headers.get("Retry-After", "").strip()
+    if re.fullmatch(r"\d{1,9}", text, re.ASCII):
+        return float(text)
+    due = _seconds(text)
+    if due is None:
+        return None
+    here = _seconds(headers.get("Date"))
+    return max(0.0, due - (now if here is None else here))
+
+
+def content_range(headers: Message) -> tuple[int | None, int | None, int | None] | None:
+    """First byte, byte after the last, total length; None for what is not said, or if there is no such header."""
+    match = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", "").strip())
+    if match is None:
+        return None
+    first, last, total = match.groups()
+    start = int(first) if first is not None else None
+    end = int(last) + 1 if last is not None else None
+    return start, end, int(total) if total != "*" else None
+
+
+def content_length(headers: Message) -> int | None:
+    """Announced bytes of this answer."""
+    text = headers.get("Content-Length", "").strip()
+    return int(text) if re.fullmatch(r"\d{1,18}", text, re.ASCII) else None
+
+
+@dataclass(frozen=True)
+class Identity:
+    """By what an object is told from another under the same URL.
+
+    marks: header -> value of the first answer. condition: the header that asks the server
+    for just this object. Without marks nothing but its bytes can tell.
+    """
+
+    marks: dict[str, str]
+    condition: tuple[str, str] | None
+
+    def check(self, headers: Message) -> None:
+        """Whether an answer is about the same object.
+
+        Raises:
+            StreamError: it is another one (without a place). Dropped: it does not say.
+        """
+        for header, value in self.marks.items():
+            found = headers.get(header)
+            if found is None:
+                raise Dropped(f"the server's answer to a resumed read has no {header}, so it may not be the object")
+            if found.strip() != value:
+                raise StreamError(f"the object was changed while it was read: its {header} is another")
+
+
+def identity(headers: Message) -> Identity:
+    """Of a first answer: the ETag; or Last-Modified, if it is more than a second older than the answer.
+
+    A younger one could belong to two objects (RFC 9110, 8.8.2.2). A weak ETag counts, but with
+    Last-Modified, and can not be asked for (If-Match compares strongly).
+    """
+    marks = {name: headers[name].strip() for name in _VERSIONS if name in headers}
+    condition = None
+    etag = headers.get("ETag", "").strip()
+    modified = headers.get("Last-Modified", "").strip()
+    changed, now = _seconds(modified), _seconds(headers.get("Date"))
+    settled = changed is not None and now is not None and now - changed >= 1
+    if etag:
+        marks["ETag"] = etag
+        if not etag.startswith("W/"):
+            condition = ("If-Match", etag)
+    if settled and condition is None:
+        marks["Last-Modified"] = modified
+        condition = ("If-Unmodified-Since", modified)
+    return Identity(marks, condition)
+
+
+def check_encoding(headers: Message) -> str:
+    """The Content-Encoding, ``identity`` if there is none: what the server insists on though identity was asked for.
+
+    Raises:
+        StreamError: one that nobody behind this could undo.
+    """
+    encoding = headers.get("Content-Encoding", "identity").strip().lower() or "identity"
+    if encoding not in _KNOWN_ENCODINGS:
+        raise StreamError("the server sends it in a Content-Encoding of its own, although identity was asked for")
+    return encoding

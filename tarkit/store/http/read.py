@@ -1,0 +1,255 @@
+"""Reading http(s) with the standard library: one GET for each opening, resumed by Range.
+
+What the transport can not notice: an error page of status 200 as the very first answer, and a
+server that says one length and means another, if it also closes as if all were well. The format
+above notices: the end mark of a tar, the trailer of a compressed stream.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import urllib.parse
+from email.message import Message
+from typing import TYPE_CHECKING, NoReturn
+
+from tarkit.errors import MissingInputError, StreamError, UsageError, printable
+from tarkit.store.checksums import Checksum, from_headers
+from tarkit.store.http.answer import (
+    Identity,
+    check_encoding,
+    content_length,
+    content_range,
+    identity,
+    is_temporary_status,
+    retry_after,
+    status_text,
+)
+from tarkit.store.http.body import HttpBody, NoBody
+from tarkit.store.pipes import without_secrets
+from tarkit.store.resume import Body, ResumingReader
+from tarkit.store.retry import DEFAULT_RETRY, Dropped, Retry
+
+if TYPE_CHECKING:
+    import http.client
+    import urllib.request
+
+_SKIP = 1024 * 1024
+
+
+def open_http(url: str, name: str, retry: Retry = DEFAULT_RETRY) -> ResumingReader:
+    """The object behind a URL. ``user:password@`` becomes basic authentication.
+
+    Raises:
+        MissingInputError: 404 or 410. StreamError: every other answer that trying again does not mend.
+        TemporaryStreamError: given up. UsageError: not a URL.
+    """
+    return ResumingReader(HttpOrigin(url, name, retry), name, retry)
+
+
+def head(url: str, name: str, retry: Retry = DEFAULT_RETRY) -> tuple[int | None, str | None]:
+    """Length in bytes, and what tells the object from another under this URL (ETag, version, date); None: not said.
+
+    It is asked by GET, and the body is not waited for: a signed URL is valid for GET only.
+
+    Raises:
+        MissingInputError, StreamError, TemporaryStreamError, UsageError: as by :func:`open_http`.
+    """
+    origin = HttpOrigin(url, name, retry)
+    ResumingReader(origin, name, retry).close()
+    return origin.size, origin.tag
+
+
+class _EndsHere(Exception):
+    """The server says that the object has just as many bytes as came."""
+
+
+class HttpOrigin:
+    """The object that the first answer was about."""
+
+    def __init__(self, url: str, name: str, retry: Retry) -> None:
+        self.size: int | None = None
+        self._url = url
+        self._name = name
+        self._retry = retry
+        self._identity: Identity | None = None
+        self._encoding = "identity"
+        self._checksum: Checksum | None = None
+        # Only where nothing but the bytes can tell that an object is still the same.
+        self._prefix = hashlib.sha256()
+        self._seen_end: int | None = None
+
+    @property
+    def tag(self) -> str | None:
+        """The marks of the object; None before the first answer, or if it gave none."""
+        marks = self._identity.marks if self._identity is not None else {}
+        return ", ".join(f"{header}: {value}" for header, value in sorted(marks.items())) or None
+
+    def open(self, offset: int) -> Body:
+        known = self._identity
+        headers = {"Accept-Encoding": "identity"}
+        if known is not None and offset and known.marks:
+            headers["Range"] = f"bytes={offset}-"
+        if known is not None and known.condition is not None:
+            headers.update([known.condition])
+        try:
+            response = self._get(headers, offset)
+        except _EndsHere:
+            return NoBody()
+        try:
+            return self._body(response, offset)
+        except StreamError as error:
+            response.close()
+            raise type(error)(error.reason, url=self._name, offset=offset if known else None) from None
+        except BaseException:
+            response.close()
+            raise
+
+    def _body(self, response: http.client.HTTPResponse, offset: int) -> HttpBody:
+        headers, status = response.headers, response.status
+        encoding = check_encoding(headers)
+        if self._identity is None:
+            if status != 200:
+                raise StreamError(f"{status_text(status)} to a plain GET; 200 would be right")
+            self.size = content_length(headers) if not response.chunked else None
+            self._identity = identity(headers)
+            self._encoding = encoding
+            host = urllib.parse.urlsplit(response.geturl()).netloc
+            self._checksum = from_headers(headers, host)
+            return HttpBody(response, self._url, 0, self.size, True)
+        self._identity.check(headers)
+        if encoding != self._encoding:
+            raise Dropped("the server changed the Content-Encoding of a resumed read")
+        if status == 206:
+            return self._part(response, offset)
+        if status != 200:
+            raise Dropped(f"{status_text(status)} to a resumed read; 206 would be right")
+        self._same_size(content_length(headers) if not response.chunked else None)
+        body = HttpBody(response, self._url, 0, self.size, True)
+        try:
+            self._skip(body, offset)
+        except BaseException:
+            body.close()
+            raise
+        return body
+
+    def _part(self, response: http.client.HTTPResponse, offset: int) -> HttpBody:
+        """The answer 206, if it gives what was asked for."""
+        start, end, total = content_range(response.headers) or (None, None, None)
+        if start != offset or end is None or end <= offset:
+            raise Dropped("the server answers a resumed read with other bytes than were asked for")
+        if total is not None:
+            self._same_size(total)
+        length = content_length(response.headers)
+        if (length is not None and length != end - offset) or (self.size is not None and end > self.size):
+            raise Dropped("the lengths in the server's answer to a resumed read contradict each other")
+        return HttpBody(response, self._url, offset, end, False)
+
+    def _same_size(self, size: int | None) -> None:
+        if size == self.size:
+            return
+        if self.size is None:
+            self.size = size
+            return
+        found = "an unknown number of" if size is None else size
+        if self._identity is not None and self._identity.marks and size is not None:
+            raise StreamError(
+                f"the object was changed while it was read: it has {found} bytes now, and had {self.size}"
+            )
+        raise Dropped(f"the server answers with {found} bytes, but the object had {self.size}")
+
+    def _skip(self, body: HttpBody, offset: int) -> None:
+        """Read past what was delivered already; without any other sign, the bytes must be the same."""
+        check = None if self._identity and self._identity.marks else hashlib.sha256()
+        left = offset
+        while left:
+            data = body.read(min(left, _SKIP))
+            if not data:
+                raise Dropped(f"the connection ended after {offset - left} bytes, before the place to go on")
+            left -= len(data)
+            if check is not None:
+                check.update(data)
+        if check is not None and check.digest() != self._prefix.digest():
+            raise StreamError("the object was changed while it was read: it does not begin as it did")
+
+    def delivered(self, data: bytes) -> None:
+        if self._checksum is not None:
+            self._checksum.update(data)
+        if self._identity is not None and not self._identity.marks:
+            self._prefix.update(data)
+
+    def at_end(self, body: Body, offset: int) -> bool:
+        end = body.end if isinstance(body, HttpBody) else None
+        if end is not None and offset < end:
+            raise Dropped(f"the connection ended after {offset} of {self.size or end} bytes")
+        if self.size is not None and offset < self.size:
+            return False
+        if self.size is None and isinstance(body, HttpBody) and not body.final and self._seen_end != offset:
+            # The end of the connection may be a cut: it is the end if another answer ends there too.
+            self._seen_end = offset
+            return False
+        problem = self._checksum.problem() if self._checksum is not None else None
+        if isinstance(body, HttpBody) and (body.final or self.size is not None) and body.has_surplus():
+            problem = f"the server sends more than the {offset} bytes that it announced"
+        if problem:
+            raise StreamError(problem, url=self._name, offset=offset)
+        return True
+
+    def _get(self, headers: dict[str, str], offset: int) -> http.client.HTTPResponse:
+        import http.client
+        import urllib.error
+
+        try:
+            request = _request(self._url, headers)
+            response: http.client.HTTPResponse = _opener().open(request, timeout=self._retry.timeout)
+            return response
+        except urllib.error.HTTPError as error:
+            error.close()
+            self._refused(error.code, error.headers, offset)
+        except (http.client.InvalidURL, ValueError) as error:
+            said = without_secrets(str(error), self._url)
+            raise UsageError(f"{printable(self._name)} is not a URL: {said}") from None
+        except (OSError, http.client.HTTPException) as error:
+            cause = getattr(error, "reason", error)
+            said = without_secrets(str(cause) or type(cause).__name__, self._url)
+            reason = f"no answer from the server ({said})"
+            if type(cause).__name__ == "SSLCertVerificationError":
+                raise StreamError(reason, url=self._name) from None
+            raise Dropped(reason, answered=False) from None
+
+    def _refused(self, status: int, headers: Message, offset: int) -> NoReturn:
+        reason = status_text(status)
+        if is_temporary_status(status):
+            raise Dropped(reason, retry_after(headers, self._retry.now())) from None
+        if status == 416 and self.size in (None, offset) and (content_range(headers) or ())[2:] == (offset,):
+            self.size = offset
+            raise _EndsHere
+        if self._identity is None:
+            kind = MissingInputError if status in (404, 410) else StreamError
+            raise kind(reason, url=self._name) from None
+        if status in (404, 410, 412, 416):
+            reason = f"the object was changed or removed while it was read: {reason}"
+        raise StreamError(reason, url=self._name, offset=offset) from None
+
+
+@functools.cache
+def _opener() -> urllib.request.OpenerDirector:
+    from tarkit.store.http.strict import new_opener
+
+    return new_opener()
+
+
+def _request(url: str, headers: dict[str, str]) -> urllib.request.Request:
+    import base64
+    import urllib.request
+
+    parts = urllib.parse.urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    # What follows a "#" is for the reader of the URL, not for the server.
+    plain = urllib.parse.urlunsplit(parts._replace(netloc=host, fragment=""))
+    request = urllib.request.Request(plain, headers={"User-Agent": "tarkit", **headers})
+    if at:
+        token = base64.b64encode(urllib.parse.unquote_to_bytes(user)).decode("ascii")
+        # Unredirected: another host that is redirected to must not see the password.
+        request.add_unredirected_header("Authorization", f"Basic {token}")
+    return request

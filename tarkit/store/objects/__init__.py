@@ -1,0 +1,1 @@
+"""Objects of S3, GCS and every other filesystem of fsspec."""

@@ -1,0 +1,253 @@
+"""What reading and writing through fsspec share: the filesystem of a URL, calls of it, and what its errors mean.
+
+Storage libraries raise all sorts of errors, with URLs in them; here they become those of this
+package, and lose their secrets. Libraries that try again by themselves are kept from it: one
+:class:`~tarkit.store.retry.Patience` does that for all of them.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+from tarkit.errors import (
+    MissingExtraError,
+    MissingInputError,
+    StreamError,
+    TarkitError,
+    TemporaryStreamError,
+    UsageError,
+    printable,
+)
+from tarkit.redaction import redact
+from tarkit.store import waits
+from tarkit.store.http.answer import is_temporary_status
+from tarkit.store.pipes import without_secrets
+from tarkit.store.retry import DEFAULT_RETRY, Dropped, Patience, Retry
+
+T = TypeVar("T")
+_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "hdfs": "hdfs", "viewfs": "hdfs"}
+_OWN_SCHEMES = ("file", "http", "https", "hdfs", "viewfs", "webhdfs", "swebhdfs")
+_CONNECT_SECONDS = 10
+_READ_SECONDS = 60
+_TEMPORARY_ERRNO = (
+    errno.EAGAIN,
+    errno.EBUSY,
+    errno.EIO,
+    errno.EPIPE,
+    errno.ETIMEDOUT,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+)
+_TEMPORARY_CLASSES = (
+    "ClientConnectionError",  # aiohttp
+    "ClientPayloadError",
+    "HTTPClientError",  # botocore: no connection, time-outs
+    "IncompleteReadError",
+    "ResponseParserError",
+    "ResponseStreamingError",
+    "ConnectionError",  # requests
+    "Timeout",
+    "ChunkedEncodingError",
+    "ProtocolError",  # urllib3
+    "HTTPException",  # http.client
+    "ChecksumError",  # gcsfs
+    "FSTimeoutError",  # fsspec
+)
+# Errors of S3 with a status that says otherwise: the body was damaged or cut on its way, or another write to the
+# same name was under way.
+_TEMPORARY_CODES = (
+    "BadDigest",
+    "ConditionalRequestConflict",
+    "IncompleteBody",
+    "InternalError",
+    "OperationAborted",
+    "RequestTimeout",
+    "ServiceUnavailable",
+    "SlowDown",
+    "XAmzContentSHA256Mismatch",
+)
+
+
+def filesystem(url: str, name: str) -> tuple[Any, str]:
+    """The fsspec filesystem of a URL, and the path in it.
+
+    Raises:
+        UsageError: nobody knows the protocol. MissingExtraError: its library is not installed.
+    """
+    import fsspec
+
+    protocol = url.split(":", 1)[0]
+    try:
+        if "::" in url:
+            # Chains (simplecache::s3://…) keep the retries of their libraries.
+            fs, path = fsspec.core.url_to_fs(url)
+        else:
+            fs, path = _without_retries(fsspec.get_filesystem_class(protocol), url)
+        return fs, path
+    except ImportError as error:
+        if protocol in _EXTRAS:
+            raise MissingExtraError(f"{protocol}://", _EXTRAS[protocol]) from None
+        # The package and its module mostly have the same name; where not, fsspec's sentence has that of the package.
+        module = str(getattr(error.__cause__, "name", None))
+        how = f"; pip install {module}" if module in str(error) else ""
+        raise UsageError(f"{protocol}:// needs a library that is not installed: {error}{how}") from None
+    except Exception as error:
+        if isinstance(error, ValueError) and "not known" in str(error):
+            raise UsageError(f"{printable(name)}: {_unknown(str(error).rpartition(' ')[2])}") from None
+        raise_foreign(error, url, name, None)
+
+
+def _without_retries(kind: Any, url: str) -> tuple[Any, str]:
+    settings = kind._get_kwargs_from_urls(url)
+    once, path = _kind_without_retries(kind), str(kind._strip_protocol(url))
+    if once is kind:
+        return kind(**settings), path
+    # The credentials may come over a network.
+    fs, theirs = waits.call(lambda: (once(**settings), kind(**settings)))
+    # What is published here is to be seen in listings there.
+    fs.dircache = theirs.dircache
+    return fs, path
+
+
+@functools.cache
+def _kind_without_retries(kind: Any) -> Any:
+    """s3fs and gcsfs without retries of their own; any other filesystem as it is.
+
+    Classes of their own, since fsspec shares filesystems with whatever else in this process uses them.
+    """
+    if hasattr(kind, "_call_s3"):
+        return type(kind.__name__, (kind,), {"retries": 1, "_prepare_config_kwargs": _one_attempt})
+    if kind.__module__.startswith("gcsfs"):
+        return type(kind.__name__, (kind,), {"_request": kind._request.__wrapped__})
+    return kind
+
+
+def _one_attempt(fs: Any) -> dict[str, Any]:
+    """Settings of botocore; what the user asked for but the retries."""
+    once = {"retries": {"total_max_attempts": 1, "mode": "standard"}}
+    return {"connect_timeout": _CONNECT_SECONDS, "read_timeout": _READ_SECONDS, **fs.config_kwargs, **once}
+
+
+def ask(function: Callable[..., T], *arguments: Any, url: str, name: str, retry: Retry = DEFAULT_RETRY) -> T:
+    """What a call of a storage library returns in the end; see :class:`~tarkit.store.retry.Patience`.
+
+    Raises:
+        MissingInputError, StreamError, GivenUpError.
+    """
+    return Patience(retry, name).call(lambda: translated(url, name, function, *arguments))
+
+
+def look(url: str) -> dict[str, Any]:
+    """What a store says of one of its objects now, past all caches: fsspec's ``info()``.
+
+    Raises:
+        MissingInputError: nothing is there. StreamError, GivenUpError, UsageError, MissingExtraError.
+    """
+    name = redact(url)
+    fs, path = filesystem(url, name)
+    fs.invalidate_cache(path)
+    return dict(ask(fs.info, path, url=url, name=name))
+
+
+def translated(url: str, name: str, function: Callable[..., T], *arguments: Any) -> T:
+    """What a call of a storage library returns.
+
+    Raises:
+        Dropped: another attempt may help. MissingInputError, StreamError.
+    """
+    try:
+        return function(*arguments)
+    except (TarkitError, Dropped):
+        raise
+    except Exception as error:
+        raise_dropped(error, url, name, None)
+
+
+def raise_dropped(error: Exception, url: str, name: str, offset: int | None) -> NoReturn:
+    """Dropped, if another attempt may help; else the error of this package."""
+    if is_temporary(error):
+        raise Dropped(_said(error, url), answered=_answered(error)) from None
+    raise_foreign(error, url, name, offset)
+
+
+def _unknown(scheme: str) -> str:
+    import difflib
+
+    import fsspec
+
+    near = difflib.get_close_matches(scheme, sorted({*fsspec.available_protocols(), *_OWN_SCHEMES}), 1, 0.5)
+    question = f" did you mean {near[0]}?" if near else ""
+    return (
+        f"unknown scheme {printable(scheme)!r};{question} a scheme is added by the Python package that registers it "
+        "with fsspec"
+    )
+
+
+def is_temporary(error: BaseException) -> bool:
+    """Whether an error of a storage library speaks of the network or a busy server, so that trying again may help.
+
+    Told by the status and code of an answer that it or its cause carries; then by Python's own classes, by errno (s3fs:
+    EBUSY for throttling, EIO for faults of the server), and by the names of the libraries' classes, which are not
+    imported for this.
+    """
+    import asyncio
+
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, (FileNotFoundError, PermissionError, NotImplementedError)):
+            return False
+        if _code(found) in _TEMPORARY_CODES:
+            return True
+        if status := _status(found):
+            return is_temporary_status(status)
+        if isinstance(found, (TimeoutError, asyncio.TimeoutError, ConnectionError, EOFError)):
+            return True
+        if isinstance(found, OSError) and found.errno in _TEMPORARY_ERRNO:
+            return True
+        if any(kind.__name__ in _TEMPORARY_CLASSES for kind in type(found).__mro__):
+            return True
+        found = found.__cause__
+    return False
+
+
+def _status(error: BaseException) -> int:
+    """Of the answer that botocore, gcsfs, aiohttp and requests keep with an error; 0 if there is none."""
+    answer: Any = getattr(error, "response", None)
+    if isinstance(answer, dict):
+        status: Any = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        return int(status) if str(status).isdigit() else 0
+    for holder, key in ((error, "status"), (error, "code"), (error, "status_code"), (answer, "status_code")):
+        status = getattr(holder, key, None)
+        if isinstance(status, (int, str)) and str(status).isdigit() and int(status) >= 100:
+            return int(status)
+    return 0
+
+
+def _answered(error: BaseException) -> bool:
+    found: BaseException | None = error
+    while found is not None and not _status(found):
+        found = found.__cause__
+    return found is not None
+
+
+def _code(error: BaseException) -> str:
+    answer = getattr(error, "response", None)
+    return str(answer.get("Error", {}).get("Code", "")) if isinstance(answer, dict) else ""
+
+
+def _said(error: Exception, url: str) -> str:
+    said = without_secrets(str(error), url)
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def raise_foreign(error: Exception, url: str, name: str, offset: int | None) -> NoReturn:
+    """The error of this package for one of a storage library, without the secrets that it may show."""
+    if isinstance(error, FileNotFoundError):
+        raise MissingInputError("there is no such file", url=name, offset=offset) from None
+    kind = TemporaryStreamError if is_temporary(error) else StreamError
+    raise kind(_said(error, url), url=name, offset=offset) from None

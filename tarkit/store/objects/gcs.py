@@ -1,0 +1,119 @@
+"""One object of a Google Cloud Storage bucket, written through gcsfs."""
+
+from __future__ import annotations
+
+import base64
+from contextlib import suppress
+from typing import Any
+
+from tarkit.errors import MissingExtraError, StreamError
+from tarkit.store.objects.sink import TOKEN, Body, Found
+
+
+class GcsStore:
+    """An object that is put at once or uploaded in a resumable session.
+
+    Protocol: https://cloud.google.com/storage/docs/performing-resumable-uploads. A session takes its bytes
+    in order, so one part is in flight while the next is filled; after an error the store is asked
+    how far it got. Part sizes are multiples of 256 KiB, as the protocol wants. The CRC32C that the
+    store computed is verified at the end.
+    """
+
+    def __init__(self, fs: Any, path: str, token: str, if_absent: bool) -> None:
+        try:
+            import google_crc32c
+        except ImportError:
+            raise MissingExtraError("gs://", "gcs") from None
+
+        self.token = token
+        self._fs = fs
+        self._path = path
+        self._bucket, self._key, _ = fs.split_path(path)
+        self._mode = "create" if if_absent else "overwrite"
+        self._session = ""
+        self._offset = 0
+        self._last: bytes = b""
+        self._unsure = False
+        library: Any = google_crc32c
+        self._crc32c = library.Checksum
+        self._checksum: Any = self._crc32c()
+
+    async def put(self, data: bytes) -> None:
+        from gcsfs.core import simple_upload
+
+        self._checksum = self._crc32c(data)
+        metadata = {TOKEN: self.token}
+        await simple_upload(self._fs, self._bucket, self._key, data, metadata, mode=self._mode)
+
+    async def begin(self) -> None:
+        from gcsfs.core import initiate_upload
+
+        metadata = {TOKEN: self.token}
+        session = await initiate_upload(self._fs, self._bucket, self._key, metadata=metadata, mode=self._mode)
+        if not isinstance(session, str):
+            # Zonal buckets are appended to by gRPC, and what was appended is visible at once.
+            raise StreamError("zonal buckets can not be written all or nothing", url=f"gs://{self._path}")
+        self._session = session
+
+    async def send(self, number: int, data: bytes, final: bool) -> None:
+        if final:
+            # Sending it would publish the object.
+            self._last = data
+        else:
+            await self._send(data, "*")
+            self._offset += len(data)
+        self._checksum.update(data)
+
+    async def finish(self) -> None:
+        await self._send(self._last, str(self._offset + len(self._last)))
+
+    async def _send(self, data: bytes, total: str) -> None:
+        """Send what the store does not have yet of a part. An earlier try may have brought some of it."""
+        kept = await self._ask(f"bytes */{total}", b"", len(data)) if self._unsure else 0
+        self._unsure = True
+        while kept < len(data):
+            first, last = self._offset + kept, self._offset + len(data) - 1
+            now = await self._ask(f"bytes {first}-{last}/{total}", data[kept:] if kept else data, len(data))
+            if now <= kept:
+                raise ConnectionError(f"the store kept none of the bytes from {first}")
+            kept = now
+        self._unsure = False
+
+    async def _ask(self, content_range: str, data: bytes, length: int) -> int:
+        """How many bytes of the part the store has then."""
+        fields = {"Content-Range": content_range, "Content-Length": str(len(data))}
+        headers, content = await self._fs._call("PUT", self._session, headers=fields, data=Body(data))
+        if "Range" in headers:
+            return int(headers["Range"].rpartition("-")[2]) + 1 - self._offset
+        # An unfinished session with nothing in it says nothing; a finished one describes its object.
+        return length if content else -self._offset
+
+    async def abort(self) -> None:
+        # A session that stays publishes nothing, and is forgotten after a week. The condition must not be asked
+        # again, or the session stays.
+        if self._session:
+            with suppress(FileNotFoundError):
+                await self._fs._call("DELETE", self._session.replace("&ifGenerationMatch=0", ""))
+
+    async def look(self) -> Found | None:
+        try:
+            answer = await self._fs._call("GET", "b/{}/o/{}", self._bucket, self._key, json_out=True)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if str(error).startswith("Forbidden"):
+                raise PermissionError(str(error)) from None
+            raise
+        token = answer.get("metadata", {}).get(TOKEN)
+        ours = base64.b64encode(self._checksum.digest()).decode("ascii")
+        damaged = token == self.token and answer.get("crc32c", ours) != ours
+        return Found(int(answer["size"]), token, str(answer.get("generation")), damaged)
+
+    async def remove(self) -> None:
+        await self._fs._rm_file(self._path)
+
+    def in_flight(self, size: int) -> int:
+        return 1
+
+    def refresh(self) -> None:
+        self._fs.invalidate_cache(self._path)

@@ -1,0 +1,323 @@
+"""A sink whose bytes become one object of an object store, all or nothing."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import io
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn, Protocol, TypeVar
+
+from tarkit.errors import AlreadyPublishedError, GivenUpError, StreamError, TarkitError, TemporaryStreamError
+from tarkit.store import waits
+from tarkit.store.objects.filesystem import raise_dropped
+from tarkit.store.objects.parts import MOST_PARTS, part_size, seconds_for
+from tarkit.store.retry import Dropped, Patience, Retry
+
+T = TypeVar("T")
+_Work = Callable[[], Coroutine[Any, Any, T]]
+
+
+class Body(io.BytesIO):
+    """Bytes to send. aiohttp sends a file in pieces, and the loop goes on in between; then it closes it."""
+
+    def close(self) -> None:
+        """Nothing: another try reads it again."""
+
+
+# The name of the metadata by which a writer recognises its own object.
+TOKEN = "tarkit-upload"  # noqa: S105
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is under the final name.
+
+    token: of the writer who put it there, None if it is not known. version: the store's mark of this content, None
+    if it gives none. damaged: it is ours, and its checksum is not that of what was sent.
+    """
+
+    size: int
+    token: str | None
+    version: str | None = None
+    damaged: bool = False
+
+
+_UNSEEN = Found(-1, None)
+"""Who may write may not always look. Then the answers to the writing are all there is."""
+_LAST_LOOK_SECONDS = 10.0
+
+
+@dataclass
+class _Part:
+    """One part that is on its way. until: the time at which it is late."""
+
+    number: int
+    data: bytes
+    final: bool
+    future: concurrent.futures.Future[None]
+    until: float
+
+
+class ObjectStore(Protocol):
+    """One object to be. Its methods run in the event loop of the filesystem.
+
+    put: the whole object at once. Or begin, send for each part, finish: the object is there only
+    after finish; ``final`` marks the last part. abort: forget the parts. look: what is under the
+    name now. remove: take it away. in_flight: how many parts of a size may be sent at once.
+    refresh: forget cached listings.
+    """
+
+    token: str
+
+    async def put(self, data: bytes) -> None: ...
+    async def begin(self) -> None: ...
+    async def send(self, number: int, data: bytes, final: bool) -> None: ...
+    async def finish(self) -> None: ...
+    async def abort(self) -> None: ...
+    async def look(self) -> Found | None: ...
+    async def remove(self) -> None: ...
+    def in_flight(self, size: int) -> int: ...
+    def refresh(self) -> None: ...
+
+
+class ObjectSink:
+    """Gathers parts and sends a few of them at a time while the writer goes on.
+
+    At most the part that is being filled and those in flight are in memory. An object that fits
+    into one part is put at once. What fails is tried again within one budget, that of ``retry``; each part
+    that gets through begins it anew.
+    """
+
+    def __init__(self, store: ObjectStore, loop: Any, url: str, name: str, if_absent: bool, retry: Retry) -> None:
+        self._store = store
+        self._loop = loop
+        self._url = url
+        self._name = name
+        self._if_absent = if_absent
+        self._retry = retry
+        self._patience = Patience(retry, name)
+        self._part = bytearray()
+        self._number = 1
+        self._begun = False
+        self._size = 0
+        self._sending: list[_Part] = []
+        self._before: Found | None = None
+        self._suspect: Found | None = None
+        if if_absent and self._run(self._look) not in (None, _UNSEEN):
+            self._lost()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        view = memoryview(data).cast("B")
+        self._size += len(view)
+        while view:
+            room = part_size(self._number) - len(self._part)
+            if not room:
+                self._send(False)
+                continue
+            self._part += view[:room]
+            view = view[room:]
+
+    def commit(self) -> None:
+        if not self._begun:
+            data = bytes(self._part)
+            self._publish(lambda: self._store.put(data))
+            return
+        self._send(True)
+        self._settle(0)
+        self._publish(self._store.finish)
+
+    def discard(self) -> None:
+        """Stop what is in flight and have the store forget the parts, if it can be reached in a short time."""
+        import asyncio
+
+        self._part = bytearray()
+        for part in self._sending:
+            part.future.cancel()
+        self._sending.clear()
+        if not self._begun:
+            return
+        self._begun = False
+        if asyncio._get_running_loop() is self._loop:
+            # The loop's own thread gets here when it collects a forgotten stream; it can not wait for itself.
+            self._start(self._store.abort)
+        else:
+            self._abort()
+
+    def _abort(self) -> None:
+        # An upload that can not be aborted is not published either.
+        with waits.cleaning_up() as seconds, suppress(Exception):
+            brief = Patience(replace(self._retry, attempts=4, deadline=seconds, base=0.2), self._name)
+            brief.run(lambda left: self._once(self._store.abort, min(left, seconds)))
+
+    # Parts
+
+    def _send(self, final: bool) -> None:
+        if not self._begun:
+            # Set first: whether an upload was begun is not known when the answer got lost.
+            self._begun = True
+            self._run(self._store.begin)
+        if self._number > MOST_PARTS:
+            limit = sum(part_size(number) for number in range(1, MOST_PARTS + 1))
+            raise StreamError(f"an object can have at most {limit} bytes", url=self._name)
+        data, self._part = bytes(self._part), bytearray()
+        self._settle(self._store.in_flight(len(data)) - 1)
+        number, self._number = self._number, self._number + 1
+        self._sending.append(self._on_its_way(number, data, final))
+
+    def _on_its_way(self, number: int, data: bytes, final: bool) -> _Part:
+        future = self._start(lambda: self._store.send(number, data, final))
+        return _Part(number, data, final, future, time.monotonic() + seconds_for(len(data)))
+
+    def _settle(self, most: int) -> None:
+        """Wait until at most so many parts are in flight; what failed is sent again when nothing else is in flight."""
+        while True:
+            failed: list[_Part] = []
+            in_flight: list[_Part] = []
+            problem: Dropped | None = None
+            for part in self._sending:
+                if not part.future.done():
+                    in_flight.append(part)
+                elif (drop := self._drop_of(part.future)) is None:
+                    self._patience.progress()
+                else:
+                    failed.append(part)
+                    problem = drop
+            self._sending = in_flight + failed
+            if in_flight and (failed or len(in_flight) > most):
+                # One fault often hits all that is in flight: it is one failure.
+                waits.first_of([part.future for part in in_flight], min(part.until for part in in_flight))
+                for part in in_flight:
+                    if time.monotonic() > part.until:
+                        part.future.cancel()
+            elif problem is not None:
+                self._patience.failed(problem, None)
+                self._sending = [self._on_its_way(part.number, part.data, part.final) for part in failed]
+            else:
+                return
+
+    def _drop_of(self, future: concurrent.futures.Future[None]) -> Dropped | None:
+        """Why a part failed, if another attempt may help; None if it did not fail."""
+        try:
+            self._once_started(future, 0.0)
+        except Dropped as drop:
+            return drop
+        return None
+
+    # The last request, and what is there after it
+
+    def _publish(self, work: _Work[None]) -> None:
+        """Make the object visible. What the store answers is checked against what is there then."""
+        try:
+            if not self._if_absent:
+                self._before = self._run(self._look)
+            try:
+                self._patience.run(lambda left: self._try_to_publish(work, min(left, seconds_for(self._size))))
+            except StreamError as error:
+                self._look_at_last(error)
+            self._patience.progress()
+            self._patience.run(self._verify)
+        finally:
+            self._store.refresh()
+
+    def _try_to_publish(self, work: _Work[None], seconds: float) -> None:
+        try:
+            self._once(work, seconds)
+        except (Dropped, waits.Late):
+            # The answer may be lost, or be that to a second attempt: the object itself decides.
+            try:
+                found = self._once(self._look, min(seconds, _LAST_LOOK_SECONDS))
+            except (Dropped, waits.Late, StreamError):
+                # Not known, so the upload is tried again, and looked at again.
+                found = None
+            if not self._is_ours(found):
+                raise
+
+    def _is_ours(self, found: Found | None) -> bool:
+        if found is None or found is _UNSEEN:
+            return False
+        if found.token != self._store.token and self._if_absent:
+            self._lost()
+        return found.token == self._store.token
+
+    def _look_at_last(self, error: StreamError) -> None:
+        """Raise ``error``; but return if the object came to be nevertheless. Nothing comes to be afterwards."""
+        if self._begun:
+            self._abort()
+        try:
+            if isinstance(error, GivenUpError):
+                found = self._once(self._look, _LAST_LOOK_SECONDS)
+            else:
+                found = self._run(self._look)
+        except (Dropped, waits.Late, StreamError):
+            unknown = GivenUpError(f"whether it was published is not known: {error.reason}", url=self._name)
+            unknown.answered = error.answered if isinstance(error, GivenUpError) else True
+            raise unknown from None
+        if not self._is_ours(found):
+            raise error
+
+    def _verify(self, seconds: float) -> None:
+        found = self._once(self._look, min(seconds, seconds_for(0)))
+        if found is _UNSEEN:
+            return
+        if found is None:
+            raise Dropped("the store took the upload, but nothing is under this name")
+        if found.token != self._store.token and found == self._before:
+            raise Dropped("the store took the upload, but what was there before is still under this name")
+        if found.token not in (None, self._store.token):
+            # Replaced by another writer since. Ours was whole; but who asked to be the only one is not.
+            if self._if_absent:
+                self._lost()
+            return
+        if found.size == self._size and not found.damaged:
+            return
+        what = "other ones" if found.size == self._size else str(found.size)
+        reason = f"{self._size} bytes were sent, but {what} arrived"
+        if found != self._suspect:
+            # One answer may be wrong, and what it speaks of is removed.
+            self._suspect = found
+            raise Dropped(reason)
+        if found.token is not None:
+            with waits.cleaning_up() as left, suppress(Dropped, waits.Late, StreamError):
+                self._once(self._store.remove, left)
+        raise TemporaryStreamError(reason, url=self._name)
+
+    async def _look(self) -> Found | None:
+        try:
+            return await self._store.look()
+        except PermissionError:
+            return _UNSEEN
+
+    def _lost(self) -> NoReturn:
+        raise AlreadyPublishedError("is there already", url=self._name)
+
+    # One request
+
+    def _run(self, work: _Work[T]) -> T:
+        """The result of one request in the end; it counts as progress."""
+        result = self._patience.run(lambda left: self._once(work, min(left, seconds_for(0))))
+        self._patience.progress()
+        return result
+
+    def _once(self, work: _Work[T], seconds: float) -> T:
+        return self._once_started(self._start(work), seconds)
+
+    def _start(self, work: _Work[T]) -> concurrent.futures.Future[T]:
+        import asyncio
+
+        return asyncio.run_coroutine_threadsafe(work(), self._loop)
+
+    def _once_started(self, future: concurrent.futures.Future[T], seconds: float) -> T:
+        """The result of one attempt. Raises Dropped or Late if another one may help, else a TarkitError."""
+        try:
+            return waits.result_of(future, seconds)
+        except (TarkitError, Dropped, waits.Late):
+            raise
+        except concurrent.futures.CancelledError:
+            raise Dropped("no answer in the time that its bytes need", answered=False) from None
+        except FileNotFoundError:
+            raise StreamError("the bucket does not exist", url=self._name) from None
+        except Exception as error:
+            raise_dropped(error, self._url, self._name, None)

@@ -1,0 +1,215 @@
+"""Streams to write that are published all or nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import weakref
+from types import TracebackType
+from typing import BinaryIO
+
+from tarkit.errors import StreamError, UsageError
+from tarkit.store.compression import new_compressor, write_compression
+from tarkit.store.hdfs.files import is_hdfs, open_hdfs_sink
+from tarkit.store.objects.filesystem import filesystem
+from tarkit.store.objects.upload import open_upload
+from tarkit.store.pipes import Command
+from tarkit.store.sinks import BorrowedSink, CommandSink, Sink, open_local, open_stdout
+from tarkit.store.sources import display_name, local_path
+
+_BUFFER = 1 << 20
+
+
+class PublishStream:
+    """Bytes to write. Nothing is under the final name before ``commit``, and nothing ever after ``discard``.
+
+    As a context manager it commits on a clean exit and discards on an exception. If it is
+    forgotten, it discards. name: the URL as it may be shown. bytes_written: before compression.
+    bytes_sent: after it. digest: if the caller puts a hash here before the first write, all
+    bytes that are sent go through it.
+    """
+
+    def __init__(self, sink: Sink, name: str, codec: str | None) -> None:
+        self.name = name
+        self.bytes_written = 0
+        self.bytes_sent = 0
+        self.digest: hashlib._Hash | None = None
+        self._sink = sink
+        self._compressor = None if codec is None else new_compressor(codec)
+        self._buffer = bytearray()
+        self._outcome: str | BaseException | None = None
+        self._finalizer = weakref.finalize(self, _abandon, sink, os.getpid())
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was committed, discarded, or has failed."""
+        return self._outcome is not None
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:
+        """Take all of ``data``; its length in bytes.
+
+        Raises:
+            StreamError: the disk is full, the command ended, and so on; the stream is discarded then.
+            OutputClosedError: the reader of standard output has closed it. BrokenPipeError: that of a file object.
+        """
+        if self._outcome is not None:
+            self._refuse("written to")
+        if not isinstance(data, (bytes, bytearray)):
+            view = memoryview(data)
+            data = view.cast("B") if view.c_contiguous else view.tobytes()
+        size = len(data)
+        self.bytes_written += size
+        if self._compressor is not None:
+            data = self._compressor.compress(data if isinstance(data, bytes) else bytes(data))
+        # Small pieces are gathered; a large one goes out as it is, without a copy.
+        if len(data) < _BUFFER:
+            self._buffer += data
+            if len(self._buffer) >= _BUFFER:
+                self._send(b"")
+        else:
+            self._send(data)
+        return size
+
+    def commit(self) -> None:
+        """Publish what was written. Again: nothing.
+
+        Raises:
+            StreamError, TemporaryStreamError, OutputClosedError: it is not published, and nothing is left of it.
+        """
+        if self._outcome == "committed":
+            return
+        if self._outcome is not None:
+            self._refuse("published")
+        self._send(self._compressor.flush() if self._compressor else b"")
+        try:
+            self._sink.commit()
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self._end("committed")
+
+    def discard(self) -> None:
+        """Give up what was written. After commit, or again: nothing."""
+        if self._outcome is None:
+            self._end("discarded")
+            self._sink.discard()
+
+    def close(self) -> None:
+        """Commit, unless that or discard was done. An earlier failure is raised again."""
+        if self._outcome != "discarded":
+            self.commit()
+
+    def __enter__(self) -> PublishStream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+    def _send(self, last: bytes | bytearray | memoryview) -> None:
+        try:
+            for data in (self._buffer, last):
+                if data:
+                    self._sink.write(data)
+                    self.bytes_sent += len(data)
+                    if self.digest is not None:
+                        self.digest.update(data)
+            self._buffer = bytearray()
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def _fail(self, error: BaseException) -> None:
+        self._end(error)
+        self._sink.discard()
+
+    def _end(self, outcome: str | BaseException) -> None:
+        self._outcome = outcome
+        self._buffer = bytearray()
+        self._finalizer.detach()
+
+    def _refuse(self, what: str) -> None:
+        if isinstance(self._outcome, BaseException):
+            raise self._outcome
+        raise StreamError(f"the stream was {self._outcome}, so it can not be {what}", url=self.name)
+
+
+def _abandon(sink: Sink, owner: int) -> None:
+    # A forked child has a copy of the stream; the file and the command are its parent's.
+    if os.getpid() == owner:
+        sink.discard()
+
+
+def check_target(url: str) -> None:
+    """Refuse a URL that can never be written to. Nothing is opened, and no store is asked.
+
+    Raises:
+        UsageError: http, or no such protocol. MissingExtraError: a library is not installed.
+    """
+    if url == "-" or url.startswith("pipe:") or local_path(url) is not None or is_hdfs(url):
+        return
+    name = display_name(url)
+    _refuse_http(url, name)
+    filesystem(url, name)
+
+
+def _refuse_http(url: str, name: str) -> None:
+    if url.lower().startswith(("http://", "https://")):
+        raise UsageError(f"{name}: http cannot be written to; s3://, gs:// and local paths can")
+
+
+def open_publish(
+    url: str | os.PathLike[str] | BinaryIO,
+    *,
+    compression: str | bool | None = "auto",
+    sync: bool = True,
+    if_absent: bool = False,
+) -> PublishStream:
+    """Open a stream that is published all or nothing.
+
+    A local file is written under a temporary name beside the final one, ``.NAME.tarkit-RANDOM``,
+    which is locked meanwhile; those of runs that were killed are removed. Its folder is made if there is
+    none. Standard output, devices and named pipes are written to as they are. A command is killed on discard. S3 and
+    GCS are uploaded in parts, a few at a time, and finish at commit; for other filesystems the bytes
+    wait in a local temporary file.
+
+    Args:
+        url: a local path or file://, ``-``, ``pipe:COMMAND``, or whatever fsspec writes to; or a
+            binary file object, which is flushed at commit and not closed.
+        compression: gz, zst, bz2, xz or lz4; True is gz; None and False are none; "auto" goes by
+            the name (none for ``-``, commands and file objects).
+        sync: whether commit waits until a local file and its name are on the disk.
+        if_absent: publish only if nothing is under the name, now and at commit. Of several writers
+            one wins; the others get the error, and change nothing. Local disks, S3 and GCS decide
+            it in one step; filesystems without hard links and other stores are looked at right before.
+
+    Raises:
+        AlreadyPublishedError: with ``if_absent``, something is there (also raised by commit).
+        StreamError: it can not be written. UsageError: no such protocol or codec, http, a
+        terminal. MissingExtraError: a library is not installed.
+    """
+    if if_absent and (not isinstance(url, (str, os.PathLike)) or url == "-" or str(url).startswith("pipe:")):
+        raise UsageError("a stream has no name that could be absent: if_absent is for files and objects")
+    if not isinstance(url, (str, os.PathLike)):
+        label = getattr(url, "name", None)
+        name = display_name(label) if isinstance(label, str) else "<stream>"
+        return PublishStream(BorrowedSink(url, name), name, write_compression(compression, ""))
+    text = os.fspath(url)
+    if isinstance(url, str) and (url == "-" or url.startswith("pipe:")):
+        codec = write_compression(compression, "")
+        name = display_name(url)
+        sink: Sink = open_stdout() if url == "-" else CommandSink(Command(url, name, "write"), name)
+        return PublishStream(sink, name, codec)
+    path = local_path(url) if isinstance(url, str) else text
+    name = display_name(text) if isinstance(url, str) else text
+    codec = write_compression(compression, text.partition("?")[0] if path is None else path)
+    if path is not None:
+        return PublishStream(open_local(path, name, sync, if_absent), name, codec)
+    _refuse_http(text, name)
+    if is_hdfs(text):
+        return PublishStream(open_hdfs_sink(text, if_absent), name, codec)
+    return PublishStream(open_upload(text, name, if_absent), name, codec)

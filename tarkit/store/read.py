@@ -1,0 +1,182 @@
+"""Streams of bytes by URL: open one to read, or to publish all or nothing.
+
+A URL is a local path or file://, ``-`` for stdin or stdout, ``pipe:COMMAND``, http(s)://, or
+whatever fsspec reaches (s3://, gs://, hdfs://, memory://, …).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from types import TracebackType
+from typing import BinaryIO
+
+from tarkit.errors import UsageError
+from tarkit.store.compression import SNIFF_BYTES, DecompressingReader, check_codec, sniff
+from tarkit.store.hdfs.files import is_hdfs, open_hdfs
+from tarkit.store.http.read import open_http
+from tarkit.store.objects.read import open_fsspec
+from tarkit.store.pipes import CommandReader
+from tarkit.store.publish import PublishStream, open_publish
+from tarkit.store.readahead import READ_AHEAD, ReadAhead
+from tarkit.store.resume import ResumingReader
+from tarkit.store.retry import DEFAULT_RETRY, Retry
+from tarkit.store.sources import BorrowedReader, FileReader, RawReader, display_name, local_path, open_file, open_stdin
+
+__all__ = ["DEFAULT_RETRY", "PublishStream", "ReadStream", "Retry", "display_name", "open_publish", "open_read"]
+
+
+class ReadStream:
+    """Bytes to read, decompressed.
+
+    read(n): at most n > 0 bytes; b"" only at the true end, when lengths, checksums and exit
+    codes were verified. For a plain local file it is the file's own method, so it costs
+    nothing (and raises OSError as the system does).
+    name: the URL as it may be shown. size_hint: length in bytes of a plain local file, else None.
+    """
+
+    __slots__ = ("__weakref__", "_raw", "_source", "name", "read", "size_hint")
+
+    read: Callable[[int], bytes]
+
+    def __init__(
+        self, raw: RawReader, read: Callable[[int], bytes], name: str, size_hint: int | None, source: RawReader
+    ) -> None:
+        self._raw = raw
+        self._source = source
+        self.read = read
+        self.name = name
+        self.size_hint = size_hint
+
+    def part_read(self) -> float:
+        """How much of the source was read, from 0.0 to 1.0; 0.0 while its length is not known. For people only."""
+        if self.read is _closed or not isinstance(self._source, (FileReader, ResumingReader)):
+            return 0.0
+        size = self._source.size
+        return min(1.0, self._source.position / size) if size else 0.0
+
+    def close(self) -> None:
+        """Close the source (a file object that was handed in stays open). A command is stopped. Again: nothing."""
+        self.read = _closed
+        self._raw.close()
+
+    def __enter__(self) -> ReadStream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _closed(count: int) -> bytes:
+    raise ValueError("read of a closed stream")
+
+
+class _Headed:
+    """A reader some bytes of which were taken to look at them."""
+
+    def __init__(self, head: bytes, read: Callable[[int], bytes]) -> None:
+        self._head = head
+        self._read = read
+
+    def read(self, count: int) -> bytes:
+        if not self._head:
+            return self._read(count)
+        data, self._head = self._head[:count], self._head[count:]
+        return data
+
+
+def open_read(
+    url: str | os.PathLike[str] | BinaryIO,
+    *,
+    compression: str | None = "auto",
+    allow_pipe: bool = True,
+    retry: Retry = DEFAULT_RETRY,
+    read_ahead: int = READ_AHEAD,
+) -> ReadStream:
+    """Open a stream of bytes.
+
+    Over a network it is read to its verified end: when the connection drops, the same object is
+    opened again at the same byte; if it is not the same any more, that is an error. A thread
+    reads ahead, from the first read on.
+
+    Args:
+        url: see the head of this file; or a binary file object, which is not closed.
+        compression: gz, zst, bz2, xz or lz4; None for none; "auto" looks at the first bytes.
+        allow_pipe: whether ``pipe:`` URLs may run a command.
+        retry: how often, and how patiently, a read over a network is tried again.
+        read_ahead: bytes of a read over a network that are held at most; 0: no thread.
+
+    Raises:
+        MissingInputError: there is no such file. StreamError: it can not be read, has not the
+        length or checksum that its store gives, or was changed while it was read.
+        TemporaryStreamError: given up after the last attempt; a later try may help.
+        CompressionError (by read): damaged or cut.
+        UsageError: no such protocol or codec. MissingExtraError: a library is not installed.
+    """
+    if compression not in ("auto", None):
+        check_codec(compression)
+    raw, name = _open_raw(url, allow_pipe, retry)
+    try:
+        return _decompressed(raw, name, compression, read_ahead)
+    except BaseException:
+        raw.close()
+        raise
+
+
+def _open_raw(url: str | os.PathLike[str] | BinaryIO, allow_pipe: bool, retry: Retry) -> tuple[RawReader, str]:
+    if not isinstance(url, (str, os.PathLike)):
+        label = getattr(url, "name", None)
+        name = display_name(label) if isinstance(label, str) else "<stream>"
+        return BorrowedReader(url, name), name
+    if not isinstance(url, str):
+        return open_file(os.fspath(url), os.fspath(url)), os.fspath(url)
+    name = display_name(url)
+    if url == "-":
+        return open_stdin(name), name
+    if url.startswith("pipe:"):
+        if not allow_pipe:
+            raise UsageError(f"{name}: commands are not allowed here")
+        return CommandReader(url, name), name
+    if url.lower().startswith(("http://", "https://")):
+        return open_http(url, name, retry), name
+    if is_hdfs(url):
+        return open_hdfs(url, retry), name
+    path = local_path(url)
+    return (open_fsspec(url, name, retry) if path is None else open_file(path, name)), name
+
+
+def _decompressed(raw: RawReader, name: str, compression: str | None, read_ahead: int) -> ReadStream:
+    source = raw
+    plain = raw.file if isinstance(raw, FileReader) and raw.seekable else None
+    # Bound to the file itself: nothing of this package runs when a plain file is read.
+    read: Callable[[int], bytes] = plain.read if plain else raw.read
+    codec = compression
+    if compression == "auto":
+        if plain:
+            head = os.pread(plain.fileno(), SNIFF_BYTES, plain.tell())
+        else:
+            head = _read_head(raw.read)
+            raw, read = _ahead(raw, read_ahead)
+            read = _Headed(head, read).read if head else read
+        codec = sniff(head)
+    else:
+        raw, read = _ahead(raw, read_ahead) if plain is None else (raw, read)
+    if codec is not None:
+        return ReadStream(raw, DecompressingReader(read, codec, name).read, name, None, source)
+    return ReadStream(raw, read, name, raw.size if plain else None, source)
+
+
+def _ahead(raw: RawReader, read_ahead: int) -> tuple[RawReader, Callable[[int], bytes]]:
+    """With a thread that reads ahead, if this comes over a network. It starts with the first read."""
+    if read_ahead > 0 and isinstance(raw, ResumingReader):
+        raw = ReadAhead(raw, read_ahead)
+    return raw, raw.read
+
+
+def _read_head(read: Callable[[int], bytes]) -> bytes:
+    head = b""
+    while len(head) < SNIFF_BYTES and (data := read(SNIFF_BYTES - len(head))):
+        head += data
+    return head

@@ -1,0 +1,157 @@
+"""Reading ahead in a thread, so that a download and what is done with its bytes overlap."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import deque
+from typing import Protocol
+
+from tarkit.errors import StreamError
+from tarkit.store import waits
+from tarkit.store.allocator import keep_freed_memory
+
+READ_AHEAD = 16 * 1024 * 1024
+"""How many bytes are held by default."""
+
+_PIECE = 1024 * 1024
+_GRACE = 0.5
+
+
+class Interruptible(Protocol):
+    """A source whose read can be ended by another thread."""
+
+    @property
+    def size(self) -> int | None: ...
+    def read(self, count: int, /) -> bytes: ...
+    def close(self) -> None: ...
+    def interrupt(self) -> None: ...
+
+
+class _Pump:
+    """What the thread and the reader share. It knows nothing of the reader, so that one that is
+    forgotten is collected, and stops it."""
+
+    def __init__(self, source: Interruptible, limit: int) -> None:
+        self.source = source
+        self.limit = limit
+        self.pieces: deque[bytes] = deque()
+        self.held = 0
+        self.ended = False
+        self.stopping = False
+        self.error: BaseException | None = None
+        self.changed = threading.Condition()
+        self.owner = os.getpid()
+        self.thread: threading.Thread | None = None
+
+    def run(self) -> None:
+        # Otherwise the system clears new pages for every piece, which takes as long as receiving it.
+        keep_freed_memory()
+        waits.may_be_left_behind()
+        size = min(_PIECE, self.limit)
+        try:
+            while self.has_room():
+                data = self.source.read(size)
+                with self.changed:
+                    self.pieces.append(data)
+                    self.held += len(data)
+                    self.ended = not data
+                    self.changed.notify_all()
+                if not data:
+                    return
+        except BaseException as error:
+            with self.changed:
+                self.error = error
+                self.changed.notify_all()
+        finally:
+            if self.stopping:
+                self.source.close()
+
+    def has_room(self) -> bool:
+        """Wait until something may be read; False: no more is wanted."""
+        with self.changed:
+            while self.held >= self.limit and not self.stopping:
+                self.changed.wait()
+            return not self.stopping
+
+    def take(self) -> bytes:
+        """The next piece, b"" at the end; or the error, after all that came before it."""
+        with self.changed:
+            if self.thread is None:
+                self.thread = threading.Thread(target=self.run, name="tarkit-read-ahead", daemon=True)
+                self.thread.start()
+            while not self.pieces:
+                if self.error is not None:
+                    raise self.error
+                if self.ended:
+                    return b""
+                waits.wait_for(self.changed)
+            data = self.pieces.popleft()
+            self.held -= len(data)
+            self.changed.notify_all()
+            return data
+
+    def stop(self) -> None:
+        """End the thread and close the source."""
+        if os.getpid() != self.owner:
+            # The thread and the connection are those of the process that this one was forked from.
+            return
+        with self.changed:
+            self.stopping = True
+            self.pieces.clear()
+            self.changed.notify_all()
+            thread = self.thread
+        if thread is not None and thread is not threading.current_thread():
+            self.source.interrupt()
+            thread.join(_GRACE)
+            if thread.is_alive():
+                # In a library that can not be interrupted: the thread closes the source when it returns.
+                return
+        self.source.close()
+
+
+class ReadAhead:
+    """A :class:`tarkit.store.sources.RawReader` that reads another one in a thread.
+
+    The thread starts with the first read. Errors come where they belong: behind the bytes that
+    came before them, and again with every later read.
+
+    Args:
+        source: what is read, and closed.
+        limit: bytes that are held at most, apart from one piece of at most 1 MiB.
+    """
+
+    def __init__(self, source: Interruptible, limit: int = READ_AHEAD) -> None:
+        self._source = source
+        self._pump = _Pump(source, max(1, limit))
+        self._finalizer = weakref.finalize(self, self._pump.stop)
+        self._piece = b""
+        self._at = 0
+
+    @property
+    def size(self) -> int | None:
+        """Length in bytes, None if it is not known."""
+        return self._source.size
+
+    def read(self, count: int) -> bytes:
+        """At most ``count`` > 0 bytes; b"" only at the end.
+
+        Raises:
+            StreamError: in a process that was forked since this was opened; or what the source raises.
+        """
+        if self._at >= len(self._piece):
+            if os.getpid() != self._pump.owner:
+                raise StreamError("the stream was opened before this process was forked; open it in the new process")
+            self._piece = self._pump.take()
+            self._at = 0
+            if len(self._piece) <= count:
+                self._at = len(self._piece)
+                return self._piece
+        data = self._piece[self._at : self._at + count]
+        self._at += len(data)
+        return data
+
+    def close(self) -> None:
+        """Stop the thread and close the source. Again: nothing."""
+        self._finalizer()

@@ -1,0 +1,158 @@
+"""Reading one remote object to its verified end, however often the connection drops.
+
+This is the policy; how an object is opened at a byte, and how it is told that it is still the
+same object, is known by an :class:`Origin`: ``httpread`` and ``fsspecread`` have one each.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import Protocol
+
+from tarkit.errors import StreamError
+from tarkit.store import waits
+from tarkit.store.retry import Dropped, Patience, Retry
+
+
+class Body(Protocol):
+    """Bytes of the object from some offset on."""
+
+    def read(self, count: int, /) -> bytes:
+        """At most ``count`` bytes, b"" at the end of this body. Raises Dropped or a TarkitError."""
+
+    def close(self) -> None: ...
+
+    def interrupt(self) -> None:
+        """From another thread: make a read that waits end now."""
+
+
+class Origin(Protocol):
+    """One object in a store, the same one through all of its openings."""
+
+    @property
+    def size(self) -> int | None: ...
+
+    def open(self, offset: int, /) -> Body:
+        """The object from byte ``offset`` on.
+
+        Raises:
+            Dropped: try again. StreamError: it is another object now, or can not be read.
+        """
+
+    def delivered(self, data: bytes, /) -> None:
+        """Told of every byte that was given out, in order, for checksums."""
+
+    def at_end(self, body: Body, offset: int, /) -> bool:
+        """After ``body`` gave b"": whether the object ends at ``offset``, verified.
+
+        False: it goes on, in another body. Raises Dropped: the body was cut.
+        StreamError: the length or checksum is wrong, or it is another object now.
+        """
+
+
+class ResumingReader:
+    """A :class:`tarkit.store.sources.RawReader` over an origin, opened at once.
+
+    An error is raised again by every later read: it never turns into an end.
+
+    Raises:
+        MissingInputError, StreamError: what can not be mended by trying again.
+        TemporaryStreamError: given up, as ``retry`` says; with offset, reason and attempts.
+    """
+
+    def __init__(self, origin: Origin, name: str, retry: Retry) -> None:
+        self._origin = origin
+        self._name = name
+        self._patience = Patience(retry, name)
+        self._clock = retry.clock
+        self._offset = 0
+        self._body: Body | None = None
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._ended = False
+        self._error: BaseException | None = None
+        while self._body is None:
+            began = retry.clock()
+            try:
+                self._reopen()
+            except Dropped as drop:
+                self._patience.failed(drop, None, began, self._is_stopped)
+
+    @property
+    def size(self) -> int | None:
+        """Length of the object in bytes, None while it is not known."""
+        return self._origin.size
+
+    @property
+    def position(self) -> int:
+        """Bytes that were read."""
+        return self._offset
+
+    def read(self, count: int) -> bytes:
+        """At most ``count`` > 0 bytes; b"" only at the verified end."""
+        if self._error is not None:
+            raise self._error
+        if self._ended:
+            return b""
+        try:
+            return self._next(count)
+        except BaseException as error:
+            self._error = error
+            self._drop_body()
+            raise
+
+    def _next(self, count: int) -> bytes:
+        while True:
+            began = self._clock()
+            try:
+                body = self._body or self._reopen()
+                data = waits.call(body.read, count)
+                if not data and waits.call(self._origin.at_end, body, self._offset):
+                    self._ended = True
+                    self._drop_body()
+                    return b""
+            except Dropped as drop:
+                self._drop_body()
+                self._patience.failed(drop, self._offset, began, self._is_stopped)
+                continue
+            if data:
+                self._offset += len(data)
+                self._patience.progress()
+                self._origin.delivered(data)
+                return data
+            self._drop_body()
+
+    def _reopen(self) -> Body:
+        if self._stopped:
+            raise StreamError("the stream was closed", url=self._name, offset=self._offset)
+        body = waits.call(self._origin.open, self._offset)
+        with self._lock:
+            self._body = body
+            if self._stopped:
+                body.interrupt()
+        return body
+
+    def _drop_body(self) -> None:
+        with self._lock:
+            body, self._body = self._body, None
+        if body is not None:
+            # It broke already, or is not needed any more: how it ends says nothing. A read may still be under way.
+            with suppress(Exception):
+                body.interrupt()
+                body.close()
+
+    def _is_stopped(self) -> bool:
+        return self._stopped
+
+    def interrupt(self) -> None:
+        """From another thread: make a read that is under way end soon, with an error."""
+        with self._lock:
+            self._stopped = True
+            if self._body is not None:
+                self._body.interrupt()
+
+    def close(self) -> None:
+        """Close the connection. Again: nothing."""
+        self._stopped = True
+        self._drop_body()

@@ -1,0 +1,193 @@
+"""When to try again, how long to wait, when to give up: for everything that goes over a network.
+
+One operation (reading an object, publishing one, asking for one) has one :class:`Patience`. The retries of the
+libraries below are switched off where they allow that, and nothing above tries again what it gave up (GivenUpError).
+
+Waits grow exponentially with full jitter (M. Brooker, "Exponential Backoff And Jitter": a wait
+is drawn evenly from 0 to its limit), so that a thousand readers that lost the same server do
+not come back in step. What a server asks for by Retry-After is the least that is waited.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from tarkit.errors import GivenUpError, TemporaryStreamError, UsageError, printable
+from tarkit.redaction import redact
+from tarkit.store import waits
+
+T = TypeVar("T")
+_SLICE = 0.1
+_SILENT_SECONDS = 2.0
+# Who wants to see what is tried again adds a handler, as the programs do.
+_log = logging.getLogger("tarkit.retry")
+_log.addHandler(logging.NullHandler())
+# Processes that were forked from one another must not draw the same waits.
+_JITTER = random.SystemRandom().random
+
+
+@dataclass(frozen=True)
+class Retry:
+    """How a stream over a network is tried again.
+
+    attempts: failures in a row, without one byte of progress between them, after which it is
+    given up. deadline: seconds since the first of these attempts began, waits included. base, cap: the n-th wait
+    is at most base * 2**(n-1) seconds, and at most cap. timeout: seconds for one answer of the
+    system: a connection, a piece of data. sleep, clock, now, random: where waits, seconds passed,
+    seconds since 1970 and numbers in [0, 1) come from.
+
+    Raises:
+        UsageError: a number that makes no sense.
+    """
+
+    attempts: int = 8
+    deadline: float = 300.0
+    base: float = 0.5
+    cap: float = 30.0
+    timeout: float = 60.0
+    sleep: Callable[[float], object] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    now: Callable[[], float] = time.time
+    random: Callable[[], float] = _JITTER
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise UsageError(f"attempts of a retry is {self.attempts}; it must be at least 1")
+        for name in ("deadline", "base", "cap", "timeout"):
+            value = getattr(self, name)
+            if not value >= 0 or (name == "timeout" and not value):
+                raise UsageError(f"{name} of a retry is {value!r}; it must be a positive number of seconds")
+
+    def wait_before(self, failures: int) -> float:
+        """Seconds to wait after so many failures in a row (1 or more); drawn anew by each call."""
+        # The exponent is bounded: 2.0 ** 1100 is an error.
+        return self.random() * min(self.cap, self.base * 2.0 ** min(failures - 1, 60))
+
+
+DEFAULT_RETRY = Retry()
+
+
+class Dropped(Exception):
+    """An attempt failed in a way that the next one may mend. Never leaves the package.
+
+    reason: a phrase without secrets. retry_after: seconds that the other side asked for. answered: whether there
+    is another side at all, as far as is known.
+    """
+
+    def __init__(self, reason: str, retry_after: float | None = None, *, answered: bool = True) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.retry_after = retry_after
+        self.answered = answered
+
+
+class Patience:
+    """Counts the failures since the last progress of one operation, waits, and gives up."""
+
+    def __init__(self, retry: Retry, name: str) -> None:
+        self._retry = retry
+        self._name = name
+        self._since = 0.0
+        self._answered = False
+        self.failures = 0
+
+    def progress(self) -> None:
+        """Something came: the count begins anew."""
+        self.failures = 0
+        self._answered = False
+
+    def left(self) -> float:
+        """Seconds that the next attempt may take."""
+        passed = self._retry.clock() - self._since if self.failures else 0.0
+        return max(1.0, self._retry.deadline - passed)
+
+    def run(self, attempt: Callable[[float], T]) -> T:
+        """What ``attempt`` returns in the end. It is told how many seconds it may take.
+
+        Raises:
+            GivenUpError; and what the attempt raises, other than Dropped and Late.
+        """
+        while True:
+            seconds, began = self.left(), self._retry.clock()
+            try:
+                return attempt(seconds)
+            except Dropped as problem:
+                drop = problem
+            except waits.Late:
+                drop = Dropped(f"no answer within {seconds:.0f} s", answered=False)
+            self.failed(drop, None, began)
+
+    def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """What a function returns in the end that waits for a network; see :meth:`run`."""
+        return self.run(lambda seconds: waits.call(function, *arguments, seconds=seconds))
+
+    def failed(
+        self,
+        drop: Dropped,
+        offset: int | None,
+        began: float | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Wait until the next attempt is due; at once if ``stopped`` turns true. began: when the failed one did.
+
+        Raises:
+            GivenUpError: enough; with the last reason and the number of attempts.
+        """
+        retry = self._retry
+        now = retry.clock()
+        if not self.failures:
+            self._since = now if began is None else began
+        self.failures += 1
+        self._answered |= drop.answered
+        wait = retry.wait_before(self.failures)
+        asked = ""
+        if drop.retry_after is not None and drop.retry_after > wait:
+            wait = drop.retry_after
+            asked = f", asking to wait {wait:.0f} s"
+        passed = now - self._since
+        if self.failures >= retry.attempts or passed + wait > retry.deadline:
+            tries = "1 attempt" if self.failures == 1 else f"{self.failures} attempts in a row"
+            reason = f"{drop.reason}{asked}; given up after {tries} within {passed:.0f} s"
+            error = GivenUpError(reason, url=self._name, offset=offset)
+            error.answered = self._answered
+            raise error from None
+        if passed + wait >= _SILENT_SECONDS:
+            attempt = f"attempt {self.failures + 1} of {retry.attempts}"
+            text = f"{drop.reason}{asked}; trying again in {wait:.1f} s ({attempt})"
+            _log.warning("%s: %s", printable(redact(self._name)), text)
+        self._pause(wait, stopped)
+
+    def _pause(self, seconds: float, stopped: Callable[[], bool]) -> None:
+        # In slices, so that closing a stream need not wait for the end of a long wait.
+        while seconds > 0 and not stopped():
+            waits.raise_if_stopped()
+            self._retry.sleep(min(seconds, _SLICE))
+            seconds -= _SLICE
+
+
+class GoneStores:
+    """Stores that did not answer for as long as an operation is tried: the rest of a run asks nothing of them."""
+
+    def __init__(self) -> None:
+        self._gone: set[str] = set()
+
+    def note(self, error: BaseException) -> None:
+        """An operation of the run failed."""
+        if isinstance(error, GivenUpError) and not error.answered and error.url is not None:
+            self._gone.add(_store_of(error.url))
+
+    def refuse(self, *urls: str) -> None:
+        """Raises: TemporaryStreamError: one of the URLs is in such a store."""
+        for url in urls:
+            if self._gone and _store_of(url) in self._gone:
+                raise TemporaryStreamError("not tried, since its store did not answer before", url=redact(url))
+
+
+def _store_of(url: str) -> str:
+    scheme, colon, rest = redact(url).partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}" if colon else url

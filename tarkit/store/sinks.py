@@ -1,0 +1,372 @@
+"""Where bytes go: one small writer for each kind of target, all with write, commit and discard."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import stat
+import threading
+import time
+from contextlib import suppress
+from typing import BinaryIO, NoReturn, Protocol
+
+from tarkit.errors import AlreadyPublishedError, OutputClosedError, StreamError, UsageError, printable
+from tarkit.store import forksafe
+from tarkit.store.pipes import Command
+
+_DESCRIPTOR = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
+_TEMPORARY = re.compile(r"(\..*\.tarkit-)[0-9a-f]{8}", re.DOTALL)
+_LISTING_SHARE = 100
+_MOST_FOLDERS = 1000
+_LONGEST_NAME = 255
+_NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+_WRITE_BACK = 32 << 20
+_Bytes = bytes | bytearray | memoryview
+
+
+class Sink(Protocol):
+    """What every kind of target gives: write takes all bytes, commit publishes, discard leaves nothing."""
+
+    def write(self, data: _Bytes, /) -> None: ...
+    def commit(self) -> None: ...
+    def discard(self) -> None: ...
+
+
+def raise_write_error(error: OSError, name: str, what: str = "") -> NoReturn:
+    """The error of this package for one of the system."""
+    reason = (error.strerror or str(error)).lower()
+    raise StreamError(f"{what}: {reason}" if what else reason, url=name) from None
+
+
+class DescriptorSink:
+    """Standard output, a device, a named pipe: written to as it is; what was written cannot be taken back.
+
+    Only the reader of standard output may close it early. A named pipe is a file that must come out whole.
+    """
+
+    def __init__(self, fd: int, name: str, is_stdout: bool = False) -> None:
+        self._fd = fd
+        self._name = name
+        self._is_stdout = is_stdout
+
+    def write(self, data: _Bytes) -> None:
+        try:
+            _write_all(self._fd, data)
+        except BrokenPipeError:
+            if self._is_stdout:
+                raise OutputClosedError from None
+            raise StreamError("its reader closed it before the end", url=self._name) from None
+        except OSError as error:
+            raise_write_error(error, self._name)
+
+    def commit(self) -> None:
+        fd, self._fd = self._fd, -1
+        try:
+            os.close(fd)
+        except OSError as error:
+            raise_write_error(error, self._name)
+
+    def discard(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with suppress(OSError):
+                os.close(fd)
+
+
+def open_stdout(fd: int = 1, name: str = "-") -> DescriptorSink:
+    """A copy of standard output, or of another descriptor.
+
+    Raises:
+        UsageError: it is a terminal. StreamError: it is closed.
+    """
+    try:
+        copy = os.dup(fd)
+    except OSError as error:
+        raise_write_error(error, name, "standard output can not be written")
+    if os.isatty(copy):
+        os.close(copy)
+        raise UsageError("a tar is not written to a terminal; redirect the output, or name a file")
+    return DescriptorSink(copy, name, is_stdout=fd == 1)
+
+
+def open_local(path: str, name: str, sync: bool, if_absent: bool = False) -> Sink:
+    """A file that appears under ``path`` at commit, in a folder that is made if there is none; or ``path`` itself, if
+    it is a device or a named pipe.
+
+    Raises:
+        StreamError: the folder cannot be made or written to, or ``path`` is a folder.
+        AlreadyPublishedError: ``if_absent``, and there is a file.
+    """
+    if match := _DESCRIPTOR.fullmatch(path):
+        # Opened again, it would have a position of its own, and so write over earlier output.
+        return open_stdout(int(match[2]) if match[2] else 1 if match[1] == "stdout" else 2, name)
+    try:
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            status = None
+        if path.endswith("/") or not path or (status and stat.S_ISDIR(status.st_mode)):
+            raise StreamError("is a directory; the name of a file is needed", url=name)
+        if status and not stat.S_ISREG(status.st_mode):
+            return DescriptorSink(os.open(path, os.O_WRONLY), name)
+        if status and if_absent:
+            raise AlreadyPublishedError("is there already", url=name)
+        target = os.path.realpath(path)
+        folder = os.path.dirname(target)
+        make_folder(folder, name)
+        return FileSink(target, name, sync, stat.S_IMODE(status.st_mode) if status else None, if_absent)
+    except OSError as error:
+        if isinstance(error, (StreamError, AlreadyPublishedError)):
+            raise
+        raise_write_error(error, name)
+
+
+def make_folder(folder: str, name: str) -> None:
+    """Make a local folder, and those above it, for what is to be written as ``name``; unless it is there.
+
+    Raises:
+        StreamError: it cannot be made.
+    """
+    if os.path.isdir(folder):
+        # Asked for each file that is published: makedirs would try to make it each time.
+        return
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise_write_error(error, name, f"the folder {printable(folder)} cannot be made")
+
+
+class FileSink:
+    """A temporary file that gets its final name at commit.
+
+    It is locked as long as it is open, so everybody can tell it from one whose writer died.
+    """
+
+    def __init__(self, target: str, name: str, sync: bool, mode: int | None, if_absent: bool) -> None:
+        self._if_absent = if_absent
+        self._target = target
+        self._name = name
+        self._sync = sync
+        self._folder, base = os.path.split(target)
+        # The name of a temporary file is the longer one, and must fit as well.
+        room = _LONGEST_NAME - len(b"..tarkit-12345678")
+        self._prefix = f".{os.fsdecode(os.fsencode(base)[:room])}.tarkit-"
+        _LEFT_BEHIND.remove(self._folder, self._prefix)
+        self._fd, self._temporary = self._create()
+        self._written = self._started = 0
+        if mode is not None:
+            os.fchmod(self._fd, mode)
+
+    def _create(self) -> tuple[int, str]:
+        while True:
+            path = os.path.join(self._folder, self._prefix + os.urandom(4).hex())
+            try:
+                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            except FileExistsError:
+                continue
+            try:
+                # Filesystems without locks have no stale files removed either, so nothing is at risk there.
+                with suppress(OSError):
+                    fcntl.flock(fd, fcntl.LOCK_EX)
+                if os.fstat(fd).st_nlink:
+                    forksafe.keep_from_children(fd)
+                    return fd, path
+            except BaseException:
+                # A signal's, since the calls themselves hardly fail.
+                os.unlink(path)
+                raise
+            # Between open and flock someone took it for a stale one.
+            os.close(fd)
+
+    def write(self, data: _Bytes) -> None:
+        try:
+            _write_all(self._fd, data)
+            self._written += len(data)
+            if self._sync and self._written - self._started >= _WRITE_BACK:
+                self._start_write_back()
+        except OSError as error:
+            raise_write_error(error, self._name)
+
+    def _start_write_back(self) -> None:
+        # So that the disk works while we do, and fsync finds little left: Linux answers this advice by
+        # starting to write dirty pages. Pages still to be written stay in memory for the next reader.
+        if hasattr(os, "posix_fadvise"):
+            length = self._written - self._started
+            os.posix_fadvise(self._fd, self._started, length, os.POSIX_FADV_DONTNEED)
+        self._started = self._written
+
+    def commit(self) -> None:
+        try:
+            if self._sync:
+                os.fsync(self._fd)
+            if self._if_absent:
+                self._link()
+            else:
+                os.replace(self._temporary, self._target)
+            fd, self._fd = self._fd, -1
+            forksafe.close(fd)
+            if self._sync:
+                self._sync_folder()
+        except AlreadyPublishedError:
+            raise
+        except OSError as error:
+            raise_write_error(error, self._name)
+
+    def _link(self) -> None:
+        """Give the file its final name, unless another one has it. A hard link does that in one step."""
+        try:
+            os.link(self._temporary, self._target)
+        except FileExistsError:
+            raise AlreadyPublishedError("is there already", url=self._name) from None
+        except OSError as error:
+            if error.errno not in _NO_HARD_LINKS:
+                raise
+            if os.path.lexists(self._target):
+                raise AlreadyPublishedError("is there already", url=self._name) from None
+            os.replace(self._temporary, self._target)
+        else:
+            os.unlink(self._temporary)
+
+    def _sync_folder(self) -> None:
+        fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            # Some network filesystems can not do this for folders, and need not.
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+                raise
+        finally:
+            os.close(fd)
+
+    def discard(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with suppress(OSError):
+                os.unlink(self._temporary)
+            forksafe.close(fd)
+
+
+class _LeftBehind:
+    """Temporary files that other writers left in folders, or are writing, as the last listing of each gave them.
+
+    A folder is listed again only once a hundred times as long has passed as its last listing took, so that
+    publishing costs the same with a million files in it as with none.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._due: dict[str, float] = {}
+        self._found: dict[tuple[str, str], list[str]] = {}
+
+    def remove(self, folder: str, prefix: str) -> None:
+        """Remove the temporary files in ``folder`` that begin with ``prefix`` and whose writers are gone."""
+        with self._lock:
+            start = time.monotonic()
+            if start >= self._due.get(folder, 0.0):
+                self._list(folder)
+                end = time.monotonic()
+                self._due[folder] = end + _LISTING_SHARE * (end - start)
+            # A writer that is alive now may be killed before the next listing: it is looked at again.
+            alive = [path for path in self._found.pop((folder, prefix), []) if _still_written(path)]
+            if alive:
+                self._found[folder, prefix] = alive
+
+    def _list(self, folder: str) -> None:
+        if len(self._due) >= _MOST_FOLDERS:
+            self._due.clear()
+            self._found.clear()
+        with os.scandir(folder) as entries:
+            paths = [(match[1], entry.path) for entry in entries if (match := _TEMPORARY.fullmatch(entry.name))]
+        for prefix, path in paths:
+            known = self._found.setdefault((folder, prefix), [])
+            if path not in known:
+                known.append(path)
+
+
+_LEFT_BEHIND = _LeftBehind()
+
+
+def _still_written(path: str) -> bool:
+    """Whether the writer of a temporary file is alive; if it is not, the file is removed."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        # Gone: another process removed it. No right to open it: not ours to remove.
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(path)
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
+    finally:
+        os.close(fd)
+    return False
+
+
+def _write_all(fd: int, data: _Bytes) -> None:
+    done = os.write(fd, data)
+    if done < len(data) or isinstance(data, memoryview):
+        view = memoryview(data).cast("B")
+        while done < len(view):
+            done += os.write(fd, view[done:])
+
+
+class CommandSink:
+    """The input of a command. It must take everything, and succeed."""
+
+    def __init__(self, command: Command, name: str) -> None:
+        self._command = command
+        self._name = name
+        self._written = 0
+
+    def write(self, data: _Bytes) -> None:
+        try:
+            _write_all(self._command.pipe.fileno(), data)
+        except BrokenPipeError:
+            self._command.finish(self._written)
+        except OSError as error:
+            raise_write_error(error, self._name)
+        self._written += memoryview(data).nbytes
+
+    def commit(self) -> None:
+        self._command.finish_input(self._written)
+
+    def discard(self) -> None:
+        self._command.stop()
+
+
+class BorrowedSink:
+    """Someone else's file object: written to and flushed, but not closed."""
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self._file = file
+        self._name = name
+
+    def write(self, data: _Bytes) -> None:
+        rest = bytes(data)
+        try:
+            while rest:
+                # What returns no number took everything: so do many objects that are only like files.
+                done = self._file.write(rest)
+                rest = rest[done:] if isinstance(done, int) else b""
+        except TypeError as error:
+            raise UsageError(f"{self._name}: the file object does not take bytes ({error})") from None
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise_write_error(error, self._name)
+
+    def commit(self) -> None:
+        flush = getattr(self._file, "flush", None)
+        try:
+            if flush is not None:
+                flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise_write_error(error, self._name)
+
+    def discard(self) -> None:
+        """Nothing: what was written is in the hands of whoever opened it."""

@@ -1,0 +1,234 @@
+"""Copies of whole files and folders between local disks and any store, each published all or nothing, and compared."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import NamedTuple
+
+from tarkit.errors import (
+    AlreadyPublishedError,
+    GivenUpError,
+    MissingInputError,
+    StreamError,
+    TarkitError,
+    TemporaryStreamError,
+    UsageError,
+)
+from tarkit.store.entries import Entry, entries, stat
+from tarkit.store.hdfs.files import is_hdfs, url_of
+from tarkit.store.hdfs.resturl import split_query
+from tarkit.store.publish import open_publish
+from tarkit.store.read import open_read
+from tarkit.store.retry import GoneStores
+from tarkit.store.sources import display_name, local_path
+from tarkit.store.waits import Workers
+
+_PIECE = 1 << 20
+_TEMPORARY = re.compile(r"\..*\.tarkit-[0-9a-f]{8}")
+_ATTEMPTS = 3
+
+
+class Job(NamedTuple):
+    """One file to copy. problem: why it can not be copied, found while planning."""
+
+    source: Entry
+    target: str
+    problem: TarkitError | None = None
+
+
+class Done(NamedTuple):
+    """What became of a job. size: bytes copied. kept: the target was there and was left alone."""
+
+    job: Job
+    size: int
+    kept: bool
+    error: TarkitError | None
+
+
+def join(folder: str, name: str) -> str:
+    """A name in a folder, which is a path or a URL."""
+    if local_path(folder) is not None:
+        return os.path.join(folder, name)
+    if is_hdfs(folder):
+        head, query = split_query(folder)
+        path = head.partition("://")[2].partition("/")[2]
+        return url_of(folder, posixpath.join("/" + path.strip("/"), name)) if query else f"{head.rstrip('/')}/{name}"
+    return f"{folder.rstrip('/')}/{name}"
+
+
+def plan(sources: Iterable[str], target: str) -> Iterator[Job]:
+    """The files to copy.
+
+    A ``target`` that ends with a slash takes every source in, under its own name. Else a file goes into
+    ``target`` if that is a folder, and becomes ``target`` if not; what is in a source folder goes right into
+    ``target``. So a copy that is run again goes to where it went before. A file that would replace one of
+    the same copy is a problem of its job, as with cp.
+
+    Raises:
+        UsageError: several sources, and ``target`` is no folder. MissingInputError, StreamError: of sources.
+    """
+    names = list(sources)
+    into = split_query(target)[0].endswith("/") if is_hdfs(target) else target.endswith("/")
+    folder = into or _is_folder(target)
+    if len(names) > 1 and not folder:
+        raise UsageError(f"{display_name(target)} is no folder, as several sources need; end it with / to make it one")
+    taken: dict[str, str] = {}
+    for job in _jobs(names, target, into, folder):
+        first = taken.setdefault(job.target, job.source.url) if job.problem is None else job.source.url
+        if first != job.source.url:
+            reason = f"would replace the copy of {display_name(first)} as {display_name(job.target)}"
+            job = job._replace(problem=StreamError(reason, url=display_name(job.source.url)))
+        yield job
+
+
+def _jobs(names: Iterable[str], target: str, into: bool, folder: bool) -> Iterator[Job]:
+    """The files to copy, one source after the other."""
+    for name in names:
+        try:
+            source = stat(name)
+        except TarkitError as error:
+            yield Job(Entry(name, name, False, None, None, None), target, error)
+            continue
+        base = _base_name(name)
+        if source.is_folder:
+            yield from _folder(name, join(target, base) if into and base else target)
+        elif folder and not base:
+            raise UsageError(f"{display_name(name)} has no name of its own; name the target")
+        else:
+            yield Job(source, join(target, base) if folder else target)
+
+
+def _base_name(url: str) -> str:
+    path = local_path(url)
+    if path is not None:
+        return os.path.basename(os.path.abspath(path))
+    plain = split_query(url)[0] if is_hdfs(url) else url
+    if plain.lower().startswith(("http://", "https://")):
+        plain = plain.partition("#")[0].partition("?")[0]
+    return plain.partition("://")[2].rstrip("/").partition("/")[2].rpartition("/")[2]
+
+
+def _is_folder(url: str) -> bool:
+    if url.lower().startswith(("http://", "https://")):
+        return False
+    try:
+        return stat(url).is_folder
+    except MissingInputError:
+        return False
+
+
+def _folder(source: str, target: str) -> Iterator[Job]:
+    for entry in entries(source, recursive=True):
+        parts = entry.name.split("/")
+        if _TEMPORARY.fullmatch(parts[-1]):
+            # A file that is being written, or whose writer was killed: under its own name it does not exist.
+            continue
+        problem: TarkitError | None = None
+        shown = display_name(entry.url)
+        if any(part in ("", ".", "..") for part in parts):
+            problem = StreamError("the name has parts that no folder can have", url=shown)
+        elif entry.is_folder:
+            if local_path(entry.url) is None:
+                continue
+            problem = StreamError("is a link to a directory, which is not followed", url=shown)
+        elif local_path(entry.url) is not None and os.path.exists(entry.url) and not os.path.isfile(entry.url):
+            problem = StreamError("is no regular file", url=shown)
+        yield Job(entry, join(target, entry.name), problem)
+
+
+def _unobserved(count: int) -> None:
+    """Nobody wants to know how many bytes are under way."""
+
+
+def transfer(
+    jobs: Iterable[Job],
+    *,
+    parallel: int = 4,
+    overwrite: bool = True,
+    under_way: Callable[[int], object] = _unobserved,
+) -> Generator[Done, None, None]:
+    """Copy, several files at a time; what became of each, as they finish. One that fails stops no other.
+
+    overwrite: replace what is under the name. Without: keep it, which is an error if its length differs.
+    under_way: called from threads with the length of each piece that is copied; and where a try of a file fails, with
+    the sum of its pieces as a negative number.
+    """
+    if parallel < 1:
+        raise UsageError(f"files at a time is {parallel}; it must be at least 1")
+    gone = GoneStores()
+    with Workers(parallel, "tarkit-transfer") as pool:
+        running: set[Future[Done]] = set()
+        for job in jobs:
+            running.add(pool.submit(_one, job, overwrite, gone, under_way))
+            if len(running) >= 2 * parallel:
+                finished, running = wait(running, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in finished)
+        while running:
+            finished, running = wait(running, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in finished)
+
+
+def _one(job: Job, overwrite: bool, gone: GoneStores, under_way: Callable[[int], object]) -> Done:
+    if job.problem is not None:
+        return Done(job, 0, False, job.problem)
+    try:
+        gone.refuse(job.source.url, job.target)
+        return Done(job, _copied(job, overwrite, under_way), False, None)
+    except AlreadyPublishedError as error:
+        return _kept(job, error)
+    except TarkitError as error:
+        gone.note(error)
+        return Done(job, 0, False, error)
+
+
+def _copied(job: Job, overwrite: bool, under_way: Callable[[int], object]) -> int:
+    """The length of a copy. What reading and writing could not repair alone, such as a lost DataNode, begins anew."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return copy(job.source.url, job.target, overwrite=overwrite, under_way=under_way)
+        except GivenUpError:
+            raise
+        except TemporaryStreamError:
+            continue
+    return copy(job.source.url, job.target, overwrite=overwrite, under_way=under_way)
+
+
+def _kept(job: Job, error: TarkitError) -> Done:
+    try:
+        there, wanted = stat(job.target).size, job.source.size
+    except TarkitError as other:
+        return Done(job, 0, False, other)
+    if wanted is None or there == wanted:
+        return Done(job, 0, True, None)
+    reason = f"is there already with {there} bytes, but the source has {wanted}"
+    return Done(job, 0, False, StreamError(reason, url=display_name(job.target)))
+
+
+def copy(source: str, target: str, *, overwrite: bool = True, under_way: Callable[[int], object] = _unobserved) -> int:
+    """Copy one file as it is; its length in bytes. The folder of a local target is made. under_way: as of ``transfer``.
+
+    Raises:
+        AlreadyPublishedError: not ``overwrite``, and something is there. StreamError: it can not be read or
+        written, or the lengths differ at the end. TemporaryStreamError: a later try may help.
+    """
+    size = 0
+    try:
+        with (
+            open_read(source, compression=None, allow_pipe=False) as stream,
+            open_publish(target, compression=None, if_absent=not overwrite) as sink,
+        ):
+            while data := stream.read(_PIECE):
+                size += len(data)
+                under_way(len(data))
+                sink.write(data)
+            if stream.size_hint not in (None, size):
+                reason = f"was changed while it was read: {size} bytes came, it had {stream.size_hint}"
+                raise StreamError(reason, url=display_name(source))
+    except BaseException:
+        under_way(-size)
+        raise
+    return size

@@ -1,0 +1,1 @@
+"""Steps over whole shards, each a function over streams."""
