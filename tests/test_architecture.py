@@ -20,8 +20,8 @@ ROOMS = {
     "redaction": "",
     "errors": "",
     "extras": "",
-    "store": "allocator compression entries forksafe hdfs.files hdfs.resturl identity objects.filesystem objects.s3 publish "
-    "ranges read retry sinks sources transfer waits",
+    "store": "allocator compression entries forksafe hdfs.files hdfs.resturl identity objects.filesystem objects.s3 "
+    "publish ranges read retry sinks sources transfer waits",
     "specs": "braces inputslice outputnames series shardspec slicedlist",
     "formats": "fieldfile tally tar.headers tar.large tar.members tar.raw tar.resync tar.walk",
     "samples": "codecs copyplan dataset gather read sample shardwriter tarwriter transforms",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tarkit.cli.shared import document
+from tarkit.cli import document
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "cli"
 
