@@ -28,7 +28,6 @@ from tarkit.errors import (
 )
 from tarkit.redaction import redact_text
 
-from .clientretries import leave_waiting_threads, retries_shown
 from .completion import answer
 from .signals import EndingSignals, Terminated
 
@@ -45,13 +44,11 @@ def run_program(command: click.Command, name: str, argv: Sequence[str] | None = 
     """
     _occupy_standard_streams()
     # What click prints goes the way of all other results.
-    with (
-        EndingSignals() as signals,
-        contextlib.redirect_stdout(_StandardOutput()),
-        retries_shown(lambda line: say(name, line)),
-    ):
+    with EndingSignals() as signals, contextlib.redirect_stdout(_StandardOutput()):
         code = _run(command, name, argv, signals)
     if argv is None and (signals.came is not None or code == EXIT_TEMPORARY):
+        from .clientretries import leave_waiting_threads
+
         leave_waiting_threads(code)
     return code
 
@@ -64,7 +61,11 @@ def _run(command: click.Command, name: str, argv: Sequence[str] | None, signals:
             write_stdout(f"{offered}\n".encode())
             return EXIT_OK
         with command.make_context(name, list(words), obj=verbose) as context:
-            code = command.invoke(context)
+            # Not needed for --help, and logging takes a tenth of its time.
+            from .clientretries import retries_shown
+
+            with retries_shown(lambda line: say(name, line)):
+                code = command.invoke(context)
         return code if isinstance(code, int) else EXIT_OK
     except click.exceptions.Exit as exit_request:
         return exit_request.exit_code
