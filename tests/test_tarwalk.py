@@ -151,7 +151,7 @@ def test_the_quick_way_and_the_long_way_agree(members: list[tuple[bytes, bytes, 
     for kind in (Archive, SlowArchive):
         tally, found = Tally(), []
         try:
-            for item in kind(whole_reads(data + end), "x", tally).members():
+            for item in kind(whole_reads(data + end), "x", tally, in_sample()).members():
                 found.append(item)
             outcomes.append((found, None, tally))
         except DataError as error:
