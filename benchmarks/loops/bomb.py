@@ -3,7 +3,7 @@
 import sys
 import tarfile
 
-import zstandard
+from tarkit.store.publish import open_publish
 
 mebibytes, path = int(sys.argv[1]), sys.argv[2]
 
@@ -15,7 +15,7 @@ def header(name: str, size: int) -> bytes:
     return info.tobuf(tarfile.GNU_FORMAT)
 
 
-with open(path, "wb") as file, zstandard.ZstdCompressor(level=1).stream_writer(file) as out:
+with open_publish(path) as out:
     out.write(header("a.cls", 0) + header("b.cls", 0) + header("b.bin", mebibytes << 20))
     for _ in range(mebibytes):
         out.write(bytes(1 << 20))

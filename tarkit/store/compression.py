@@ -1,30 +1,23 @@
-"""Compression of whole streams: told by magic bytes when reading, by name when writing.
+"""Compression of whole streams: recognised by magic bytes when reading, chosen by name when writing.
 
 Formats: gzip (RFC 1952), Zstandard (RFC 8878), bzip2, xz (The .xz File Format 1.1.0) and
 the LZ4 frame format 1.6.4. All of them may be several members or frames one after another;
 such a stream is read to its true end. Memory is bounded whatever the input says: every step
-of decompression yields at most a few MiB.
+of decompression yields at most 1 MiB.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol, cast
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
-from tarkit.errors import UsageError, printable
+from tarkit.errors import CompressionError, UsageError, printable
 from tarkit.redaction import redact
-from tarkit.store.blockframes import (
-    LZ4_MAGIC,
-    ZST_MAGIC,
-    CompressedInput,
-    ReadFunction,
-    is_skippable,
-    lz4_frames,
-    zst_frames,
-)
+
+ReadFunction = Callable[[int], bytes]
 
 CODECS = ("gz", "zst", "bz2", "xz", "lz4")
-_LZ4_BLOCK = 1 << 16
 SNIFF_BYTES = 10
 """How many bytes ``sniff`` wants to see."""
 
@@ -41,8 +34,15 @@ _SUFFIXES = {
 }
 # A tar under such a name would mislead everybody who reads it.
 _NOT_WRITTEN = (".7z", ".br", ".lz", ".lzma", ".lzo", ".rar", ".z", ".zip")
-_MAGIC = {"gz": b"\x1f\x8b\x08", "bz2": b"BZh", "xz": b"\xfd7zXZ\x00"}
+_MAGIC = {
+    "gz": b"\x1f\x8b\x08",
+    "zst": b"\x28\xb5\x2f\xfd",
+    "bz2": b"BZh",
+    "xz": b"\xfd7zXZ\x00",
+    "lz4": b"\x04\x22\x4d\x18",
+}
 _BZ2_BLOCKS = (b"1AY&SY", b"\x17\x72\x45\x38\x50\x90")
+_PIECE = 256 * 1024
 _STEP = 1024 * 1024
 _XZ_MEMORY = 1 << 30
 
@@ -97,18 +97,61 @@ def check_codec(name: object) -> str:
 
 def sniff(head: bytes) -> str | None:
     """The codec of a stream that begins with ``head`` (SNIFF_BYTES bytes, or fewer if the stream is shorter)."""
-    if head.startswith(_MAGIC["gz"]):
-        return "gz"
-    if head.startswith(ZST_MAGIC) or is_skippable(head):
+    if _is_skippable(head):
         # A skippable frame may begin both zst and lz4 streams; only pzstd really writes one first.
         return "zst"
-    if head.startswith(LZ4_MAGIC):
-        return "lz4"
-    if head.startswith(_MAGIC["xz"]):
-        return "xz"
-    if head.startswith(_MAGIC["bz2"]) and head[3:4] in b"123456789" and head[4:10] in _BZ2_BLOCKS:
-        return "bz2"
-    return None
+    codec = next((codec for codec, magic in _MAGIC.items() if head.startswith(magic)), None)
+    if codec == "bz2" and not (head[3:4] in b"123456789" and head[4:10] in _BZ2_BLOCKS):
+        return None
+    return codec
+
+
+def _is_skippable(head: bytes) -> bool:
+    """Whether a skippable frame begins here; zst and lz4 have the same sixteen magic numbers for it."""
+    return len(head) >= 4 and head[0] & 0xF0 == 0x50 and head[1:4] == b"\x2a\x4d\x18"
+
+
+class _CompressedInput:
+    """Compressed bytes to come, with their position; ``fail`` makes the errors, so that all say where."""
+
+    def __init__(self, read: ReadFunction, codec: str, url: str) -> None:
+        self._read = read
+        self._codec = codec
+        self._url = url
+        self._buffer = b""
+        self.position = 0
+
+    def piece(self) -> bytes:
+        """The next bytes, as many as come cheaply; b"" at the end."""
+        data, self._buffer = self._buffer or self._read(_PIECE), b""
+        self.position += len(data)
+        return data
+
+    def unread(self, data: bytes) -> None:
+        """Give back the last bytes that were handed out."""
+        self._buffer = data + self._buffer
+        self.position -= len(data)
+
+    def peek(self, count: int) -> bytes:
+        """The next ``count`` bytes without moving on; fewer only at the end."""
+        while len(self._buffer) < count and (more := self._read(_PIECE)):
+            self._buffer += more
+        return self._buffer[:count]
+
+    def skip_zeros(self) -> int:
+        """Pass over zero bytes; how many there were."""
+        start = self.position
+        while piece := self.piece():
+            rest = piece.lstrip(b"\0")
+            if rest:
+                self.unread(rest)
+                break
+        return self.position - start
+
+    def fail(self, reason: str) -> CompressionError:
+        """An error at the position that was reached."""
+        hint = "the offset counts compressed bytes"
+        return CompressionError(f"{self._codec} stream {reason}", url=self._url, offset=self.position, hint=hint)
 
 
 class _Decoder(Protocol):
@@ -121,74 +164,89 @@ class _Decoder(Protocol):
     def decompress(self, data: bytes, max_length: int = -1) -> bytes: ...
 
 
+def _zstd() -> Any:
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    return zstd
+
+
 def _new_decoder(codec: str) -> _Decoder:
+    decoder: _Decoder
     if codec == "gz":
         from isal import igzip_lib
 
-        gz: _Decoder = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
-        return gz
-    if codec == "bz2":
+        decoder = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+    elif codec == "zst":
+        decoder = _zstd().ZstdDecompressor()
+    elif codec == "lz4":
+        import lz4.frame
+
+        decoder = lz4.frame.LZ4FrameDecompressor()
+    elif codec == "bz2":
         import bz2
 
-        return bz2.BZ2Decompressor()
-    import lzma
+        decoder = bz2.BZ2Decompressor()
+    else:
+        import lzma
 
-    return lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
-
-
-def _decoder_errors(codec: str) -> tuple[type[Exception], ...]:
-    if codec == "gz":
-        from isal import isal_zlib
-
-        # Its stub says that this is an exception; it is a class of them.
-        return (cast("type[Exception]", isal_zlib.error), EOFError, ValueError)
-    if codec == "bz2":
-        return (OSError, EOFError, ValueError)
-    import lzma
-
-    return (lzma.LZMAError, EOFError)
+        decoder = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
+    return decoder
 
 
-def _members(source: CompressedInput, codec: str) -> Iterator[bytes]:
-    """The content of every member of a gz, bz2 or xz stream."""
+def _begins_member(source: _CompressedInput, codec: str, first: bool) -> bool:
+    """Whether another member or frame begins here; False at the end of the stream.
+
+    Raises:
+        CompressionError: something else does.
+    """
+    zeros = source.skip_zeros() if codec in ("gz", "xz") and not first else 0
+    if codec == "xz" and zeros % 4:
+        raise source.fail(f"has a padding of {zeros} zero bytes, which is not a multiple of 4")
     magic = _MAGIC[codec]
-    errors = _decoder_errors(codec)
+    head = source.peek(6)
+    if not head and not first:
+        return False
+    if codec in ("zst", "lz4") and _is_skippable(head):
+        return True
+    if head != magic and magic.startswith(head):
+        raise source.fail("is cut short")
+    if not head.startswith(magic):
+        raise source.fail(f"does not begin as {codec} does" if first else "has other bytes after its end")
+    if codec == "lz4" and len(head) > 4 and head[4] & 1:
+        raise source.fail("needs a dictionary, which tarkit does not have")
+    return True
+
+
+def _members(source: _CompressedInput, codec: str) -> Iterator[bytes]:
+    """The content of every member or frame of a stream."""
     first = True
-    while True:
-        zeros = source.skip_zeros() if codec != "bz2" and not first else 0
-        if codec == "xz" and zeros % 4:
-            raise source.fail(f"has a padding of {zeros} zero bytes, which is no multiple of 4")
-        head = source.peek(len(magic))
-        if not head and not first:
-            return
-        if head != magic:
-            raise source.no_member(head, magic, first)
+    while _begins_member(source, codec, first):
         first = False
         decoder = _new_decoder(codec)
         while not decoder.eof:
             piece = b""
             if decoder.needs_input and not (piece := source.piece()):
-                raise source.cut_short()
+                raise source.fail("is cut short")
             try:
                 content = decoder.decompress(piece, _STEP)
-            except errors as error:
+            except MemoryError:
+                raise
+            except Exception as error:
+                # Each library raises a class of its own for damaged bytes.
                 raise source.fail(f"is damaged ({error}), at or before this offset") from None
             if content:
                 yield content
-        source.unread(decoder.unused_data)
+        # lz4 has None for no bytes.
+        source.unread(decoder.unused_data or b"")
 
 
 class DecompressingReader:
     """What a compressed stream holds. Errors come again on every later read: they never turn into an end."""
 
     def __init__(self, read: ReadFunction, codec: str, url: str) -> None:
-        source = CompressedInput(read, codec, url)
-        if codec == "zst":
-            self._chunks = zst_frames(source)
-        elif codec == "lz4":
-            self._chunks = lz4_frames(source)
-        else:
-            self._chunks = _members(source, codec)
+        self._chunks = _members(_CompressedInput(read, codec, url), codec)
         self._chunk = b""
         self._at = 0
         self._error: BaseException | None = None
@@ -227,26 +285,18 @@ class _Lz4Compressor:
     """LZ4 frame with linked blocks of 64 KiB and a content checksum, at the speed of ``lz4 -1``."""
 
     def __init__(self) -> None:
-        import cramjam
+        import lz4.frame
 
-        self._frame = cramjam.lz4.Compressor(1)
-        self._waiting = bytearray()
+        self._frame = lz4.frame.LZ4FrameCompressor(block_size=lz4.frame.BLOCKSIZE_MAX64KB, content_checksum=True)
+        self._header = self._frame.begin()
 
     def compress(self, data: bytes, /) -> bytes:
-        self._waiting += data
-        whole = len(self._waiting) - len(self._waiting) % _LZ4_BLOCK
-        if not whole:
-            return b""
-        # Each of its calls ends a block, and small blocks are poor ones.
-        for at in range(0, whole, _LZ4_BLOCK):
-            self._frame.compress(bytes(self._waiting[at : at + _LZ4_BLOCK]))
-        del self._waiting[:whole]
-        return bytes(self._frame.flush())
+        header, self._header = self._header, b""
+        return bytes(header + self._frame.compress(data))
 
     def flush(self) -> bytes:
-        if self._waiting:
-            self._frame.compress(bytes(self._waiting))
-        return bytes(self._frame.finish())
+        header, self._header = self._header, b""
+        return bytes(header + self._frame.flush())
 
 
 def new_compressor(codec: str) -> Compressor:
@@ -262,9 +312,8 @@ def new_compressor(codec: str) -> Compressor:
         # 16 + 15: a gzip header and trailer; its time is 0 and it has no name.
         compressor = isal_zlib.compressobj(level=2, wbits=31)
     elif codec == "zst":
-        import zstandard
-
-        compressor = zstandard.ZstdCompressor(level=3, write_checksum=True).compressobj()
+        zstd = _zstd()
+        compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.checksum_flag: 1})
     elif codec == "bz2":
         import bz2
 

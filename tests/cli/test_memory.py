@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-import zstandard
 from tarbuild import END, header, member
+
+from tarkit.store.publish import open_publish
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process is read from Linux' /proc")
 
@@ -32,7 +33,7 @@ def large_header(name: bytes, size: int) -> bytes:
 
 def make_bomb(path: Path, size: int) -> Path:
     """A shard of three samples; in the second one is a member of so many zeros."""
-    with open(path, "wb") as file, zstandard.ZstdCompressor(level=1).stream_writer(file) as out:
+    with open_publish(str(path)) as out:
         out.write(member(b"a.cls", b"1") + member(b"b.cls", b"2") + large_header(b"b.bin", size))
         for _ in range(size >> 20):
             out.write(bytes(1 << 20))
