@@ -359,6 +359,33 @@ def test_only_standard_output_may_be_closed_by_its_reader(kind: str, tmp_path: P
         assert str(caught.value) == f"{target}: its reader closed it before the end"
 
 
+def test_a_reader_that_leaves_what_fits_into_the_named_pipe_is_an_error(tmp_path: Path) -> None:
+    """All of it was written, but the rest is still in the pipe when the reader leaves."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with (
+        subprocess.Popen(["head", "-c", "10", str(fifo)], stdout=subprocess.DEVNULL),
+        pytest.raises(StreamError, match="fifo: its reader closed it before the end"),
+        open_publish(str(fifo)) as out,
+    ):
+        out.write(bytes(10_240))
+    with (
+        subprocess.Popen(["head", "-c", "10240", str(fifo)], stdout=subprocess.DEVNULL),
+        open_publish(str(fifo)) as out,
+    ):
+        out.write(bytes(10_240))
+
+
+def test_a_named_pipe_that_is_open_to_read_and_write_is_read_later(tmp_path: Path) -> None:
+    """As by bash with ``exec 3<>fifo``: its own process reads it once the writer is done."""
+    os.mkfifo(tmp_path / "fifo")
+    fifo = os.open(tmp_path / "fifo", os.O_RDWR)
+    with open(fifo, "rb", buffering=0) as file:
+        with open_publish(f"/dev/fd/{fifo}") as out:
+            out.write(bytes(4096))
+        assert file.read(8192) == bytes(4096)
+
+
 def test_stdout_on_a_terminal_is_refused() -> None:
     master, terminal = pty.openpty()
     code = "from tarkit.store.read import open_publish\nopen_publish({!r})"
@@ -510,6 +537,15 @@ def test_a_command_that_takes_only_a_part_of_what_fits_into_a_pipe(command: str)
     ):
         out.write(bytes(500_000))
     assert int(re.findall(r"after (\d+) bytes", str(caught.value))[0]) < 500_000
+    assert children() == []
+
+
+def test_a_command_that_takes_every_byte_and_does_not_wait_for_the_end_succeeds(tmp_path: Path) -> None:
+    """As GNU tar does, which stops at the end mark of the archive."""
+    for _ in range(3):
+        with open_publish(f"pipe:sleep 0.05; head -c 500000 > {tmp_path / 'got'}") as out:
+            out.write(bytes(500_000))
+        assert (tmp_path / "got").stat().st_size == 500_000
     assert children() == []
 
 

@@ -50,6 +50,16 @@ def test_files_go_into_a_folder_or_become_the_name(source: Path, tmp_path: Path)
         run([source / "a", source / "d" / "b"], tmp_path / "name")
 
 
+@pytest.mark.parametrize("target", ["source/d", "source/d/", "source/new", "link/d", "source"])
+def test_a_folder_that_would_be_copied_into_itself_is_refused(target: str, source: Path, tmp_path: Path) -> None:
+    os.symlink(source, tmp_path / "link")
+    before = below(source)
+    with pytest.raises(UsageError, match="cannot be copied into itself"):
+        run([source], target.replace("source", str(source)).replace("link", f"{tmp_path}/link"))
+    assert below(source) == before
+    run([source], f"{source}-2")
+
+
 def test_one_failure_stops_no_other(source: Path, tmp_path: Path) -> None:
     os.symlink("nowhere", source / "dangling")
     os.symlink("d", source / "link")

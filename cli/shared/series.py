@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -85,19 +87,51 @@ def earlier_shards(pattern: str, options: Mapping[str, Any]) -> list[str]:
     return found
 
 
+def _reject_own_inputs(inputs: Iterable[str | PurePath], earlier: list[str]) -> None:
+    """Complain of an input that the series would replace or remove, perhaps before it is read.
+
+    Raises:
+        UsageError: there is one.
+    """
+    outputs = {_place(name) for name in earlier}
+    # The cost of a look at each input arises only with --force, and where there is something to replace.
+    for name in inputs if outputs else ():
+        if _place(name) in outputs:
+            shown = printable(redact(str(name)))
+            raise UsageError(
+                f"{shown} is an input, and one of the shards that --force replaces or removes; write the series "
+                "under another name or into another folder"
+            )
+
+
+def _place(name: str | PurePath) -> str:
+    """The same text for each name of a local file; a URL without its query."""
+    from tarkit.store.hdfs.resturl import split_query
+    from tarkit.store.sources import local_path
+
+    path = str(name) if isinstance(name, PurePath) else local_path(name)
+    return split_query(str(name))[0] if path is None else os.path.realpath(path)
+
+
 @contextmanager
 def open_series(
     program: str,
+    inputs: Iterable[str | PurePath],
     pattern: str,
     options: Mapping[str, Any],
     earlier: list[str],
     post: Callable[[str], object],
     **writer_options: Any,
 ) -> Iterator[ShardWriter]:
-    """A writer of the series. At a good end, shards of an earlier run that were not replaced are removed."""
+    """A writer of the series. At a good end, shards of an earlier run that were not replaced are removed.
+
+    Raises:
+        UsageError: one of the ``inputs`` is an earlier shard.
+    """
     from tarkit.store.entries import remove
     from tarkit.writer import ShardWriter
 
+    _reject_own_inputs(inputs, earlier)
     with ShardWriter(
         pattern, options["maxcount"], options["maxsize"], post, options["start"], encoder=False, **writer_options
     ) as writer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -99,10 +100,10 @@ def command(paths: tuple[str, ...], output: str, plan: str | None, quiet: bool, 
 
 
 class _Content(NamedTuple):
-    """Samples, of how many files they are, and what there is to say of them."""
+    """Samples, the files, URLs, commands and texts of which they are, and what there is to report about them."""
 
     samples: Iterable[Sample]
-    files: int
+    inputs: list[str | PurePath]
     notes: list[str]
 
 
@@ -122,7 +123,7 @@ def _write(content: _Content, output: str, options: dict[str, Any], earlier: lis
 
     with (
         Results(only_messages=True) as results,
-        open_series(_NAME, output, options, earlier, published, **wanted) as series,
+        open_series(_NAME, content.inputs, output, options, earlier, published, **wanted) as series,
     ):
         size = _write_all(content, series, meter)
     return f"{counted(series.total, 'sample')} in {counted(len(series.shards), 'shard')}, {size} bytes of content"
@@ -135,7 +136,8 @@ def _write_all(content: _Content, writer: TarWriter | ShardWriter, meter: Meter)
         size += writer.write(sample)
         files += len(sample) - 1
         if meter.is_due():
-            meter.show(f"{files} of {content.files} files so far, {size} bytes", files / content.files)
+            number = len(content.inputs)
+            meter.show(f"{files} of {number} files so far, {size} bytes", files / number)
     return size
 
 
@@ -167,12 +169,12 @@ def _of_files(paths: Iterable[str], outputs: Iterable[str], rule: KeyRule, optio
         kinds[reason] = kinds.get(reason, 0) + 1
     if kinds:
         notes.append("left out: " + ", ".join(f"{reason} {count}" for reason, count in sorted(kinds.items())))
-    return _Content(samples_of(gathered.files), len(gathered.files), notes)
+    return _Content(samples_of(gathered.files), [PurePath(file.path) for file in gathered.files], notes)
 
 
 def _of_plan(plan: str, rule: KeyRule, options: dict[str, Any]) -> _Content:
     """Samples of a plan. All of its lines are checked before the first source is opened."""
-    from tarkit.samples.copyplan import parse_plan, samples_of_plan
+    from tarkit.samples.copyplan import parse_plan, place_of, samples_of_plan
     from tarkit.samples.gather import read_all, refuse_same_extension
 
     if options["skip_others"]:
@@ -183,4 +185,6 @@ def _of_plan(plan: str, rule: KeyRule, options: dict[str, Any]) -> _Content:
         raise MissingInputError("the plan has no lines", url=plan)
     if options["on_same_extension"] == "error":
         refuse_same_extension(entries, rule)
-    return _Content(samples_of_plan(entries, plan=plan, folder=options["directory"]), len(entries), [])
+    folder = options["directory"]
+    inputs = [place_of(entry.source, folder) for entry in entries]
+    return _Content(samples_of_plan(entries, plan=plan, folder=folder), inputs, [])

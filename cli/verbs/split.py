@@ -50,7 +50,8 @@ def command(inputs: tuple[str, ...], output: str, quiet: bool, post: str | None,
     Fields above 32 MiB are not held in memory: they wait in $TMPDIR until their sample is complete.
 
     Shards of the same pattern, with numbers from --start on, that are there from an earlier run are an
-    error: of a longer run, some would stay. --force replaces them, and at the end removes the rest.
+    error: of a longer run, some would stay. --force replaces them, and at the end removes the rest; an
+    INPUT cannot be one of them. What a command or another program reads into a pipe is not checked.
 
     If the --post command fails, the run ends there: the shards before are published, what has not
     been written yet is not. What it prints goes to stderr.
@@ -71,9 +72,12 @@ def command(inputs: tuple[str, ...], output: str, quiet: bool, post: str | None,
 
         tally = Tally()
         policies = {name: options[name] for name in ("on_duplicate_field", "on_repeated_key", "on_damage")}
-        shards, number = counted_shards(urls, allow_pipe_in_lists=options["allow_pipe"])
+        found, number = counted_shards(urls, allow_pipe_in_lists=options["allow_pipe"])
+        # All of them are looked up before the first shard is written, which a pattern might match.
+        shards = list(found)
         with open_series(
             "tarkit split",
+            shards,
             output,
             options,
             earlier,

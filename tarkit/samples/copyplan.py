@@ -120,9 +120,14 @@ def samples_of_plan(entries: Iterable[Entry], *, plan: str, folder: str = ".") -
         yield sample
 
 
+def place_of(source: str, folder: str) -> str | PurePath:
+    """What is read for a source: a path, which is relative to ``folder``; or the URL, command or text as it is."""
+    if source.startswith(("text:", "pipe:")) or is_url(source):
+        return source
+    return PurePath(os.path.join(folder, source.removeprefix("file:")))
+
+
 def _content(source: str, folder: str) -> bytes | FieldFile:
     if source.startswith("text:"):
         return source[5:].encode("utf-8", "surrogateescape")
-    if source.startswith("pipe:") or is_url(source):
-        return read_content(source)
-    return read_content(PurePath(os.path.join(folder, source.removeprefix("file:"))))
+    return read_content(place_of(source, folder))

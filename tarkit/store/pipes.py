@@ -111,15 +111,8 @@ class Command:
         Raises:
             StreamError: as ``finish``; also of a command that succeeded, but left something in the pipe.
         """
-        poll = select.poll()
-        poll.register(self.pipe.fileno(), 0)
-        pause = 1.0
-        while left := _bytes_in(self.pipe.fileno()):
-            # Nothing but an error can come: the command, and all that it started, have closed their end.
-            if poll.poll(pause):
-                self.finish(written - left)
-            pause = min(100.0, pause * 2)
-        self.finish()
+        left = wait_until_read(self.pipe.fileno())
+        self.finish(written - left if left else None)
 
     def finish(self, written: int | None = None) -> None:
         """Wait for the end of the command.
@@ -140,6 +133,22 @@ class Command:
         reason = f"the command failed with {how}" if status else f"the command stopped reading after {written} bytes"
         hint = "a command in the middle was stopped since the next one read no further" if status == 141 else None
         raise StreamError(f"{reason}: {said}" if said else reason, url=self._name, hint=hint)
+
+
+def wait_until_read(pipe: int) -> int:
+    """Wait until the readers of a pipe have taken everything that was written to it, or have all closed their end.
+
+    Returns:
+        How many bytes the readers have left in the pipe.
+    """
+    poll = select.poll()
+    poll.register(pipe, 0)
+    pause = 1.0
+    # Without a mask, poll reports nothing but the error that the last reader has closed its end.
+    while _bytes_in(pipe) and not poll.poll(pause):
+        pause = min(100.0, pause * 2)
+    # Counted again: a reader may take the rest and end during the poll.
+    return _bytes_in(pipe)
 
 
 def _bytes_in(pipe: int) -> int:

@@ -14,7 +14,7 @@ from typing import BinaryIO, NoReturn, Protocol
 
 from tarkit.errors import AlreadyPublishedError, OutputClosedError, StreamError, UsageError, printable
 from tarkit.store import forksafe
-from tarkit.store.pipes import Command
+from tarkit.store.pipes import Command, wait_until_read
 
 _DESCRIPTOR = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
 _TEMPORARY = re.compile(r"(\..*\.tarkit-)[0-9a-f]{8}", re.DOTALL)
@@ -57,11 +57,14 @@ class DescriptorSink:
         except BrokenPipeError:
             if self._is_stdout:
                 raise OutputClosedError from None
-            raise StreamError("its reader closed it before the end", url=self._name) from None
+            self._raise_closed()
         except OSError as error:
             raise_write_error(error, self._name)
 
     def commit(self) -> None:
+        # What fits into the pipe is written whether or not it is ever read.
+        if not self._is_stdout and _is_read_by_others(self._fd) and wait_until_read(self._fd):
+            self._raise_closed()
         fd, self._fd = self._fd, -1
         try:
             os.close(fd)
@@ -73,6 +76,14 @@ class DescriptorSink:
         if fd >= 0:
             with suppress(OSError):
                 os.close(fd)
+
+    def _raise_closed(self) -> NoReturn:
+        raise StreamError("its reader closed it before the end", url=self._name) from None
+
+
+def _is_read_by_others(fd: int) -> bool:
+    """Whether it is a pipe with readers of its own; one that is open to read and write keeps what was written."""
+    return stat.S_ISFIFO(os.fstat(fd).st_mode) and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
 
 
 def open_stdout(fd: int = 1, name: str = "-") -> DescriptorSink:

@@ -69,7 +69,8 @@ def plan(sources: Iterable[str], target: str) -> Iterator[Job]:
     the same copy is a problem of its job, as with cp.
 
     Raises:
-        UsageError: several sources, and ``target`` is no folder. MissingInputError, StreamError: of sources.
+        UsageError: several sources, and ``target`` is not a folder; or it is inside of a source. MissingInputError,
+        StreamError: of sources.
     """
     names = list(sources)
     into = split_query(target)[0].endswith("/") if is_hdfs(target) else target.endswith("/")
@@ -95,7 +96,10 @@ def _jobs(names: Iterable[str], target: str, into: bool, folder: bool) -> Iterat
             continue
         base = _base_name(name)
         if source.is_folder:
-            yield from _folder(name, join(target, base) if into and base else target)
+            below = join(target, base) if into and base else target
+            if _is_inside(below, name):
+                raise UsageError(f"{display_name(name)} cannot be copied into itself, as {display_name(below)}")
+            yield from _folder(name, below)
         elif folder and not base:
             raise UsageError(f"{display_name(name)} has no name of its own; name the target")
         else:
@@ -119,6 +123,15 @@ def _is_folder(url: str) -> bool:
         return stat(url).is_folder
     except MissingInputError:
         return False
+
+
+def _is_inside(target: str, folder: str) -> bool:
+    """Whether both are local, and ``target`` is the folder or below it."""
+    paths = local_path(target), local_path(folder)
+    if paths[0] is None or paths[1] is None:
+        return False
+    root = os.path.realpath(paths[1])
+    return os.path.commonpath((os.path.realpath(paths[0]), root)) == root
 
 
 def _folder(source: str, target: str) -> Iterator[Job]:

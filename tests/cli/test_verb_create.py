@@ -292,6 +292,16 @@ def test_shards_of_an_earlier_run_are_not_put_into_new_ones(run: Run, tmp_path: 
     assert [list(members(data / f"o-{number}.tar")) for number in range(2)] == [["a.txt"], ["b.txt"]]
 
 
+def test_a_series_that_would_replace_the_files_that_go_into_it_is_refused(run: Run, tmp_path: Path) -> None:
+    data = make(tmp_path / "data", a_txt="A", b_txt="B")
+    (data / "o-0.tar").write_bytes(b"old")
+    (data / "plan").write_text("a.txt text:1\no.tar o-0.tar\n")
+    for what in (["a.txt", "o-0.tar"], ["--plan", data / "plan"]):
+        result = run("tarkit", "create", "-o", f"{data}/o-%d.tar", "-C", data, *what, "--maxcount", "1", "--force")
+        assert result.code == 2 and "o-0.tar is an input, and one of the shards that --force repl" in result.stderr
+        assert (data / "o-0.tar").read_bytes() == b"old"
+
+
 def test_options_of_a_series_go_with_a_pattern(run: Run, tmp_path: Path) -> None:
     data = make(tmp_path / "data", a_txt="A")
     for option in (["--maxcount", "1"], ["--maxsize", "1k"], ["--start", "0"], ["--force"]):

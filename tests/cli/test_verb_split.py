@@ -132,6 +132,35 @@ def test_shards_of_an_earlier_run_are_an_error_unless_forced(run: Run, shard: Pa
     assert run(*command, "--start", "3").code == 2
 
 
+@pytest.fixture
+def series(tmp_path: Path, shard: Path, run: Run) -> list[Path]:
+    """The 25 samples in five shards, p-000000.tar to p-000004.tar."""
+    assert run("tarkit", "split", shard, "-o", f"{tmp_path}/p-%06d.tar", "--maxcount", "5").code == 0
+    return sorted(tmp_path.glob("p-*.tar"))
+
+
+@pytest.mark.parametrize(
+    "named", ["p-*.tar", "./p-{000000..000004}.tar", "link.tar", "@list", "file://HERE/p-000004.tar"]
+)
+def test_a_series_that_would_replace_its_own_inputs_is_refused(
+    named: str, run: Run, shell: Run, series: list[Path], tmp_path: Path
+) -> None:
+    (tmp_path / "link.tar").symlink_to("p-000004.tar")
+    (tmp_path / "list").write_text("in.tar\np-000003.tar\n")
+    before = [path.read_bytes() for path in series]
+    spec = named.replace("HERE", str(tmp_path))
+    result = shell(f"tarkit split in.tar '{spec}' -o 'p-%06d.tar' --maxcount 2 --force")
+    assert (result.code, result.stdout) == (2, b"")
+    assert "is an input, and one of the shards that --force replaces or removes; write the series " in result.stderr
+    assert [path.read_bytes() for path in series] == before and len(list(tmp_path.glob("p-*"))) == 5
+
+
+def test_the_end_of_a_series_may_be_cut_again_behind_its_inputs(shell: Run, series: list[Path], tmp_path: Path) -> None:
+    result = shell("tarkit split p-00000{0,1}.tar -o 'p-%06d.tar' --maxcount 2 --force --start 2")
+    assert (result.code, len(result.lines)) == (0, 5)
+    assert len(keys(*sorted(tmp_path.glob("p-*.tar")))) == 20
+
+
 def test_a_run_that_fails_removes_no_earlier_shard(run: Run, shard: Path, tmp_path: Path) -> None:
     (tmp_path / "o-9.tar").write_bytes(b"old")
     cut = shard.read_bytes()[: 15 * 2048 + 100]
