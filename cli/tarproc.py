@@ -13,18 +13,17 @@ import click
 
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, MissingInputError, UsageError
 from tarkit.redaction import redact
+from tarkit.runs.work import options
 
 from .run.pipeline import command_of, open_pool, policy_of, samples_of, writer_options
 from .run.progress import Progress, books_line, open_report, report_document
 from .shared.meter import counted_shards
 from .shared.program import (
-    format_option,
-    reader_options,
     refuse_terminal_input,
     run_program,
-    size,
     verbose_option,
     version_option,
+    work_options,
 )
 from .shared.sections import LongHelp
 from .shared.series import reject_series
@@ -49,69 +48,7 @@ not be run; 130 interrupted; 143 terminated.
     cls=LongHelp, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1)
-@click.option("-c", "--command", help="Shell command to run in each sample's folder.")
-@click.option("-S", "--script", metavar="FILE", help="Script to run in each sample's folder.")
-@click.option("--interpreter", default="bash", show_default=True, help="Runs the script.")
-@click.option("--shell", default="bash", show_default=True, help="Runs the command.")
-@click.option("--map", "mapper", metavar="FUNCTION", help="Python function: module:name or file.py:name.")
-@click.option(
-    "--setup", metavar="FUNCTION", help="Called once in each process; its result is the mapper's 2nd argument."
-)
-@click.option("-o", "--output", metavar="OUT", help="Shard to write; - is standard output.")
-@click.option("-O", "--outdir", metavar="OUTDIR", help="Write a shard for each input; skip those done before.")
-@click.option(
-    "--slice", metavar="I/W", help="With -O: slice I (from 0) of W; W alone takes I from JOB_COMPLETION_INDEX."
-)
-@click.option(
-    "--list-sha256", metavar="HEX", help="With --slice: refuse any other list of inputs than the one that was planned."
-)
-@click.option("-p", "--parallel", type=click.IntRange(0, 4096), default=1, help="Commands at once.  [default: 1]")
-@click.option("--count", type=click.IntRange(0), metavar="N", help="Stop after N samples.")
-@click.option("-f", "--fields", help="Only these fields, separated by blanks or commas.")
-@click.option(
-    "-F",
-    "--fieldmode",
-    type=click.Choice(["error", "ignore"]),
-    default="ignore",
-    show_default=True,
-    help="A sample lacks one of --fields: stop, or count it. A field that no sample has is always an error.",
-)
-@click.option("-b", "--base", default="sample", show_default=True, help="Files in the folder are called BASE.FIELD.")
-@click.option("-m", "--multi", is_flag=True, help="Files with another base than --base are samples of their own.")
-@click.option("--subdirs", is_flag=True, help="Folders that the command makes are samples of their own.")
-@click.option("-s", "--separator", default="", help="Between key and base, or key and folder (there, / by default).")
-@click.option("-I", "--include", metavar="REGEX", help="Only files that match go to the output.")
-@click.option("-E", "--exclude", metavar="REGEX", help="Files that match do not go to the output.")
-@click.option(
-    "--batch", type=click.IntRange(1), metavar="N", help="N samples for one call, each in a folder of its own."
-)
-@click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="For one call.")
-@click.option("--add-log", metavar="FIELD", help="Keep what the command prints (stdout, then stderr) in this field.")
-@click.option(
-    "-e",
-    "--errors",
-    "--error-handling",
-    "errors",
-    type=click.Choice(["keep", "skip", "ignore", "abort"]),
-    default="keep",
-    show_default=True,
-    help="A sample fails: keep it in OUT.failed.tar, skip it, ignore the exit code, or abort the run.",
-)
-@click.option("--max-errors", default="100", show_default=True, metavar="N|P%", help="Give up beyond so many failures.")
-@click.option("--retry-failed", metavar="SHARD", help="Run the failed samples of an OUT.failed.tar or OUTDIR.")
-@click.option(
-    "--mem",
-    type=size,
-    default="128M",
-    show_default=True,
-    help="Bytes of samples held at most; with --map, a sample that is larger fails.",
-)
-@click.option("-w", "--working-dir", "--working_dir", metavar="DIR", help="New folder to work in, removed at the end.")
-@click.option("--mtime", type=click.IntRange(0), metavar="SECONDS", help="Time stamp of members.  [default: 0]")
-@format_option()
-@click.option("--report", metavar="FILE", help="Write the books as JSON.")
-@click.option("-q", "--quiet", "--silent", "quiet", is_flag=True, help="No progress, no books; only failures.")
-@reader_options
+@work_options(*(name for name in options() if name != "verbose"))
 @verbose_option
 @version_option
 def tarproc(**options: Any) -> int:

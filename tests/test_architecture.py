@@ -27,7 +27,7 @@ ROOMS = {
     "samples": "codecs copyplan dataset gather read sample shardwriter tarwriter transforms",
     "toolbox": "demodata rawjoin rewrite",
     "mapping": "output parallel pythonpool removal scratch shellpool",
-    "runs": "account counts donerecord retryfailed shards status stream",
+    "runs": "account counts donerecord retryfailed shards status stream work",
     "writer": "",
     "": "",
     "k8s": "*",

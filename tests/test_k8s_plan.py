@@ -110,6 +110,9 @@ def shards(tmp_path: Path) -> list[str]:
     return paths
 
 
+TARPROC = (sys.executable, "-m", "tarkit.cli.tarproc")
+
+
 def container(*args: str) -> dict[str, object]:
     return {"command": ["tarproc"], "args": ["--slice", "9", "-O", "s3://b/o", *args, "--", "s3://b/{0..9}.tar"]}
 
@@ -123,7 +126,7 @@ def test_the_command_of_the_manifest_is_measured(
     # $(ASKED) is for the kubelet, $ASKED for the shell.
     command = f"echo $(cat __key__) $ASKED $(ASKED) >> {tmp_path}/ran"
     env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "ASKED": "yes"}
-    made = measure(container("-c", command), shards, env, clock=lambda: next(clock))
+    made = measure(container("-c", command), shards, env, TARPROC, clock=lambda: next(clock))
     assert made.shards == 3 and made.per_shard == Spread(3.0, 2.0, 5.0)
     size = Path(shards[0]).stat().st_size
     assert made.per_byte == Spread(3.0 / size, 2.0 / size, 5.0 / size)
@@ -134,27 +137,27 @@ def test_the_command_of_the_manifest_is_measured(
 def test_a_shard_that_fails(shards: list[str]) -> None:
     env = {"PATH": "/usr/bin:/bin"}
     with pytest.raises(TarkitError, match=r"s0\.tar: tarproc ended with exit code 1: .*all 1 samples failed") as caught:
-        measure(container("-c", "exit 7"), shards, env)
+        measure(container("-c", "exit 7"), shards, env, TARPROC)
     assert caught.value.exit_code == 1 and "\n" not in str(caught.value)
     with pytest.raises(TarkitError, match="exit code 127: .*no-such-command"):
-        measure(container("-c", "no-such-command"), shards, env)
+        measure(container("-c", "no-such-command"), shards, env, TARPROC)
     silent = (sys.executable, "-c", "raise SystemExit(9)")
     with pytest.raises(TarkitError, match="exit code 9: it said nothing"):
-        measure(container(), shards, env, tarproc=silent)
+        measure(container(), shards, env, silent)
 
 
 def test_what_can_not_be_measured(shards: list[str]) -> None:
     with pytest.raises(UsageError, match="with --raw there is none"):
-        measure({"command": ["/bin/bash", "-c"], "args": ["true"]}, shards, {})
+        measure({"command": ["/bin/bash", "-c"], "args": ["true"]}, shards, {}, TARPROC)
     with pytest.raises(UsageError, match="no shards"):
-        measure(container(), [], {})
+        measure(container(), [], {}, TARPROC)
     with pytest.raises(MissingInputError):
-        measure(container(), ["/nowhere/x.tar"], {})
+        measure(container(), ["/nowhere/x.tar"], {}, TARPROC)
 
 
 def test_arguments_for_one_shard() -> None:
     args = ["--slice", "4", "-O", "s3://o", "-p", "2", "-c", "cat --slice", "--report=x", "--outdir=y", "--", "a", "b"]
-    assert arguments_for(args, "s.tar", "d") == ["-p", "2", "-c", "cat --slice", "-O", "d", "--", "s.tar"]
+    assert arguments_for(args, "s.tar", "d") == ["-O", "d", "-p", "2", "-c", "cat --slice", "--", "s.tar"]
 
 
 # Lines

@@ -124,7 +124,17 @@ def test_the_shards_that_are_left(live: dict[str, Any]) -> None:
     spec = retry["spec"]
     assert (spec["completions"], spec["parallelism"], spec["maxFailedIndexes"]) == (3, 2, 3)
     old = live["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert container["args"] == ["--slice", "3", *old[2:-2], "--list-sha256", sha256_of(URLS), "--", LIST_SPEC]
+    assert "$(TARKIT_CPUS)" in old
+    assert container["args"] == [
+        "--slice",
+        "3",
+        *old[2:6],
+        "--list-sha256",
+        sha256_of(URLS),
+        *old[6:-2],
+        "--",
+        LIST_SPEC,
+    ]
     assert {"name": "TARKIT_SLICES", "value": "3"} in container["env"]
     assert {"name": "shards", "mountPath": "/etc/tarkit", "readOnly": True} in container["volumeMounts"]
     assert [each for each in lint([config_map, retry]) if each.severity == "error"] == []

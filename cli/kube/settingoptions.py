@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -39,8 +39,6 @@ class Asked:
         from tarkit.k8s.request import Request
 
         request = Request(self.configuration.settings, self._template(), self.words, here)
-        if self.generator == "indexed":
-            _check_words(self.words, request.settings.command is not None)
         if self.switches["unique"]:
             request = suffixed(self.generator, request, os.urandom(3).hex())
         found = generate(self.generator, request, self.switches["assignments"])
@@ -87,43 +85,6 @@ def _secrets_in(settings: Settings) -> Iterator[str]:
                 f"warning: {flag} {printable(redact(url))}: it has a password or a token in it, which who may read the "
                 "manifest, or the Job, can read; use --service-account"
             )
-
-
-_OURS = {"slice": "--slices", "list_sha256": "--shards", "outdir": "--outdir", "command": "--command"}
-"""What kubetpl itself gives to tarproc, and by which flag."""
-
-_NEVER = ("output", "retry_failed", "count", "version")
-
-
-def _check_words(words: Sequence[str], has_command: bool) -> None:
-    """See to it that tarproc's further options leave alone which shards a pod takes, and where their outputs go.
-
-    Raises:
-        UsageError: they do not, or are no options of tarproc.
-    """
-    from ..tarproc import tarproc
-
-    context = click.Context(tarproc, **tarproc.context_settings)
-    try:
-        found = tarproc.make_parser(context).parse_args(list(words))[0]
-    except click.UsageError as error:
-        said = error.format_message().rstrip(".")
-        raise UsageError(f"after --: {said}; tarproc --help lists the options that can stand there") from None
-    inputs = found.pop("inputs", None)
-    # Of no inputs click has a mark of its own.
-    inputs = inputs if isinstance(inputs, (tuple, list)) else ()
-    if inputs or "--" in words:
-        raise UsageError(
-            f"{printable(inputs[0] if inputs else '--')} is no option of tarproc; shards are named with --shards, in "
-            "quotes, so that no shell takes a pattern apart"
-        )
-    flags = {str(each.name): each.opts[-1] for each in tarproc.get_params(context)}
-    for name in found:
-        flag = flags[name]
-        if name in _OURS and (name != "command" or has_command):
-            raise UsageError(f"{flag} after --: kubetpl gives it to tarproc itself; change {_OURS[name]} before --")
-        if name in _NEVER or flag == "--help":
-            raise UsageError(f"{flag} after --: with it, pods would not make all of their shards; leave it out")
 
 
 def template_folders(path: str | None) -> list[str]:

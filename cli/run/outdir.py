@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import StreamError, UsageError, printable
+from tarkit.runs.work import Work
 from tarkit.store.sources import display_name
 
 from ..shared.program import exit_code
@@ -21,32 +22,6 @@ if TYPE_CHECKING:
     from tarkit.runs.counts import Books
     from tarkit.runs.donerecord import DoneRecord
     from tarkit.runs.shards import Totals
-
-# Options that change what comes out; all others (how many at once, how much memory) do not.
-_WORK = (
-    "command",
-    "mapper",
-    "setup",
-    "interpreter",
-    "shell",
-    "fields",
-    "fieldmode",
-    "base",
-    "multi",
-    "subdirs",
-    "separator",
-    "include",
-    "exclude",
-    "batch",
-    "add_log",
-    "errors",
-    "mtime",
-    "count",
-    "key_rule",
-    "on_duplicate_field",
-    "on_repeated_key",
-    "on_damage",
-)
 
 
 class ShardProgress(Progress):
@@ -143,33 +118,8 @@ def _with_index(piece: str) -> str:
 
 
 def work_of(options: Mapping[str, Any]) -> str:
-    """Fingerprint of what is done to the samples: options, and the content of scripts."""
-    from tarkit.runs.donerecord import fingerprint
-    from tarkit.samples.tarwriter import default_mtime
-
-    work = {name: options[name] for name in _WORK}
-    if work["mtime"] is None:
-        work["mtime"] = default_mtime()
-    if options["format"] != "pax":
-        # Left out otherwise, so that shards done before there was a choice stay done.
-        work["format"] = options["format"]
-    work["script"] = _content(options["script"])
-    for name in ("mapper", "setup"):
-        path = (options[name] or "").rpartition(":")[0]
-        if path.endswith(".py"):
-            work[f"{name}_file"] = _content(path)
-    return fingerprint(work)
-
-
-def _content(path: str | None) -> str | None:
-    if path is None:
-        return None
-    try:
-        with open(path, "rb") as file:
-            return file.read().decode("latin-1")
-    except OSError:
-        # A program on the path, or a mistake that is reported where the script is started.
-        return path
+    """Fingerprint of what is done to the samples."""
+    return Work(**{name: value for name, value in options.items() if name != "scratch"}).fingerprint()
 
 
 def shards_to_run(
@@ -202,7 +152,7 @@ def shards_to_run(
         writer_options=writer_options(options),
         work=work_of(options),
         version=version("tarkit"),
-        open_shards=options["parallel"],
+        open_shards=options["parallel"] or 1,
     )
     return run.totals, lambda: run.run(outputs)
 

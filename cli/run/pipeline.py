@@ -13,10 +13,10 @@ from tarkit.errors import CommandNotRunnableError, UsageError
 
 def command_of(options: dict[str, Any]) -> str | None:
     """The shell command, or None for a Python function."""
-    given = [name for name in ("command", "script", "mapper") if options[name] is not None]
+    given = [name for name in ("command", "script", "function") if options[name] is not None]
     if len(given) != 1:
         raise UsageError("give one of -c COMMAND, -S SCRIPT and --map FUNCTION")
-    if options["setup"] and not options["mapper"]:
+    if options["setup"] and not options["function"]:
         raise UsageError("--setup goes with --map")
     import shlex
     import shutil
@@ -58,15 +58,15 @@ def writer_options(options: dict[str, Any]) -> dict[str, Any]:
 
 def open_pool(options: dict[str, Any], command: str | None, scratch: str) -> Any:
     """What runs the command or function; to be used in a with statement."""
-    slots = max(1, options["parallel"])
+    slots = max(1, options["parallel"] or 1)
     if command is None:
         from tarkit.mapping.pythonpool import PythonPool
 
         setup = options["setup"]
         if setup and ":" not in setup:
-            setup = f"{options['mapper'].rpartition(':')[0]}:{setup}"
+            setup = f"{options['function'].rpartition(':')[0]}:{setup}"
         return PythonPool(
-            options["mapper"],
+            options["function"],
             scratch,
             setup=setup,
             slots=slots,
@@ -138,7 +138,7 @@ def large_members(options: dict[str, Any]) -> Any:
     from tarkit.formats.fieldfile import LARGE
     from tarkit.formats.tar.large import KeepInFiles
 
-    if options["mapper"] is None:
+    if options["function"] is None:
         return KeepInFiles(options["scratch"], _large_field(options), 2 * _large_field(options))
     limit = max(LARGE, options["mem"])
     return KeepInFiles(options["scratch"], limit, limit)

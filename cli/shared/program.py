@@ -32,7 +32,6 @@ from .completion import answer
 from .signals import EndingSignals, Terminated
 
 _VERBOSE = "tarkit.verbose"
-_UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -185,84 +184,51 @@ def version_option(function: F) -> F:
     return click.version_option(package_name="tarkit", message="%(prog)s %(version)s")(function)
 
 
-def key_rule_option(function: F) -> F:
-    """``--key-rule``: how member names become keys and fields."""
-    return click.option(
-        "--key-rule",
-        default="first-dot",
-        metavar="RULE",
-        help="How a name splits into key and field: first-dot, last-dot, or a regular expression "
-        "with two groups.  [default: first-dot]",
-    )(function)
+def work_option(name: str, **changes: Any) -> Callable[[F], F]:
+    """The option of tarproc that fills a field of :class:`tarkit.runs.work.Work`; it means the same in all programs."""
+    from tarkit.runs import work
+
+    option = work.options()[name]
+    number = click.IntRange(option.least, option.most)
+    types = {work.INTEGER: number, work.SECONDS: click.FloatRange(0, min_open=True), work.BYTES: size}
+    default = option.default if option.default in (None, "", False) else option.text(option.default)
+    arguments: dict[str, Any] = {"help": option.help, "default": default, "show_default": bool(default)}
+    if option.kind == work.FLAG:
+        arguments["is_flag"] = True
+    else:
+        arguments["metavar"] = option.metavar
+        arguments["type"] = click.Choice(option.choices) if option.choices else types.get(option.kind, str)
+    return click.option(*option.flags, name, **{**arguments, **changes})
 
 
-def format_option(default: str | None = "pax") -> Callable[[F], F]:
-    """``--format``: what holds names and sizes that do not fit a plain tar header."""
-    return click.option(
-        "--format",
-        type=click.Choice(["pax", "gnu", "ustar"]),
-        default=default,
-        show_default=True,
-        help="For names and sizes too long for a plain header: PAX headers, those of GNU tar (for NVIDIA DALI's index "
-        "tool and busybox), or an error.",
-    )
+def work_options(*names: str) -> Callable[[F], F]:
+    """Several of them, in this order."""
 
+    def decorate(function: F) -> F:
+        for name in reversed(names):
+            function = work_option(name)(function)
+        return function
 
-def allow_pipe_option(function: F) -> F:
-    """``--allow-pipe``: commands are taken from lists too."""
-    return click.option(
-        "--allow-pipe", is_flag=True, help="Run pipe: commands that an @list names, too; not only those given here."
-    )(function)
+    return decorate
 
 
 def reader_options(function: F) -> F:
     """How shards are read: the key rule, what to do about what should not be, commands in lists."""
-    options = (
-        click.option(
-            "--on-duplicate-field",
-            type=click.Choice(["error", "first", "last"]),
-            default="error",
-            show_default=True,
-            help="Two files of one sample have the same field: stop, or keep one and count it.",
-        ),
-        click.option(
-            "--on-repeated-key",
-            type=click.Choice(["error", "allow"]),
-            default="error",
-            show_default=True,
-            help="A key comes back later in a shard: stop, or take each run of files as a sample.",
-        ),
-        click.option(
-            "--on-damage",
-            type=click.Choice(["error", "skip"]),
-            default="error",
-            show_default=True,
-            help="A shard is damaged: stop, or go on at the next good header, count what was lost, and exit 3.",
-        ),
-    )
-    function = allow_pipe_option(function)
-    for option in reversed(options):
-        function = option(function)
-    return key_rule_option(function)
+    return work_options("key_rule", "on_duplicate_field", "on_repeated_key", "on_damage", "allow_pipe")(function)
 
 
 def size(text: str | int) -> int:
     """Bytes from a text such as 500k, 128M or 2G (powers of 1024).
 
     Raises:
-        click.BadParameter: it is no such text.
+        click.BadParameter: it is not such a text.
     """
-    digits = str(text).strip().lower().removesuffix("b").removesuffix("i")
-    unit = _UNITS.get(digits[-1:], 1)
-    if unit > 1:
-        digits = digits[:-1]
+    from tarkit.runs.work import parse_size
+
     try:
-        number = float(digits) * unit
-    except ValueError:
-        number = 0
-    if not 1 <= number < 2**63:
-        raise click.BadParameter(f"{text!r} is no size; say for example 500k, 128M or 2G")
-    return int(number)
+        return parse_size(str(text))
+    except UsageError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def refuse_terminal_input(urls: Sequence[str]) -> None:

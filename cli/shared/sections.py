@@ -9,7 +9,7 @@ _SECTIONS = {
     "Object": "name namespace label app",
     "Input": "shards over list_url slice list_sha256 count fields fieldmode key_rule on_duplicate_field "
     "on_repeated_key on_damage allow_pipe",
-    "Command": "command script interpreter mapper setup shell shell_flags env param raw batch timeout base multi "
+    "Command": "command script interpreter function setup shell shell_flags env param raw batch timeout base multi "
     "subdirs separator working_dir",
     "Output": "output outdir include exclude add_log mtime format report quiet print_config",
     "Failures": "errors max_errors retry_failed retries max_failed restartpolicy deadline ttl",

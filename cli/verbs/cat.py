@@ -10,13 +10,11 @@ import click
 from tarkit.errors import EXIT_OK, StreamError, UsageError
 
 from ..shared.program import (
-    allow_pipe_option,
-    format_option,
-    key_rule_option,
     refuse_terminal_input,
     say,
     verbose_option,
     version_option,
+    work_option,
 )
 from ..shared.results import counted, exit_code_of, met
 from ..shared.series import reject_series
@@ -33,7 +31,7 @@ _PIECE = 1 << 20
 @click.command("cat", epilog=_EPILOG)
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1)
 @click.option("-o", "--output", default="-", metavar="OUT", help="Shard to write.  [default: standard output]")
-@key_rule_option
+@work_option("key_rule")
 @click.option(
     "--on-repeated-key",
     type=click.Choice(["error", "allow"]),
@@ -48,10 +46,10 @@ _PIECE = 1 << 20
     show_default=True,
     help="A shard is damaged: stop, or leave out what is damaged and the samples beside it, count that, and exit 3.",
 )
-@format_option(default=None)
+@work_option("format", default=None)
 @click.option("--raw", is_flag=True, help="Only pass the bytes on, of any file, without looking into them.")
 @click.option("-q", "--quiet", is_flag=True, help="No summary; only what was lost.")
-@allow_pipe_option
+@work_option("allow_pipe")
 @verbose_option
 @version_option
 def command(

@@ -12,7 +12,7 @@ import click
 from tarkit.errors import DataError, MissingInputError, UsageError
 
 from ..shared.meter import Meter
-from ..shared.program import format_option, key_rule_option, refuse_terminal_input, say, verbose_option, version_option
+from ..shared.program import refuse_terminal_input, say, verbose_option, version_option, work_option
 from ..shared.results import Results, counted
 from ..shared.series import earlier_shards, open_series, reject_series_options, series_options
 
@@ -51,9 +51,9 @@ Examples:
     show_default=True,
     help="Files of one sample have the same last extension, as a.0.jpg and a.1.jpg: stop, or accept that.",
 )
-@key_rule_option
+@work_option("key_rule")
 @click.option("--mtime", type=click.IntRange(0), metavar="SECONDS", help="Time stamp of members.  [default: 0]")
-@format_option()
+@work_option("format")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no summary.")
 @verbose_option
 @version_option

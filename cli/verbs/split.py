@@ -14,7 +14,7 @@ from tarkit.errors import CommandNotRunnableError, TarkitError, UsageError, prin
 from tarkit.redaction import redact
 
 from ..shared.meter import Meter, counted_shards
-from ..shared.program import format_option, reader_options, refuse_terminal_input, say, verbose_option, version_option
+from ..shared.program import reader_options, refuse_terminal_input, say, verbose_option, version_option, work_option
 from ..shared.results import Results, counted, exit_code_of, met
 from ..shared.series import earlier_shards, open_series, series_options
 
@@ -35,7 +35,7 @@ class PostError(TarkitError):
 @series_options
 @click.option("--post", metavar="COMMAND", help="Run with bash after each shard was published; {} is its name.")
 @click.option("--mtime", type=click.IntRange(0), metavar="SECONDS", help="Time stamp of members.  [default: 0]")
-@format_option()
+@work_option("format")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no summary; only what was lost.")
 @reader_options
 @verbose_option

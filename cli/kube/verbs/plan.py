@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -107,7 +108,7 @@ def _measured(container: dict[str, Any], cpus: float, shards: list[str]) -> Meas
         env.pop(name, None)
         if name in os.environ:
             env[name] = os.environ[name]
-    return measure(container, shards, env)
+    return measure(container, shards, env, (sys.executable, "-m", "tarkit.cli.tarproc"))
 
 
 def _container(request: Asked, shards: list[str]) -> dict[str, Any]:

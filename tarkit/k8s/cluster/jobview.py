@@ -9,11 +9,12 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from itertools import pairwise
 from typing import Any
 
 from tarkit.errors import UsageError
 from tarkit.k8s.indexset import parse_indexes
+from tarkit.k8s.podfields import main_container
+from tarkit.k8s.tarprocwork import work_in
 from tarkit.k8s.wellknown import INDEX, INPUTS, LIST, OUTDIR, RETRY_OF, RUN, SHARDS, SLICES
 
 Object = Mapping[str, Any]
@@ -135,10 +136,17 @@ def plan_of(job: Object) -> Plan:
         raise UsageError(
             f"Job {name_of(job)}: the annotations {INPUTS}, {SHARDS}, {SLICES} are not as kubetpl writes them"
         ) from None
+    return Plan(numbers[0], numbers[1], notes.get(OUTDIR), inputs, notes.get(LIST), _list_sha256(job))
+
+
+def _list_sha256(job: Object) -> str | None:
     pod = ((job.get("spec") or {}).get("template") or {}).get("spec") or {}
-    args = [str(word) for each in pod.get("containers") or () for word in each.get("args") or ()]
-    list_sha256 = next((word for option, word in pairwise(args) if option == "--list-sha256"), None)
-    return Plan(numbers[0], numbers[1], notes.get(OUTDIR), inputs, notes.get(LIST), list_sha256)
+    try:
+        work = work_in(main_container(dict(pod)))
+    except UsageError:
+        # Arguments that another version had; a retry refuses them.
+        return None
+    return None if work is None else work.list_sha256
 
 
 def name_of(thing: Object) -> str:

@@ -10,17 +10,18 @@ import copy
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.cluster.jobview import plan_of
-from tarkit.k8s.expansion import escape, expand
+from tarkit.k8s.expansion import escape
 from tarkit.k8s.names import index_name_budget, safe_label
 from tarkit.k8s.placement import without_spot
 from tarkit.k8s.plan.shardlist import LIST_SPEC, MOUNT_PATH, list_config_map
 from tarkit.k8s.podfields import fill_container, listed, main_container, mount, part, put_named
 from tarkit.k8s.settings import Settings
+from tarkit.k8s.tarprocwork import work_in
 from tarkit.k8s.wellknown import (
     CANCELLED,
     CONTROLLER,
@@ -74,13 +75,10 @@ def is_per_shard(job: Mapping[str, Any]) -> bool:
     template = (job.get("spec") or {}).get("template") or {}
     try:
         container = main_container(template.get("spec") or {})
-        specs = plan_of(job).inputs
+        work = work_in(container)
+        return plan_of(job).inputs is not None and work is not None and bool(work.inputs)
     except UsageError:
         return False
-    command = container.get("command") or [""]
-    return (
-        specs is not None and str(command[0]).rpartition("/")[2] == "tarproc" and "--" in (container.get("args") or [])
-    )
 
 
 def next_name(name: str, taken: Collection[str], completions: int) -> str:
@@ -231,20 +229,12 @@ def _rewrite(container: Object, slices: int, given: Sequence[str], list_sha256: 
     """Other numbers and inputs in tarproc's arguments."""
     env = listed(container, "env")
     known = {str(each.get("name")) for each in env}
-    args = [str(each) for each in container["args"]]
-    # The last one: whatever comes before it are options and their values.
-    end = len(args) - 1 - args[::-1].index("--")
-    options = args[:end]
-    at = next((i for i, word in enumerate(options) if word == "--slice" and i + 1 < end), None)
-    if at is None or not expand(options[at + 1], {}).isdigit():
+    work = work_in(container)
+    if work is None or not (work.slice or "").isdigit():
         raise UsageError(f"Job {name}: there is no --slice W among tarproc's arguments; retry it by hand")
-    options[at + 1] = str(slices)
-    pinned = next((i for i, word in enumerate(options) if word == "--list-sha256"), None)
-    if pinned is not None:
-        del options[pinned : pinned + 2]
-    if list_sha256 is not None:
-        options += ["--list-sha256", list_sha256]
-    container["args"] = [*options, "--", *(escape(each, known) for each in given)]
+    inputs = tuple(escape(each, known) for each in given)
+    container["command"] = container["command"][:1]
+    container["args"] = replace(work, slice=str(slices), list_sha256=list_sha256, inputs=inputs).to_args()
     if "TARKIT_SLICES" in known:
         put_named(env, {"name": "TARKIT_SLICES", "value": str(slices)})
 

@@ -19,6 +19,7 @@ from tarkit.k8s.settings import Settings
 from tarkit.k8s.wellknown import INPUTS, LIST, MANAGED_BY, MIN_PARALLELISM, OUTDIR, PLAN, RUN, SHARDS, SLICES
 from tarkit.k8s.yamltext import Document
 from tarkit.redaction import redact
+from tarkit.runs.work import Variable, Work, options
 from tarkit.specs.shardspec import scheme_of
 
 ABOUT = "One Job over many shards: tarproc over each slice of them in a pod of its own."
@@ -31,6 +32,10 @@ PARALLELISM = 128
 
 _INDEXES = ("JOB_COMPLETION_INDEX", "TARKIT_INDEX")
 _TOLD = ("TARKIT_SLICES", "TARKIT_RUN", "TARKIT_OUT")
+
+_OURS = {"slice": "--slices", "list_sha256": "--shards", "outdir": "--outdir", "command": "--command"}
+"""Options that kubetpl itself gives to tarproc, and by which flag."""
+_NEVER = ("output", "retry_failed", "count")
 
 _MAX_FAILED = "5%"
 _RETRIES = 3
@@ -202,21 +207,47 @@ def _fill_env(container: Document, plan: ShardPlan, job: Document, settings: Set
 
 def _fill_tarproc(container: Document, plan: ShardPlan, request: Request) -> None:
     settings = request.settings
-    options = ["--slice", str(plan.slices), "-O", settings.outdir or ""]
-    if plan.list_sha256 is not None:
-        options += ["--list-sha256", plan.list_sha256]
+    work = dataclasses.replace(
+        _asked(request),
+        slice=str(plan.slices),
+        outdir=settings.outdir,
+        list_sha256=plan.list_sha256,
+        inputs=tuple(plan.specs),
+    )
     if settings.command is not None:
-        options += ["-c", replace_params(settings.command, settings.param)]
+        work = dataclasses.replace(work, command=replace_params(settings.command, settings.param))
     if settings.shell is not None:
-        options += ["--shell", settings.shell]
-    options += request.words
-    arguments = [escape_in(container, each) for each in options]
-    has_cpus = any(each.get("name") == "TARKIT_CPUS" for each in container["env"])
-    if has_cpus and not any(re.match(r"-p|--parallel\b", word) for word in request.words):
+        work = dataclasses.replace(work, shell=settings.shell)
+    arguments = [escape_in(container, each) for each in work.to_args()]
+    if work.parallel is None and any(each.get("name") == "TARKIT_CPUS" for each in container["env"]):
         # Expanded by the kubelet: what the container was promised, not what the node has.
-        arguments[4:4] = ["-p", "$(TARKIT_CPUS)"]
+        arguments = dataclasses.replace(Work.from_args(arguments), parallel=Variable("$(TARKIT_CPUS)")).to_args()
     container["command"] = ["tarproc"]
-    container["args"] = [*arguments, "--", *(escape_in(container, each) for each in plan.specs)]
+    container["args"] = arguments
+
+
+def _asked(request: Request) -> Work:
+    """The further options of tarproc, which leave alone which shards a pod takes, and where their outputs go.
+
+    Raises:
+        UsageError: they do not, or tarproc does not have them.
+    """
+    try:
+        work = Work.from_args(request.words)
+    except UsageError as error:
+        raise UsageError(f"after --: {error}; tarproc --help lists the options that can follow") from None
+    if work.inputs or "--" in request.words:
+        raise UsageError(
+            f"{printable((*work.inputs, '--')[0])} is not an option of tarproc; name shards with --shards, in quotes, "
+            "so that no shell expands a pattern"
+        )
+    given = {name: option.name for name, option in options().items() if getattr(work, name) != option.default}
+    for name, flag in given.items():
+        if name in _OURS and (name != "command" or request.settings.command is not None):
+            raise UsageError(f"{flag} after --: kubetpl gives it to tarproc itself; change {_OURS[name]} before --")
+        if name in _NEVER:
+            raise UsageError(f"{flag} after --: with it, pods would not make all of their shards; leave it out")
+    return work
 
 
 def _max_failed(text: str, slices: int) -> int:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tarkit.errors import TarkitError, UsageError, printable
 from tarkit.k8s.expansion import expand
 from tarkit.redaction import redact
+from tarkit.runs.work import Work
 from tarkit.store.identity import identify
 
 _LAST_LINES = 3
@@ -47,15 +46,16 @@ def measure(
     container: Mapping[str, Any],
     shards: Sequence[str],
     env: Mapping[str, str],
+    tarproc: Sequence[str],
     *,
-    tarproc: Sequence[str] = (sys.executable, "-m", "tarkit.cli.tarproc"),
     clock: Callable[[], float] = time.monotonic,
 ) -> Measured:
     """Run tarproc over one shard after the other, as the container would, into a temporary folder that is removed.
 
     Args:
         container: of the manifest, with ``args`` for tarproc. shards: at least one.
-        env: environment of the processes; the container's ``$(NAME)`` are taken from it.
+        env: environment of the processes; the container's ``$(NAME)`` are taken from it. tarproc: the words that
+            start the program.
 
     Raises:
         UsageError: the container does not run tarproc; no shards.
@@ -89,17 +89,9 @@ def measure(
 
 
 def arguments_for(args: Sequence[str], shard: str, folder: str) -> list[str]:
-    """The arguments of a pod's tarproc for one shard alone: all of them but slice, output folder and inputs."""
-    found: list[str] = []
-    given = iter(args)
-    for word in given:
-        if word == "--":
-            break
-        if word in ("--slice", "-O", "--outdir", "--report"):
-            next(given, None)
-        elif not re.match(r"--(?:slice|outdir|report)=", word):
-            found.append(word)
-    return [*found, "-O", folder, "--", shard]
+    """The arguments of a pod's tarproc for one shard alone: all of them but slice, output folder, report and inputs."""
+    work = Work.from_args(args)
+    return replace(work, slice=None, list_sha256=None, report=None, outdir=folder, inputs=(shard,)).to_args()
 
 
 def _why(shard: str, code: int, output: bytes) -> str:

@@ -1,0 +1,371 @@
+"""What a run does, as data: what is done to each sample, of which shards, into which outputs.
+
+The dataclass is the table: each field's metadata has the flags, the kind and the help of the option that it is on
+tarproc's command line. The program makes its options of it, and Kubernetes manifests are written and read through
+:meth:`Work.to_args` and :meth:`Work.from_args`.
+"""
+
+from __future__ import annotations
+
+import getopt
+import hashlib
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any, NamedTuple
+
+from tarkit.errors import UsageError, printable
+
+TEXT, INTEGER, SECONDS, BYTES, FLAG = "text", "integer", "seconds", "bytes", "flag"
+"""The kinds of options."""
+
+ERROR_POLICIES = ("keep", "skip", "ignore", "abort")
+
+_UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
+_IN_MANIFESTS = ("-O", "-p", "-c")
+"""Flags that to_args() writes short, as people do."""
+
+Function = Callable[..., Any]
+
+
+class Option(NamedTuple):
+    """How a field is given on the command line. least, most: bounds of a number. recorded: the name under which the
+    field is part of the fingerprint, or None."""
+
+    flags: tuple[str, ...]
+    help: str
+    kind: str
+    metavar: str | None
+    choices: tuple[str, ...]
+    least: int | None
+    most: int | None
+    recorded: str | None
+    default: Any
+
+    @property
+    def name(self) -> str:
+        """The flag that messages and manifests have: the long one, but for the most usual."""
+        long = next(each for each in self.flags if each.startswith("--"))
+        return self.flags[0] if self.flags[0] in _IN_MANIFESTS else long
+
+    def parse(self, text: str) -> Any:
+        """The value that a text stands for.
+
+        Raises:
+            UsageError: it stands for none.
+        """
+        if self.kind == TEXT:
+            return text
+        if self.recorded is None and re.fullmatch(r"\$\([A-Za-z_][A-Za-z0-9_]*\)", text):
+            return Variable(text)
+        if self.kind == BYTES:
+            return parse_size(text)
+        try:
+            return float(text) if self.kind == SECONDS else int(text)
+        except ValueError:
+            raise UsageError(f"{self.name} {printable(text)!r}: write a number") from None
+
+    def text(self, value: Any) -> str:
+        """What parse() makes the value of."""
+        if self.kind == BYTES and type(value) is int:
+            for letter, unit in reversed(_UNITS.items()):
+                if value % unit == 0:
+                    return f"{value // unit}{letter.upper()}"
+        return repr(value).removesuffix(".0") if self.kind == SECONDS and type(value) is float else str(value)
+
+    def check(self, value: Any) -> None:
+        """Refuse a value that cannot be.
+
+        Raises:
+            UsageError: it is of another type, not one of the choices, or out of bounds.
+        """
+        if value is None and self.default is None:
+            return
+        types: Any = {TEXT: str, FLAG: bool, SECONDS: (int, float)}.get(self.kind, int)
+        if not isinstance(value, types):
+            raise UsageError(f"{self.name}: {value!r} is of a wrong type ({type(value).__name__})")
+        if self.choices and value not in self.choices:
+            raise UsageError(f"{self.name} {printable(value)!r} must be one of {', '.join(self.choices)}")
+        if self.kind in (TEXT, FLAG) or isinstance(value, Variable):
+            return
+        if self.kind == SECONDS and not value > 0:
+            raise UsageError(f"{self.name} {value}: it must be more than 0")
+        if (self.least is not None and value < self.least) or (self.most is not None and value > self.most):
+            most = "" if self.most is None else f", at most {self.most}"
+            raise UsageError(f"{self.name} {value}: it must be at least {self.least}{most}")
+
+
+class Variable(int):
+    """A number that the kubelet writes into the arguments of a container, such as ``$(TARKIT_CPUS)``. Here it is 1."""
+
+    def __new__(cls, text: str) -> Variable:
+        made = super().__new__(cls, 1)
+        made._text = text
+        return made
+
+    _text: str
+
+    def __str__(self) -> str:
+        return self._text
+
+
+def _option(
+    flags: str,
+    help: str,
+    default: Any = None,
+    *,
+    kind: str = TEXT,
+    metavar: str | None = None,
+    choices: tuple[str, ...] = (),
+    least: int | None = None,
+    most: int | None = None,
+    recorded: str | None = None,
+) -> Any:
+    option = Option(tuple(flags.split()), help, kind, metavar, choices, least, most, recorded, default)
+    return field(default=default, metadata={"option": option})
+
+
+def _recorded(flags: str, help: str, default: Any = None, *, name: str = "", **more: Any) -> Any:
+    """An option that changes what comes out, so that shards made with another value of it are made again."""
+    name = name or next(each for each in flags.split() if each.startswith("--")).strip("-").replace("-", "_")
+    return _option(flags, help, default, recorded=name, **more)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a run does. Each field is the option of tarproc that its flags name; None is where it was not given.
+
+    inputs: paths, URLs, shard specs. function, setup: ``module:name``, ``file.py:name``, or callables. work_id: the
+    name of what a callable does, for done records: see :meth:`fingerprint`.
+
+    Raises:
+        UsageError: a value is of another type, not one of the choices, or out of bounds.
+    """
+
+    inputs: tuple[str, ...] = ()
+    output: str | None = _option("-o --output", "Shard to write; - is standard output.", metavar="OUT")
+    slice: str | None = _option(
+        "--slice", "With -O: slice I (from 0) of W; W alone takes I from JOB_COMPLETION_INDEX.", metavar="I/W"
+    )
+    outdir: str | None = _option(
+        "-O --outdir", "Write a shard for each input; skip those done before.", metavar="OUTDIR"
+    )
+    parallel: int | None = _option("-p --parallel", "Commands at once.  [default: 1]", kind=INTEGER, least=0, most=4096)
+    list_sha256: str | None = _option(
+        "--list-sha256",
+        "With --slice: refuse any other list of inputs than the one that was planned.",
+        metavar="HEX",
+    )
+    command: str | None = _recorded("-c --command", "Shell command to run in each sample's folder.")
+    script: str | None = _option("-S --script", "Script to run in each sample's folder.", metavar="FILE")
+    interpreter: str = _recorded("--interpreter", "Runs the script.", "bash")
+    shell: str = _recorded("--shell", "Runs the command.", "bash")
+    function: str | Function | None = _recorded(
+        "--map", "Python function: module:name or file.py:name.", metavar="FUNCTION", name="mapper"
+    )
+    setup: str | Function | None = _recorded(
+        "--setup", "Called once in each process; its result is the mapper's 2nd argument.", metavar="FUNCTION"
+    )
+    count: int | None = _recorded("--count", "Stop after N samples.", kind=INTEGER, least=0, metavar="N")
+    fields: str | None = _recorded("-f --fields", "Only these fields, separated by blanks or commas.")
+    fieldmode: str = _recorded(
+        "-F --fieldmode",
+        "A sample lacks one of --fields: stop, or count it. A field that no sample has is always an error.",
+        "ignore",
+        choices=("error", "ignore"),
+    )
+    base: str = _recorded("-b --base", "Files in the folder are called BASE.FIELD.", "sample")
+    multi: bool = _recorded(
+        "-m --multi", "Files with another base than --base are samples of their own.", False, kind=FLAG
+    )
+    subdirs: bool = _recorded("--subdirs", "Folders that the command makes are samples of their own.", False, kind=FLAG)
+    separator: str = _recorded("-s --separator", "Between key and base, or key and folder (there, / by default).", "")
+    include: str | None = _recorded("-I --include", "Only files that match go to the output.", metavar="REGEX")
+    exclude: str | None = _recorded("-E --exclude", "Files that match do not go to the output.", metavar="REGEX")
+    batch: int | None = _recorded(
+        "--batch", "N samples for one call, each in a folder of its own.", kind=INTEGER, least=1, metavar="N"
+    )
+    timeout: float | None = _option("--timeout", "For one call.", kind=SECONDS, metavar="SECONDS")
+    add_log: str | None = _recorded(
+        "--add-log", "Keep what the command prints (stdout, then stderr) in this field.", metavar="FIELD"
+    )
+    errors: str = _recorded(
+        "-e --errors --error-handling",
+        "A sample fails: keep it in OUT.failed.tar, skip it, ignore the exit code, or abort the run.",
+        "keep",
+        choices=ERROR_POLICIES,
+    )
+    max_errors: str = _option("--max-errors", "Give up beyond so many failures.", "100", metavar="N|P%")
+    retry_failed: str | None = _option(
+        "--retry-failed", "Run the failed samples of an OUT.failed.tar or OUTDIR.", metavar="SHARD"
+    )
+    mem: int = _option(
+        "--mem",
+        "Bytes of samples held at most; with --map, a sample that is larger fails.",
+        128 * 1024**2,
+        kind=BYTES,
+        least=1,
+    )
+    working_dir: str | None = _option(
+        "-w --working-dir --working_dir", "New folder to work in, removed at the end.", metavar="DIR"
+    )
+    mtime: int | None = _recorded(
+        "--mtime", "Time stamp of members.  [default: 0]", kind=INTEGER, least=0, metavar="SECONDS"
+    )
+    format: str = _option(
+        "--format",
+        "For names and sizes too long for a plain header: PAX headers, those of GNU tar (for NVIDIA DALI's index "
+        "tool and busybox), or an error.",
+        "pax",
+        choices=("pax", "gnu", "ustar"),
+    )
+    report: str | None = _option("--report", "Write the counts as JSON.", metavar="FILE")
+    quiet: bool = _option("-q --quiet --silent", "No progress, no counts; only failures.", False, kind=FLAG)
+    key_rule: str = _recorded(
+        "--key-rule",
+        "How a name splits into key and field: first-dot, last-dot, or a regular expression with two groups.",
+        "first-dot",
+        metavar="RULE",
+    )
+    on_duplicate_field: str = _recorded(
+        "--on-duplicate-field",
+        "Two files of one sample have the same field: stop, or keep one and count it.",
+        "error",
+        choices=("error", "first", "last"),
+    )
+    on_repeated_key: str = _recorded(
+        "--on-repeated-key",
+        "A key comes back later in a shard: stop, or take each run of files as a sample.",
+        "error",
+        choices=("error", "allow"),
+    )
+    on_damage: str = _recorded(
+        "--on-damage",
+        "A shard is damaged: stop, or go on at the next good header, count what was lost, and exit 3.",
+        "error",
+        choices=("error", "skip"),
+    )
+    allow_pipe: bool = _option(
+        "--allow-pipe", "Run pipe: commands that an @list names, too; not only those given here.", False, kind=FLAG
+    )
+    verbose: bool = _option("-v --verbose", "Say more; on an error, show where in tarkit it arose.", False, kind=FLAG)
+    work_id: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, option in options().items():
+            value = getattr(self, name)
+            if not (name in ("function", "setup") and callable(value)):
+                option.check(value)
+
+    @property
+    def has_callable(self) -> bool:
+        """Whether the function or its setup is an object of this process, not a name."""
+        return callable(self.function) or callable(self.setup)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of what is done to the samples: recorded options, and the content of scripts.
+
+        Work with the same fingerprint makes the same output of the same input. What a callable does cannot be known
+        from its source (it has a closure, globals, defaults), so its ``work_id`` counts.
+
+        Raises:
+            UsageError: a callable without a ``work_id``.
+        """
+        from tarkit.samples.tarwriter import default_mtime
+
+        if self.has_callable and self.work_id is None:
+            raise UsageError("give a work_id with a function that is not named: done records cannot tell what it does")
+        known: dict[str, Any] = {}
+        for name, option in options().items():
+            if option.recorded is not None:
+                value = getattr(self, name)
+                known[option.recorded] = None if callable(value) else value
+        if self.mtime is None:
+            known["mtime"] = default_mtime()
+        if self.format != "pax":
+            # Left out otherwise, so that shards done before there was a choice stay done.
+            known["format"] = self.format
+        known["script"] = _content(self.script)
+        for name, path in self.files().items():
+            known[f"{name}_file"] = _content(path)
+        if self.work_id is not None:
+            known["work_id"] = self.work_id
+        text = json.dumps(known, sort_keys=True, ensure_ascii=True)
+        return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+    def files(self) -> dict[str, str]:
+        """Python files that the function and its setup are in, whose content is part of the fingerprint."""
+        named = {"mapper": self.function, "setup": self.setup}
+        places = {name: spec.rpartition(":")[0] for name, spec in named.items() if isinstance(spec, str)}
+        return {name: place for name, place in places.items() if place.endswith(".py")}
+
+    def to_args(self) -> list[str]:
+        """The arguments of tarproc that from_args() makes this of; what is as by default is left out.
+
+        Raises:
+            UsageError: a callable has no name.
+        """
+        if self.has_callable or self.work_id is not None:
+            raise UsageError("a function that is not named cannot be an argument of tarproc; give module:name")
+        words = []
+        for name, option in options().items():
+            if (value := getattr(self, name)) != option.default:
+                words += [option.name] if option.kind == FLAG else [option.name, option.text(value)]
+        return [*words, "--", *self.inputs] if self.inputs else words
+
+    @classmethod
+    def from_args(cls, words: Sequence[str]) -> Work:
+        """What the arguments of tarproc ask for. Where a number belongs that is not part of the fingerprint,
+        ``$(NAME)`` is kept as it is.
+
+        Raises:
+            UsageError: an option that tarproc does not have, without its value, or with a value that cannot be.
+        """
+        names = {flag: name for name, option in options().items() for flag in option.flags}
+        kinds = {flag: "" if options()[name].kind == FLAG else ":" for flag, name in names.items()}
+        short = "".join(flag[1:] + colon for flag, colon in kinds.items() if len(flag) == 2)
+        long = [flag[2:] + colon.replace(":", "=") for flag, colon in kinds.items() if len(flag) > 2]
+        try:
+            found, inputs = getopt.gnu_getopt(list(words), short, long)
+        except getopt.GetoptError as error:
+            raise UsageError(printable(str(error))) from None
+        given: dict[str, Any] = {
+            names[flag]: options()[names[flag]].parse(text) if kinds[flag] else True for flag, text in found
+        }
+        return cls(inputs=tuple(inputs), **given)
+
+
+@cache
+def options() -> dict[str, Option]:
+    """The options of tarproc by the names of their fields."""
+    return {each.name: each.metadata["option"] for each in fields(Work) if each.metadata}
+
+
+def parse_size(text: str) -> int:
+    """Bytes from a text such as 500k, 128M or 2G (powers of 1024).
+
+    Raises:
+        UsageError: it is not such a text.
+    """
+    digits = text.strip().lower().removesuffix("b").removesuffix("i")
+    unit = _UNITS.get(digits[-1:], 1)
+    try:
+        number = float(digits[:-1] if unit > 1 else digits) * unit
+    except ValueError:
+        number = 0
+    if not 1 <= number < 2**63:
+        raise UsageError(f"{printable(text)!r} is not a size; write for example 500k, 128M or 2G")
+    return int(number)
+
+
+def _content(path: str | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        with open(path, "rb") as file:
+            return file.read().decode("latin-1")
+    except OSError:
+        # A program on the path, or a mistake that is reported where the script is started.
+        return path

@@ -1,0 +1,2 @@
+tr a-z A-Z < sample.txt > upper
+mv upper sample.txt
