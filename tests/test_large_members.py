@@ -162,6 +162,20 @@ def test_a_dict_of_bytes_has_a_bound_that_is_named(tmp_path: Path) -> None:
     assert files_of(read_samples(str(tmp_path / "x.tar"), mem=3_000_000)) == FILES
 
 
+@pytest.mark.parametrize("on_damage", ["error", "skip"])
+def test_a_member_above_the_bound_is_not_taken_for_damage(on_damage: str, tmp_path: Path) -> None:
+    """What is inside of it may well be headers of another tar, whose files are not members of this one."""
+    inner = b"".join(member(b"in%d.cls" % number, bytes(400_000)) for number in range(3)) + END
+    files = {b"a.cls": b"1", b"b.cls": b"2", b"c.tar": inner, b"d.cls": b"4", b"e.cls": b"5"}
+    data = b"".join(member(name, content) for name, content in files.items()) + END
+    (tmp_path / "x.tar").write_bytes(data)
+    keys = []
+    with pytest.raises(TooLargeError, match="member 'c.tar'"):
+        for sample in read_samples(str(tmp_path / "x.tar"), mem=1_000_000, on_damage=on_damage):
+            keys.append(sample["__key__"])
+    assert keys == ["a"], "b may have more fields behind the one that is too large"
+
+
 def test_a_sample_of_many_members_has_the_same_bound(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(b"".join(member(b"a.%d" % n, bytes(10_000)) for n in range(100)) + END)
     with pytest.raises(TooLargeError, match=r"member 'a\.\d+', key 'a': .*\(mem=100000\)"):

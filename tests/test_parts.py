@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 
 import pytest
@@ -57,8 +58,13 @@ class Coded(Exception):
         self.code = code
 
 
-def caused(by: Exception) -> OSError:
-    error = OSError("translated")
+class ClientPayloadError(Exception):
+    def __init__(self, *_: object) -> None:
+        super().__init__("Response payload is not completed")
+
+
+def caused(by: Exception, number: int | None = None, kind: type[Exception] = OSError) -> Exception:
+    error = kind("translated") if number is None else kind(number, "translated")
     error.__cause__ = by
     return error
 
@@ -80,6 +86,12 @@ def caused(by: Exception) -> OSError:
         (Coded(403), False),
         (Coded("teapot"), False),
         (caused(Answered(412, "PreconditionFailed")), False),
+        # As s3fs raises what it has no class for.
+        (caused(Answered(403, "QuotaExceeded"), errno.EIO), False),
+        (caused(Answered(507, "InsufficientStorage"), errno.EIO), True),
+        (caused(ValueError("no answer"), errno.EIO), True),
+        # As aiohttp raises that an answer was cut: the number is that of a request that it would refuse.
+        (caused(Coded(400), kind=ClientPayloadError), True),
         (PermissionError("no"), False),
         (FileNotFoundError(), False),
         (ValueError("500"), False),

@@ -203,6 +203,27 @@ def test_setup_that_ends_the_process(tmp_path: Path) -> None:
     assert caught.value.exit_code == 126
 
 
+def test_an_idle_process_that_is_killed_is_replaced(tmp_path: Path) -> None:
+    """By the system for want of memory, or by what an earlier call left behind, while another one is at work."""
+
+    def mapper(sample: Sample) -> Sample:
+        if sample["n"] == b"1":
+            wait_for((tmp_path / "idle").exists)
+            pid = int((tmp_path / "idle").read_text())
+            os.kill(pid, signal.SIGKILL)
+            wait_for(lambda: not os.path.exists(f"/proc/{pid}"))
+        return {"pid": b"%d" % os.getpid()}
+
+    with PythonPool(mapper, str(tmp_path), slots=2) as pool:
+        for ticket in range(2):
+            pool.submit(ticket, [{"__key__": f"k{ticket}", "n": b"%d" % ticket}])
+        ((first, outcome),) = pool.collect()
+        (tmp_path / "part").write_bytes(outcome.made[0][0]["pid"])
+        (tmp_path / "part").rename(tmp_path / "idle")
+        ((second, other),) = pool.collect()
+    assert (first, second, other.failure) == (0, 1, None)
+
+
 def test_processes_are_gone_afterwards(tmp_path: Path) -> None:
     outcomes = _run(lambda sample: {"pid": b"%d" % os.getpid()}, tmp_path, slots=3)
     for pid in {int(outcome.made[0][0]["pid"]) for outcome in outcomes}:

@@ -150,6 +150,7 @@ def test_remote_globs_keep_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     ("outcome", "error", "words"),
     [
         (NotImplementedError(), UsageError, "can not be listed"),
+        (ValueError("** is not a folder"), UsageError, r"'s3://b/\*' is not a valid pattern: \*\* is not a folder"),
         (TimeoutError("no answer"), TemporaryStreamError, "no answer"),
         (FileNotFoundError(), MissingInputError, "nothing matches"),
         (PermissionError("denied"), StreamError, "denied"),
@@ -161,6 +162,11 @@ def test_listings_that_fail(
     fake_system(monkeypatch, "b/*", outcome)
     with pytest.raises(error, match=words):
         all_of("s3://b/*")
+
+
+def test_a_pattern_that_a_store_does_not_take() -> None:
+    with pytest.raises(UsageError, match="is not a valid pattern"):
+        all_of("memory://b/a**b.tar")
 
 
 def test_an_unknown_protocol() -> None:

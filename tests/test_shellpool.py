@@ -17,6 +17,7 @@ import pytest
 from waiting import wait_for
 
 from tarkit.errors import CommandNotRunnableError, StreamError
+from tarkit.formats.fieldfile import FieldFile
 from tarkit.mapping.output import IN_MEMORY
 from tarkit.mapping.parallel import Batch, Outcome
 from tarkit.mapping.scratch import Rules, extract, gather
@@ -455,6 +456,19 @@ def test_scratch_that_is_gone(tmp_path: Path) -> None:
         with pytest.raises(StreamError, match="can not be extracted") as caught:
             pool.submit(0, [dict(SAMPLE)])
     assert caught.value.key == SAMPLE["__key__"]
+
+
+def test_a_field_that_cannot_be_read_is_not_blamed_on_the_scratch_folder(tmp_path: Path) -> None:
+    path = tmp_path / "field"
+    path.write_bytes(bytes(100))
+    sample: Sample = {"__key__": "k", "__url__": "x.tar", "bin": FieldFile.at(str(path))}
+    path.write_bytes(b"")
+    (tmp_path / "scratch").mkdir()
+    with (
+        ShellPool("true", str(tmp_path / "scratch")) as pool,
+        pytest.raises(StreamError, match=r"field: the file was cut while it was read: 100 of 100 bytes are gone$"),
+    ):
+        pool.submit(0, [sample])
 
 
 def test_nothing_is_left_running(tmp_path: Path) -> None:

@@ -291,7 +291,9 @@ class PythonPool:
         self._workers.remove(worker)
         self._add_worker()
         if not jobs:
-            raise CommandNotRunnableError(f"{failure.message} while it had nothing to do", 126)
+            # Killed by the system for want of memory, or by what an earlier call left behind: no sample is lost.
+            printed.discard()
+            return []
         ticket, _ = jobs.popleft()
         self._queue.extendleft(reversed(jobs))
         return [(ticket, Outcome([], printed, failure))]

@@ -233,6 +233,9 @@ class ShellPool:
                 return
             except OSError as error:
                 remove(job.folder)
+                if isinstance(error, StreamError):
+                    # A field that cannot be read from its file.
+                    raise
                 if error.errno not in _DISK_ERRORS or not self._wait_for_space():
                     raise StreamError(
                         f"a sample can not be extracted: {error.strerror}",

@@ -117,13 +117,15 @@ def refuse_same_extension(files: Iterable[Named], rule: KeyRule) -> None:
         if other == file.name:
             continue
         hint = "pass --on-same-extension allow if they belong together"
-        apart = [split[0] for split in map(last_dot, (other, file.name)) if split is not None]
-        if rule is first_dot and apart[0] != apart[-1]:
+        # A name that ends with a dot has no key by that rule.
+        apart = {split[0] for split in map(last_dot, (other, file.name)) if split is not None}
+        if rule is first_dot and len(apart) > 1:
             hint += ", or --key-rule last-dot if they are samples of their own"
         else:
             hint += ", or rename one of them"
+        fields = f"{kind} fields" if kind else "fields"
         raise DataError(
-            f"{printable(other)!r} and {printable(file.name)!r} would be two {kind} fields of one sample",
+            f"{printable(other)!r} and {printable(file.name)!r} would be two {fields} of one sample",
             key=key,
             hint=hint,
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 
-from tarkit.errors import DataError, UsageError
+from tarkit.errors import DataError, TooLargeError, UsageError
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.large import DEFAULT_MEM, RefuseLarge
 from tarkit.formats.tar.members import Member
@@ -92,7 +92,7 @@ def read_members(
     """Regular files of one tar stream: (name, content, offset of the header), in order.
 
     Where an archive ends inside the stream (``cat a.tar b.tar``), and where something was
-    lost, a mark with an empty name is given; see :data:`tarkit.samples.sample.Member`.
+    lost, a mark with an empty name is given; see :data:`tarkit.formats.tar.members.Member`.
 
     Args:
         read: ``read(n)`` gives 1 to n bytes, or b"" at the end, like a raw stream's.
@@ -115,7 +115,8 @@ def read_members(
             yield from archive.members()
             return
         except DataError as error:
-            if on_damage == "error" or not archive.begun:
+            # What is too large is not damaged: a search for the next header would find those inside of it.
+            if on_damage == "error" or not archive.begun or isinstance(error, TooLargeError):
                 raise
             yield resynchronise(archive, error)
             if archive.ended:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tarkit.errors import LocatedError, MissingInputError, StreamError, UsageError, printable, quoted
+from tarkit.redaction import redact_text
 from tarkit.specs.braces import Choice, Product, Range, expand_braces, parse
 from tarkit.store.hdfs.files import glob_hdfs, is_hdfs
 from tarkit.store.objects.filesystem import ask, filesystem
@@ -190,6 +191,9 @@ def _remote_matches(url: str) -> list[str]:
             return sorted(system.glob(pattern))
         except NotImplementedError:
             raise UsageError(f"{quoted(url)}: shards on this file system can not be listed; name them") from None
+        except ValueError as error:
+            # Such as a ** that is not a whole part of the path.
+            raise UsageError(f"{quoted(url)} is not a valid pattern: {printable(redact_text(str(error)))}") from None
 
     try:
         names = ask(matches, url=url, name=name)

@@ -35,7 +35,7 @@ def is_url(text: str) -> bool:
 
 
 def display_name(url: str) -> str:
-    """A URL as it may be shown, see :func:`tarkit.errors.redact`."""
+    """A URL as it may be shown, see :func:`tarkit.redaction.redact`."""
     return redact(url)
 
 

@@ -260,6 +260,14 @@ def test_files_of_one_sample_with_one_extension(
             out.unlink()
 
 
+def test_files_that_end_with_a_dot_are_named_as_any_other(run: Run, tmp_path: Path) -> None:
+    for name in ("a.x.", "a.y."):
+        (tmp_path / name).write_bytes(b"1")
+    result = run("tarkit", "create", "-o", tmp_path / "out.tar", "-C", tmp_path, "a.x.", "a.y.")
+    assert result.code == 65
+    assert "'a.x.' and 'a.y.' would be two fields of one sample; pass --on-same-ext" in result.stderr
+
+
 def test_files_of_one_sample_with_other_extensions(run: Run, tmp_path: Path) -> None:
     names = ["a.jpg", "a.json", "a.json.gz", "a.seg.png", "b.jpg", "B.JPG"]
     plan = tmp_path / "plan"

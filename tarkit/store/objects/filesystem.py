@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TypeVar
 
 from tarkit.errors import (
@@ -191,14 +191,14 @@ def _unknown(scheme: str) -> str:
 def is_temporary(error: BaseException) -> bool:
     """Whether an error of a storage library speaks of the network or a busy server, so that trying again may help.
 
-    Told by the status and code of an answer that it or its cause carries; then by Python's own classes, by errno (s3fs:
-    EBUSY for throttling, EIO for faults of the server), and by the names of the libraries' classes, which are not
-    imported for this.
+    Judged by the code and status of an answer that it or its cause carries, by Python's own classes, and by the names
+    of the libraries' classes, which are not imported for this. If none of them says anything, by errno (s3fs: EBUSY for
+    throttling, EIO for faults of the server, and for every answer that it does not know).
     """
     import asyncio
 
-    found: BaseException | None = error
-    while found is not None:
+    chain = list(_causes(error))
+    for found in chain:
         if isinstance(found, (FileNotFoundError, PermissionError, NotImplementedError)):
             return False
         if _code(found) in _TEMPORARY_CODES:
@@ -207,12 +207,16 @@ def is_temporary(error: BaseException) -> bool:
             return is_temporary_status(status)
         if isinstance(found, (TimeoutError, asyncio.TimeoutError, ConnectionError, EOFError)):
             return True
-        if isinstance(found, OSError) and found.errno in _TEMPORARY_ERRNO:
-            return True
         if any(kind.__name__ in _TEMPORARY_CLASSES for kind in type(found).__mro__):
             return True
-        found = found.__cause__
-    return False
+    return any(isinstance(found, OSError) and found.errno in _TEMPORARY_ERRNO for found in chain)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and what it was raised from, the nearest first."""
+    while error is not None:
+        yield error
+        error = error.__cause__
 
 
 def _status(error: BaseException) -> int:
@@ -229,10 +233,7 @@ def _status(error: BaseException) -> int:
 
 
 def _answered(error: BaseException) -> bool:
-    found: BaseException | None = error
-    while found is not None and not _status(found):
-        found = found.__cause__
-    return found is not None
+    return any(map(_status, _causes(error)))
 
 
 def _code(error: BaseException) -> str:
