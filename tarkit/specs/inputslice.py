@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 
-from tarkit.specs.braces import Product
-from tarkit.specs.distinctnames import last_path_part, never_empty_or_dots, surely_distinct
+from tarkit.specs.braces import Product, expand_braces
 from tarkit.specs.outputnames import FAILED_SUFFIX, plan_outputs
-from tarkit.specs.shardspec import expand, fixed_names, output_name, scheme_of, take_slice
+from tarkit.specs.shardspec import expand, fixed_names, output_name, take_slice
 from tarkit.specs.slicedlist import SlicedList, changed, open_list, sha256_of
 
 FEW = 100_000
 """So many inputs are looked at one by one: that takes less than a second."""
+
+_NUMBERED = re.compile(
+    r"(?:[^{}\\#]*/)?(?P<head>[^{}\\#/]*)\{-?[0-9]+\.\.-?[0-9]+(?:\.\.-?[0-9]+)?\}(?P<end>[^{}\\#/]*)"
+)
 
 
 def plan_slice(
@@ -46,7 +50,7 @@ def plan_slice(
         return list(plan_outputs(planned.shards(index), folder))
     patterns = patterns_of(specs)
     is_pinned = list_sha256 is not None
-    if is_pinned or patterns is None or count_of(patterns) <= FEW or not are_distinct(specs, patterns):
+    if is_pinned or patterns is None or count_of(patterns) <= FEW or not are_distinct(specs):
         names = list(expand(specs, allow_pipe_in_lists=allow_pipe_in_lists))
         if is_pinned and sha256_of(names) != list_sha256:
             raise changed(" ".join(specs))
@@ -97,21 +101,20 @@ def _planned(specs: Sequence[str], w: int) -> SlicedList | None:
     return found if found is not None and found.w == w else None
 
 
-def are_distinct(specs: Sequence[str], patterns: Sequence[Product]) -> bool:
-    """Whether the patterns alone show that all outputs have names, and different ones.
+def are_distinct(specs: Sequence[str]) -> bool:
+    """Whether it is plain that all outputs have names, and different ones.
+
+    It is where each spec is ``FOLDER/HEAD{FIRST..LAST}END``, with braces in one place only, and no HEAD begins
+    another one. False: all names must be looked at.
 
     Raises:
-        UsageError: the first of a pattern has no name.
+        UsageError: the first name of a spec is not that of a file.
     """
-    tails = []
-    for spec, pattern in zip(specs, patterns, strict=True):
-        tail = last_path_part(pattern)
-        if tail is None or not never_empty_or_dots(tail) or (scheme_of(spec) and "#" in spec):
+    heads = []
+    for spec in specs:
+        match = _NUMBERED.fullmatch(spec)
+        if match is None or match["end"].endswith(FAILED_SUFFIX):
             return False
-        # Where a scheme comes out of the braces, the name is not simply what follows the last slash.
-        if "{" in spec.partition("://")[0] and "://" in spec:
-            return False
-        if output_name(next(pattern.items(0, 1))) != next(tail.items(0, 1)):
-            return False
-        tails.append(tail)
-    return surely_distinct(tails, FAILED_SUFFIX)
+        output_name(next(expand_braces(spec)))
+        heads.append(match["head"])
+    return not any(second.startswith(first) for first, second in pairwise(sorted(heads)))

@@ -24,8 +24,8 @@ from tarkit.store.sources import display_name, local_path
 _SCHEME = re.compile(r"(?:[A-Za-z0-9+.\-]+::)*([A-Za-z][A-Za-z0-9+.\-]*)://")
 _LOCAL = ("", "file", "local")
 _ZMQ = re.compile(r"zr?(?:push|pull|pub|sub):")
-# What only the beginning of a name tells: with the schemes of ZMQ all that braces may not stand for.
-_WORDS = ("@", "pipe:", *(f"{start}{kind}:" for start in ("z", "zr") for kind in ("push", "pull", "pub", "sub")))
+# What names of shards, which braces stand for, may not begin with.
+_WORDS = ("-", "@", "pipe:", *(f"{start}{kind}:" for start in ("z", "zr") for kind in ("push", "pull", "pub", "sub")))
 _CONVERSION = re.compile(r"%(?:(%)|(0?[0-9]*d)|)")
 _NUMBER = re.compile(r"(?<!%)(?:%%)*%(?:0[0-9]{1,2}d|d(?![0-9a-f]))")
 _IPV6_HOST = re.compile(r"(?<=[/@])\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*\](?=[:/]|\Z)")
@@ -109,7 +109,7 @@ def _expand_one(spec: str, stdin_uses: list[str], allow_pipe: bool) -> Iterator[
         plain = not _GLOB.search(spec)
         for name in expand_braces(spec):
             # Checked again, since braces could hide a command, a list or standard input.
-            if name != spec and (name in ("", "-") or name.startswith(("@", "pipe:")) or _ZMQ.match(name.lower())):
+            if name != spec and _is_special(name):
                 raise UsageError(f"{quoted(spec)} expands to {quoted(name)}; braces may only stand for names of shards")
             if plain:
                 yield name
@@ -125,7 +125,7 @@ def fixed_names(spec: str) -> Product | None:
     Raises:
         UsageError: unbalanced braces.
     """
-    if not spec or spec == "-" or spec.startswith(("@", "pipe:")) or _ZMQ.match(spec.lower()) or _GLOB.search(spec):
+    if _is_special(spec) or _GLOB.search(spec):
         return None
     if not scheme_of(spec) and os.path.exists(spec):
         return Product((Choice((spec,)),))
@@ -136,23 +136,18 @@ def fixed_names(spec: str) -> Product | None:
 def _may_hide(names: Product) -> bool:
     """Whether a name may be a command, a list, standard input or nothing."""
     if names.count <= _FEW:
-        return any(
-            name in ("", "-") or name.startswith(("@", "pipe:")) or _ZMQ.match(name.lower()) for name in _all(names)
-        )
-    taken = 0
-    while Product(names.parts[: taken + 1]).count <= _FEW:
-        taken += 1
-    # A number that follows is the middle of no such word; any other text might be.
-    cut = not isinstance(names.parts[taken], Range)
-    return any(
-        head.startswith(word) or (cut and (word.startswith(head) or head == "-"))
-        for head in map(str.lower, _all(Product(names.parts[:taken])))
-        for word in _WORDS
-    )
+        return any(map(_is_special, names.items(0, names.count)))
+    # Of a larger pattern the text before its first braces must rule it out; a number is the middle of no such word.
+    head, rest = "", names.parts
+    if isinstance(rest[0], Choice) and rest[0].count == 1:
+        head, rest = next(rest[0].items(0, 1)).lower(), rest[1:]
+    numbered = isinstance(rest[0], Range)
+    return any(head.startswith(word) or (not numbered and word.startswith(head)) for word in _WORDS)
 
 
-def _all(names: Product) -> Iterator[str]:
-    return names.items(0, names.count)
+def _is_special(name: str) -> bool:
+    """Whether a name stands for something else than a shard, when a person writes it."""
+    return name in ("", "-") or name.startswith(("@", "pipe:")) or _ZMQ.match(name.lower()) is not None
 
 
 def _expand_glob(name: str) -> Iterator[str]:
@@ -176,8 +171,7 @@ def _expand_glob(name: str) -> Iterator[str]:
 
 def _as_path(path: str) -> str:
     """The path of a file, so written that it is taken for nothing else: a file may be called ``pipe:…`` or ``-``."""
-    special = path == "-" or path.startswith(("@", "pipe:")) or scheme_of(path) or _ZMQ.match(path.lower())
-    return f"./{path}" if special else path
+    return f"./{path}" if _is_special(path) or scheme_of(path) else path
 
 
 def _remote_matches(url: str) -> list[str]:

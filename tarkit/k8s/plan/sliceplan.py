@@ -120,7 +120,7 @@ def _of_patterns(specs: list[str], patterns: list[Product], cut: Callable[[int],
     n = count_of(patterns)
     plan = ShardPlan(specs, n, cut(n), "pattern", "")
     plan.first_from = lambda number: next(names_of(patterns, number, number + 1))
-    if outdir is not None and not (n > FEW and are_distinct(specs, patterns)):
+    if outdir is not None and not (n > FEW and are_distinct(specs)):
         for _ in plan_outputs(names_of(patterns, 0, n), outdir):
             pass
         if n > FEW:
