@@ -12,7 +12,7 @@ from test_k8s_lint import DATA, GOOD
 
 from tarkit.k8s.fieldpath import set_field
 from tarkit.k8s.lint.nodes import ERROR
-from tarkit.k8s.lint.verdict import verdict
+from tarkit.k8s.lint.rules import verdict
 from tarkit.k8s.yamlreading import Doubt, load_yaml
 from tarkit.k8s.yamltext import load_documents
 

@@ -16,8 +16,7 @@ from tarkit.errors import UsageError
 from tarkit.k8s.fieldpath import set_field
 from tarkit.k8s.lint import rules as module
 from tarkit.k8s.lint.nodes import Node
-from tarkit.k8s.lint.rules import RULES, Finding, lint
-from tarkit.k8s.lint.verdict import verdict
+from tarkit.k8s.lint.rules import RULES, Finding, lint, verdict
 from tarkit.k8s.yamlreading import load_yaml
 from tarkit.k8s.yamltext import dump_documents, load_documents
 
@@ -224,7 +223,7 @@ def test_lists_of_the_failure_policy_end() -> None:
             "pod",
             "spec.containers[0].env[0].name=1ST",
             "1.31",
-            "warning: pod/mytask: spec.containers[0].env[0].name: no v",
+            "warning: pod/mytask: spec.containers[0].env[0].name: '1ST' may",
         ),
         (
             "pod",
@@ -275,7 +274,7 @@ def test_what_is_no_manifest() -> None:
 
 
 def test_a_version_that_is_none() -> None:
-    with pytest.raises(UsageError, match=r"newest is no version of Kubernetes; write for example 1\.33"):
+    with pytest.raises(UsageError, match=r"newest is not a version of Kubernetes; write for example 1\.33"):
         lint([], "newest")
 
 

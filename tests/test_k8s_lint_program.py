@@ -114,7 +114,7 @@ def test_the_version_counts() -> None:
     )
     done = run("--kube-version", "newest", stdin=new)
     assert done.returncode == 2
-    assert done.stderr == "kubetpl: newest is no version of Kubernetes; write for example 1.33\n"
+    assert done.stderr == "kubetpl: newest is not a version of Kubernetes; write for example 1.33\n"
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:

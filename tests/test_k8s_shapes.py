@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import pytest
 from kubetplrun import alone, kubetpl
 
 from tarkit.errors import TarkitError
-from tarkit.k8s.lint.shapes import refuse_shapes
+from tarkit.k8s.lint import schema
+from tarkit.k8s.lint.schema import refuse_types
 from tarkit.k8s.local.env import Machine
 from tarkit.k8s.local.plan import digest_of, notes_on, pod_view, processes_of, works_of
 from tarkit.k8s.local.policy import JobLedger, PodEnd
@@ -121,7 +123,7 @@ def test_the_manifest_as_it_is_can_be_run(tmp_path: Path) -> None:
 def test_any_value_in_any_place_is_refused_or_followed(path: tuple[Any, ...], tmp_path: Path) -> None:
     for number, value in enumerate(VALUES):
         try:
-            refuse_shapes(changed(DOCUMENTS, path, value))
+            refuse_types(changed(DOCUMENTS, path, value))
             prepare(changed(DOCUMENTS, path, value), tmp_path / str(number))
         except TarkitError as error:
             assert error.exit_code in (2, 127) and "\n" not in str(error), value
@@ -133,20 +135,20 @@ def test_any_value_in_any_place_is_refused_or_followed(path: tuple[Any, ...], tm
 @pytest.mark.parametrize(
     ("path", "value", "says"),
     [
-        ("metadata", [], "metadata: is not a mapping"),
-        ("spec", "x", "spec: is not a mapping"),
+        ("metadata", [], "metadata: a list is not a mapping"),
+        ("spec", "x", 'spec: "x" is not a mapping'),
         ("spec template", 5, "spec.template: 5 is not a mapping"),
-        ("spec completions", "ten", "spec.completions: ten is not a whole number"),
+        ("spec completions", "ten", 'spec.completions: "ten" is not a whole number'),
         ("spec template spec containers", {"name": "main"}, "spec.template.spec.containers: a mapping is not a list"),
-        (f"{MAIN} command", "true", "command: true is not a list; write [true]"),
+        (f"{MAIN} command", "true", 'command: "true" is not a list'),
         (f"{MAIN} args", [5], "args[0]: 5 is not a text"),
         (f"{MAIN} args", ["a\0b"], "args[0]: has a zero byte in it"),
         (f"{MAIN} env 0 value", 5, "env[0].value: 5 is not a text"),
-        (f"{MAIN} envFrom 0 configMapRef", "cm", "configMapRef: cm is not a mapping"),
-        (f"{MAIN} resources limits memory", "lots", "lots is not a quantity"),
+        (f"{MAIN} envFrom 0 configMapRef", "cm", 'configMapRef: "cm" is not a mapping'),
+        (f"{MAIN} resources limits memory", "lots", "lots is no quantity"),
         ("spec template spec volumes 4 projected sources", 5, "projected.sources: 5 is not a list"),
-        ("spec podFailurePolicy rules 0 action", "Shrug", "'Shrug' is not one of Count, FailIndex"),
-        ("spec podFailurePolicy rules 1 onExitCodes operator", "Within", "'Within' is not one of In, NotIn"),
+        ("spec podFailurePolicy rules 0 action", "Shrug", '"Shrug" is not one of Count, FailIndex'),
+        ("spec podFailurePolicy rules 1 onExitCodes operator", "Within", '"Within" is not one of In, NotIn'),
     ],
 )
 @pytest.mark.parametrize("command", [["local", "-f"], ["status", "j", "-f"], ["retry", "j", "-f"]], ids="".join)
@@ -175,4 +177,22 @@ def test_what_a_generator_made_is_looked_at_too(
 
 
 def test_fields_that_are_not_known_are_for_lint() -> None:
-    refuse_shapes([{"kind": "Job", "spec": {"newer": [1], "template": {"spec": {"containers": [{"sort": {}}]}}}}])
+    refuse_types([{"kind": "Job", "spec": {"newer": [1], "template": {"spec": {"containers": [{"sort": {}}]}}}}])
+
+
+def test_one_line_says_that_types_are_not_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = alone(tmp_path, monkeypatch)
+    container = {"name": "main", "image": "x", "command": ["true"]}
+    pod = {"restartPolicy": "Never", "containers": [container]}
+    (folder / "m.json").write_text(
+        json.dumps({"kind": "Job", "metadata": {"name": "j"}, "spec": {"template": {"spec": pod}}})
+    )
+    monkeypatch.setitem(sys.modules, "kubernetes_validate.utils", None)
+    schema._release.cache_clear()
+    outcome = kubetpl("local", "-f", "m.json")
+    schema._release.cache_clear()
+    assert outcome.code == 0
+    assert [line for line in outcome.err.splitlines() if "not checked" in line] == [
+        "kubetpl: warning: fields, their types and words are not checked: checking manifests against the API's schema "
+        "needs a library that is not installed: pip install kubernetes-validate (or tarkit with its extra 'lint')"
+    ]

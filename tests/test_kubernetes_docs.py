@@ -23,7 +23,7 @@ from tarkit.k8s.plan.estimate import estimate
 from tarkit.k8s.plan.shardlist import MOST_BYTES, list_config_map
 from tarkit.k8s.plan.slicecount import slice_count
 from tarkit.k8s.settings import table
-from tarkit.k8s.templates import load_template
+from tarkit.k8s.templates import read_template, template_path
 from tarkit.k8s.yamltext import load_documents
 from tarkit.toolbox.demodata import demo_samples
 
@@ -209,7 +209,7 @@ def test_the_cost_of_ten_million() -> None:
 
 
 def rules() -> JobRules:
-    (job,) = load_template("indexed", [])
+    (job,) = read_template(template_path("indexed", []))
     return JobRules.of("grey", job["spec"])
 
 

@@ -20,7 +20,7 @@ from tarkit.k8s.expansion import expand
 from tarkit.k8s.generate import generate
 from tarkit.k8s.request import Request
 from tarkit.k8s.settings import Settings
-from tarkit.k8s.templates import load_template
+from tarkit.k8s.templates import read_template, template_path
 from tarkit.k8s.yamltext import dump_documents
 
 KUBETPL = str(Path(sys.executable).parent / "kubetpl")
@@ -81,7 +81,7 @@ def check(container: dict[str, Any], command: str) -> None:
 def test_commands_of_a_job_come_back(command: str) -> None:
     """Through generators and both texts, without the command line."""
     made = Settings(name="x", command=command, env={"A": "value of A"})
-    documents_ = generate("job", Request(made, load_template("job", [])))
+    documents_ = generate("job", Request(made, read_template(template_path("job", []))))
     check(at(documents(dump_documents(documents_))[0], MAIN), command)
     assert at(json.loads(json.dumps(documents_))[0], MAIN) == at(documents(dump_documents(documents_))[0], MAIN)
 

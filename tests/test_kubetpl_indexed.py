@@ -19,7 +19,7 @@ from tarkit.k8s.expansion import expand
 from tarkit.k8s.generate import generate
 from tarkit.k8s.request import Request
 from tarkit.k8s.settings import Settings
-from tarkit.k8s.templates import load_template
+from tarkit.k8s.templates import read_template, template_path
 from tarkit.k8s.yamltext import dump_documents
 from tarkit.specs.shardspec import expand as expand_shards
 from tarkit.specs.shardspec import take_slice
@@ -456,7 +456,7 @@ def test_here_paths_and_images_do_not_matter(folder: Path) -> None:
     """As ``kubetpl local`` asks."""
     (folder / "a.tar").write_bytes(bytes(1024))
     made = Settings(name="x", command="true", shards=[str(folder / "a.tar")], outdir="out")
-    request = Request(made, load_template("indexed", []), here=True)
+    request = Request(made, read_template(template_path("indexed", [])), here=True)
     text = dump_documents(generate("indexed", request))
     assert yaml.safe_load(text)["spec"]["completions"] == 1
 

@@ -13,7 +13,7 @@ from tarkit.errors import UsageError
 from tarkit.k8s.fill import filled
 from tarkit.k8s.lint.rules import lint
 from tarkit.k8s.settings import Settings
-from tarkit.k8s.templates import available, load_template, read_template
+from tarkit.k8s.templates import available, read_template, template_path
 
 TEMPLATES = Path(__file__).parent.parent / "k8s_templates"
 POD = """\
@@ -368,8 +368,8 @@ def test_our_own_templates_are_valid_as_they_stand(path: Path) -> None:
 
 
 def test_filling_changes_no_template() -> None:
-    template = load_template("job", [])[0]
-    kept = load_template("job", [])[0]
+    template = read_template(template_path("job", []))[0]
+    kept = read_template(template_path("job", []))[0]
     filled(template, Settings(name="x", image="y", env={"A": "1"}, spot="gke", scratch="memory:1Gi", port=["1"]))
     assert template == kept
 
@@ -381,13 +381,13 @@ def test_templates_are_found_in_order(folder: Path) -> None:
     found = list(available(["missing", "a"]))
     assert found[0] == ("job", "a/job.yaml")
     assert [name for name, _ in found[1:]] == ["configmap", "indexed", "job", "pod", "service"]
-    assert load_template("job", ["a"])[0]["kind"] == "Pod"
-    assert load_template("job", [])[0]["kind"] == "Job"
+    assert read_template(template_path("job", ["a"]))[0]["kind"] == "Pod"
+    assert read_template(template_path("job", []))[0]["kind"] == "Job"
     with pytest.raises(Exception, match="there is no template missing"):
-        load_template("missing", [])
+        read_template(template_path("missing", []))
     (folder / "a" / "job.yaml").write_text("")
     with pytest.raises(UsageError, match="no manifest"):
-        load_template("job", ["a"])
+        read_template(template_path("job", ["a"]))
 
 
 def test_the_verb_templates_lists_them(folder: Path) -> None:

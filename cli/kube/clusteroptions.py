@@ -11,6 +11,8 @@ import click
 from tarkit.errors import UsageError
 from tarkit.k8s.names import dns_subdomain, label_value
 
+from .manifestfile import manifest_documents, refuse_wrong_types
+
 if TYPE_CHECKING:
     from tarkit.k8s.cluster.connection import Cluster
 
@@ -101,16 +103,12 @@ def read_manifest(path: str | None) -> list[dict[str, Any]]:
     """The documents of ``-f``; none without it.
 
     Raises:
-        As ``manifest_documents``; UsageError also if they are not of the shape of manifests.
+        As ``manifest_documents`` and ``refuse_wrong_types``.
     """
     if path is None:
         return []
-    from tarkit.k8s.lint.shapes import refuse_shapes
-
-    from .manifestfile import manifest_documents
-
     documents = manifest_documents(path)
-    refuse_shapes(documents)
+    refuse_wrong_types(documents)
     return documents
 
 

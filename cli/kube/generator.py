@@ -13,6 +13,7 @@ from tarkit.k8s.settings import GENERATORS
 from ..shared.program import say, verbose_option, version_option, write_stdout
 from ..shared.results import counted
 from ..shared.sections import LongHelp
+from .manifestfile import findings_of
 from .settingoptions import asked, print_options, setting_options, shown, switch_options
 
 if TYPE_CHECKING:
@@ -54,8 +55,7 @@ def generator_command(generator: str) -> click.Command:
             _write(shown(request.configuration))
             return EXIT_OK
         documents = request.documents()
-        from_outside = bool(options["template"] or options["assignments"] or generator not in GENERATORS)
-        if not no_lint and not _accepted(documents, kube_version, from_outside):
+        if not no_lint and not _accepted(documents, kube_version, request.from_outside):
             return EXIT_USAGE
         from tarkit.k8s.yamltext import dump_documents, dump_json
 
@@ -84,18 +84,7 @@ def _accepted(documents: list[dict[str, Any]], kube_version: str, with_schema: b
 
     with_schema: fields may be there that tarkit has not put there.
     """
-    if with_schema:
-        from tarkit.k8s.lint.verdict import verdict
-
-        findings = verdict(
-            documents,
-            kube_version,
-            lambda error: say("kubetpl", f"warning: fields, their types and words are not checked: {error}"),
-        )
-    else:
-        from tarkit.k8s.lint.rules import lint
-
-        findings = lint(documents, kube_version)
+    findings = findings_of(documents, kube_version, with_schema)
     refused = [finding for finding in findings if finding.severity == "error" or finding.unusable]
     for finding in findings:
         say("kubetpl", f"{'error' if finding in refused else finding.severity}: {finding}")

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tarkit.errors import MissingInputError, StreamError, UsageError, printable
+from tarkit.errors import MissingExtraError, MissingInputError, StreamError, UsageError, printable
+
+from ..shared.program import say
+
+if TYPE_CHECKING:
+    from tarkit.k8s.lint.nodes import Finding
 
 
 def manifest_documents(name: str) -> list[dict[str, Any]]:
@@ -18,6 +23,30 @@ def manifest_documents(name: str) -> list[dict[str, Any]]:
     from tarkit.k8s.yamltext import load_documents
 
     return load_documents(manifest_text(name), shown(name))
+
+
+def refuse_wrong_types(documents: list[dict[str, Any]]) -> None:
+    """Refuse manifests that could not be followed, as ``refuse_types``; one line reports it if nothing was checked."""
+    from tarkit.k8s.lint.schema import refuse_types
+
+    try:
+        refuse_types(documents)
+    except MissingExtraError as error:
+        unchecked(error)
+
+
+def findings_of(documents: list[dict[str, Any]], kube_version: str | None, with_schema: bool = True) -> list[Finding]:
+    """What lint reports about manifests, without the API's schema if it is not wanted or not installed."""
+    from tarkit.k8s.lint.rules import OLDEST, lint, verdict
+
+    if not with_schema:
+        return lint(documents, OLDEST if kube_version is None else kube_version)
+    return verdict(documents, kube_version, unchecked)
+
+
+def unchecked(error: MissingExtraError) -> None:
+    """Report that the API's schema is not installed."""
+    say("kubetpl", f"warning: fields, their types and words are not checked: {error}")
 
 
 def manifest_text(name: str) -> str:

@@ -37,8 +37,10 @@ class Asked:
         """The manifests. here: they are to run on this machine."""
         from tarkit.k8s.generate import generate, refuse_idle, refuse_lost, suffixed
         from tarkit.k8s.request import Request
+        from tarkit.k8s.templates import read_template
 
-        request = Request(self.configuration.settings, self._template(), self.words, here)
+        template = read_template(self.template_path)
+        request = Request(self.configuration.settings, template, self.words, here)
         if self.switches["unique"]:
             request = suffixed(self.generator, request, os.urandom(3).hex())
         found = generate(self.generator, request, self.switches["assignments"])
@@ -55,13 +57,23 @@ class Asked:
             say("kubetpl", note)
         return found
 
-    def _template(self) -> list[Document]:
+    @property
+    def template_path(self) -> str:
+        """The file with the template: the one given, or the first of its name."""
         from tarkit.k8s.generate import template_name
-        from tarkit.k8s.templates import load_template, read_template
+        from tarkit.k8s.templates import template_path
 
-        if self.switches["template"] is not None:
-            return read_template(self.switches["template"])
-        return load_template(template_name(self.generator), template_folders(self.switches["path"]))
+        given: str | None = self.switches["template"]
+        if given is not None:
+            return given
+        return template_path(template_name(self.generator), template_folders(self.switches["path"]))
+
+    @property
+    def from_outside(self) -> bool:
+        """Whether the manifests may have fields that tarkit itself does not set."""
+        from tarkit.k8s.templates import own_folder
+
+        return bool(self.switches["assignments"]) or os.path.dirname(self.template_path) != own_folder()
 
 
 _SECRET = re.compile(

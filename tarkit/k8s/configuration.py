@@ -167,8 +167,8 @@ def convert(name: str, raw: Any, origin: str) -> Any:
         return raw
     text = _text(raw, name, origin)
     if kind == WHOLE:
-        if not re.fullmatch(r"-?[0-9]{1,18}", text):
-            raise UsageError(f"{origin}: {_shown(name)} is a whole number; got {printable(text)!r}")
+        if not re.fullmatch("[0-9]{1,10}", text) or int(text) >= 2**31:
+            raise UsageError(f"{origin}: {_shown(name)} is a whole number, and not negative; got {printable(text)!r}")
         return int(text)
     if choices and text not in choices:
         raise UsageError(f"{origin}: {_shown(name)} is one of {', '.join(choices)}; got {printable(text)!r}")

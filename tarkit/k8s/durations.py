@@ -30,6 +30,8 @@ def whole_seconds(text: str, flag: str, least: int = 1) -> int:
     found = seconds(text, flag)
     if found <= 0 < least:
         raise UsageError(f"{flag} {printable(text)}: the time must be longer than nothing")
+    if found >= 2**31:
+        raise UsageError(f"{flag} {printable(text)}: Kubernetes counts no more than {2**31 - 1} seconds")
     return int(-(-found // 1))
 
 

@@ -117,8 +117,6 @@ def fill_security(spec: Document, settings: Settings) -> None:
         if settings.security == "baseline":
             part(spec, "securityContext")["seccompProfile"] = {"type": "RuntimeDefault"}
     if settings.run_as is not None:
-        if settings.run_as < 0:
-            raise UsageError(f"--run-as {settings.run_as}: a user's number is not negative")
         context = part(spec, "securityContext")
         context.update(runAsUser=settings.run_as, runAsGroup=settings.run_as, fsGroup=settings.run_as)
         if settings.run_as == 0:

@@ -12,21 +12,24 @@ from tarkit.k8s.yamltext import Document, load_documents
 FOLDERS = ("kubetpl-templates", ".kubetpl", "/usr/local/lib/kubetpl", "/usr/lib/kubetpl")
 """Where a template is looked for by name, before those that come with tarkit."""
 
-_PACKAGE = "tarkit.k8s_templates"
-
 _MOST = 4 << 20
 """Characters."""
 
 
-def load_template(name: str, folders: list[str]) -> list[Document]:
-    """The documents of template ``name``: ``name.yaml`` in the first folder that has it, or tarkit's own.
+def own_folder() -> str:
+    """The folder of the templates that come with tarkit."""
+    return str(importlib.resources.files("tarkit.k8s_templates"))
+
+
+def template_path(name: str, folders: list[str]) -> str:
+    """The file of template ``name``: ``name.yaml`` in the first folder that has it, or tarkit's own.
 
     Raises:
-        MissingInputError: there is none. UsageError: it is no YAML with manifests.
+        MissingInputError: there is none.
     """
     for found, path in available(folders):
         if found == name:
-            return read_template(path)
+            return path
     raise MissingInputError(
         f"there is no template {printable(name)}", hint="kubetpl templates lists those that there are and where"
     )
@@ -63,8 +66,7 @@ def read_template(path: str) -> list[Document]:
 
 def available(folders: list[str]) -> Iterator[tuple[str, str]]:
     """Names of templates with their paths; the first of each name is the one that is taken."""
-    own = str(importlib.resources.files(_PACKAGE))
-    for folder in [*folders, own]:
+    for folder in [*folders, own_folder()]:
         try:
             names = sorted(os.listdir(folder))
         except (FileNotFoundError, NotADirectoryError):

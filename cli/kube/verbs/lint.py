@@ -22,7 +22,7 @@ from tarkit.errors import (
 from ...shared.program import say, verbose_option, version_option
 from ...shared.results import Results, counted
 from ..clusteroptions import cluster_options
-from ..manifestfile import manifest_text, shown
+from ..manifestfile import findings_of, manifest_text, shown
 
 if TYPE_CHECKING:
     from tarkit.k8s.lint.nodes import Finding
@@ -74,7 +74,7 @@ def command(
             documents = load_documents(text, shown(name), doubts)
             kinds.update(str(document["kind"]) for document in documents)
             found = [_fields(Finding(WARNING, printable(each.where), printable(each.sentence))) for each in doubts]
-            found += _own(documents, kube_version, not no_schema)
+            found += [_fields(each) for each in findings_of(documents, kube_version, not no_schema)]
             if kubectl is not None:
                 found += _asked(kubectl, text, cluster)
             for finding in found:
@@ -83,24 +83,6 @@ def command(
     what = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
     say(_NAME, f"{counted(sum(kinds.values()), 'document')} looked at ({what}), {counted(errors, 'error')}")
     return EXIT_USAGE if errors else EXIT_OK
-
-
-def _own(documents: list[dict[str, Any]], kube_version: str | None, with_schema: bool) -> list[dict[str, Any]]:
-    """What the rules and the schema say; what both say once."""
-    if with_schema:
-        from tarkit.k8s.lint.verdict import verdict
-
-        found = verdict(
-            documents,
-            kube_version,
-            lambda error: say(_NAME, f"warning: fields, their types and words are not checked: {error}"),
-        )
-    else:
-        from tarkit.k8s.lint.rules import lint
-        from tarkit.k8s.lint.verdict import OLDEST
-
-        found = lint(documents, kube_version or OLDEST)
-    return [_fields(each) for each in found]
 
 
 def _fields(finding: Finding) -> dict[str, Any]:

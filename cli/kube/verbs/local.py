@@ -19,7 +19,7 @@ from tarkit.errors import UsageError, printable
 from ...shared.program import say, verbose_option, version_option
 from ...shared.results import Results, counted
 from ...shared.signals import Terminated
-from ..manifestfile import manifest_documents
+from ..manifestfile import manifest_documents, refuse_wrong_types
 
 if TYPE_CHECKING:
     from tarkit.k8s.local.env import Machine
@@ -107,10 +107,15 @@ def _documents(file: str | None, words: Sequence[str]) -> list[dict[str, Any]]:
     if words:
         from ..generator import asked_for
 
-        return asked_for(words).documents(here=True)
-    if file is None:
+        asked = asked_for(words)
+        documents = asked.documents(here=True)
+    elif file is not None:
+        documents = manifest_documents(file)
+    else:
         raise UsageError("no manifest: name one with -f, or a generator: kubetpl local indexed -n NAME …")
-    return manifest_documents(file)
+    if file is not None or asked.from_outside:
+        refuse_wrong_types(documents)
+    return documents
 
 
 def _with_own_programs(env: dict[str, str]) -> dict[str, str]:

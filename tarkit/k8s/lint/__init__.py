@@ -1,4 +1,1 @@
-"""What is wrong with manifests, before a server says it.
-
-Doors: ``rules.lint``, and with the schema ``verdict.verdict``.
-"""
+"""What is wrong with manifests, before a server reports it: ``rules.lint``, and with the schema ``rules.verdict``."""

@@ -47,6 +47,7 @@ _WORDS = """
     ServiceSpec.sessionAffinity: ClientIP None
     ServiceSpec.type: ClusterIP ExternalName LoadBalancer NodePort
     Toleration.effect: NoExecute NoSchedule PreferNoSchedule
+    Toleration.operator: Equal Exists Gt Lt
     TopologySpreadConstraint.nodeAffinityPolicy: Honor Ignore
     TopologySpreadConstraint.nodeTaintsPolicy: Honor Ignore
     TopologySpreadConstraint.whenUnsatisfiable: DoNotSchedule ScheduleAnyway
@@ -54,7 +55,7 @@ _WORDS = """
     VolumeMount.recursiveReadOnly: Disabled Enabled IfPossible
 """
 
-_PORT, _MODE, _COUNT = (1, 65535), (0, 0o777), (0, None)
+_PORT, _MODE, _COUNT, _USER = (1, 65535), (0, 0o777), (0, None), (0, 2**31 - 1)
 _RANGES: dict[str, tuple[int, int | None]] = {
     "ClientIPConfig.timeoutSeconds": (1, 86400),
     "ConfigMapVolumeSource.defaultMode": _MODE,
@@ -64,7 +65,17 @@ _RANGES: dict[str, tuple[int, int | None]] = {
     "DownwardAPIVolumeFile.mode": _MODE,
     "DownwardAPIVolumeSource.defaultMode": _MODE,
     "GRPCAction.port": _PORT,
+    "JobSpec.activeDeadlineSeconds": _COUNT,
+    "JobSpec.backoffLimit": _COUNT,
+    "JobSpec.backoffLimitPerIndex": _COUNT,
+    "JobSpec.completions": _COUNT,
+    "JobSpec.maxFailedIndexes": _COUNT,
+    "JobSpec.parallelism": _COUNT,
+    "JobSpec.ttlSecondsAfterFinished": _COUNT,
     "KeyToPath.mode": _MODE,
+    "PodSecurityContext.fsGroup": _USER,
+    "PodSecurityContext.runAsGroup": _USER,
+    "PodSecurityContext.runAsUser": _USER,
     "PodSpec.activeDeadlineSeconds": (1, 2**31 - 1),
     "PreferredSchedulingTerm.weight": (1, 100),
     "Probe.failureThreshold": _COUNT,
@@ -75,9 +86,12 @@ _RANGES: dict[str, tuple[int, int | None]] = {
     "Probe.timeoutSeconds": _COUNT,
     "ProjectedVolumeSource.defaultMode": _MODE,
     "SecretVolumeSource.defaultMode": _MODE,
+    "SecurityContext.runAsGroup": _USER,
+    "SecurityContext.runAsUser": _USER,
     "ServiceAccountTokenProjection.expirationSeconds": (600, 2**32),
     "ServicePort.nodePort": (0, 65535),
     "ServicePort.port": _PORT,
+    "SuccessPolicyRule.succeededCount": _COUNT,
     "TopologySpreadConstraint.maxSkew": (1, None),
     "TopologySpreadConstraint.minDomains": (1, None),
     "WeightedPodAffinityTerm.weight": (1, 100),
@@ -125,8 +139,9 @@ def complete(definitions: dict[str, Any], quantity: str) -> None:
             if values := known.get(f"{name}.{key}"):
                 inner["enum"] = [*values, "", None]
             least, most = _RANGES.get(f"{name}.{key}") or _FORMATS.get(inner.get("format", "")) or (None, None)
+            upper = _FORMATS.get(inner.get("format", ""), (None, None))[1] if most is None else most
             inner.update({} if least is None else {"minimum": least})
-            inner.update({} if most is None else {"maximum": most})
+            inner.update({} if upper is None else {"maximum": upper})
             if key in body.get("required", ()) and field.get("type") == "string":
                 field["minLength"] = 1
             if key in _NOT_NEEDED.get(name, ()) and isinstance(field.get("type"), str):

@@ -1,6 +1,6 @@
 """Rules on Jobs: indexes, retries, the pod failure policy, what the pods' template must be like.
 
-Those of the API server (pkg/apis/batch/validation of Kubernetes), and a few on what it takes in silence.
+The rules of the API server (pkg/apis/batch/validation of Kubernetes), and a few on what it accepts in silence.
 Every rule takes the Job's ``spec``; the rules on whole objects take the document.
 """
 
@@ -9,48 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tarkit.k8s.limits import INDEXES, INDEXES_OF_MANY
-from tarkit.k8s.lint.nodes import Finding, Node, repeated
+from tarkit.k8s.lint.nodes import Finding, Node
 from tarkit.k8s.names import LABEL_LENGTH, dns_subdomain, index_name_budget, label_key
 from tarkit.k8s.wellknown import MIN_PARALLELISM, QUEUE
 
 _RULES = 20
 _CODES = 255
-_COUNTS = (
-    "parallelism",
-    "completions",
-    "backoffLimit",
-    "backoffLimitPerIndex",
-    "maxFailedIndexes",
-    "activeDeadlineSeconds",
-    "ttlSecondsAfterFinished",
-)
+_INDEXED = "works with completionMode: Indexed only; set that or leave it out"
 
 
-def counts(job: Node) -> Iterator[Finding]:
-    """No number of a Job is negative, or too large for the API."""
-    for key in _COUNTS:
-        most = 2**63 - 1 if key == "activeDeadlineSeconds" else 2**31 - 1
-        if (number := job.whole(key)) is not None and not 0 <= number <= most:
-            yield job.at(key).error(f"{number} is out of range; write 0 to {most}")
-
-
-def completion_mode(job: Node) -> Iterator[Finding]:
-    """An Indexed Job says how many indexes it has, and runs not more than 100,000 at a time."""
-    if job.text("completionMode") != "Indexed":
-        return
-    # Without both a server takes 1 for both.
-    if not job.has("completions") and job.has("parallelism"):
-        yield job.at("completions").error("is missing; an Indexed Job must say how many indexes it has")
-    if (job.whole("parallelism") or 0) > INDEXES:
-        yield job.at("parallelism").error(f"{job.whole('parallelism')} is too many; at most {INDEXES} pods at a time")
-
-
-def per_index(job: Node) -> Iterator[Finding]:
-    """backoffLimitPerIndex and maxFailedIndexes are of Indexed Jobs only, the latter only with the former."""
+def indexes(job: Node) -> Iterator[Finding]:
+    """An Indexed Job has its number of indexes, and runs at most 100,000 at a time; others have no indexes."""
     indexed = job.text("completionMode") == "Indexed"
-    for key in ("backoffLimitPerIndex", "maxFailedIndexes"):
+    for key in ("backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"):
         if job.has(key) and not indexed:
-            yield job.at(key).error("works with completionMode: Indexed only; set that or leave it out")
+            yield job.at(key).error(_INDEXED)
+    # Without both a server takes 1 for both.
+    if indexed and not job.has("completions") and job.has("parallelism"):
+        yield job.at("completions").error("is missing; an Indexed Job needs the number of its indexes")
+    if indexed and (job.whole("parallelism") or 0) > INDEXES:
+        yield job.at("parallelism").error(f"{job.whole('parallelism')} is too many; at most {INDEXES} pods at a time")
     if job.has("maxFailedIndexes") and not job.has("backoffLimitPerIndex") and indexed:
         yield job.at("maxFailedIndexes").error("works with backoffLimitPerIndex only; set that too", "--retries")
     restarts = job.at("template", "spec").text("restartPolicy") == "OnFailure"
@@ -73,45 +51,46 @@ def failed_indexes(job: Node) -> Iterator[Finding]:
         if most is not None and most > INDEXES:
             yield node.error(f"{most} is too many; at most {INDEXES} are allowed")
         return
-    many = f"with more than {INDEXES} completions and backoffLimitPerIndex"
-    if most is None:
-        yield node.error(f"must be there {many}, and be at most {INDEXES_OF_MANY}")
-    elif most > INDEXES_OF_MANY:
-        yield node.error(f"{most} is too many; {many} it is at most {INDEXES_OF_MANY}")
+    many = f"at most {INDEXES_OF_MANY} are allowed with more than {INDEXES} completions and backoffLimitPerIndex"
+    if most is None or most > INDEXES_OF_MANY:
+        yield node.error(f"{'is missing' if most is None else f'{most} is too many'}; {many}")
     if parallelism > INDEXES_OF_MANY:
-        yield job.at("parallelism").error(f"{parallelism} is too many; {many} it is at most {INDEXES_OF_MANY}")
+        yield job.at("parallelism").error(f"{parallelism} is too many; {many}")
 
 
 def restart_policy(job: Node) -> Iterator[Finding]:
-    """Pods of Jobs do not run for ever."""
+    """Pods of Jobs end."""
     node = job.at("template", "spec", "restartPolicy")
-    if not node.value:
-        yield node.error("is missing; pods of a Job need it: write Never")
-    elif node.value == "Always":
+    if node.value in (None, "", "Always"):
         yield node.error("pods of a Job must end; write Never, or OnFailure to restart them in place")
     elif node.value == "OnFailure" and job.has("podFailurePolicy"):
         yield node.error("a podFailurePolicy works with restartPolicy: Never only, not OnFailure")
 
 
 def failure_policy(job: Node) -> Iterator[Finding]:
-    """Each rule has an action, and one of exit codes and conditions."""
+    """Each rule has an action, and either exit codes or conditions; a failed pod is replaced, not one that ends."""
     rules = job.at("podFailurePolicy", "rules")
     yield from _at_most(rules, _RULES, "rules")
     spec = job.at("template", "spec")
     names = {c.text("name") for key in ("containers", "initContainers") for c in spec.at(key).items()}
     for rule in rules.items():
-        action = rule.text("action")
-        if action == "FailIndex" and not job.has("backoffLimitPerIndex"):
+        if rule.text("action") == "FailIndex" and not job.has("backoffLimitPerIndex"):
             yield rule.at("action").error("FailIndex works with backoffLimitPerIndex only; set that too", "--retries")
         if rule.has("onExitCodes") == bool(rule.at("onPodConditions").value):
             yield rule.error("a rule has either onExitCodes or onPodConditions, one of them and not both")
         if rule.has("onExitCodes"):
             yield from _exit_codes(rule.at("onExitCodes"), names)
-        yield from _conditions(rule.at("onPodConditions"))
+        yield from _at_most(rule.at("onPodConditions"), _RULES, "conditions")
+        for condition in rule.at("onPodConditions").items():
+            if wrong := label_key(condition.text("type")):
+                yield condition.at("type").error(wrong)
+    replacement = job.at("podReplacementPolicy")
+    if replacement.value == "TerminatingOrFailed" and job.has("podFailurePolicy"):
+        yield replacement.error("must be Failed when there is a podFailurePolicy")
 
 
 def _exit_codes(codes: Node, names: set[str]) -> Iterator[Finding]:
-    container, values, operator = codes.text("containerName"), codes.at("values"), codes.text("operator")
+    container, values = codes.text("containerName"), codes.at("values")
     # That there is no container at all is reported elsewhere.
     if codes.has("containerName") and names and container not in names:
         there = ", ".join(sorted(names))
@@ -120,7 +99,7 @@ def _exit_codes(codes: Node, names: set[str]) -> Iterator[Finding]:
         yield values.error("names no exit code; write at least one")
     yield from _at_most(values, _CODES, "exit codes")
     numbers = [node.value for node in values.members() if type(node.value) is int]
-    if operator == "In" and 0 in numbers:
+    if codes.text("operator") == "In" and 0 in numbers:
         yield values.error("0 is success, and a rule cannot be about it; leave it out")
     if numbers != sorted(set(numbers)):
         right = ", ".join(str(number) for number in sorted(set(numbers)))
@@ -129,47 +108,29 @@ def _exit_codes(codes: Node, names: set[str]) -> Iterator[Finding]:
         yield values.warning("no process exits with a code below 0 or above 255; leave it out")
 
 
-def _conditions(conditions: Node) -> Iterator[Finding]:
-    yield from _at_most(conditions, _RULES, "conditions")
-    for condition in conditions.items():
-        if wrong := label_key(condition.text("type")):
-            yield condition.at("type").error(wrong)
-
-
 def _at_most(node: Node, most: int, what: str) -> Iterator[Finding]:
     if isinstance(node.value, list) and len(node.value) > most:
         yield node.error(f"has {len(node.value)} {what}; at most {most} are allowed")
 
 
-def replacement(job: Node) -> Iterator[Finding]:
-    """With a pod failure policy a pod is replaced when it has failed, not before."""
-    node = job.at("podReplacementPolicy")
-    if node.value == "TerminatingOrFailed" and job.has("podFailurePolicy"):
-        yield node.error("must be Failed when there is a podFailurePolicy")
-
-
 def success_policy(job: Node) -> Iterator[Finding]:
-    """Only Indexed Jobs have one, of 1 to 20 rules that say what is enough."""
-    if not job.has("successPolicy"):
+    """It has 1 to 20 rules that name the indexes which are enough, or their number."""
+    rules, completions = job.at("successPolicy", "rules"), job.whole("completions")
+    if not job.has("successPolicy") or job.text("completionMode") != "Indexed":
         return
-    policy, completions = job.at("successPolicy"), job.whole("completions")
-    if job.text("completionMode") != "Indexed":
-        yield policy.error("works with completionMode: Indexed only; set that or leave it out", None)
-        return
-    rules = policy.at("rules")
     if not rules.value:
         yield rules.error("has no rule; write at least one")
     yield from _at_most(rules, _RULES, "rules")
     for rule in rules.items():
         count = rule.whole("succeededCount")
         if not rule.has("succeededCount") and not rule.has("succeededIndexes"):
-            yield rule.error("says nothing; write succeededCount or succeededIndexes")
-        if count is not None and (count < 0 or (completions is not None and count > completions)):
-            yield rule.at("succeededCount").error(f"{count} is out of range; write 0 to {completions or 'completions'}")
+            yield rule.error("is empty; write succeededCount or succeededIndexes")
+        if count is not None and completions is not None and count > completions:
+            yield rule.at("succeededCount").error(f"{count} is more than the {completions} completions")
 
 
 def selection(job: Node) -> Iterator[Finding]:
-    """A Job finds its pods by itself; and who else may manage it has a domain's name."""
+    """A Job finds its pods by itself; and another program that manages it has a domain's name."""
     node, manual = job.at("selector"), job.at("manualSelector").value is True
     wanted = [key for key in ("matchLabels", "matchExpressions") if node.at(key).value]
     if wanted and not manual:
@@ -179,54 +140,41 @@ def selection(job: Node) -> Iterator[Finding]:
     manager = job.text("managedBy")
     domain, _, path = manager.partition("/")
     if manager and (not path or len(manager) > LABEL_LENGTH or dns_subdomain(domain) is not None):
-        yield job.at("managedBy").error(
-            f"{manager!r} is not a name such as example.com/controller, of at most 63 characters"
-        )
+        yield job.at("managedBy").error(f"{manager!r} is not a name such as example.com/controller")
 
 
-def idle(job: Node) -> Iterator[Finding]:
-    """Jobs that are accepted, and do nothing."""
-    queued = isinstance(job.manifest_label(QUEUE), str)
+def queue(job: Node) -> Iterator[Finding]:
+    """Jobs that are accepted and do nothing, and what Kueue needs: requests, and the smallest useful parallelism."""
+    document = job.root().at("metadata")
+    queued = isinstance(document.at("labels", QUEUE).value, str)
     if job.whole("parallelism") == 0:
         instead = "Kueue starts it when its turn comes" if queued else "suspend: true says so too"
         yield job.at("parallelism").warning(f"with 0 no pod ever starts; write how many may run at a time ({instead})")
     if job.whole("completions") == 0:
         yield job.at("completions").warning("with 0 the Job is complete at once, and nothing is run")
-    if queued and job.has("suspend"):
-        yield job.at("suspend").warning("Kueue sets it for Jobs with a queue's label; leave it out", None)
-
-
-def queue(job: Node) -> Iterator[Finding]:
-    """What Kueue needs to know: requests, and the smallest parallelism that is of use."""
-    if not isinstance(job.manifest_label(QUEUE), str):
+    if not queued:
         return
+    if job.has("suspend"):
+        yield job.at("suspend").warning("Kueue sets it for Jobs with a queue's label; leave it out", None)
     for container in job.at("template", "spec", "containers").items():
         resources = container.at("resources")
         if not any(resources.at(part).value for part in ("requests", "limits")):
             yield resources.warning("asks for nothing, so Kueue counts nothing; write requests", "--cpu and --memory")
-    least = job.manifest_annotation(MIN_PARALLELISM)
+    node = document.at("annotations", MIN_PARALLELISM)
+    least, most = node.value, job.whole("parallelism") if job.has("parallelism") else 1
     if least is None:
         return
-    node = job.root().at("metadata", "annotations", MIN_PARALLELISM)
     if not isinstance(least, str) or not (least.isascii() and least.isdigit()):
         yield node.unusable('must be a whole number in quotes, such as "8"', "--min-parallelism")
-        return
-    most = job.whole("parallelism") if job.has("parallelism") else 1
     # That there are no pods at all is reported elsewhere.
-    if most and int(least) > most:
+    elif most and int(least) > most:
         yield node.warning(f"{least} is more than the parallelism of {most}; write less", "--min-parallelism")
 
 
 def hosts(job: Node) -> Iterator[Finding]:
-    """Pods that run side by side do not share a name."""
+    """Pods that run at the same time do not share a name."""
     node = job.at("template", "spec", "hostname")
-    if node.value is None:
-        return
-    if job.text("completionMode") == "Indexed":
-        yield node.warning(
-            "an Indexed Job calls its pods' hosts NAME-INDEX itself, and all would share this; leave it out"
-        )
-    elif (job.whole("parallelism") or 1) > 1:
+    if node.value is not None and (job.text("completionMode") == "Indexed" or (job.whole("parallelism") or 1) > 1):
         yield node.warning("all pods of the Job would share this name; leave it out")
 
 
@@ -244,9 +192,7 @@ def job_name(root: Node) -> Iterator[Finding]:
         longest = index_name_budget(indexes)
     if LABEL_LENGTH >= len(name) > longest:
         last = f"-{max(indexes - 1, 0)}"
-        yield node.error(
-            f"has {len(name)} characters; at most {longest} leave room for {last}, as the last pod is called"
-        )
+        yield node.error(f"has {len(name)} characters; at most {longest} leave room for {last} of the last pod's name")
     elif len(name) > LABEL_LENGTH:
         # It is the value of a label, unless the Job has labels of its own.
         if spec.at("manualSelector").value is not True:
@@ -256,15 +202,3 @@ def job_name(root: Node) -> Iterator[Finding]:
             yield node.error("has dots; an Indexed Job's pods are hosts of that name, so write - instead")
         else:
             yield node.warning("has dots, which make odd names of hosts; write - instead")
-
-
-def same_object(roots: list[Node]) -> Iterator[Finding]:
-    """Two documents of one name: the later one would change what the earlier one made."""
-    seen: list[tuple[str, Node]] = []
-    for root in roots:
-        meta = root.at("metadata")
-        if meta.text("name"):
-            kind = f"{root.text('apiVersion').partition('/')[0]} {root.manifest.kind}"
-            seen.append((f"{kind} {meta.text('namespace')} {meta.text('name')}", root.at("metadata", "name")))
-    for _, node in repeated(seen):
-        yield node.unusable("an earlier document has the same kind and name; give each its own")

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from tarkit.errors import printable
-from tarkit.k8s.names import label_key, label_value, version
+from tarkit.k8s.names import label_key, label_value
 
+Check = Callable[[str], str | None]
 ERROR = "error"
 WARNING = "warning"
 _PLAIN_KEY = re.compile(r"[^.\[\]\"/\s]+")
 _FROM_PATH = "from the path"
-# Which flag of kubetpl sets what is at a path; the first that matches. Paths without "spec.template." and the like.
+# The flag of kubetpl that sets the field at a path: the first that matches.
 _FLAGS = (
     (r"metadata\.name$", "--name"),
     (r"metadata\.namespace", "--namespace"),
@@ -57,7 +57,7 @@ _FLAG_PATTERNS = tuple((re.compile(pattern), flag) for pattern, flag in _FLAGS)
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is wrong with a manifest.
+    """A defect of a manifest.
 
     severity: ``error``, a server refuses it; or ``warning``, a server takes it. where: a place, such as
     ``job/imgnet spec.template.spec.restartPolicy``. sentence: what is wrong and what would be right, one line.
@@ -78,18 +78,17 @@ class Finding:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What is known of a whole document. label: ``job/imgnet``. version: the cluster's, as numbers."""
+    """A whole document. label: ``job/imgnet``. kube_version: the cluster's."""
 
     label: str
     kind: str
-    version: tuple[int, int]
-    version_text: str
+    kube_version: str
 
 
 class Node:
     """A value in a manifest, which may be missing (None) or of any type, and its place.
 
-    The methods that look inside take what has the wrong type for missing: types are a rule of their own.
+    The methods that look inside take a value of the wrong type for a missing one: types are the schema's.
     """
 
     __slots__ = ("_key", "_parent", "manifest", "value")
@@ -101,44 +100,44 @@ class Node:
         self._key = key
 
     def at(self, *keys: str) -> Node:
-        """What is under these names, one inside the other."""
+        """The value under these names, each inside the one before."""
         node = self
         for key in keys:
-            value = node.value
-            node = Node(value.get(key) if isinstance(value, dict) else None, self.manifest, node, key)
+            node = Node(node.get(key), self.manifest, node, key)
         return node
 
-    def items(self) -> list[Node]:
-        """The members of a list that are mappings."""
-        if not isinstance(self.value, list):
-            return []
-        found = enumerate(self.value)
-        return [Node(value, self.manifest, self, number) for number, value in found if isinstance(value, dict)]
-
     def members(self) -> list[Node]:
-        """The members of a list, whatever they are."""
+        """The members of a list, of any type."""
         values = self.value if isinstance(self.value, list) else []
         return [Node(value, self.manifest, self, number) for number, value in enumerate(values)]
 
+    def items(self) -> list[Node]:
+        """The members of a list that are mappings."""
+        return [each for each in self.members() if isinstance(each.value, dict)]
+
     def fields(self) -> list[tuple[str, Node]]:
-        """The entries of a mapping that have texts as names, which all of JSON have."""
+        """The entries of a mapping whose names are texts, as all are in JSON."""
         if not isinstance(self.value, dict):
             return []
         return [(key, Node(value, self.manifest, self, key)) for key, value in self.value.items() if type(key) is str]
 
+    def get(self, key: str) -> Any:
+        """The value under a name; None if there is none."""
+        return self.value.get(key) if isinstance(self.value, dict) else None
+
     def has(self, key: str) -> bool:
-        """Whether there is something but null under the name."""
-        return isinstance(self.value, dict) and self.value.get(key) is not None
+        """Whether there is a value other than null under the name."""
+        return self.get(key) is not None
 
     def text(self, key: str) -> str:
         """The text under a name; empty if there is none."""
-        value = self.value.get(key) if isinstance(self.value, dict) else None
+        value = self.get(key)
         return value if isinstance(value, str) else ""
 
     def whole(self, key: str) -> int | None:
         """The whole number under a name."""
-        value = self.value.get(key) if isinstance(self.value, dict) else None
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
+        value = self.get(key)
+        return value if type(value) is int else None
 
     def root(self) -> Node:
         """The whole document."""
@@ -146,14 +145,6 @@ class Node:
         while node._parent is not None:
             node = node._parent
         return node
-
-    def manifest_label(self, key: str) -> Any:
-        """A label of the whole document, whatever it is; None if there is none."""
-        return self.root().at("metadata", "labels", key).value
-
-    def manifest_annotation(self, key: str) -> Any:
-        """An annotation of the whole document, whatever it is; None if there is none."""
-        return self.root().at("metadata", "annotations", key).value
 
     @property
     def path(self) -> str:
@@ -180,49 +171,50 @@ class Node:
 
     def _finding(self, severity: str, sentence: str, flag: str | None) -> Finding:
         path = self.path
+        if flag == _FROM_PATH:
+            flag = next((flag for pattern, flag in _FLAG_PATTERNS if pattern.search(path)), None)
         if not sentence.isprintable():
             sentence = "".join(c if c.isprintable() else printable(c) for c in sentence)
         where = f"{self.manifest.label} {path}" if path else self.manifest.label
-        return Finding(severity, where, sentence, flag_of(path) if flag == _FROM_PATH else flag)
+        return Finding(severity, where, sentence, flag)
 
 
 def root_of(document: Any, number: int, kube_version: str) -> Node:
-    """A document as a place. number: which it is, for those without a name."""
-    kind = document.get("kind") if isinstance(document, dict) else None
-    meta = document.get("metadata") if isinstance(document, dict) else None
-    names = [meta.get(key) for key in ("name", "generateName")] if isinstance(meta, dict) else []
-    name = next((text for text in names if isinstance(text, str) and text), None)
-    kind = kind if isinstance(kind, str) else ""
+    """A document as a place. number: its position, which names a document without a name."""
+    root = Node(document, Manifest("", "", kube_version))
+    kind, meta = root.text("kind"), root.at("metadata")
+    name = meta.text("name") or meta.text("generateName")
     label = f"{kind.lower()}/{name}" if kind and name else f"document-{number}"
     # One word, since a place follows.
-    return Node(document, Manifest(printable(label).replace(" ", "_"), kind, version(kube_version), kube_version))
+    return Node(document, Manifest(printable(label).replace(" ", "_"), kind, kube_version))
 
 
-def flag_of(path: str) -> str | None:
-    """The flag of kubetpl that sets the field at a path; None if there is none for it alone."""
-    return next((flag for pattern, flag in _FLAG_PATTERNS if pattern.search(path)), None)
+def valid(node: Node, key: str, check: Check, report: Callable[[Node, str], Finding] = Node.error) -> Iterator[Finding]:
+    """What a check says about the text under a name, if there is one."""
+    if (text := node.text(key)) and (wrong := check(text)):
+        yield report(node.at(key), wrong)
 
 
-def label_pairs(labels: Node) -> Iterator[Finding]:
+def valid_labels(labels: Node) -> Iterator[Finding]:
     """Names and values that no label can have."""
     for key, node in labels.fields():
         if wrong := label_key(key):
-            yield node.error(f"this is no name of a label: {wrong}")
+            yield node.error(f"not a valid name of a label: {wrong}")
         if isinstance(node.value, str) and (wrong := label_value(node.value)):
-            yield node.error(f"this is no value of a label: {wrong}")
+            yield node.error(f"not a valid value of a label: {wrong}")
 
 
-def no_such_field(node: Node, known: Iterable[str]) -> Finding:
-    """Of a field that an object can not have. known: those that it can."""
-    near = difflib.get_close_matches(str(node._key), list(known), 1, 0.6)
-    hint = f"did you mean {near[0]}?" if near else "leave it out"
-    return node.error(f"there is no such field; {hint}", None)
-
-
-def repeated(names: list[tuple[str, Node]]) -> Iterator[tuple[str, Node]]:
-    """Those entries whose name was there before; empty names are left out."""
+def unique(listed: Iterable[Node], key: str, what: str) -> Iterator[Finding]:
+    """Members of a list that have the same text under a name as an earlier one."""
     seen: set[str] = set()
-    for name, node in names:
-        if name and name in seen:
-            yield name, node
-        seen.add(name)
+    for each in listed:
+        if (text := each.text(key)) and text in seen:
+            yield each.at(key).error(f"{text!r} is the {key} of another {what} too; each needs its own")
+        seen.add(text)
+
+
+def one_of(node: Node, keys: Iterable[str]) -> Iterator[Finding]:
+    """A mapping that does not have exactly one of these fields."""
+    given = [key for key in keys if node.has(key)]
+    if isinstance(node.value, dict) and len(given) != 1:
+        yield node.error(f"has {' and '.join(given) or 'none'}, and needs one of {', '.join(keys)}")

@@ -1,56 +1,96 @@
-"""What is wrong with manifests, before a server says it, and what servers take in silence.
+"""What is wrong with manifests, before a server reports it, and what servers accept in silence.
 
-The rules on Jobs, indexes, names, quantities and volumes, and on what flags and ``--set`` can get wrong, in tables: a
+The rules on Jobs, indexes, names, quantities and volumes, and on what flags and ``--set`` can get wrong, in a table: a
 rule is a function that takes a place in a manifest and yields what it finds there. An error is what servers of 1.33 to
-1.37 refuse, and nothing else. Nothing is asked of a server, and nothing needs to be installed. Fields, types and words
-are the schema's; what neither knows is a matter for ``lint --server``.
+1.37 refuse, and nothing else. The rules need no server and nothing installed. Fields, types, words and ranges are the
+schema's; the rest is left to ``lint --server``.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tarkit.errors import UsageError, printable
-from tarkit.k8s.lint import containers, files, jobs, meta, pods, resources, services, volumes
+from tarkit.errors import MissingExtraError, UsageError, printable
+from tarkit.k8s.lint import containers, jobs, objects, pods, volumes
 from tarkit.k8s.lint.nodes import ERROR, WARNING, Finding, Node, root_of
+from tarkit.k8s.lint.schema import NEWEST, check_schema
 from tarkit.k8s.names import version
+from tarkit.k8s.yamltext import Document
 
-__all__ = ["ERROR", "RULES", "WARNING", "Finding", "lint"]
+__all__ = ["ERROR", "RULES", "WARNING", "Finding", "lint", "verdict"]
 Rule = Callable[[Node], Iterator[Finding]]
 
+OLDEST = "1.33"
+"""The oldest release that kubetpl is made for: the one that is meant where none is named."""
+
 RULES: dict[str, tuple[Rule, ...]] = {
-    "document": (meta.kind, meta.name, meta.selector, meta.size),
-    "metadata": (meta.labels,),
+    "document": (objects.name, objects.selector, objects.size),
+    "metadata": (objects.labels,),
     "named job": (jobs.job_name,),
     "job": (
-        jobs.counts, jobs.completion_mode, jobs.per_index, jobs.failed_indexes, jobs.restart_policy,
-        jobs.failure_policy, jobs.replacement, jobs.success_policy, jobs.selection, jobs.idle, jobs.queue, jobs.hosts,
+        jobs.indexes, jobs.failed_indexes, jobs.restart_policy, jobs.failure_policy, jobs.success_policy,
+        jobs.selection, jobs.queue, jobs.hosts,
     ),
     "pod": (
-        pods.container_names, pods.who, pods.node_selector, pods.tolerations, pods.names_of_servers, pods.security,
+        pods.names, pods.tolerations, pods.security,
         volumes.volumes, volumes.mounts, volumes.memory_disks, volumes.lost_outputs, volumes.credentials,
     ),
     "container": (
         containers.image, containers.words, containers.environment, containers.ports, containers.probes,
-        resources.resources,
+        containers.resources,
     ),
-    "files": (files.entries, files.total, files.keys_of_people),
-    "service": (services.selector, services.ports),
+    "files": (objects.files,),
+    "service": (objects.service,),
 }  # fmt: skip
 """The rules, by what they are about."""
 
 
-def lint(documents: Sequence[dict[str, Any]], kube_version: str = "1.33") -> list[Finding]:
-    """What is wrong with the manifests, in their order. kube_version: of the cluster, such as ``1.33``.
+def verdict(
+    documents: Sequence[Document], kube_version: str | None, unchecked: Callable[[MissingExtraError], None]
+) -> list[Finding]:
+    """What the rules report, and what the schema reports about places where they found no error.
+
+    kube_version: the cluster's; None if it is not known: what only older servers refuse is then a warning.
+    unchecked: is called if the library with the schemas is not installed, since only the rules were applied then.
+
+    Raises:
+        UsageError: as ``lint`` and ``check_schema``.
+    """
+    found = lint(documents, OLDEST if kube_version is None else kube_version)
+    known = {finding.where for finding in found if finding.severity == ERROR}
+    try:
+        for number, document in enumerate(documents, 1):
+            if isinstance(document, dict) and document:
+                found += [each for each in _schema(document, kube_version, number) if each.where not in known]
+    except MissingExtraError as error:
+        unchecked(error)
+    return found
+
+
+def _schema(document: Document, kube_version: str | None, number: int) -> list[Finding]:
+    found = check_schema(document, kube_version or OLDEST, number)
+    if kube_version is not None or all(each.severity != ERROR for each in found):
+        return found
+    newest = {each.where for each in check_schema(document, NEWEST, number) if each.severity == ERROR}
+    return [
+        each if each.severity != ERROR or each.where in newest
+        else dataclasses.replace(each, severity=WARNING, sentence=f"in Kubernetes {OLDEST} {each.sentence}")
+        for each in found
+    ]  # fmt: skip
+
+
+def lint(documents: Sequence[dict[str, Any]], kube_version: str = OLDEST) -> list[Finding]:
+    """What the rules find wrong with the manifests, in their order. kube_version: the cluster's, such as ``1.33``.
 
     Manifests of kinds that are not known here are checked for their names and labels only.
 
     Raises:
-        UsageError: kube_version is no version.
+        UsageError: kube_version is not a version.
     """
     if version(kube_version) == (0, 0):
-        raise UsageError(f"{printable(kube_version)} is no version of Kubernetes; write for example 1.33")
+        raise UsageError(f"{printable(kube_version)} is not a version of Kubernetes; write for example 1.33")
     found: list[Finding] = []
     roots = []
     for number, document in enumerate(documents, 1):
@@ -60,7 +100,13 @@ def lint(documents: Sequence[dict[str, Any]], kube_version: str = "1.33") -> lis
             continue
         roots.append(root)
         found.extend(_document(root))
-    found.extend(jobs.same_object(roots))
+    seen: set[tuple[str, ...]] = set()
+    for root in roots:
+        meta, group = root.at("metadata"), root.text("apiVersion").partition("/")[0]
+        named = (group, root.manifest.kind, meta.text("namespace"), meta.text("name"))
+        if meta.text("name") and named in seen:
+            found.append(meta.at("name").unusable("an earlier document has the same kind and name; give each its own"))
+        seen.add(named)
     return found
 
 
@@ -73,7 +119,7 @@ def _document(root: Node) -> Iterator[Finding]:
         return
     job_specs = list(_jobs(root))
     templates = [job.at("template") for job in job_specs]
-    if kind in meta.SELECTING:
+    if kind in objects.SELECTING:
         templates.append(root.at("spec", "template"))
     pod_specs = [template.at("spec") for template in templates]
     if kind == "Pod":

@@ -1,30 +1,33 @@
 """Manifests against the API's own schema, of the release that a cluster runs: every field, every type, all kinds.
 
-The schemas are those that the package kubernetes-validate carries (the extra ``lint``), with the words and ranges of
-``enumerations``. What a schema cannot say about Jobs, names, quantities and volumes is in the rules beside this;
-everything else is known to a server only.
+The schemas are those of the package kubernetes-validate (the extra ``lint``), with the words and ranges of
+``enumerations``. What a schema cannot express about Jobs, names, quantities and volumes is in ``rules``;
+everything else is left to a server.
 """
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from tarkit.errors import UsageError, printable
 from tarkit.extras import library
 from tarkit.k8s.lint.enumerations import complete
-from tarkit.k8s.lint.nodes import Finding, Node, no_such_field, root_of
+from tarkit.k8s.lint.nodes import Finding, Node, root_of
 from tarkit.k8s.names import version
 from tarkit.k8s.quantity import TAKEN, parse_quantity
 
 _FOR = ("checking manifests against the API's schema", "lint")
 _OPTIONS = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
 _TEXT = "a text"
-_BY_YAML = ", since YAML reads it so"
 _NAMES = re.compile("[A-Za-z0-9]{1,80} ([a-z0-9.-]{1,80}/)?[a-z0-9]{1,20}")
 _DECODING = ("type", "additionalProperties")
+_TYPING = ("type", "enum", "minimum", "maximum", "pattern")
+NEWEST = "1.9999"
 QUANTITY = rf"\A{TAKEN}\Z"
 _TYPES = {
     "string": _TEXT, "integer": "a whole number", "number": "a number", "boolean": "true or false",
@@ -33,17 +36,15 @@ _TYPES = {
 
 
 def check_schema(document: dict[str, Any], kube_version: str = "1.33", number: int = 1) -> list[Finding]:
-    """What is wrong with a manifest's fields. kube_version: of the cluster. number: which of several it is.
+    """What is wrong with a manifest's fields. kube_version: the cluster's. number: the manifest's position.
 
-    If there is no schema of that release, the newest before it is taken, and a warning says so.
+    If there is no schema of that release, the newest before it is used, and a warning reports it.
 
     Raises:
         MissingExtraError: kubernetes-validate is not installed.
-        UsageError: kube_version is no version, or older than all schemas.
+        UsageError: kube_version is not a version, or older than all schemas.
     """
     root = root_of(document, number, kube_version)
-    if not isinstance(document, dict) or not document:
-        return [root.error("is empty, or no mapping; write a manifest or leave it out")]
     missing = [key for key in ("kind", "apiVersion") if not root.text(key)]
     if missing:
         return [root.at(key).error("is missing; without it nothing can be checked") for key in missing]
@@ -53,13 +54,49 @@ def check_schema(document: dict[str, Any], kube_version: str = "1.33", number: i
         found.append(
             root.warning(f"checked against the schema of {release}, since none of {kube_version} is installed")
         )
-    kind, api = root.text("kind"), root.text("apiVersion")
-    validator = _validator(schemas, kind, api) if _NAMES.fullmatch(f"{kind} {api}") else None
+    api = root.text("apiVersion")
+    validator = _validator(schemas, root.manifest.kind, api)
     if validator is None:
         return [*found, _unknown_kind(root, api, release, schemas)]
     for error in sorted(validator.iter_errors(document), key=lambda error: [str(step) for step in error.absolute_path]):
         found.extend(_findings(root, error))
     return found
+
+
+def refuse_types(documents: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse manifests with values of other types than the API has, which could not be followed.
+
+    Fields and kinds that the newest schema does not have are left to lint.
+
+    Raises:
+        UsageError: a value is of another type, or not one of the words of its field; or a text that is passed to a
+            process holds a NUL.
+        MissingExtraError: kubernetes-validate is not installed.
+    """
+    _, schemas = _release(NEWEST)
+    for number, document in enumerate(documents, 1):
+        root = root_of(document, number, NEWEST)
+        # What tells kinds apart here is their names: apiVersion may be missing, or another release's.
+        validator = _validator(schemas, root.manifest.kind, "batch/v1" if "Job" in root.manifest.kind else "v1")
+        errors = validator.iter_errors(document) if validator is not None else ()
+        wrong = [each for error in errors if error.validator in _TYPING for each in _findings(root, error)]
+        wrong += _unfit(root, keys_only=root.manifest.kind in ("ConfigMap", "Secret"))
+        if wrong:
+            raise UsageError(str(wrong[0]))
+
+
+def _unfit(node: Node, keys_only: bool) -> Iterator[Finding]:
+    """Names and texts that no process, variable or file can have (in data they may be), and null in lists."""
+    for key, child in node.fields():
+        if "\0" in key:
+            yield child.error("has a zero byte in its name, where Linux ends it; write it without")
+        yield from _unfit(child, keys_only)
+    for child in node.members():
+        if child.value is None:
+            yield child.error("null is not a value here; leave it out")
+        yield from _unfit(child, keys_only)
+    if not keys_only and isinstance(node.value, str) and "\0" in node.value:
+        yield node.error("has a zero byte in it, where Linux ends it; write it without, or keep it in a file")
 
 
 @cache
@@ -76,6 +113,8 @@ def _release(kube_version: str) -> tuple[str, str]:
 @cache
 def _validator(schemas: str, kind: str, api: str) -> Any:
     """Of a kind, made once: the definitions are megabytes. None if there is no such kind."""
+    if not _NAMES.fullmatch(f"{kind} {api}"):
+        return None
     utils = library("kubernetes_validate.utils", *_FOR)
     jsonschema = library("jsonschema", *_FOR)
     referencing = library("referencing", *_FOR)
@@ -102,7 +141,7 @@ def _definitions(folder: str) -> Any:
 
 
 def _unknown_kind(root: Node, api: str, release: str, schemas: str) -> Finding:
-    """Of a kind that the release does not have: a mistake in its own groups, somebody's own kind in others."""
+    """Of a kind that the release does not have: a mistake in the release's own groups, a custom kind in others."""
     group = api.rpartition("/")[0]
     own = _definitions(f"kubernetes-json-schema/{schemas}").contents["$defs"][_OPTIONS]["properties"]["apiVersion"]
     if group and group not in {each.rpartition("/")[0] for each in own["enum"] if each}:
@@ -118,10 +157,10 @@ def _findings(root: Node, error: Any) -> list[Finding]:
         node = Node(None, root.manifest, node, step)
     if error.validator == "additionalProperties" and isinstance(error.schema.get("properties"), dict):
         known = error.schema["properties"]
-        return [no_such_field(node.at(str(name)), known) for name in error.instance if name not in known]
+        return [_no_such_field(node.at(str(name)), str(name), known) for name in error.instance if name not in known]
     in_status = next(iter(error.absolute_path), "") == "status" and error.validator not in _DECODING
     if in_status or (error.validator == "enum" and not isinstance(error.instance, str)):
-        # Of a status only the form counts, since servers drop it; and a wrong type is an error of its own.
+        # Of a status only types count, since servers drop its values; and a wrong type is an error of its own.
         return []
     if error.validator == "required":
         missing = [name for name in error.validator_value if name not in error.instance]
@@ -129,29 +168,28 @@ def _findings(root: Node, error: Any) -> list[Finding]:
     return [node.error(_sentence(error.validator, error.validator_value, error.instance, error.message))]
 
 
+def _no_such_field(node: Node, name: str, known: Iterable[str]) -> Finding:
+    near = difflib.get_close_matches(name, list(known), 1, 0.6)
+    return node.error(f"there is no such field; {f'did you mean {near[0]}?' if near else 'leave it out'}", None)
+
+
 def _sentence(rule: str, wanted: Any, value: Any, message: str) -> str:
     if rule == "type":
         types = [_TYPES.get(each, each) for each in ([wanted] if isinstance(wanted, str) else wanted) if each != "null"]
-        hint = f"; put what is written there in quotes{_BY_YAML}" if types == [_TEXT] and _is_plain(value) else ""
-        return f"{_shown(value)} is not {' or '.join(types)}{hint}"
+        plain = types == [_TEXT] and isinstance(value, (bool, int, float))
+        return f"{_shown(value)} is not {' or '.join(types)}{'; put it in quotes' if plain else ''}"
     if rule == "enum":
         return f"{_shown(value)} is not one of {', '.join(each for each in wanted if each)}"
     if rule == "minLength":
         return "is empty; write one"
-    if rule == "minimum":
-        return f"{value} is too small; write at least {wanted}"
-    if rule == "maximum":
-        return f"{value} is too large; write at most {wanted}"
+    if rule in ("minimum", "maximum"):
+        return f"{value} is out of range; write at {'least' if rule == 'minimum' else 'most'} {wanted}"
     if rule == "pattern":
         try:
             parse_quantity(value)
         except UsageError as error:
             return str(error)
     return printable(message)
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, (bool, int, float))
 
 
 def _shown(value: Any) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator
 from itertools import pairwise
 from posixpath import normpath
 
-from tarkit.k8s.lint.nodes import Finding, Node, repeated
+from tarkit.k8s.lint.containers import amount, quantity
+from tarkit.k8s.lint.nodes import Finding, Node, one_of, unique, valid
 from tarkit.k8s.lint.pods import containers
-from tarkit.k8s.lint.resources import amount, quantity
 from tarkit.k8s.names import config_key, dns_label, dns_subdomain
 
 _CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
@@ -20,32 +20,24 @@ def volumes(spec: Node) -> Iterator[Finding]:
     """Each has its own name, and one source."""
     listed = spec.at("volumes").items()
     for volume in listed:
-        if (name := volume.text("name")) and (wrong := dns_label(name)):
-            yield volume.at("name").error(wrong)
+        yield from valid(volume, "name", dns_label)
         kinds = [key for key, node in volume.fields() if key != "name" and node.value is not None]
         if not kinds:
             yield volume.warning("has no source, so it is an empty folder; write emptyDir: {} if that is meant")
         elif len(kinds) > 1:
-            yield volume.error(f"is {' and '.join(sorted(kinds))} at a time; make two volumes of it")
+            yield volume.error(f"has the sources {' and '.join(sorted(kinds))}; make two volumes of it")
         yield from _source(volume)
-    for name, node in repeated([(volume.text("name"), volume.at("name")) for volume in listed]):
-        yield node.error(f"{name!r} is there twice; give each volume its own name")
+    yield from unique(listed, "name", "volume")
 
 
 def _source(volume: Node) -> Iterator[Finding]:
     for kind, key in (("configMap", "name"), ("secret", "secretName")):
         source = volume.at(kind)
-        if not isinstance(source.value, dict):
-            continue
-        if not source.text(key):
+        if isinstance(source.value, dict) and not source.text(key):
             yield source.at(key).error("is missing; write it")
-        elif wrong := dns_subdomain(source.text(key)):
-            yield source.at(key).unusable(
-                f"no {kind} can be called so, and the pod would wait for it for ever: {wrong}"
-            )
+        yield from valid(source, key, dns_subdomain, Node.unusable)
         for item in source.at("items").items():
-            if (text := item.text("key")) and (wrong := config_key(text)):
-                yield item.at("key").unusable(f"no key can be called so: {wrong}")
+            yield from valid(item, "key", config_key, Node.unusable)
             yield from _below(item, "path")
     if ".." in volume.at("hostPath").text("path").split("/"):
         yield volume.at("hostPath", "path").error("must not have .. in it; write the folder itself")
@@ -62,7 +54,7 @@ def _below(holder: Node, key: str) -> Iterator[Finding]:
 
 
 def mounts(spec: Node) -> Iterator[Finding]:
-    """What is mounted is a volume of the pod, and at a place of its own."""
+    """What is mounted is a volume of the pod, and has its own path."""
     names = {volume.text("name") for volume in spec.at("volumes").items()}
     # Claims of a StatefulSet's template are volumes of its pods.
     names |= {claim.at("metadata").text("name") for claim in spec.root().at("spec", "volumeClaimTemplates").items()}
@@ -78,9 +70,8 @@ def mounts(spec: Node) -> Iterator[Finding]:
             yield from _below(mount, "subPath")
             yield from _below(mount, "subPathExpr")
             if mount.text("subPath") and mount.text("subPathExpr"):
-                yield mount.at("subPathExpr").error("there is a subPath too; leave out one")
-        for path, node in repeated([(mount.text("mountPath"), mount.at("mountPath")) for mount in listed]):
-            yield node.error(f"{path} is a mount already; mount one volume there")
+                yield from one_of(mount, ("subPath", "subPathExpr"))
+        yield from unique(listed, "mountPath", "volume")
 
 
 def memory_disks(spec: Node) -> Iterator[Finding]:
@@ -103,9 +94,9 @@ def memory_disks(spec: Node) -> Iterator[Finding]:
 
 
 def lost_outputs(spec: Node, kept: Collection[str] = ()) -> Iterator[Finding]:
-    """What is written to the output folder stays: what is gone with its pod is lost, and each pod ends with 0.
+    """Outputs go to a folder that stays; one that ends with its pod is lost, though each pod ends with 0.
 
-    kept: names of volumes that stay all the same.
+    kept: names of volumes that stay in any case.
     """
     gone = {each.text("name") for each in spec.at("volumes").items() if each.has("emptyDir") or each.has("ephemeral")}
     gone -= set(kept)
@@ -126,7 +117,7 @@ def lost_outputs(spec: Node, kept: Collection[str] = ()) -> Iterator[Finding]:
                     "--outdir",
                 )
             elif mounted[above] in gone:
-                # Another program may bring away what it has there.
+                # Another program may copy its files elsewhere.
                 yield (word.unusable if is_tarproc else word.warning)(
                     f"{path!r} is in the volume {mounted[above]}, which is gone with its pod, and the "
                     "outputs with it; name a bucket, or a folder in a volume that stays",
@@ -135,7 +126,7 @@ def lost_outputs(spec: Node, kept: Collection[str] = ()) -> Iterator[Finding]:
 
 
 def _outdirs(container: Node) -> Iterator[tuple[Node, bool]]:
-    """What names the output folder: an argument of tarproc (True), or what else runs is told (False)."""
+    """The words that name the output folder: arguments of tarproc (True), or variables of other programs (False)."""
     command = container.at("command").members()
     if command and str(command[0].value).rpartition("/")[2] == "tarproc":
         for before, word in pairwise([*command, *container.at("args").members()]):

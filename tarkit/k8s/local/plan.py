@@ -14,7 +14,6 @@ from typing import Any
 
 from tarkit.errors import EXIT_NOT_FOUND, CommandNotRunnableError, UsageError, printable
 from tarkit.k8s.expansion import expand
-from tarkit.k8s.lint.shapes import refuse_shapes
 from tarkit.k8s.local.env import Machine, PodView, container_env
 from tarkit.k8s.local.mounts import MountMap, mount_map, prepare
 from tarkit.k8s.local.policy import JobRules
@@ -66,10 +65,8 @@ def works_of(documents: Sequence[Mapping[str, Any]]) -> list[Work]:
     """What is to be run of a manifest, in its order.
 
     Raises:
-        UsageError: nothing is; two have one name; or a document is of a kind that does not run here. As
-            ``refuse_shapes``.
+        UsageError: nothing is; two have one name; or a document is of a kind that does not run here.
     """
-    refuse_shapes(documents)
     found: list[Work] = []
     for document in documents:
         kind = str(document.get("kind"))
