@@ -250,7 +250,7 @@ def test_parallelism_and_slices(words: list[str], parallelism: int, completions:
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["-j", "0"], "--parallelism 0"), (["-j", "-1"], "--parallelism -1"), (["--slices", "0"], "--slices 0"),
+    [(["-j", "0"], "--parallelism 0"), (["-j", "-1"], "parallelism (--parallelism)"), (["--slices", "0"], "--slices 0"),
      (["--slices", "100001"], "--slices 100001"), (["--slice-target", "0", "--shard-seconds", "1"], "--slice-target"),
      (["--slice-target", "x"], "--slice-target"), (["--shard-seconds", "x"], "--shard-seconds")],
 )  # fmt: skip
