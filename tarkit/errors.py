@@ -60,6 +60,11 @@ def quoted(spec: str) -> str:
     return repr(printable(redact(spec)))
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """``1 sample``, ``2 samples``."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 def signal_name(number: int) -> str:
     """``SIGKILL``; or ``SIG40`` of those without a name, the real-time signals."""
     import signal

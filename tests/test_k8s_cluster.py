@@ -16,7 +16,7 @@ from tarkit.errors import ClusterDeniedError, ClusterError, ClusterUnreachableEr
 from tarkit.k8s.cluster import config as clusterconfig
 from tarkit.k8s.cluster.config import load_access
 from tarkit.k8s.cluster.connection import Cluster
-from tarkit.k8s.cluster.jobwatch import Watching, job_states
+from tarkit.k8s.cluster.watching import Watching, run_states
 
 pytest.importorskip("kubernetes", reason="NO KUBERNETES CLIENT: pip install kubernetes")
 
@@ -328,7 +328,7 @@ def test_the_log_of_a_pod_that_may_not_be_read(cluster: Cluster, server: Server)
 
 def test_a_name_that_is_taken(cluster: Cluster, server: Server) -> None:
     server.says(refusal(409, 'jobs.batch "x" already exists'))
-    with pytest.raises(ClusterError, match="has such an object already .409.*already exists") as caught:
+    with pytest.raises(ClusterError, match="refuses to create jobs .409.*already exists") as caught:
         cluster.create("jobs", {})
     assert caught.value.status == 409
 
@@ -384,13 +384,13 @@ def state(version: str, uid: str = "u") -> dict[str, Any]:
 
 
 def watched(
-    cluster: Cluster, lost: Callable[[str], None] = lambda why: None, until: float | None = None
+    cluster: Cluster, report: Callable[[str], None] = lambda why: None, seconds: float | None = None
 ) -> Iterator[str]:
     """Versions of the Job. By this clock every watch ends early, so that a list follows it."""
     ticks = iter(range(10_000))
-    watching = Watching(until, 60.0, lambda: float(next(ticks)), lambda seconds: None, lost, lambda: lost("back"))
-    for job in job_states(cluster, "x", watching):
-        yield str(job["metadata"]["resourceVersion"])
+    watching = Watching(report, seconds, 60.0, clock=lambda: float(next(ticks)), sleep=lambda seconds: None)
+    for state in run_states(cluster, "x", watching, of_run=False):
+        yield str(state.jobs[0]["metadata"]["resourceVersion"])
 
 
 def test_a_watch_goes_on_after_its_end_and_after_410(cluster: Cluster, server: Server) -> None:
@@ -426,7 +426,7 @@ def test_a_server_that_is_away_for_a_while(cluster: Cluster, server: Server) -> 
     server.says(state("1"), events(), *[refusal(503)] * 8, state("2"), events())
     seen = watched(cluster, lost.append)
     assert [next(seen), next(seen)] == ["1", "2"]
-    assert len(lost) == 2 and "is busy (503)" in lost[0] and lost[1] == "back"
+    assert len(lost) == 2 and "is busy (503)" in lost[0] and lost[1] == "the cluster answers again"
 
 
 def test_patience_ends(cluster: Cluster, server: Server) -> None:
@@ -439,9 +439,9 @@ def test_patience_ends(cluster: Cluster, server: Server) -> None:
 
 def test_the_time_is_up(cluster: Cluster, server: Server) -> None:
     server.says(state("1"), events(), state("2"), events(), state("3"), events())
-    assert len(list(watched(cluster, until=9.0))) == 2
+    assert len(list(watched(cluster, seconds=9.0))) == 2
     server.says(state("1"))
-    assert len(list(watched(cluster, until=0.0))) == 1, "one look, though the time was up before it"
+    assert len(list(watched(cluster, seconds=0.0))) == 1, "one look, though the time was up before it"
 
 
 def test_patience_is_for_the_first_answer_too(cluster: Cluster, server: Server) -> None:

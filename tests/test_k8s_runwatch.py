@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tarkit.cli.kube.runjobs import failed_of, sum_line
-from tarkit.cli.kube.standstill import Standstill
 from tarkit.cli.kube.verbs import cancel
 
 from tarkit.errors import ClusterError, ClusterUnreachableError, NoSuchObjectError, TarkitError, UsageError
+from tarkit.k8s.cluster.cancellation import suspend_jobs
+from tarkit.k8s.cluster.jobstatus import Standstill
 from tarkit.k8s.cluster.jobview import job_view
-from tarkit.k8s.cluster.jobwatch import Watching, run_states
-from tarkit.k8s.cluster.runstate import RunState
+from tarkit.k8s.cluster.runjobs import RunState, failed_of, sum_line
+from tarkit.k8s.cluster.watching import Watching, run_states
 
 COMPLETE = [{"type": "Complete", "status": "True"}]
 FAILED = [{"type": "Failed", "status": "True"}]
@@ -63,11 +63,11 @@ class Told:
 
 
 def states(
-    cluster: Told, lost: Callable[[str], None] = lambda why: None, until: float | None = None
+    cluster: Told, report: Callable[[str], None] = lambda why: None, seconds: float | None = None
 ) -> Iterator[RunState]:
     ticks = iter(range(10_000))
-    watching = Watching(until, 60.0, lambda: float(next(ticks)), lambda seconds: None, lost, lambda: lost("back"))
-    return run_states(cluster, "part", watching)  # type: ignore[arg-type]
+    watching = Watching(report, seconds, 60.0, clock=lambda: float(next(ticks)), sleep=lambda seconds: None)
+    return run_states(cluster, "part", watching, of_run=True)  # type: ignore[arg-type]
 
 
 def names(jobs: list[dict[str, Any]]) -> list[str]:
@@ -83,7 +83,10 @@ def test_a_look_is_one_list_and_lost_connections_are_waited_out() -> None:
     looks = states(cluster, lost.append)
     first, second = next(looks), next(looks)
     assert names(first.jobs) == ["a", "b"] and not first.ended and not second.ended
-    assert lost == ["gone", "back"] and cluster.asked == [("jobs", "tarkit.dev/run=part")] * 5
+    assert (
+        lost == ["gone; asking again, for 60 s at most", "the cluster answers again"]
+        and cluster.asked == [("jobs", "tarkit.dev/run=part")] * 5
+    )
 
 
 def test_patience_is_for_the_first_answer_too_and_ends() -> None:
@@ -91,15 +94,16 @@ def test_patience_is_for_the_first_answer_too_and_ends() -> None:
     with pytest.raises(ClusterUnreachableError):
         next(states(Told(ClusterUnreachableError("gone")), lost.append))
     first = Told(*[ClusterUnreachableError("gone")] * 3, [made("a")])
-    assert names(next(states(first, lost.append)).jobs) == ["a"] and lost == ["gone", "gone", "back"]
+    assert names(next(states(first, lost.append)).jobs) == ["a"]
+    assert lost == [*["gone; asking again, for 60 s at most"] * 2, "the cluster answers again"]
     looks = states(Told([made("a")], ClusterUnreachableError("gone")))
     next(looks)
     with pytest.raises(ClusterUnreachableError):
         next(looks)
     with pytest.raises(ClusterError, match="may not"):
         next(states(Told(ClusterError("you may not list jobs", 403))))
-    assert len(list(states(Told([made("a")]), until=9.0))) == 2
-    assert len(list(states(Told([made("a")]), until=0.0))) == 1, "one look, though the time was up before it"
+    assert len(list(states(Told([made("a")]), seconds=9.0))) == 2
+    assert len(list(states(Told([made("a")]), seconds=0.0))) == 1, "one look, though the time was up before it"
 
 
 def test_what_is_removed_once_it_has_ended_has_ended_and_what_before_is_deleted() -> None:
@@ -135,10 +139,10 @@ def test_a_retry_counts_instead_of_the_job(jobs: list[dict[str, Any]], counting:
 
 
 def test_sums_and_which_jobs_to_retry() -> None:
-    assert sum_line(["running", "complete", "running"], {"retried": 0, "deleted": 1}) == (
+    assert sum_line(["running", "complete", "running"], retried=0, deleted=1) == (
         "3 Jobs: 1 complete, 2 running, 1 deleted"
     )
-    assert sum_line(["complete"]) == "1 Job: 1 complete"
+    assert sum_line(["complete"], retried=0) == "1 Job: 1 complete"
 
 
 def test_of_a_run_those_that_failed_are_retried() -> None:
@@ -156,10 +160,10 @@ def test_a_run_that_was_suspended_in_part_is_told() -> None:
     with pytest.raises(
         ClusterUnreachableError, match=r"busy; done with 1 of 3 Jobs before, the same again does the rest"
     ):
-        cancel._cancel_run(cluster, "part", [made("a"), made("b"), made("c")], False)  # type: ignore[arg-type]
+        suspend_jobs(cluster, [made("a"), made("b"), made("c")], undo=False)  # type: ignore[arg-type]
     assert cluster.asked == [("patch", "a"), ("patch", "b"), ("patch", "c")]
     beside = [made("a", "suspended"), made("a-r2", of="a", at=1), made("b", "suspended")]
-    assert cancel._cancel_run(Told(None), "part", beside, True) == "part: 1 Job goes on"  # type: ignore[arg-type]
+    assert cancel._suspend(Told(None), "part", beside, True) == "part: 1 Job goes on"  # type: ignore[arg-type]
 
 
 class Stuck:
@@ -200,7 +204,7 @@ def watching(cluster: Stuck) -> tuple[Clock, list[str], Callable[..., None]]:
 
     def see(now: float, *jobs: dict[str, Any]) -> None:
         clock.now = now
-        standstill.see([(job, job_view(job, None, 0.0)) for job in jobs])
+        standstill.see(jobs, [job_view(job, None, 0.0) for job in jobs])
 
     return clock, told, see
 

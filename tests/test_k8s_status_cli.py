@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tarkit.cli.kube.retryguards import refuse_running
 from tarkit.cli.kubetpl import main
 
 from tarkit.errors import UsageError
+from tarkit.k8s.cluster.retryguards import refuse_running
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -181,15 +181,15 @@ def test_a_retry_waits_for_what_it_is_a_retry_of() -> None:
 
     chain = (job("grey"), job("grey-r2", "grey"), job("grey-r3", "grey-r2"))
     known = {each["metadata"]["name"]: each for each in chain}
-    refuse_running("grey-r3", known["grey-r3"], known, "kubetpl retry")
+    refuse_running("grey-r3", known["grey-r3"], known, print)
     known["grey"] = job("grey", active=1)
     with pytest.raises(UsageError, match="grey, of the same shards, still runs; kubetpl wait grey"):
-        refuse_running("grey-r3", known["grey-r3"], known, "kubetpl retry")
+        refuse_running("grey-r3", known["grey-r3"], known, print)
     # Others of the run that kubetpl jobs made have shards of their own; so have their retries.
     known["grey-r3"] = job("grey-r3")
     known["part-r2"], known["part"] = job("part-r2", "part", active=1), job("part")
-    refuse_running("grey-r3", known["grey-r3"], known, "kubetpl retry")
+    refuse_running("grey-r3", known["grey-r3"], known, print)
     # Of what this one is a retry, nobody can tell any more.
     del known["part"]
     with pytest.raises(UsageError, match="part-r2, of the same shards, still runs"):
-        refuse_running("grey-r3", known["grey-r3"], known, "kubetpl retry")
+        refuse_running("grey-r3", known["grey-r3"], known, print)

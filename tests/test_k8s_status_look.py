@@ -17,12 +17,11 @@ from tarkit.errors import (
     NoSuchObjectError,
     UsageError,
 )
-from tarkit.k8s.cluster.jobfind import find_jobs
-from tarkit.k8s.cluster.jobstatus import JobStatus, plan_source, read_run
+from tarkit.k8s.cluster.jobstatus import JobStatus
 from tarkit.k8s.cluster.jobstatus import look as look_at
-from tarkit.k8s.cluster.jobview import Plan, job_view
-from tarkit.k8s.cluster.runplan import RunRecords, ShardMap, listed_specs, records_of, shard_map
-from tarkit.k8s.cluster.surroundings import ask_around
+from tarkit.k8s.cluster.jobview import JobPlan, job_view
+from tarkit.k8s.cluster.runjobs import find_jobs
+from tarkit.k8s.cluster.runplan import RunRecords, ShardMap, listed_specs, plan_source, read_run, records_of, shard_map
 from tarkit.k8s.plan.shardlist import LIST_SPEC, list_config_map
 from tarkit.runs.status import Progress
 from tarkit.specs.slicedlist import sha256_of, write_list
@@ -65,7 +64,7 @@ def look(
     cluster: Any, job: dict[str, Any], read_records: Callable[[Any], RunRecords | None] | None = None
 ) -> JobStatus:
     """One Job, with what is around it."""
-    (found,) = look_at([job], ask_around(cluster, [job]), now=0.0, read_records=read_records or (lambda job: None))
+    (found,) = look_at(cluster, [job], read_records or (lambda job: None), now=0.0)
     return found
 
 
@@ -216,7 +215,7 @@ def test_what_only_a_run_can_be_called_is_not_asked_for_as_a_job() -> None:
 
 
 def test_slices_are_those_of_tarproc() -> None:
-    found = shard_map(Plan(shards=5, slices=2), ["s3://b/a-{0..4}.tar"], "s3://b/out")
+    found = shard_map(JobPlan(shards=5, slices=2), ["s3://b/a-{0..4}.tar"], "s3://b/out")
     assert [list(found.of_index(i)) for i in range(3)] == [
         ["a-0.tar", "a-1.tar"],
         ["a-2.tar", "a-3.tar", "a-4.tar"],
@@ -226,7 +225,7 @@ def test_slices_are_those_of_tarproc() -> None:
     assert found.index_of("s3://b/a-3.tar") == 1
     with pytest.raises(MissingInputError, match="no such shard"):
         found.index_of("a-9.tar")
-    other = shard_map(Plan(shards=6, slices=2), ["s3://b/a-{0..4}.tar"], "s3://b/out")
+    other = shard_map(JobPlan(shards=6, slices=2), ["s3://b/a-{0..4}.tar"], "s3://b/out")
     assert not other.of_index(0)
     with pytest.raises(MissingInputError, match="cannot be told"):
         other.index_of("a-0.tar")
@@ -235,7 +234,7 @@ def test_slices_are_those_of_tarproc() -> None:
 def test_slices_that_were_cut_by_bytes(tmp_path: Path) -> None:
     names = [f"/data/x{'x' * i}-{i}.tar" for i in range(6)]
     write_list(f"{tmp_path}/run.list", names, [1, 0, 5], outdir=None)
-    found = shard_map(Plan(shards=6, slices=3), [f"@{tmp_path}/run.list"], "/out")
+    found = shard_map(JobPlan(shards=6, slices=3), [f"@{tmp_path}/run.list"], "/out")
     assert [len(found.of_index(i)) for i in range(3)] == [1, 0, 5]
     assert [found.index_of(name) for name in names] == [0, 2, 2, 2, 2, 2]
 

@@ -9,7 +9,8 @@ import pytest
 from tarkit.errors import UsageError
 from tarkit.k8s.cluster.failures import doubled, failure_of, group_failures, last_line, normalised
 from tarkit.k8s.cluster.joblogs import chosen_pods, has_log, label_of
-from tarkit.k8s.cluster.jobview import job_view, plan_of, state_of, timestamp
+from tarkit.k8s.cluster.jobview import job_view, plan_of, state_of
+from tarkit.k8s.cluster.objects import timestamp
 from tarkit.k8s.cluster.whynot import why_not
 
 NOW = timestamp("2026-11-21T12:10:00Z") or 0.0
@@ -352,9 +353,7 @@ def test_paused_finished_backing_off_or_unknown() -> None:
         return [each.kind for each in why_not(made, None, events, NOW)]
 
     assert kinds(job({"parallelism": 0}), []) == ["paused"]
-    assert kinds(job(status={"conditions": [ended("Failed", "MaxFailedIndexesExceeded", "too many")]}), []) == [
-        "finished"
-    ]
+    assert kinds(job(status={"conditions": [ended("Failed", "MaxFailedIndexesExceeded", "too many")]}), []) == []
     assert kinds(job(status={"failed": 2}), []) == ["back-off"]
     assert kinds(job(status={"failed": 2, "terminating": 1}), []) == ["ending"]
     assert kinds(job(), None) == ["unknown"]

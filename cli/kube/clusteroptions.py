@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import click
 
 from tarkit.errors import UsageError
+from tarkit.k8s.cluster.config import load_access
+from tarkit.k8s.cluster.connection import Cluster
+from tarkit.k8s.cluster.objects import Object
 from tarkit.k8s.names import dns_subdomain, label_value
 
 from .manifestfile import manifest_documents, refuse_wrong_types
 
-if TYPE_CHECKING:
-    from tarkit.k8s.cluster.connection import Cluster
-
 F = TypeVar("F", bound=Callable[..., Any])
-
-UNANSWERED = "-O OUT or -f MANIFEST answers from the done records alone"
 
 
 def job_argument(function: F) -> F:
@@ -90,16 +89,11 @@ def open_cluster(options: dict[str, Any]) -> Cluster:
     Raises:
         UsageError: none is configured. MissingExtraError: the client is not installed.
     """
-    import time
-
-    from tarkit.k8s.cluster.config import load_access
-    from tarkit.k8s.cluster.connection import Cluster
-
     files = options["kubeconfig"] or os.environ.get("KUBECONFIG")
     return Cluster(load_access(files, options["context"], options["namespace"]), time.sleep)
 
 
-def read_manifest(path: str | None) -> list[dict[str, Any]]:
+def read_manifest(path: str | None) -> list[Object]:
     """The documents of ``-f``; none without it.
 
     Raises:
@@ -112,17 +106,11 @@ def read_manifest(path: str | None) -> list[dict[str, Any]]:
     return documents
 
 
-def job_in(documents: Sequence[dict[str, Any]], name: str) -> dict[str, Any] | None:
-    """The Job of a name in a manifest; None if there is no manifest.
+def refuse_for_many(options: Mapping[str, Any]) -> None:
+    """Refuse the options that say where one Job's shards are.
 
     Raises:
-        UsageError: there is one, without this Job.
+        UsageError: one of them is given.
     """
-    from tarkit.k8s.cluster.jobview import name_of
-
-    jobs = [each for each in documents if each["kind"] == "Job"]
-    found = next((each for each in jobs if name_of(each) == name), None)
-    if found is None and documents:
-        there = ", ".join(map(name_of, jobs[:5])) or "none"
-        raise UsageError(f"-f: the manifest has no Job {name}; its Jobs: {there}")
-    return found
+    if options["outdir"] or options["specs"]:
+        raise UsageError("-O and --shards are about one Job; this names several")

@@ -5,28 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
-from tarkit.errors import printable
+from tarkit.errors import counted, printable
+from tarkit.k8s.cluster.failures import Failure
+from tarkit.k8s.cluster.jobstatus import JobStatus
+from tarkit.k8s.cluster.jobview import JobView
+from tarkit.k8s.cluster.runplan import RunRecords
 from tarkit.k8s.durations import in_words
 from tarkit.k8s.indexset import format_indexes
 from tarkit.store.sources import display_name
 
-from ..shared.results import counted
-
-if TYPE_CHECKING:
-    from tarkit.k8s.cluster.failures import Failure
-    from tarkit.k8s.cluster.jobstatus import JobStatus
-    from tarkit.k8s.cluster.jobview import JobView
-    from tarkit.k8s.cluster.runplan import RunRecords
-
-_MOST = 10
+MOST = 10
 _INDEX_TEXT = 60
 _ALIKE = 3
 """So many Jobs of which the same is to be said have a line each; more have one for all."""
 
 
-def status_lines(status: JobStatus, most: int | None = _MOST) -> Iterator[str]:
+def status_lines(status: JobStatus, most: int | None = MOST) -> Iterator[str]:
     """Everything, the most important first. most: of each list; None is all."""
     for note in status.notes:
         yield f"note: {note}"
@@ -43,10 +38,7 @@ def status_lines(status: JobStatus, most: int | None = _MOST) -> Iterator[str]:
         yield from _shards(status.records, most)
     if view is not None:
         yield from _speed(view)
-    for reason in status.reasons:
-        if reason.kind != "finished":
-            many = f" (×{reason.count})" if reason.count > 1 else ""
-            yield f"not running: {reason.text}{many}" + (f" → {reason.advice}" if reason.advice else "")
+    yield from (reason.line for reason in status.reasons)
     yield from _failures(status.failures, most)
     for retry in status.retries:
         yield f"retried as {retry.name}: {_state(retry)}, {_indexes(retry)}"
@@ -127,8 +119,8 @@ def _shards(records: RunRecords, most: int | None) -> Iterator[str]:
     yield f"shards: {', '.join(counts)}; records in {printable(display_name(records.outdir))}"
     if found.samples:
         added = f" + added {found.samples['added']}" if found.samples.get("added") else ""
-        books = " + ".join(f"{name} {found.samples.get(name, 0)}" for name in ("filtered", "failed"))
-        yield f"samples: in {found.samples.get('in', 0)}{added} = out {found.samples.get('out', 0)} + {books}"
+        rest = " + ".join(f"{name} {found.samples.get(name, 0)}" for name in ("filtered", "failed"))
+        yield f"samples: in {found.samples.get('in', 0)}{added} = out {found.samples.get('out', 0)} + {rest}"
     if records.any_command and found.done:
         yield (
             "note: shards made by any command are counted, since a file in the container, or one of its variables, "

@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 def read_records(
     cluster: Cluster | None,
-    job: Mapping[str, Any],
+    job: dict[str, Any],
     options: Mapping[str, Any],
-    documents: Sequence[Mapping[str, Any]] = (),
+    documents: Sequence[dict[str, Any]] = (),
 ) -> RunRecords | None:
     """The done records of a Job, by the options of ``record_options``; None if it is not said where they are.
 
     None also of a Job that runs a command of its own, if that keeps no records.
 
     Raises:
-        As ``jobstatus.read_run``.
+        As ``runplan.read_run``.
     """
-    from tarkit.k8s.cluster.jobstatus import read_run
     from tarkit.k8s.cluster.retry import is_per_shard
+    from tarkit.k8s.cluster.runplan import read_run
     from tarkit.k8s.tarprocwork import expected_fingerprint
 
     work = expected_fingerprint(job)

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, OutputClosedError, StreamError, printable
+from tarkit.errors import counted as counted
 
 from .program import write_message, write_stdout
 
@@ -105,8 +106,3 @@ def missing_kinds(missing_fields: Mapping[str, int]) -> str:
 def exit_code_of(tally: Tally) -> int:
     """0, or 3 if something that a reader met is missing from the result."""
     return EXIT_SET_ASIDE if tally.lost_anything else EXIT_OK
-
-
-def counted(number: int, one: str, many: str = "") -> str:
-    """``1 sample``, ``2 samples``."""
-    return f"{number} {one if number == 1 else many or one + 's'}"

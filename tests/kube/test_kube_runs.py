@@ -15,9 +15,10 @@ from cutproxy import CutProxy
 from kubecluster import Cluster, Said
 from kubejobs import indexed, job
 from kubestandin import kubeconfig
-from tarkit.cli.kube import watching
-from tarkit.cli.kube.standstill import Standstill
 from tarkit.cli.kube.verbs import wait
+
+from tarkit.k8s.cluster import watching
+from tarkit.k8s.cluster.jobstatus import Standstill
 
 pytestmark = pytest.mark.cluster
 
@@ -197,8 +198,8 @@ def test_a_run_is_waited_for_while_the_server_is_away(
 def test_why_nothing_runs_is_said_to_who_waits(
     cluster: Cluster, kubetpl: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, many: bool
 ) -> None:
-    monkeypatch.setattr("tarkit.cli.kube.standstill.IDLE_SECONDS", 0.5)
-    monkeypatch.setattr("tarkit.k8s.cluster.jobwatch._ONE_WATCH", 1.0)
+    monkeypatch.setattr("tarkit.k8s.cluster.jobstatus.IDLE_SECONDS", 0.5)
+    monkeypatch.setattr("tarkit.k8s.cluster.watching._ONE_WATCH", 1.0)
     looks: list[str] = []
     look = Standstill._look
 
@@ -213,7 +214,7 @@ def test_why_nothing_runs_is_said_to_who_waits(
     monkeypatch.setattr(Standstill, "_look", counted)
     for module in (wait, watching):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock, time=time.time, sleep=time.sleep))
-    monkeypatch.setattr("tarkit.k8s.cluster.jobwatch._ONE_LOOK", 1.0)
+    monkeypatch.setattr("tarkit.k8s.cluster.watching._ONE_LOOK", 1.0)
     if many:
         started(cluster, kubetpl, "true", "--node-selector", "disk=none", count=2)
     else:

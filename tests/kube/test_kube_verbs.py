@@ -17,7 +17,7 @@ from kubecluster import Cluster, Said
 from kubejobs import indexed, job
 from kubestandin import kubeconfig
 
-from tarkit.k8s.cluster.jobview import timestamp
+from tarkit.k8s.cluster.objects import timestamp
 from tarkit.writer import TarWriter
 
 pytestmark = pytest.mark.cluster
@@ -82,7 +82,7 @@ def test_a_run_from_start_to_end(cluster: Cluster, kubetpl: Callable[..., Said],
     assert nothing.err == "kubetpl retry: nothing to retry: 4 of 4 shards done, none left\n"
     ended = kubetpl("scale", "grey", "-j", "1")
     assert ended.code == 2 and "has ended (complete)" in ended.err
-    assert "has ended (complete) already" in kubetpl("cancel", "grey").out
+    assert "has ended already (complete)" in kubetpl("cancel", "grey").out
     assert kubetpl("status", "--watch", "grey").code == 0, "--watch takes seconds, or what follows is the name"
 
     shards(tmp_path / "in", 1, samples=3)

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import click
 
-from tarkit.errors import EXIT_OK, EXIT_TEMPORARY, ClusterError, ClusterUnreachableError, NoSuchObjectError, UsageError
-from tarkit.k8s.wellknown import LIST
+from tarkit.errors import (
+    EXIT_OK,
+    EXIT_TEMPORARY,
+    ClusterError,
+    ClusterUnreachableError,
+    NoSuchObjectError,
+    UsageError,
+    counted,
+)
+from tarkit.k8s.cluster.cancellation import delete_jobs, delete_lists, left_after, queue_of, suspend_jobs
+from tarkit.k8s.cluster.connection import Cluster
+from tarkit.k8s.cluster.jobview import has_ended, state_of
+from tarkit.k8s.cluster.objects import Object, active_pods, annotations_of, run_of
+from tarkit.k8s.cluster.runjobs import find_jobs, is_run
+from tarkit.k8s.cluster.watching import Watching
+from tarkit.k8s.durations import seconds
+from tarkit.k8s.names import label_value
+from tarkit.k8s.wellknown import LIST, MANAGED_BY, RUN
 
 from ...shared.program import say, verbose_option, version_option
-from ...shared.results import Results, counted
+from ...shared.results import Results
 from ..clusteroptions import cluster_options, job_argument, open_cluster
-from ..watching import watching
-
-if TYPE_CHECKING:
-    from tarkit.k8s.cluster.connection import Cluster
 
 _PROGRAM = "kubetpl cancel"
 _EPILOG = """\b
@@ -44,72 +55,87 @@ def command(name: str, delete: bool, timeout: str, undo: bool, **options: Any) -
     NAME may be a run of kubetpl jobs, too: then all its Jobs. After --delete the Job can be applied again: nothing
     of it is at work any more, and the ConfigMap with its list of shards is deleted, too.
     """
-    from tarkit.k8s.durations import seconds
-
-    from ..runjobs import is_run, jobs_named
-
     if delete and undo:
         raise UsageError("--undo is for what was not deleted; give one of both")
     limit = seconds(timeout, "--timeout")
     cluster = open_cluster(options)
     if delete:
         return _delete(cluster, name, limit)
-    jobs = jobs_named(cluster, name)
-    done = _cancel_run(cluster, name, jobs, undo) if is_run(jobs, name) else _cancel(cluster, jobs[0], undo)
+    done = _suspend(cluster, name, find_jobs(cluster, name), undo)
     with Results(only_messages=True) as results:
         results.line(done)
     return EXIT_OK
 
 
+def _suspend(cluster: Cluster, name: str, jobs: Sequence[Object], undo: bool) -> str:
+    """What was done to a Job, or to the Jobs of a run. If one cannot be suspended, none is."""
+    several = is_run(jobs, name)
+    alive = [job for job in jobs if not has_ended(job)]
+    over = len(jobs) - len(alive)
+    if not alive:
+        which = f"{name}: all {counted(over, 'Job')} of it have ended" if several else f"{name} has ended"
+        states = ", ".join(sorted({state_of(job)[0] for job in jobs}))
+        return f"{which} already ({states}); --delete removes what is left, with all pods"
+    queued = [queue for job in alive if (queue := queue_of(job, undo=undo)) is not None]
+    if queued:
+        raise UsageError(
+            f"{_jobs(name, len(queued), several, 'is', 'are')} in the Kueue queue {queued[0]}, which decides when to "
+            "run; --delete"
+        )
+    number = suspend_jobs(cluster, jobs, undo=undo)
+    ended = f"; {over} {'has' if over == 1 else 'have'} ended already" if over else ""
+    if undo and not number:
+        return f"{name}: no Job was suspended{ended}" if several else f"{name} was not suspended"
+    if undo:
+        return f"{_jobs(name, number, several, 'goes', 'go')} on{ended}"
+    active = sum(map(active_pods, alive))
+    stopped = f"; {counted(active, 'pod is', 'pods are')} stopped" if active else ""
+    otherwise = "" if several else "; to do it with other settings: kubetpl retry"
+    which = f"{_jobs(name, number, several, 'is', 'are')} suspended{stopped}{ended}"
+    return f"{which}. To go on: kubetpl cancel {name} --undo{otherwise}"
+
+
+def _jobs(name: str, number: int, several: bool, one: str, many: str) -> str:
+    """``NAME is`` of a Job; ``NAME: 2 Jobs are`` of a run."""
+    return f"{name}: {counted(number, f'Job {one}', f'Jobs {many}')}" if several else f"{name} {one}"
+
+
 def _delete(cluster: Cluster, name: str, limit: float) -> int:
     """Delete a Job or a run, and wait for its pods."""
-    from tarkit.k8s.cluster.deletion import left_after
-    from tarkit.k8s.cluster.jobview import name_of, run_of, uid_of
-    from tarkit.k8s.cluster.livelist import LiveList
-    from tarkit.k8s.wellknown import RUN
-
-    from ..runjobs import is_run, jobs_named
-
     try:
-        jobs = jobs_named(cluster, name)
+        jobs = find_jobs(cluster, name)
     except NoSuchObjectError:
         # A Job may be gone by itself (--ttl); its list stays.
         if _delete_lists(cluster, name):
             return EXIT_OK
         raise
     several = is_run(jobs, name)
-    what = f"{name}: {_are(len(jobs))}" if several else f"{name} is"
-    number = _each(jobs, lambda job: cluster.delete("jobs", name_of(job), uid_of(job), foreground=True))
-    running = sum(map(_active, jobs))
+    number = delete_jobs(cluster, jobs)
+    running = sum(map(active_pods, jobs))
     if running and limit:
-        say(_PROGRAM, f"{name}: waiting until {counted(running, 'pod')} {'has' if running == 1 else 'have'} ended")
+        say(_PROGRAM, f"{name}: waiting until {counted(running, 'pod has', 'pods have')} ended")
+    watching = Watching(lambda line: say(_PROGRAM, line), limit)
     selector = {"labels": f"{RUN}={name}"} if several else {"fields": f"metadata.name={name}"}
-    live = LiveList(cluster, "jobs", **selector)
-    left = left_after(cluster, jobs, live, watching(_PROGRAM, limit))
+    left = left_after(cluster, jobs, watching, **selector)
     if left:
         still = f"{counted(len(left), 'Job')} of {len(jobs)} are" if several else "it is"
         say(_PROGRAM, f"{name} is deleted, but {still} not gone, and pods may be at work: before you apply it again, "
                       f"wait until kubetpl cancel {name} --delete ends with 0 or 66")  # fmt: skip
         return EXIT_TEMPORARY
     with Results(only_messages=True) as results:
-        if several:
-            what = f"{name}: {_are(number)}"
+        what = _jobs(name, number, several, "is", "are")
         results.line(f"{what} deleted, with {'their' if several else 'its'} pods and their logs. The done records stay")
-    for run in sorted({run_of(job) for job in jobs if LIST in (job["metadata"].get("annotations") or {})}):
+    for run in sorted({run_of(job) for job in jobs if LIST in annotations_of(job)}):
         _delete_lists(cluster, run)
     return EXIT_OK
 
 
 def _delete_lists(cluster: Cluster, run: str) -> bool:
     """Whether there were ConfigMaps with lists of the run's shards that no Job uses; they are deleted."""
-    from tarkit.k8s.cluster.deletion import delete_lists, unused_lists
-    from tarkit.k8s.names import label_value
-    from tarkit.k8s.wellknown import MANAGED_BY, RUN
-
     if label_value(run):
         return False
     try:
-        names = delete_lists(cluster, unused_lists(cluster, run))
+        names = delete_lists(cluster, run)
     except ClusterUnreachableError:
         raise
     except ClusterError as error:
@@ -120,97 +146,3 @@ def _delete_lists(cluster: Cluster, run: str) -> bool:
         for each in names:
             results.line(f"ConfigMap {each}, a list of shards, is deleted")
     return bool(names)
-
-
-def _cancel(cluster: Cluster, job: dict[str, Any], undo: bool) -> str:
-    """What was done to a Job."""
-    from tarkit.k8s.cluster.jobview import ENDED, name_of, state_of
-
-    name, state = name_of(job), state_of(job)[0]
-    if state in ENDED:
-        return f"{name} has ended ({state}) already, nothing of it runs; --delete removes it with its pods"
-    queue = _queue_of(job, undo)
-    if queue is not None:
-        raise UsageError(f"{name} is in the Kueue queue {queue}, which decides when it runs; --delete")
-    cluster.patch("jobs", name, _changes(cluster, undo))
-    if undo:
-        return f"{name} goes on" if state == "suspended" else f"{name} was not suspended"
-    active = _active(job)
-    stopped = f"; its {active} pods are stopped" if active else ""
-    return f"{name} is suspended{stopped}. To go on: kubetpl cancel {name} --undo; to do it otherwise: kubetpl retry"
-
-
-def _cancel_run(cluster: Cluster, run: str, jobs: list[dict[str, Any]], undo: bool) -> str:
-    """What was done to the Jobs of a run. If one cannot be suspended, none is."""
-    from tarkit.k8s.cluster.jobview import ENDED, name_of, state_of
-    from tarkit.k8s.cluster.runstate import run_state
-
-    states = [state_of(job)[0] for job in jobs]
-    alive = [job for job, state in zip(jobs, states, strict=True) if state not in ENDED]
-    ended = f"; {_have(len(jobs) - len(alive))} ended already" if len(alive) < len(jobs) else ""
-    if not alive:
-        return f"{run}: all {counted(len(jobs), 'Job')} of it have ended already; --delete removes them with their pods"
-    queued = [queue for job in alive if (queue := _queue_of(job, undo)) is not None]
-    if queued:
-        raise UsageError(
-            f"{run}: {_are(len(queued))} in the Kueue queue {queued[0]}, which decides when they run; --delete"
-        )
-    if undo:
-        # A Job goes on beside its retry only if somebody names it.
-        alive = [job for job in run_state(jobs).jobs if state_of(job)[0] == "suspended"]
-    number = _each(alive, lambda job: cluster.patch("jobs", name_of(job), _changes(cluster, undo)))
-    if undo:
-        going = f"{counted(number, 'Job')} {'goes' if number == 1 else 'go'} on"
-        return f"{run}: {going if number else 'no Job was suspended'}{ended}"
-    active = sum(map(_active, alive))
-    stopped = f"; {counted(active, 'pod')} {'is' if active == 1 else 'are'} stopped" if active else ""
-    return f"{run}: {_are(number)} suspended{stopped}{ended}. To go on: kubetpl cancel {run} --undo"
-
-
-def _each(jobs: list[dict[str, Any]], act: Callable[[dict[str, Any]], object]) -> int:
-    """How many Jobs were there to act on; those that are gone meanwhile are not.
-
-    Raises:
-        ClusterError: as the cluster says, and with how many it was done before.
-    """
-    number = 0
-    for job in jobs:
-        try:
-            act(job)
-            number += 1
-        except NoSuchObjectError:
-            continue
-        except ClusterError as error:
-            said = f"{error}; done with {number} of {counted(len(jobs), 'Job')} before, the same again does the rest"
-            raise type(error)(said, error.status) from None
-    return number
-
-
-def _changes(cluster: Cluster, undo: bool) -> dict[str, Any]:
-    from tarkit.k8s.wellknown import CANCELLED
-
-    who = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) + (f" by {cluster.user}" if cluster.user else "")
-    return {"spec": {"suspend": not undo}, "metadata": {"annotations": {CANCELLED: None if undo else who}}}
-
-
-def _queue_of(job: dict[str, Any], undo: bool) -> str | None:
-    """The Kueue queue that decides about a Job; None if there is none, or this is about what we did ourselves."""
-    from tarkit.k8s.wellknown import CANCELLED, QUEUE
-
-    metadata = job["metadata"]
-    if undo and CANCELLED in (metadata.get("annotations") or {}):
-        return None
-    queue = (metadata.get("labels") or {}).get(QUEUE)
-    return None if queue is None else str(queue)
-
-
-def _active(job: dict[str, Any]) -> int:
-    return int((job.get("status") or {}).get("active") or 0)
-
-
-def _are(number: int) -> str:
-    return f"{counted(number, 'Job')} {'is' if number == 1 else 'are'}"
-
-
-def _have(number: int) -> str:
-    return f"{number} {'has' if number == 1 else 'have'}"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
 import click
 
@@ -16,19 +16,23 @@ from tarkit.errors import (
     NoSuchObjectError,
     TarkitError,
     UsageError,
+    counted,
     printable,
 )
+from tarkit.k8s.cluster.connection import Cluster
+from tarkit.k8s.cluster.failures import main_container
+from tarkit.k8s.cluster.joblogs import followed_log, has_log, label_of, pod_to_follow, pods_with_logs
+from tarkit.k8s.cluster.jobview import state_of
+from tarkit.k8s.cluster.objects import Object, index_of, indexes_of, name_of, spec_of
+from tarkit.k8s.cluster.runjobs import find_jobs, is_run, not_one
+from tarkit.k8s.cluster.runplan import RunRecords, plan_source, shard_map
+from tarkit.k8s.cluster.watching import Watching
+from tarkit.k8s.indexset import format_indexes, parse_indexes
 
 from ...shared.program import say, verbose_option, version_option
-from ...shared.results import Results, counted
+from ...shared.results import Results
 from ..clusteroptions import cluster_options, job_argument, open_cluster, record_options
-from ..followpod import pod_to_follow
 from ..jobwork import read_records
-from ..watching import watching
-
-if TYPE_CHECKING:
-    from tarkit.k8s.cluster.connection import Cluster
-    from tarkit.k8s.cluster.runplan import RunRecords
 
 _PROGRAM = "kubetpl logs"
 _MOST_PODS = 100
@@ -67,82 +71,134 @@ def command(
     NAME may be a run of kubetpl jobs, too: then the logs of its failed Jobs, each below the Job's name.
     Where the pods of a Job are gone, the done records say what became of the shards.
     """
-    from tarkit.k8s.cluster.jobview import state_of
-    from tarkit.k8s.indexset import parse_indexes
-
-    from ..runjobs import is_run, jobs_named
-
     if indexes is not None and shard is not None:
         raise UsageError("--index and --shard both say which index; give one")
     wanted = None if indexes is None else set(parse_indexes(indexes))
     matches = _matcher(pattern)
     cluster = open_cluster(options)
-    jobs = jobs_named(cluster, name)
+    watching = Watching(lambda line: say(_PROGRAM, line))
+
+    def lines_of(pod: Object) -> Iterator[bytes]:
+        # Of a pod with several containers, a server wants to be told which.
+        chosen = container or main_container(pod).get("name")
+        if follow:
+            return followed_log(cluster, name_of(pod), watching, container=chosen, tail=tail)
+        return cluster.log(name_of(pod), container=chosen, tail=tail)
+
+    jobs = find_jobs(cluster, name)
+    printed = _Printed(lambda pod: filter(matches, lines_of(pod)), at_once=follow)
     if is_run(jobs, name):
         one = {"--index": indexes, "--shard": shard, "--follow": follow, "--shards": options["specs"],
                "-O": options["outdir"]}  # fmt: skip
-        asked = _Asked(cluster, matches, tail, container)
-        _of_run(asked, name, jobs, [flag for flag, value in one.items() if value], failed)
+        _of_run(cluster, name, jobs, [flag for flag, value in one.items() if value], failed, printed)
         return EXIT_OK
     job = jobs[0]
     if shard is not None:
         wanted = {_index_of(cluster, job, shard, options)}
     if wanted is not None:
         _refuse_absent(job, wanted)
-    asked = _Asked(cluster, matches, tail, container)
-    lost: set[int] = set()
+    failed = not follow and (failed or (wanted is None and state_of(job)[0] == "failed"))
     if follow:
-        failed = False
-        pods = [each for each in [pod_to_follow(cluster, job, wanted, _PROGRAM)] if each is not None]
+        pods = [each for each in [pod_to_follow(cluster, job, wanted, watching)] if each is not None]
     else:
-        failed = failed or (wanted is None and state_of(job)[0] == "failed")
-        pods = _pods(cluster, job, wanted, failed)
+        pods = pods_with_logs(cluster, job, wanted, failed=failed)
     if wanted is None and not failed and len(pods) > _MOST_PODS:
         raise UsageError(f"{name} has {len(pods)} pods; say which: --failed, --index SET or --shard NAME")
-    with Results() as results:
-        shown = _show(asked, pods, results, lost, follow=follow)
-        missing = lost | _without_pods(job, pods, wanted, failed)
+    with printed.results:
+        printed.show(pods)
+        # Indexes that were asked for, or have failed, and have no pod any more.
+        asked = wanted if wanted is not None else indexes_of(job, "failedIndexes") if failed else set()
+        missing = printed.lost | (asked - {index_of(pod) for pod in pods})
         if missing:
-            shown += _tell_records(cluster, job, missing, results, options)
-    if not shown:
+            printed.records(missing, lambda: read_records(cluster, job, options))
+    if not printed.lines:
         raise MissingInputError(_nothing(name, bool(pods), failed, wanted, pattern))
     return EXIT_OK
 
 
-class _Asked(NamedTuple):
-    """Which lines of a pod's log are wanted."""
+class _Printed:
+    """What is printed. lines_of: the lines of a pod's log that are wanted. at_once: they do not wait for others.
 
-    cluster: Cluster
-    matches: re.Pattern[bytes] | None
-    tail: int | None
-    container: str | None
+    lines: their number. lost: indexes whose pod went away meanwhile.
+    """
+
+    def __init__(self, lines_of: Callable[[Object], Iterator[bytes]], *, at_once: bool) -> None:
+        self.results = Results()
+        self.lines = 0
+        self.lost: set[int] = set()
+        self._lines_of = lines_of
+        self._line = self.results.now if at_once else self.results.line
+
+    def show(self, pods: Collection[Object]) -> None:
+        """The logs of pods."""
+        for pod in pods:
+            index, label = index_of(pod), label_of(pod)
+            prefix = f"[{label}] " if len(pods) > 1 or index is not None else ""
+            if not has_log(pod):
+                say(_PROGRAM, f"{label}: its container has not started; kubetpl status says why")
+                continue
+            try:
+                for line in self._lines_of(pod):
+                    self._line(prefix + line.decode("utf-8", "replace").rstrip("\r"))
+                    self.lines += 1
+            except ClusterUnreachableError:
+                raise
+            except NoSuchObjectError:
+                self.lost.update(() if index is None else (index,))
+            except ClusterError as error:
+                if error.status == 403:
+                    raise
+                say(_PROGRAM, f"{label}: {error}")
+
+    def records(self, indexes: set[int], read: Callable[[], RunRecords | None]) -> None:
+        """What became of the shards of indexes whose pods are gone."""
+        what = "index" if len(indexes) == 1 else "indexes"
+        say(_PROGRAM, f"the pods of {what} {format_indexes(indexes)} are gone, and their logs with them")
+        try:
+            found = read()
+        except ClusterUnreachableError:
+            raise
+        except TarkitError as error:
+            say(_PROGRAM, f"no done records: {error}")
+            return
+        if found is None or found.shards is None:
+            say(_PROGRAM, "the Job does not say where its done records are; -O OUT and --shards SPEC name them")
+            return
+        for index in sorted(indexes):
+            for shard in found.shards.of_index(index):
+                self.results.line(f"[{index}] {shard}: {_fate(found, shard)}")
+                self.lines += 1
 
 
-def _refuse_absent(job: dict[str, Any], wanted: Collection[int]) -> None:
+def _fate(records: RunRecords, shard: str) -> str:
+    """What the done records say of a shard."""
+    found = records.found
+    if shard in found.failed:
+        return f"failed: {found.failed[shard]}"
+    if shard in found.stale or shard in found.missing:
+        return found.stale.get(shard, "not begun, or cut short")
+    return "done" + (f", {counted(found.set_aside[shard], 'sample')} set aside" if shard in found.set_aside else "")
+
+
+def _refuse_absent(job: Object, wanted: Collection[int]) -> None:
     """Refuse indexes that the Job never had.
 
     Raises:
         MissingInputError: as said.
     """
-    from tarkit.k8s.cluster.jobview import name_of
-
     if not wanted:
         raise UsageError("--index must not be empty; write for example 3,7-9")
-    spec = job.get("spec") or {}
-    if spec.get("completionMode") != "Indexed":
+    if spec_of(job).get("completionMode") != "Indexed":
         raise MissingInputError(f"Job {name_of(job)} has no indexes: it is not an Indexed Job; leave out --index")
-    number = int(spec.get("completions") or 0)
-    absent = max(wanted)
+    number, absent = int(spec_of(job).get("completions") or 0), max(wanted)
     if absent >= number:
         raise MissingInputError(f"Job {name_of(job)} has the indexes 0 to {number - 1}; there is no index {absent}")
 
 
-def _of_run(asked: _Asked, run: str, jobs: list[dict[str, Any]], flags: list[str], failed: bool) -> None:
+def _of_run(
+    cluster: Cluster, run: str, jobs: list[Object], flags: list[str], failed: bool, printed: _Printed
+) -> None:  # fmt: skip
     """The logs of the failed Jobs of a run, each below the Job's name. flags: what goes with one Job only."""
-    from tarkit.k8s.cluster.jobview import name_of, state_of
-
-    from ..runjobs import not_one
-
     if flags:
         raise not_one(run, jobs, f"and {flags[0]} goes with one")
     ended_badly = [job for job in jobs if state_of(job)[0] == "failed"]
@@ -150,155 +206,37 @@ def _of_run(asked: _Asked, run: str, jobs: list[dict[str, Any]], flags: list[str
         raise MissingInputError(f"no Job of run {run} has failed")
     if not ended_badly:
         raise not_one(run, jobs, "none of which has failed")
-    found = 0
-    with Results() as results:
+    with printed.results:
         for job in ended_badly:
-            pods = _pods(asked.cluster, job, None, True)
+            pods = pods_with_logs(cluster, job, None, failed=True)
             if pods:
-                results.line(f"==> {name_of(job)} <==")
-                found += _show(asked, pods, results, set(), follow=False)
+                printed.results.line(f"==> {name_of(job)} <==")
+                printed.show(pods)
             else:
                 say(_PROGRAM, f"{name_of(job)}: its pods are gone, and their logs with them")
-    if not found:
+    if not printed.lines:
         raise MissingInputError(
             f"run {run} has no failed pods any more, or they have written nothing that is asked for"
         )
 
 
-def _pods(cluster: Cluster, job: dict[str, Any], wanted: Collection[int] | None, failed: bool) -> list[Any]:
-    """Those that have the logs."""
-    from tarkit.k8s.cluster.joblogs import chosen_pods, pods_with_logs
-
-    live = pods_with_logs(cluster, job, indexes=wanted, failed=failed)
-    live.list_anew()
-    return chosen_pods(_not_done(job, live.things) if failed else live.things, indexes=wanted, failed=failed)
-
-
-def _not_done(job: dict[str, Any], pods: Iterable[Any]) -> Iterator[Any]:
-    """Without those of indexes that went well later: pods that succeeded are not in the list."""
-    from tarkit.k8s.cluster.jobview import index_of
-    from tarkit.k8s.indexset import parse_indexes
-
-    done = set(parse_indexes(str((job.get("status") or {}).get("completedIndexes") or "")))
-    return (pod for pod in pods if index_of(pod) not in done)
-
-
-def _matcher(pattern: str | None) -> re.Pattern[bytes] | None:
+def _matcher(pattern: str | None) -> Callable[[bytes], object]:
     try:
-        return None if pattern is None else re.compile(pattern.encode())
+        return re.compile((pattern or "").encode()).search
     except re.error as error:
         raise UsageError(f"--grep: not a regular expression: {error}") from None
 
 
-def _index_of(cluster: Cluster, job: dict[str, Any], shard: str, options: dict[str, Any]) -> int:
-    from tarkit.k8s.cluster.jobstatus import plan_source
-    from tarkit.k8s.cluster.runplan import shard_map
-
+def _index_of(cluster: Cluster, job: Object, shard: str, options: dict[str, Any]) -> int:
     plan, specs = plan_source(cluster, job)
-    folder = options["outdir"] or plan.outdir
-    named = options["specs"]
+    folder, named = options["outdir"] or plan.outdir, options["specs"]
     if folder is None or not (named or specs):
         raise UsageError("the Job does not say which shards it has (--raw?); --index names an index")
     return shard_map(plan, named or specs, folder, own=not named).index_of(shard)
 
 
-def _show(asked: _Asked, pods: list[Any], results: Results, lost: set[int], *, follow: bool) -> int:
-    """The number of lines. lost: gets the indexes whose pod went away meanwhile."""
-    from tarkit.k8s.cluster.joblogs import has_log, label_of
-    from tarkit.k8s.cluster.jobview import index_of
-
-    shown = 0
-    for pod in pods:
-        prefix = f"[{label_of(pod)}] " if len(pods) > 1 or index_of(pod) is not None else ""
-        if not has_log(pod):
-            say(_PROGRAM, f"{label_of(pod)}: its container has not started; kubetpl status says why")
-            continue
-        try:
-            for line in _lines(asked, pod, follow):
-                if asked.matches is None or asked.matches.search(line):
-                    results.line(prefix + line.decode("utf-8", "replace").rstrip("\r"))
-                    shown += 1
-                    if follow:
-                        results.flush()
-        except ClusterUnreachableError:
-            raise
-        except NoSuchObjectError:
-            index = index_of(pod)
-            lost.update(() if index is None else (index,))
-        except ClusterError as error:
-            if error.status == 403:
-                raise
-            say(_PROGRAM, f"{label_of(pod)}: {error}")
-    return shown
-
-
-def _lines(asked: _Asked, pod: dict[str, Any], follow: bool) -> Iterator[bytes]:
-    from tarkit.k8s.cluster.failures import main_container
-    from tarkit.k8s.cluster.joblogs import followed_log
-    from tarkit.k8s.cluster.jobview import name_of
-
-    # Of a pod with several containers, a server wants to be told which.
-    container = asked.container or main_container(pod).get("name")
-    if follow:
-        return followed_log(asked.cluster, name_of(pod), watching(_PROGRAM), container=container, tail=asked.tail)
-    return asked.cluster.log(name_of(pod), container=container, tail=asked.tail)
-
-
-def _without_pods(job: Any, pods: Iterable[Any], wanted: Collection[int] | None, failed: bool) -> set[int]:
-    """Indexes that were asked for, or have failed, and have no pod any more."""
-    from tarkit.k8s.cluster.jobview import index_of
-    from tarkit.k8s.indexset import parse_indexes
-
-    if wanted is None and not failed:
-        return set()
-    asked = (
-        set(wanted)
-        if wanted is not None
-        else set(parse_indexes(str((job.get("status") or {}).get("failedIndexes") or "")))
-    )
-    return asked - {index_of(pod) for pod in pods}
-
-
-def _tell_records(cluster: Cluster, job: Any, missing: set[int], results: Results, options: dict[str, Any]) -> int:
-    from tarkit.k8s.indexset import format_indexes
-
-    what = "index" if len(missing) == 1 else "indexes"
-    say(_PROGRAM, f"the pods of {what} {format_indexes(missing)} are gone, and their logs with them")
-    try:
-        records = read_records(cluster, job, options)
-    except ClusterUnreachableError:
-        raise
-    except TarkitError as error:
-        say(_PROGRAM, f"no done records: {error}")
-        return 0
-    if records is None or records.shards is None:
-        say(_PROGRAM, "the Job does not say where its done records are; -O OUT and --shards SPEC name them")
-        return 0
-    shown = 0
-    for line in _record_lines(records, missing):
-        results.line(line)
-        shown += 1
-    return shown
-
-
-def _record_lines(records: RunRecords, indexes: set[int]) -> Iterator[str]:
-    found = records.found
-    done = set(found.done)
-    for index in sorted(indexes):
-        for shard in records.shards.of_index(index) if records.shards is not None else ():
-            if shard in found.failed:
-                yield f"[{index}] {shard}: failed: {found.failed[shard]}"
-            elif shard in done:
-                aside = f", {counted(found.set_aside[shard], 'sample')} set aside" if shard in found.set_aside else ""
-                yield f"[{index}] {shard}: done{aside}"
-            else:
-                yield f"[{index}] {shard}: {found.stale.get(shard, 'not begun, or cut short')}"
-
-
 def _nothing(name: str, any_pods: bool, failed: bool, wanted: Collection[int] | None, pattern: str | None) -> str:
     """Why nothing was shown."""
-    from tarkit.k8s.indexset import format_indexes
-
     of = "" if wanted is None else f" of index {format_indexes(wanted)}"
     if any_pods:
         what = "nothing" if pattern is None else f"nothing that --grep {printable(pattern)} finds"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -11,33 +11,35 @@ from tarkit.errors import (
     EXIT_OK,
     EXIT_USAGE,
     ClusterDeniedError,
-    ClusterError,
     ClusterUnreachableError,
     MissingExtraError,
     NoSuchObjectError,
     UsageError,
+    counted,
 )
+from tarkit.k8s.cluster.connection import Cluster
+from tarkit.k8s.cluster.objects import Object, name_of
+from tarkit.k8s.cluster.retry import Changes, create_documents, is_per_shard, retry_documents, with_list
+from tarkit.k8s.cluster.retryguards import refuse_orphans, refuse_running, settled
+from tarkit.k8s.cluster.runjobs import failed_of, find_jobs, is_run
+from tarkit.k8s.cluster.statusquestion import job_in
 from tarkit.k8s.limits import INDEXES
+from tarkit.k8s.lint.rules import ERROR, lint
+from tarkit.k8s.yamltext import dump_documents
 
 from ...shared.program import say, verbose_option, version_option, write_stdout
-from ...shared.results import Results, counted
+from ...shared.results import Results
 from ..clusteroptions import (
     cluster_options,
     job_argument,
-    job_in,
     manifest_option,
     not_empty,
     open_cluster,
     read_manifest,
     record_options,
+    refuse_for_many,
 )
 from ..jobwork import read_records
-from ..retryguards import refuse_orphans, refuse_running, settled
-
-if TYPE_CHECKING:
-    from tarkit.k8s.cluster.connection import Cluster
-    from tarkit.k8s.cluster.retry import Changes
-    from tarkit.k8s.cluster.runplan import RunRecords
 
 _PROGRAM = "kubetpl retry"
 _EPILOG = """\b
@@ -80,35 +82,41 @@ def command(name: str, create: bool, **options: Any) -> int:
     done is read from the done records. Of a Job that does not run tarproc (--raw) it is not known what is
     left: it is printed whole, under the new name.
     """
-    from tarkit.k8s.cluster.retry import Changes, is_per_shard, retry_documents
-    from tarkit.k8s.lint.rules import ERROR, lint
-
     documents = read_manifest(options["manifest"])
     cluster, jobs, taken = _source(name, documents, options, create)
     wanted = Changes(
         options["new_name"], options["memory"], options["cpu"], options["image"], options["on_demand"],
         options["parallelism"], options["slices"], options["list_url"],
     )  # fmt: skip
-    whole = [str(job["metadata"]["name"]) for job in jobs if not is_per_shard(job)]
+    whole = [name_of(job) for job in jobs if not is_per_shard(job)]
     if whole:
         _say_whole(whole, options)
-    made: list[dict[str, Any]] = []
+    made: list[Object] = []
     for job in jobs:
         urls, changes = None, wanted
         if is_per_shard(job):
             urls = _left(cluster, job, documents, options)
             if not urls:
                 continue
-            changes = _with_list(wanted, job, urls)
+            changes = with_list(wanted, job, urls)
         made += retry_documents(job, urls, changes, taken)
-        taken.add(str(made[-1]["metadata"]["name"]))
+        taken.add(name_of(made[-1]))
     refused = [finding for finding in lint(made) if finding.severity == ERROR]
     for finding in refused:
-        say(_PROGRAM, f"error: {finding}")
+        _say(f"error: {finding}")
     if refused:
         return EXIT_USAGE
-    _deliver(cluster if create else None, made)
+    if cluster is None or not create:
+        write_stdout(dump_documents(made).encode("utf-8"))
+        return EXIT_OK
+    with Results(only_messages=True) as results:
+        for line in create_documents(cluster, made, _say):
+            results.line(line)
     return EXIT_OK
+
+
+def _say(line: str) -> None:
+    say(_PROGRAM, line)
 
 
 def _say_whole(names: Sequence[str], options: dict[str, Any]) -> None:
@@ -117,38 +125,34 @@ def _say_whole(names: Sequence[str], options: dict[str, Any]) -> None:
     if options["failed"] or options["missing"] or options["slices"] or options["list_url"]:
         raise UsageError(f"{these} not run tarproc over slices (--raw?), so only a retry as a whole can be had")
     all_of = "it" if len(names) == 1 else "each"
-    say(_PROGRAM, f"{these} not run tarproc over slices, so which shards are left is not known: all of {all_of}")
+    _say(f"{these} not run tarproc over slices, so which shards are left is not known: all of {all_of}")
 
 
 def _source(
-    name: str, documents: list[dict[str, Any]], options: dict[str, Any], create: bool
-) -> tuple[Cluster | None, list[dict[str, Any]], set[str]]:
+    name: str, documents: Sequence[Object], options: dict[str, Any], create: bool
+) -> tuple[Cluster | None, list[Object], set[str]]:
     """The cluster if it answers, the Jobs to be retried from it or from -f, and the names that are taken."""
     given = job_in(documents, name)
     try:
         cluster = open_cluster(options)
         jobs = _in_cluster(cluster, name, given, options)
-        known = {str(job["metadata"]["name"]): job for job in cluster.list("jobs")}
+        known = {name_of(job): job for job in cluster.list("jobs")}
     except (ClusterUnreachableError, ClusterDeniedError, UsageError, MissingExtraError) as error:
         if given is None or create:
             raise
-        say(_PROGRAM, f"{error}; taken from the manifest, and whether it still runs is not known")
+        _say(f"{error}; taken from the manifest, and whether it still runs is not known")
         return None, [given], set()
-    for each in (str(job["metadata"]["name"]) for job in jobs):
-        refuse_running(each, known.get(each), known, _PROGRAM)
+    for each in map(name_of, jobs):
+        refuse_running(each, known.get(each), known, _say)
     if len(jobs) == 1:
-        refuse_orphans(cluster, str(jobs[0]["metadata"]["name"]), known)
+        refuse_orphans(cluster, name_of(jobs[0]), known)
     return cluster, jobs, set(known)
 
 
-def _in_cluster(
-    cluster: Cluster, name: str, given: dict[str, Any] | None, options: dict[str, Any]
-) -> list[dict[str, Any]]:
+def _in_cluster(cluster: Cluster, name: str, given: Object | None, options: dict[str, Any]) -> list[Object]:
     """The Job of a name; if it is gone, what it was made from; if it is a run, its Jobs that have failed."""
-    from ..runjobs import failed_of, is_run, jobs_named, refuse_for_many
-
     try:
-        jobs = jobs_named(cluster, name)
+        jobs = find_jobs(cluster, name)
     except NoSuchObjectError as error:
         if given is None:
             raise NoSuchObjectError(f"{error}; -f MANIFEST is what it was made from", 404) from None
@@ -160,90 +164,28 @@ def _in_cluster(
         jobs = failed_of(jobs, name)
         if options["new_name"] and len(jobs) > 1:
             raise UsageError(f"-n {options['new_name']} is a name for one Job; {len(jobs)} of {name} have failed")
-    return [settled(cluster, job, _PROGRAM) for job in jobs]
+    return [settled(cluster, job, _say) for job in jobs]
 
 
 def _left(
-    cluster: Cluster | None, job: dict[str, Any], documents: Sequence[dict[str, Any]], options: dict[str, Any]
-) -> list[str]:
-    """URLs of the shards that the retry makes, in their order. None left: said."""
+    cluster: Cluster | None, job: Object, documents: Sequence[Object], options: dict[str, Any]
+) -> list[str]:  # fmt: skip
+    """URLs of the shards that the retry makes, in their order; if none are left, it is printed why."""
     records = read_records(cluster, job, options, documents)
     if records is None:
         raise UsageError("the Job does not say where its done records are; name the folder: -O OUT")
     if records.shards is None:
         raise UsageError("the Job does not say what its inputs were; name them: --shards SPEC")
-    wanted = _wanted(records, failed=options["failed"], missing=options["missing"])
+    found, which, wanted = records.found, "left", records.unfinished_names()
+    if options["failed"] != options["missing"]:
+        which = "failed" if options["failed"] else "missing"
+        wanted = set(found.failed) if options["failed"] else {*found.missing, *found.stale}
     urls = [url for url, each in zip(records.shards.urls, records.shards.names, strict=True) if each in wanted]
-    done, total = len(records.found.done), len(records.shards.names)
+    done = f"{len(found.done)} of {counted(len(records.shards.names), 'shard')} done"
     if urls:
-        say(_PROGRAM, f"{done} of {counted(total, 'shard')} done; {counted(len(urls), 'shard')} to retry")
+        _say(f"{done}; {counted(len(urls), 'shard')} to retry")
     else:
-        which = "failed" if options["failed"] else "missing" if options["missing"] else "left"
-        aside = sum(records.found.set_aside.values())
+        aside = sum(found.set_aside.values())
         more = f"; {counted(aside, 'sample')} set aside: tarproc --retry-failed" if aside else ""
-        say(_PROGRAM, f"nothing to retry: {done} of {counted(total, 'shard')} done, none {which}{more}")
+        _say(f"nothing to retry: {done}, none {which}{more}")
     return urls
-
-
-def _wanted(records: RunRecords, *, failed: bool, missing: bool) -> set[str]:
-    found = records.found
-    if failed == missing:
-        return records.unfinished_names()
-    return set(found.failed) if failed else {*found.missing, *found.stale}
-
-
-def _with_list(changes: Changes, job: dict[str, Any], urls: Sequence[str]) -> Changes:
-    """The list written where --list-url says."""
-    from dataclasses import replace
-
-    from tarkit.k8s.cluster.jobview import plan_of
-    from tarkit.k8s.cluster.retry import slices_of
-    from tarkit.k8s.plan.bucketlist import content_sha256, place_of, put_list
-    from tarkit.specs.slicedlist import even_counts
-
-    if changes.list_url is None:
-        return changes
-    counts = even_counts(len(urls), slices_of(job, len(urls), changes))
-    url = place_of(changes.list_url, content_sha256(urls, counts))
-    written = put_list(url, urls, counts, plan_of(job).outdir)
-    return replace(changes, list_url=url, list_sha256=written.offsets_sha256)
-
-
-def _deliver(cluster: Cluster | None, documents: list[dict[str, Any]]) -> None:
-    """Print the manifest; or create it, the Job last."""
-    if cluster is None:
-        from tarkit.k8s.yamltext import dump_documents
-
-        write_stdout(dump_documents(documents).encode("utf-8"))
-        return
-    made: dict[str, dict[str, Any]] = {}
-    with Results(only_messages=True) as results:
-        for document in documents:
-            kind = f"{document['kind'].lower()}s"
-            name = document["metadata"]["name"]
-            try:
-                made[name] = cluster.create(kind, document)
-            except ClusterError as error:
-                if error.status != 409 or kind != "configmaps":
-                    raise
-                # The name has the content's checksum in it: it is the very list.
-                say(_PROGRAM, f"ConfigMap {name} is there already")
-            else:
-                if kind == "jobs":
-                    _own_list(cluster, made, made[name])
-            results.line(f"{document['kind']} {name} is created")
-
-
-def _own_list(cluster: Cluster, made: dict[str, dict[str, Any]], job: dict[str, Any]) -> None:
-    """See to it that the ConfigMap with a Job's list, if it was made just now, goes when the Job goes."""
-    from tarkit.k8s.wellknown import LIST
-
-    name = (job["metadata"].get("annotations") or {}).get(LIST)
-    if name not in made:
-        return
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job["metadata"]["name"], "uid": job["metadata"]["uid"]}
-    try:
-        cluster.patch("configmaps", name, {"metadata": {"ownerReferences": [owner]}})
-    except ClusterError as error:
-        # The Job runs all the same.
-        say(_PROGRAM, f"ConfigMap {name} stays when the Job is gone: {error}")

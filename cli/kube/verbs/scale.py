@@ -7,6 +7,9 @@ from typing import Any
 import click
 
 from tarkit.errors import EXIT_OK, UsageError
+from tarkit.k8s.cluster.jobview import has_ended, state_of
+from tarkit.k8s.cluster.objects import Object, spec_of
+from tarkit.k8s.cluster.runjobs import find_jobs, is_run, not_one
 from tarkit.k8s.limits import INDEXES, INDEXES_OF_MANY
 
 from ...shared.program import verbose_option, version_option
@@ -26,22 +29,18 @@ def command(name: str, parallelism: int, **options: Any) -> int:
     \b
     Exit codes: 0 set; 2 the Job has ended, or P cannot be; 66 no such Job; 75 the cluster cannot be reached.
     """
-    from tarkit.k8s.cluster.jobview import ENDED, state_of
-
-    from ..runjobs import is_run, jobs_named, not_one
-
     cluster = open_cluster(options)
-    jobs = jobs_named(cluster, name)
+    jobs = find_jobs(cluster, name)
     if is_run(jobs, name):
         why = f"which run side by side: kubetpl cancel {name} stops all of them, and --undo lets them go on"
         raise not_one(name, jobs, why)
     job = jobs[0]
     state = state_of(job)[0]
-    if state in ENDED:
+    if has_ended(job):
         raise UsageError(
             f"Job {name} has ended ({state}), nothing of it runs any more; kubetpl retry does what is left"
         )
-    spec = job.get("spec") or {}
+    spec = spec_of(job)
     _check(parallelism, spec)
     before = spec.get("parallelism")
     cluster.patch("jobs", name, {"spec": {"parallelism": parallelism}})
@@ -55,7 +54,7 @@ def command(name: str, parallelism: int, **options: Any) -> int:
     return EXIT_OK
 
 
-def _check(parallelism: int, spec: dict[str, Any]) -> None:
+def _check(parallelism: int, spec: Object) -> None:
     total = spec.get("completions")
     if total is not None and parallelism > total:
         raise UsageError(

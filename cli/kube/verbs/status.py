@@ -6,36 +6,31 @@ import json
 import math
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from tarkit.errors import (
-    EXIT_OK,
-    ClusterError,
-    ClusterUnreachableError,
-    MissingExtraError,
-    NoSuchObjectError,
-    UsageError,
-)
-from tarkit.k8s.cluster.jobview import name_of, uid_of
+from tarkit.errors import EXIT_OK, ClusterError, MissingExtraError, UsageError
+from tarkit.k8s.cluster.jobstatus import JobStatus
+from tarkit.k8s.cluster.runjobs import sum_line
+from tarkit.k8s.cluster.statusquestion import StatusQuestion
+from tarkit.k8s.cluster.watching import Watching
 
-from ...shared.program import verbose_option, version_option
+from ...shared.program import say, verbose_option, version_option
 from ...shared.results import Results
-from ..clusteroptions import cluster_options, manifest_option, not_empty, read_manifest, record_options, refuse_name
-from ..runjobs import is_run
-from ..statusanswer import Wanted, answer, ask, from_records, jobs_asked_for
-from ..watching import watching
+from ..clusteroptions import (
+    cluster_options,
+    manifest_option,
+    not_empty,
+    open_cluster,
+    read_manifest,
+    record_options,
+    refuse_name,
+)
+from ..jobtext import MOST, status_lines, table_lines
+from ..jobwork import read_records
 
-if TYPE_CHECKING:
-    from tarkit.k8s.cluster.connection import Cluster
-    from tarkit.k8s.cluster.jobstatus import JobStatus
-    from tarkit.k8s.cluster.livelist import LiveList
-
-_PROGRAM = "kubetpl status"
 _WATCH_SECONDS = 5.0
-_ONE_WATCH = 30.0
-"""Seconds: a connection that is silent for longer may have died."""
 _EPILOG = """\b
 Examples:
   kubetpl status grey
@@ -80,16 +75,30 @@ def command(
         raise UsageError("name a Job or a run, or say -l SELECTOR; one of both")
     if name is not None:
         refuse_name(name)
-    wanted = Wanted(name, selector, read_manifest(options["manifest"]), options, no_records)
-    pause = _pause(watch)
+    documents = read_manifest(options["manifest"])
+
+    def records(cluster: Any, job: Any) -> Any:
+        return None if no_records else read_records(cluster, job, options, documents)
+
+    question = StatusQuestion(name, selector, documents, options["outdir"], options["specs"], records)
+    pause = None if watch is None else _pause(watch)
+    try:
+        cluster = open_cluster(options)
+        jobs = question.jobs(cluster)
+    except (ClusterError, MissingExtraError, UsageError) as error:
+        return _show([question.from_records(error)], 0, as_json, options["verbose"])
     if pause is None:
-        return _show(*ask(wanted), as_json, options["verbose"])
-    return _watch(wanted, pause, as_json, options["verbose"])
+        return _show(*question.answer(cluster, jobs), as_json, options["verbose"])
+    code = EXIT_OK
+    watching = Watching(lambda line: say("kubetpl status", line), patience=math.inf)
+    for number, (found, retried) in enumerate(question.answers(cluster, jobs, watching, pause)):
+        if not as_json:
+            _separate(first=not number)
+        code = _show(found, retried, as_json, options["verbose"])
+    return code
 
 
-def _pause(watch: str | None) -> float | None:
-    if watch is None:
-        return None
+def _pause(watch: str) -> float:
     try:
         pause = float(watch)
     except ValueError:
@@ -100,9 +109,7 @@ def _pause(watch: str | None) -> float | None:
 
 
 def _show(found: list[JobStatus], retried: int, as_json: bool, verbose: bool) -> int:
-    from ..jobtext import status_lines, table_lines
-    from ..runjobs import sum_line
-
+    """The worst exit code: 1 before 3 before 0."""
     with Results() as results:
         if as_json:
             documents = [each.as_dict() for each in found]
@@ -110,79 +117,11 @@ def _show(found: list[JobStatus], retried: int, as_json: bool, verbose: bool) ->
         elif len(found) > 1:
             for line in table_lines(found, verbose):
                 results.line(line)
-            states = [each.view.state for each in found if each.view is not None]
-            results.line(sum_line(states, {"retried": retried}))
+            results.line(sum_line([each.view.state for each in found if each.view is not None], retried))
         else:
-            for line in status_lines(found[0], None) if verbose else status_lines(found[0]):
+            for line in status_lines(found[0], None if verbose else MOST):
                 results.line(line)
-    return _worst([each.exit_code for each in found])
-
-
-def _worst(codes: list[int]) -> int:
-    """1 before 3 before 0."""
-    return min((code for code in codes if code), default=EXIT_OK)
-
-
-def _watch(wanted: Wanted, pause: float, as_json: bool, verbose: bool) -> int:
-    """Lists once, then watches: what is asked of the cluster does not depend on how many Jobs there are."""
-    from tarkit.k8s.cluster.jobview import ENDED, state_of
-    from tarkit.k8s.cluster.jobwatch import looks
-
-    try:
-        cluster, jobs = jobs_asked_for(wanted)
-    except (ClusterError, MissingExtraError, UsageError) as error:
-        return _show(from_records(wanted, error), 0, as_json, verbose)
-    live, pods = _live(wanted, cluster, jobs)
-    uid = None if wanted.name is None or is_run(jobs, wanted.name) else uid_of(jobs[0])
-    shown: float | None = None
-    for _ in looks(
-        [live] if pods is None else [live, pods],
-        watching(_PROGRAM, patience=math.inf),
-        min(pause, _ONE_WATCH),
-        at_once=True,
-    ):
-        jobs = sorted((job for job in live.things if uid in (None, uid_of(job))), key=name_of)
-        if not jobs:
-            raise NoSuchObjectError(f"{wanted.name or 'all of them'}: deleted meanwhile", 404)
-        over = all(state_of(job)[0] in ENDED for job in jobs)
-        if shown is not None and not over and time.monotonic() - shown < pause:
-            continue
-        try:
-            found, retried = answer(wanted, cluster, jobs, None if pods is None else pods.things, live.things)
-        except ClusterUnreachableError:
-            # If that lasts, the next look says so.
-            continue
-        if not as_json:
-            _separate(first=shown is None)
-        code = _show(found, retried, as_json, verbose)
-        if all(each.view is None or each.view.finished for each in found):
-            return code
-        shown = time.monotonic()
-    return EXIT_OK
-
-
-def _live(wanted: Wanted, cluster: Cluster, jobs: list[dict[str, Any]]) -> tuple[LiveList, LiveList | None]:
-    """These Jobs with their retries, and their pods; None if they may not be read."""
-    from tarkit.k8s.cluster.jobview import run_of
-    from tarkit.k8s.cluster.livelist import LiveList
-    from tarkit.k8s.cluster.surroundings import live_pods
-    from tarkit.k8s.wellknown import RUN
-
-    labelled = RUN in (jobs[0]["metadata"].get("labels") or {})
-    if wanted.selector is not None:
-        live = LiveList(cluster, "jobs", labels=wanted.selector)
-    elif labelled:
-        live = LiveList(cluster, "jobs", labels=f"{RUN}={run_of(jobs[0])}")
-    else:
-        live = LiveList(cluster, "jobs", fields=f"metadata.name={name_of(jobs[0])}")
-    pods = live_pods(cluster, jobs)
-    try:
-        pods.list_anew()
-    except ClusterUnreachableError:
-        raise
-    except ClusterError:
-        return live, None
-    return live, pods
+    return min((each.exit_code for each in found if each.exit_code), default=EXIT_OK)
 
 
 def _separate(first: bool) -> None:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from tarkit.errors import EXIT_FAILED, EXIT_MISSING, EXIT_OK, EXIT_TEMPORARY, ClusterUnreachableError, TarkitError
+from tarkit.k8s.cluster.connection import Cluster
+from tarkit.k8s.cluster.jobstatus import JobStatus, Standstill
+from tarkit.k8s.cluster.jobview import JobView, job_view
+from tarkit.k8s.cluster.objects import Object
+from tarkit.k8s.cluster.runjobs import RunState, find_jobs, is_run, sum_line
+from tarkit.k8s.cluster.watching import Watching, patiently, run_states
+from tarkit.k8s.durations import seconds
 
 from ...shared.program import say, verbose_option, version_option
 from ...shared.results import Results
-from ..clusteroptions import cluster_options, job_argument, open_cluster, record_options
+from ..clusteroptions import cluster_options, job_argument, open_cluster, record_options, refuse_for_many
+from ..jobtext import short_line, status_lines
 from ..jobwork import read_records
-from ..watching import watching
-
-if TYPE_CHECKING:
-    from tarkit.k8s.cluster.connection import Cluster
-    from tarkit.k8s.cluster.jobstatus import JobStatus
-    from tarkit.k8s.cluster.jobview import JobView
-    from tarkit.k8s.cluster.jobwatch import Watching
-    from tarkit.k8s.cluster.runstate import RunState
 
 _PROGRAM = "kubetpl wait"
 _MOST_LEFT = 20
@@ -54,83 +54,51 @@ def command(name: str, timeout: str | None, patience: str, progress: bool, **opt
     failed, and the sum. If no pod runs for 30 s, stderr says why. Lost connections and restarts of the
     API server are waited out.
     """
-    from tarkit.k8s.cluster.jobwatch import patiently
-    from tarkit.k8s.durations import seconds
-
-    from ..runjobs import is_run, jobs_named, refuse_for_many
-
     limit = None if timeout is None else seconds(timeout, "--timeout")
-    watch = watching(_PROGRAM, limit, seconds(patience, "--patience"))
+    watching = Watching(_say, limit, seconds(patience, "--patience"))
     cluster = open_cluster(options)
-    jobs = patiently(watch, lambda: jobs_named(cluster, name))
-    ended, last = None, f"{name}: the cluster has not answered"
-    if jobs is not None and not is_run(jobs, name):
-        ended, last = _wait(cluster, name, watch, progress, options)
-    elif jobs is not None:
-        refuse_for_many(options)
-        ended, last = _wait_for_run(cluster, name, watch, progress, options)
-    if ended is None:
-        say(_PROGRAM, f"the time is up after {_with_unit(timeout or '')}: {last or name}")
-    return EXIT_TEMPORARY if ended is None else ended
+    jobs = patiently(watching, lambda: find_jobs(cluster, name))
+    last = f"{name}: the cluster has not answered"
+    if jobs is not None:
+        of_run = is_run(jobs, name)
+        if of_run:
+            refuse_for_many(options)
+        state, views, last = _wait(cluster, name, watching, of_run, progress)
+        if state is not None:
+            return _report(cluster, state, views, last if of_run else None, options)
+        if of_run:
+            last = f"{name}: {last}{_left(views)}"
+    unit = " s" if (timeout or "").strip()[-1:].isdigit() else ""
+    _say(f"the time is up after {(timeout or '').strip()}{unit}: {last}")
+    return EXIT_TEMPORARY
 
 
-def _with_unit(time: str) -> str:
-    """A time as it was given; of a bare number it is said what it counts."""
-    return f"{time.strip()} s" if time.strip()[-1:].isdigit() else time.strip()
+def _say(line: str) -> None:
+    say(_PROGRAM, line)
 
 
 def _wait(
-    cluster: Cluster, name: str, watch: Watching, progress: bool, options: dict[str, Any]
-) -> tuple[int | None, str]:
-    """(exit code, how it stood in the end); None if the time was up."""
-    from tarkit.k8s.cluster.jobview import job_view
-    from tarkit.k8s.cluster.jobwatch import job_states
-
-    from ..jobtext import short_line, status_lines
-    from ..standstill import Standstill
-
-    last = told = ""
-    standstill = Standstill(cluster, lambda line: say(_PROGRAM, line), time.monotonic)
-    for job in job_states(cluster, name, watch):
-        view = job_view(job, None, time.time())
-        last = short_line(view)
-        # Without the time left, which changes with every look.
-        if progress and last.partition(";")[0] != told:
-            told = last.partition(";")[0]
-            say(_PROGRAM, last)
-        if view.finished:
-            found = _ended(cluster, job, view, options)
-            with Results(only_messages=True) as results:
-                for line in list(status_lines(found))[: 4 if found.done_all_the_same else 3]:
-                    results.line(line)
-            return found.exit_code, last
-        standstill.see([(job, view)])
-    return None, last
-
-
-def _wait_for_run(
-    cluster: Cluster, run: str, watch: Watching, progress: bool, options: dict[str, Any]
-) -> tuple[int | None, str]:
-    """As ``_wait``, for all Jobs of a run."""
-    from tarkit.k8s.cluster.jobview import job_view
-    from tarkit.k8s.cluster.jobwatch import run_states
-
-    from ..runjobs import sum_line
-    from ..standstill import Standstill
-
-    last = ""
+    cluster: Cluster, name: str, watching: Watching, of_run: bool, progress: bool
+) -> tuple[RunState | None, list[JobView], str]:
+    """(the Jobs once they have ended, None if the time was up; as they were last, in numbers and in a line)."""
     views: list[JobView] = []
-    standstill = Standstill(cluster, lambda line: say(_PROGRAM, line), time.monotonic)
-    for state in run_states(cluster, run, watch):
+    last, shown = name, ""
+    standstill = Standstill(cluster, _say, time.monotonic)
+    for state in run_states(cluster, name, watching, of_run=of_run):
         views = [job_view(job, None, time.time()) for job in state.jobs]
-        now = sum_line((view.state for view in views), {"retried": len(state.retried), "deleted": len(state.deleted)})
-        if progress and now != last:
-            say(_PROGRAM, f"{run}: {now}")
-        last = now
+        last = _sum(state, views) if of_run else short_line(views[0])
+        # Without the time left, which changes with every look.
+        if progress and last.partition(";")[0] != shown:
+            shown = last.partition(";")[0]
+            _say(f"{name}: {last}" if of_run else last)
         if state.ended:
-            return _tell_run(cluster, state, views, last, options), last
-        standstill.see(list(zip(state.jobs, views, strict=True)))
-    return None, f"{run}: {last}{_left(views)}"
+            return state, views, last
+        standstill.see(state.jobs, views)
+    return None, views, last
+
+
+def _sum(state: RunState, views: Sequence[JobView]) -> str:
+    return sum_line([view.state for view in views], len(state.retried), len(state.deleted))
 
 
 def _left(views: Sequence[JobView]) -> str:
@@ -139,35 +107,37 @@ def _left(views: Sequence[JobView]) -> str:
     return f"; left: {', '.join(names[:_MOST_LEFT])}{more}" if names else ""
 
 
-def _tell_run(cluster: Cluster, state: RunState, views: Sequence[JobView], total: str, options: dict[str, Any]) -> int:
-    """A line for each Job that is not as it should be, and the sum."""
-    from ..jobtext import status_lines
-
-    codes: set[int] = {EXIT_MISSING} if state.deleted else set()
+def _report(
+    cluster: Cluster, state: RunState, views: Sequence[JobView], total: str | None, options: dict[str, Any]
+) -> int:  # fmt: skip
+    """Of one Job, how it ended; of a run, a line for each Job that is not complete, and the total."""
+    codes = {EXIT_MISSING} if state.deleted else set()
     with Results(only_messages=True) as results:
         for job, view in zip(state.jobs, views, strict=True):
             found = _ended(cluster, job, view, options)
             codes.add(found.exit_code)
-            if found.exit_code or found.done_all_the_same:
-                first, second, *rest = status_lines(found)
+            first, second, *rest = status_lines(found)
+            if total is None:
+                for line in (first, second, *rest[: 2 if found.done_all_the_same else 1]):
+                    results.line(line)
+            elif found.exit_code or found.done_all_the_same:
                 more = [second] if found.done_all_the_same else rest[:1] if found.records is not None else []
                 results.line("; ".join([first, *more]))
         for name in state.deleted:
             results.line(f"{name}: deleted before it had ended")
-        results.line(total)
+        if total is not None:
+            results.line(total)
     # That one has failed outweighs that one is gone, or has set samples aside.
     return min(codes - {EXIT_OK}, default=EXIT_OK, key=lambda code: (code != EXIT_FAILED, -code))
 
 
-def _ended(cluster: Cluster, job: dict[str, Any], view: JobView, options: dict[str, Any]) -> JobStatus:
+def _ended(cluster: Cluster, job: Object, view: JobView, options: dict[str, Any]) -> JobStatus:
     """What the Job's end means, with the done records where they can be read."""
-    from tarkit.k8s.cluster.jobstatus import JobStatus
-
     found = JobStatus(view.name, view)
     try:
         found.records = read_records(cluster, job, options)
     except ClusterUnreachableError as error:
-        say(_PROGRAM, str(error))
+        _say(str(error))
     except TarkitError as error:
-        say(_PROGRAM, f"no done records: {error}")
+        _say(f"no done records: {error}")
     return found

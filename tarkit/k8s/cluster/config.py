@@ -18,7 +18,7 @@ from tarkit.k8s.names import dns_label
 
 DEFAULT_FILE = "~/.kube/config"
 _IN_POD = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-_NEEDED_FOR = "talking to a Kubernetes cluster"
+NEEDED_FOR = "talking to a Kubernetes cluster"
 # What the client raises on files that are no kubeconfig, beside its own exception.
 _MALFORMED = (TypeError, AttributeError, KeyError, ValueError, OSError)
 
@@ -57,9 +57,9 @@ def load_access(kubeconfig: str | None, context: str | None, namespace: str | No
 
 
 def _from_files(files: str, context: str | None, namespace: str | None) -> Access:
-    module = library("kubernetes.config.kube_config", _NEEDED_FOR, "k8s")
-    client = library("kubernetes.client", _NEEDED_FOR, "k8s")
-    yaml = library("yaml", _NEEDED_FOR, "k8s")
+    module = library("kubernetes.config.kube_config", NEEDED_FOR, "k8s")
+    client = library("kubernetes.client", NEEDED_FOR, "k8s")
+    yaml = library("yaml", NEEDED_FOR, "k8s")
     try:
         merged = module.KubeConfigMerger(files).config
         names = [each.value["name"] for each in merged["contexts"]]
@@ -119,8 +119,8 @@ def _no_context(wanted: str | None, by_option: bool, names: list[str], files: st
 
 
 def _from_pod(namespace: str | None) -> Access:
-    config = library("kubernetes.config", _NEEDED_FOR, "k8s")
-    client = library("kubernetes.client", _NEEDED_FOR, "k8s")
+    config = library("kubernetes.config", NEEDED_FOR, "k8s")
+    client = library("kubernetes.client", NEEDED_FOR, "k8s")
     configuration = client.Configuration()
     try:
         config.load_incluster_config(client_configuration=configuration)

@@ -2,27 +2,45 @@
 
 The official client brings the configuration, the credentials and the connections. Its model
 classes are not used: what the API answers is passed on as it is, as dicts.
+
+Source of paths, verbs and status codes: https://kubernetes.io/docs/reference/using-api/api-concepts/
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
-from tarkit.errors import ClusterError, ClusterUnreachableError, printable
+from tarkit.errors import (
+    ClusterDeniedError,
+    ClusterError,
+    ClusterUnreachableError,
+    NoSuchObjectError,
+    UsageError,
+    printable,
+)
 from tarkit.extras import library
-from tarkit.k8s.cluster.apicall import BUSY, ApiCall, http_errors, one
-from tarkit.k8s.cluster.config import Access, login_errors
+from tarkit.k8s.cluster.config import NEEDED_FOR, Access, login_errors
+from tarkit.k8s.cluster.objects import Object, Objects, part_of
+from tarkit.k8s.names import dns_subdomain
 
-Object = dict[str, Any]
-Objects = list[Object]
-
+_GROUPS = {
+    "jobs": "/apis/batch/v1",
+    "pods": "/api/v1",
+    "events": "/api/v1",
+    "configmaps": "/api/v1",
+    "namespaces": "/api/v1",
+    "workloads": "/apis/kueue.x-k8s.io/v1beta2",
+    # Before Kueue 0.15.
+    "workloads@v1beta1": "/apis/kueue.x-k8s.io/v1beta1",
+}
 _METHODS = {"create": "POST", "patch": "PATCH", "delete": "DELETE"}
 """Of verbs; the others only read."""
+_BUSY = (429, 500, 502, 503, 504)
 _PAGE = 500
 _CONNECT_SECONDS = 10.0
 _READ_SECONDS = 60.0
@@ -53,7 +71,7 @@ class Cluster:
 
     def get(self, kind: str, name: str) -> Object:
         """One object."""
-        return self._object(self._json(one("get", kind, name)))
+        return self._object(self._json("get", kind, name))
 
     def list(self, kind: str, *, labels: str = "", fields: str = "") -> Objects:
         """All objects of a kind. labels, fields: selectors in the API's notation."""
@@ -66,30 +84,29 @@ class Cluster:
         """
         for _ in range(_TRIES):
             try:
-                return self._pages(kind, labels, fields)
+                return self._pages(kind, {"limit": str(_PAGE), **_selectors(labels, fields)})
             except ClusterError as error:
                 if error.status != 410:
                     raise
         raise ClusterUnreachableError(f"{self.where}: a list of {kind} takes longer than the server keeps it", 410)
 
-    def _pages(self, kind: str, labels: str, fields: str) -> tuple[Objects, str]:
-        query = {"limit": str(_PAGE), **_selectors(labels, fields)}
+    def _pages(self, kind: str, query: dict[str, str]) -> tuple[Objects, str]:
         found: Objects = []
         while True:
-            page = self._json(ApiCall("list", kind), query)
+            page = self._json("list", kind, query=query)
             found += map(self._object, page.get("items") or [])
-            metadata = page.get("metadata") or {}
+            metadata = part_of(page, "metadata")
             if not metadata.get("continue"):
                 return found, str(metadata.get("resourceVersion") or "")
             query["continue"] = metadata["continue"]
 
-    def create(self, kind: str, body: Mapping[str, Any]) -> Object:
+    def create(self, kind: str, body: Object) -> Object:
         """A new object, as the server has stored it. A field that the server does not know is an error."""
-        return self._json(ApiCall("create", kind), {"fieldValidation": "Strict", "fieldManager": "kubetpl"}, body)
+        return self._json("create", kind, query={"fieldValidation": "Strict", "fieldManager": "kubetpl"}, body=body)
 
-    def patch(self, kind: str, name: str, changes: Mapping[str, Any]) -> Object:
+    def patch(self, kind: str, name: str, changes: Object) -> Object:
         """Merge changes into an object: None removes a field."""
-        return self._json(one("patch", kind, name), {"fieldManager": "kubetpl"}, changes)
+        return self._json("patch", kind, name, query={"fieldManager": "kubetpl"}, body=changes)
 
     def delete(self, kind: str, name: str, uid: str, *, foreground: bool = False) -> None:
         """Remove this object, and not another one of its name; what it owns follows.
@@ -97,32 +114,22 @@ class Cluster:
         foreground: the object stays until what it owns is gone.
         """
         policy = "Foreground" if foreground else "Background"
-        body = {"propagationPolicy": policy, "preconditions": {"uid": uid}}
-        self._json(one("delete", kind, name), body=body)
+        self._json("delete", kind, name, body={"propagationPolicy": policy, "preconditions": {"uid": uid}})
 
     def log(
-        self,
-        pod: str,
-        *,
-        container: str | None = None,
-        tail: int | None = None,
-        follow: bool = False,
-        stamped: bool = False,
-        since: str | None = None,
-    ) -> Iterator[bytes]:
+        self, pod: str, *, container: str | None = None, tail: int | None = None, follow: bool = False,
+        stamped: bool = False, since: str | None = None,
+    ) -> Generator[bytes, None, None]:  # fmt: skip
         """Lines of a container's log, without their ends.
 
         follow: until the container has ended. stamped: each line begins with its time. since: only lines from that
         time on, in seconds: a server ignores what is smaller.
         """
-        query = {"follow": "true"} if follow else {}
-        query.update({"container": container} if container else {})
-        query.update({"tailLines": str(tail)} if tail is not None else {})
-        query.update({"timestamps": "true"} if stamped else {})
-        query.update({"sinceTime": since} if since else {})
-        read_seconds = None if follow else _READ_SECONDS
-        response = self._send(one("get", "pods", pod, "log"), query, read_seconds=read_seconds)
-        yield from self._lines(response)
+        asked = {"follow": "true" if follow else None, "container": container, "tailLines": tail,
+                 "timestamps": "true" if stamped else None, "sinceTime": since}  # fmt: skip
+        query = {key: str(value) for key, value in asked.items() if value is not None}
+        seconds = None if follow else _READ_SECONDS
+        yield from self._lines(self._send("get", "pods", pod, "log", query=query, read_seconds=seconds))
 
     def watch(
         self, kind: str, *, version: str, seconds: float, labels: str = "", fields: str = ""
@@ -133,10 +140,9 @@ class Cluster:
         once says that there is no watch; what is raised later, that it was cut.
         """
         query = {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true"}
-        query.update(_selectors(labels, fields))
-        query["timeoutSeconds"] = str(max(1, int(seconds)))
+        query |= {**_selectors(labels, fields), "timeoutSeconds": str(max(1, int(seconds)))}
         # The server ends it; more than that is a connection that died without a word.
-        return self._events(self._send(ApiCall("watch", kind), query, read_seconds=seconds + 15))
+        return self._events(self._send("watch", kind, query=query, read_seconds=seconds + 15))
 
     def _events(self, response: Any) -> Generator[tuple[str, Object], None, None]:
         with closing(self._lines(response)) as lines:
@@ -157,13 +163,13 @@ class Cluster:
         return dict(answer)
 
     def _json(
-        self, call: ApiCall, query: Mapping[str, str] | None = None, body: Mapping[str, Any] | None = None
-    ) -> Object:
-        response = self._send(call, query or {}, body)
+        self, verb: str, kind: str, name: str | None = None, *, query: Mapping[str, str] | None = None,
+        body: Object | None = None,
+    ) -> Object:  # fmt: skip
+        response = self._send(verb, kind, name, query=query, body=body)
         try:
-            content = response.data
-            answer = json.loads(content)
-        except http_errors() as error:
+            answer = json.loads(response.data)
+        except _http_errors() as error:
             raise self._unreachable(error) from error
         except ValueError:
             answer = None
@@ -175,19 +181,24 @@ class Cluster:
         return answer
 
     def _send(
-        self,
-        call: ApiCall,
-        query: Mapping[str, str],
-        body: Mapping[str, Any] | None = None,
-        read_seconds: float | None = _READ_SECONDS,
-    ) -> Any:
-        """The response, its body not yet read; busy servers are asked again."""
-        errors = http_errors()
-        timeout = library("urllib3", "talking to a Kubernetes cluster", "k8s").Timeout(_CONNECT_SECONDS, read_seconds)
-        method = _METHODS.get(call.verb, "GET")
-        url = f"{self._host}{call.path(self.namespace)}" + (f"?{urlencode(query)}" if query else "")
-        for attempt in range(_TRIES):
-            pause = 0.25 * 2**attempt
+        self, verb: str, kind: str, name: str | None = None, part: str = "", *, query: Mapping[str, str] | None = None,
+        body: Object | None = None, read_seconds: float | None = _READ_SECONDS,
+    ) -> Any:  # fmt: skip
+        """The response, its body not yet read; busy servers are asked again.
+
+        verb: as roles name it. kind: of ``_GROUPS``. name: of an object, None for all of a kind. part: a subresource.
+        """
+        wrong = None if name is None else dns_subdomain(name)
+        if wrong:
+            raise UsageError(f"the name of a {kind.removesuffix('s')} {wrong}")
+        errors = _http_errors()
+        timeout = library("urllib3", NEEDED_FOR, "k8s").Timeout(_CONNECT_SECONDS, read_seconds)
+        method = _METHODS.get(verb, "GET")
+        place = () if kind == "namespaces" else ("namespaces", self.namespace)
+        words = [quote(word, safe="") for word in (*place, kind.partition("@")[0], name, part) if word]
+        url = "/".join([f"{self._host}{_GROUPS[kind]}", *words]) + (f"?{urlencode(query)}" if query else "")
+        for attempt in range(1, _TRIES + 1):
+            pause = 0.25 * 2 ** (attempt - 1)
             try:
                 response = self._client.rest_client.pool_manager.request(
                     method, url, body=None if body is None else json.dumps(body).encode(),
@@ -195,25 +206,45 @@ class Cluster:
                 )  # fmt: skip
             except errors as error:
                 # What was sent may have arrived: only questions are asked twice.
-                if method != "GET" or attempt + 1 == _TRIES or not _is_momentary(error):
+                if method != "GET" or attempt == _TRIES or not _is_momentary(error):
                     raise self._unreachable(error) from error
             else:
                 if 200 <= response.status < 300:
                     return response
-                problem = call.refusal(response, self.where, self.namespace, self._login_problems)
-                again = response.status == 429 or (response.status in BUSY and method != "POST")
-                if not again or attempt + 1 == _TRIES:
+                problem = self._refusal(response, verb, kind, name, part)
+                again = response.status == 429 or (response.status in _BUSY and method != "POST")
+                if not again or attempt == _TRIES:
                     raise problem
-                pause = _asked_pause(response, pause)
+                asked = response.headers.get("Retry-After") or ""
+                pause = min(float(asked), _LONGEST_PAUSE) if asked.isascii() and asked.isdigit() else pause
             self._sleep(pause)
         raise ClusterUnreachableError(f"{self.where} does not answer")
 
+    def _refusal(self, response: Any, verb: str, kind: str, name: str | None, part: str) -> ClusterError:
+        """What an answer that is not a success means."""
+        said = _message(response)
+        what = f"{kind.removesuffix('s')} {name}" if name else kind
+        status = int(response.status)
+        if status == 401:
+            why = "".join(f": {each}" for each in self._login_problems[:1])
+            return ClusterDeniedError(f"{self.where} does not know who you are (401): log in again{said}{why}", 401)
+        if status == 403:
+            resource = f"{kind}/{part}" if part else kind
+            return ClusterDeniedError(
+                f"{self.where}: you may not {verb} {resource} in namespace {self.namespace} (403); have a role "
+                f"with the verb {verb} on {resource} bound to you{said}",
+                403,
+            )
+        if status == 404:
+            return NoSuchObjectError(f"no {what} in namespace {self.namespace} of {self.where}", 404)
+        if status in _BUSY:
+            return ClusterUnreachableError(f"{self.where} is busy ({status}){said}; try again later", status)
+        return ClusterError(f"{self.where} refuses to {verb} {what} ({status}){said}", status)
+
     def _headers(self, method: str) -> dict[str, str]:
         headers = {"Accept": "application/json", "User-Agent": "kubetpl"}
-        if method == "PATCH":
-            headers["Content-Type"] = "application/merge-patch+json"
-        elif method != "GET":
-            headers["Content-Type"] = "application/json"
+        if method != "GET":
+            headers["Content-Type"] = f"application/{'merge-patch+json' if method == 'PATCH' else 'json'}"
         # Here a token that has expired is asked for anew; the old one stays if that fails.
         with login_errors() as self._login_problems:
             settings = self._client.configuration.auth_settings()
@@ -228,7 +259,7 @@ class Cluster:
             for piece in response.stream(65536, decode_content=True):
                 *lines, rest = (rest + piece).split(b"\n")
                 yield from lines
-        except http_errors() as error:
+        except _http_errors() as error:
             raise self._unreachable(error) from error
         finally:
             response.close()
@@ -236,8 +267,26 @@ class Cluster:
             yield rest
 
     def _unreachable(self, error: BaseException) -> ClusterUnreachableError:
-        why = _POOL.sub("", " ".join(str(_root(error)).split()))
+        while isinstance(reason := getattr(error, "reason", None), BaseException):
+            error = reason
+        why = _POOL.sub("", " ".join(str(error).split()))
         return ClusterUnreachableError(f"{self.where} cannot be reached: {printable(why)}")
+
+
+def _http_errors() -> tuple[type[BaseException], ...]:
+    """What a connection that fails raises."""
+    return (library("urllib3.exceptions", NEEDED_FOR, "k8s").HTTPError, OSError)
+
+
+def _message(response: Any) -> str:
+    """The server's own words, behind a colon; "" if it has none."""
+    try:
+        said = json.loads(response.data).get("message")
+    except (ValueError, AttributeError):
+        return ""
+    except _http_errors():
+        return ""
+    return f": {printable(str(said))}" if said else ""
 
 
 def _selectors(labels: str, fields: str) -> dict[str, str]:
@@ -245,16 +294,6 @@ def _selectors(labels: str, fields: str) -> dict[str, str]:
     return {key: value for key, value in found.items() if value}
 
 
-def _root(error: BaseException) -> BaseException:
-    reason = getattr(error, "reason", None)
-    return _root(reason) if isinstance(reason, BaseException) else error
-
-
 def _is_momentary(error: BaseException) -> bool:
     """Whether the connection broke, rather than never came about."""
     return type(error).__name__ in ("ProtocolError", "ReadTimeoutError", "IncompleteRead")
-
-
-def _asked_pause(response: Any, pause: float) -> float:
-    asked = response.headers.get("Retry-After") or ""
-    return min(float(asked), _LONGEST_PAUSE) if asked.isascii() and asked.isdigit() else pause

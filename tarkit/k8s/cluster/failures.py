@@ -7,7 +7,7 @@ DisruptionTarget from https://kubernetes.io/docs/concepts/workloads/pods/pod-lif
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -25,12 +25,20 @@ from tarkit.errors import (
     signal_name,
 )
 from tarkit.k8s import podfields
-from tarkit.k8s.cluster.jobview import condition_of, container_statuses, index_of, name_of
+from tarkit.k8s.cluster.objects import (
+    Object,
+    condition_of,
+    container_statuses,
+    index_of,
+    is_true,
+    name_of,
+    part_of,
+    phase_of,
+    spec_of,
+    status_of,
+)
 from tarkit.k8s.indexset import format_indexes
 from tarkit.k8s.quantity import is_milli, total
-
-Object = Mapping[str, Any]
-NamesOf = Callable[[int], Sequence[str]]
 
 _VARIABLE = (
     (re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://[^\s'\",;)]+"), "URL"),
@@ -40,6 +48,7 @@ _VARIABLE = (
 )
 _COMMAND = "a retry does not help: fix the command or the image, then retry"
 _OWN_CODE = "the command's own exit code: see kubetpl logs --failed; retry once the cause is fixed"
+_COUNTS = re.compile(r"tarproc: (shards: done|in) [0-9]")
 # As other programs have it: sysexits.h.
 _SYSEXITS_USAGE, _SYSEXITS_CONFIG = 64, 78
 # 128 and the number of the last signal that Linux has.
@@ -93,7 +102,9 @@ class Failure:
         return {**asdict(self), "title": self.title, "indexes": format_indexes(self.indexes)}
 
 
-def group_failures(pods: Iterable[Object], names_of: NamesOf | None = None) -> list[Failure]:
+def group_failures(
+    pods: Iterable[Object], names_of: Callable[[int], Iterable[str]] = lambda index: ()
+) -> list[Failure]:
     """Failed pods by what they failed of, the most frequent first.
 
     names_of: the shards that have failed, or may have, of an index; they are listed where data was at fault.
@@ -110,7 +121,7 @@ def group_failures(pods: Iterable[Object], names_of: NamesOf | None = None) -> l
         index = index_of(pod)
         if index is not None and index not in group.indexes:
             group.indexes.append(index)
-            if names_of is not None and group.kind == "exit" and group.code in (EXIT_DATA, EXIT_MISSING):
+            if group.kind == "exit" and group.code in (EXIT_DATA, EXIT_MISSING):
                 group.shards.extend(name for name in names_of(index) if name not in group.shards)
     for group in groups.values():
         group.indexes.sort()
@@ -119,12 +130,11 @@ def group_failures(pods: Iterable[Object], names_of: NamesOf | None = None) -> l
 
 def failure_of(pod: Object) -> Failure | None:
     """Of what one pod failed; None if it did not."""
-    status = pod.get("status") or {}
-    if status.get("phase") != "Failed":
+    status = status_of(pod)
+    if phase_of(pod) != "Failed":
         return None
-    disruption = condition_of(pod, "DisruptionTarget")
-    if disruption is not None and disruption.get("status") == "True":
-        reason = str(disruption.get("reason") or "")
+    if is_true(pod, "DisruptionTarget"):
+        reason = str((condition_of(pod, "DisruptionTarget") or {}).get("reason") or "")
         return Failure("disrupted", None, reason, "", "taken away, not counted: another pod does its index")
     container = _terminated(pod)
     if container is None or status.get("reason") in ("Evicted", "DeadlineExceeded"):
@@ -140,9 +150,6 @@ def failure_of(pod: Object) -> Failure | None:
     return Failure("exit", code, "", message, _of_exit(code, pod))
 
 
-_BOOKS = re.compile(r"tarproc: (shards: done|in) [0-9]")
-
-
 def normalised(message: str) -> str:
     """A message without what differs from pod to pod: names, numbers, addresses."""
     for pattern, word in _VARIABLE:
@@ -151,9 +158,9 @@ def normalised(message: str) -> str:
 
 
 def last_line(text: str) -> str:
-    """The last line that says something, as it may be shown; tarproc's books at its end only if there is no other."""
+    """The last line that says something, as it may be shown; tarproc's counts at its end only if there is no other."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    telling = [line for line in lines if not _BOOKS.match(line)]
+    telling = [line for line in lines if not _COUNTS.match(line)]
     return printable((telling or lines)[-1]) if lines else ""
 
 
@@ -167,16 +174,16 @@ def doubled(quantity: str) -> str | None:
 
 def main_container(pod: Object) -> Object:
     """The container whose fate is the pod's; an empty one if a server or a manifest names none."""
-    spec = pod.get("spec") or {}
+    spec = spec_of(pod)
     return podfields.main_container(dict(spec)) if spec.get("containers") else {}
 
 
 def _terminated(pod: Object) -> Object | None:
     """How the first container ended that failed."""
     for each in container_statuses(pod):
-        ended = (each.get("state") or {}).get("terminated") or (each.get("lastState") or {}).get("terminated")
-        if ended and (ended.get("exitCode") or ended.get("reason") == "OOMKilled"):
-            return dict(ended)
+        ended = part_of(each, "state", "terminated") or part_of(each, "lastState", "terminated")
+        if ended.get("exitCode") or ended.get("reason") == "OOMKilled":
+            return ended
     return None
 
 
@@ -193,9 +200,7 @@ def _by_pod(status: Object) -> Failure:
 
 
 def _more_memory(pod: Object) -> str:
-    resources = main_container(pod).get("resources") or {}
-    limit = str((resources.get("limits") or {}).get("memory") or "")
-    more = doubled(limit)
+    more = doubled(str(part_of(main_container(pod), "resources", "limits").get("memory") or ""))
     return f"retry --memory {more}" if more else "it has no limit of its own: its node was full; set -M --memory"
 
 

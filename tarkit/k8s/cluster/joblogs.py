@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime, timezone
 from typing import Any
 
-from tarkit.errors import ClusterUnreachableError
+from tarkit.errors import ClusterUnreachableError, UsageError, counted
 from tarkit.k8s.cluster.connection import Cluster
-from tarkit.k8s.cluster.jobview import index_of, name_of, timestamp, uid_of
-from tarkit.k8s.cluster.jobwatch import Watching, patiently
-from tarkit.k8s.cluster.livelist import LiveList
+from tarkit.k8s.cluster.jobview import state_of
+from tarkit.k8s.cluster.objects import (
+    Object,
+    created,
+    index_of,
+    indexes_of,
+    name_of,
+    part_of,
+    phase_of,
+    spec_of,
+    status_of,
+    timestamp,
+    uid_of,
+)
+from tarkit.k8s.cluster.watching import LiveList, Watching, looks, patiently
 from tarkit.k8s.wellknown import CONTROLLER, INDEX
-
-Object = Mapping[str, Any]
 
 _MOST_INDEXES = 50
 """In a selector: more would make an address that is too long."""
@@ -24,12 +34,18 @@ _OUT_OF_ORDER = 1
 """Seconds by which a line may be older than the one before it."""
 _BETWEEN = 0.5
 """Seconds before a log is opened again that has ended though its container has not."""
+_ONE_WATCH = 10.0
 
 
-def pods_with_logs(
-    cluster: Cluster, job: Object, *, indexes: Collection[int] | None = None, failed: bool = False
-) -> LiveList:
-    """The pods of a Job whose logs are wanted, to be listed. indexes: only these. failed: not those that succeeded."""
+def pods_with_logs(cluster: Cluster, job: Object, indexes: Collection[int] | None, *, failed: bool) -> list[Object]:
+    """The pods of a Job whose logs are wanted, as ``chosen_pods``."""
+    pods = _live_pods(cluster, job, indexes, failed=failed).list_anew()
+    # Pods that succeeded are not in the list, so an index of which one did is known by the Job.
+    done = indexes_of(job, "completedIndexes") if failed else set()
+    return chosen_pods([pod for pod in pods if index_of(pod) not in done], indexes=indexes, failed=failed)
+
+
+def _live_pods(cluster: Cluster, job: Object, indexes: Collection[int] | None, *, failed: bool = False) -> LiveList:
     labels = f"{CONTROLLER}={uid_of(job)}"
     if indexes is not None and len(indexes) <= _MOST_INDEXES:
         labels += f",{INDEX} in ({','.join(map(str, sorted(indexes)))})"
@@ -42,11 +58,11 @@ def chosen_pods(pods: Iterable[Object], *, indexes: Collection[int] | None, fail
     indexes: only these. failed: only pods that failed; of an index that failed and went well later, none.
     """
     last: dict[Any, Object] = {}
-    for pod in sorted(pods, key=_age):
+    for pod in sorted(pods, key=lambda pod: (created(pod), name_of(pod))):
         index = index_of(pod)
         if indexes is None or index in indexes:
             last[name_of(pod) if index is None else index] = pod
-    found = [pod for pod in last.values() if not failed or (pod.get("status") or {}).get("phase") == "Failed"]
+    found = [pod for pod in last.values() if not failed or phase_of(pod) == "Failed"]
     return sorted(found, key=lambda pod: (index_of(pod) is None, index_of(pod) or 0, name_of(pod)))
 
 
@@ -58,17 +74,54 @@ def label_of(pod: Object) -> str:
 
 def has_log(pod: Object) -> bool:
     """Whether a container of the pod has ever started."""
-    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    statuses = status_of(pod).get("containerStatuses") or []
     return any({"running", "terminated"} & set(each.get("state") or {}) or each.get("lastState") for each in statuses)
 
 
-def has_ended(pod: Object, container: str | None = None) -> bool:
+def _has_ended(pod: Object, container: str | None = None) -> bool:
     """Whether the container, or else all of them, will write no more."""
-    status = pod.get("status") or {}
-    for each in status.get("containerStatuses") or [] if container else ():
-        if each.get("name") == container and "terminated" in (each.get("state") or {}):
-            return True
-    return status.get("phase") in ("Succeeded", "Failed")
+    statuses = status_of(pod).get("containerStatuses") or []
+    ended = (each.get("name") for each in statuses if "terminated" in part_of(each, "state"))
+    return phase_of(pod) in ("Succeeded", "Failed") or (container is not None and container in ended)
+
+
+def pod_to_follow(
+    cluster: Cluster, job: Object, indexes: Collection[int] | None, watching: Watching
+) -> Object | None:  # fmt: skip
+    """The one pod whose log is followed, once its container has started; None if there will be none any more.
+
+    indexes: of which there may be one.
+
+    Raises:
+        UsageError: several pods are meant. As ``looks``.
+    """
+    name, total = name_of(job), spec_of(job).get("completions")
+    if (len(indexes) if indexes is not None else int(total or 1)) != 1:
+        raise UsageError(f"--follow goes with one index: --index N; Job {name} has {total}")
+    live = _live_pods(cluster, job, indexes)
+    waits = False
+    for _ in looks([live], watching, _ONE_WATCH):
+        pods = chosen_pods(live.things, indexes=indexes, failed=False)
+        if len(pods) > 1:
+            raise UsageError(f"--follow goes with one pod; this is {counted(len(pods), 'pod')}")
+        if pods and (has_log(pods[0]) or _has_ended(pods[0])):
+            return pods[0]
+        if not pods and _is_over(cluster, name, indexes):
+            return None
+        if not waits:
+            waits = True
+            watching.report(f"its pod has not started; waiting for it (kubetpl status {name} says why)")
+    return None
+
+
+def _is_over(cluster: Cluster, name: str, indexes: Collection[int] | None) -> bool:
+    """Whether no pod will be made any more for the Job, or for the index."""
+    try:
+        job = cluster.get("jobs", name)
+    except ClusterUnreachableError:
+        return False
+    over = indexes_of(job, "completedIndexes") | indexes_of(job, "failedIndexes")
+    return state_of(job)[0] in ("complete", "failed", "ending") or bool(over & set(indexes or ()))
 
 
 def followed_log(
@@ -82,14 +135,14 @@ def followed_log(
     read = _Read()
     while True:
         # Of a log that is complete, what is left is read without waiting for more.
-        ended = patiently(watching, lambda: has_ended(cluster.get("pods", pod), container))
+        ended = patiently(watching, lambda: _has_ended(cluster.get("pods", pod), container))
+        since = read.since
         try:
-            yield from read.new(
-                cluster.log(
-                    pod, container=container, tail=tail if read.since is None else None, follow=not ended,
-                    stamped=True, since=read.since,
-                )
+            lines = cluster.log(
+                pod, container=container, tail=tail if since is None else None, follow=not ended, stamped=True,
+                since=since,
             )  # fmt: skip
+            yield from read.new(lines)
         except ClusterUnreachableError:
             # Whether it is more than this connection, the next question shows.
             ended = False
@@ -136,7 +189,3 @@ def _seconds(stamp: bytes) -> float | None:
     """Whole seconds since 1970 of a time such as 2027-01-15T07:00:00.123456789Z; None if it is none."""
     match = _STAMP.fullmatch(stamp)
     return None if match is None else timestamp((match[1] + match[2]).decode("ascii"))
-
-
-def _age(pod: Object) -> tuple[str, str]:
-    return str((pod.get("metadata") or {}).get("creationTimestamp") or ""), name_of(pod)

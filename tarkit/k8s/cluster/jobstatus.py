@@ -1,23 +1,54 @@
-"""Everything that a cluster says of a Job, and the done records of its shards, in one view."""
+"""Everything that a cluster has on Jobs, and the done records of their shards, in one view.
+
+One list of each kind of object, however many Jobs there are; and none that is not needed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, ClusterUnreachableError, TarkitError
+from tarkit.errors import (
+    EXIT_FAILED,
+    EXIT_OK,
+    EXIT_SET_ASIDE,
+    ClusterError,
+    ClusterUnreachableError,
+    NoSuchObjectError,
+    TarkitError,
+)
 from tarkit.k8s.cluster.connection import Cluster
-from tarkit.k8s.cluster.failures import Failure, group_failures
-from tarkit.k8s.cluster.jobview import JobView, Plan, index_of, job_view, name_of, plan_of, uid_of
-from tarkit.k8s.cluster.runplan import RunRecords, ShardMap, listed_specs, records_of, shard_map
-from tarkit.k8s.cluster.runstate import retries_of
-from tarkit.k8s.cluster.surroundings import Surroundings
-from tarkit.k8s.cluster.whynot import Reason, why_not
-from tarkit.k8s.indexset import parse_indexes
-from tarkit.k8s.plan.shardlist import LIST_SPEC
+from tarkit.k8s.cluster.failures import Failure, group_failures, normalised
+from tarkit.k8s.cluster.jobview import JobView, job_view
+from tarkit.k8s.cluster.objects import (
+    Object,
+    grouped,
+    index_of,
+    indexes_of,
+    labels_of,
+    part_of,
+    phase_of,
+    run_of,
+    spec_of,
+    uid_of,
+)
+from tarkit.k8s.cluster.runjobs import retries_of
+from tarkit.k8s.cluster.runplan import RunRecords
+from tarkit.k8s.cluster.watching import LiveList
+from tarkit.k8s.cluster.whynot import Reason, subjects, why_not
+from tarkit.k8s.names import label_value
+from tarkit.k8s.wellknown import CONTROLLER, KUEUE_JOB, QUEUE, RUN
 
-Object = Mapping[str, Any]
+T = TypeVar("T")
+
+IDLE_SECONDS = 30.0
+_LONGEST_PAUSE = 300.0
+_MOST_REASONS = 3
+# Events that say that all is well, of which there are many.
+_ROUTINE = ("Scheduled", "Pulling", "Pulled", "Created", "Started", "Killing", "Completed", "SuccessfulDelete")
 
 
 @dataclass
@@ -38,19 +69,13 @@ class JobStatus:
         """0 complete or not ended yet, 3 complete but samples were set aside, else 1. Records outweigh the Job."""
         if self.view is not None and not self.view.finished:
             return EXIT_OK
-        records = self.records
-        if records is None:
-            return EXIT_OK if self.view is not None and self.view.state == "complete" else EXIT_FAILED
-        whole = records.complete or (
-            records.shards is None
-            and not records.found.unfinished
-            # Records alone do not say whether they are all.
-            and self.view is not None
-            and self.view.state == "complete"
-        )
-        if not whole:
+        complete = self.view is not None and self.view.state == "complete"
+        if self.records is None:
+            return EXIT_OK if complete else EXIT_FAILED
+        # Records alone do not say whether they are all.
+        if self.records.found.unfinished or (self.records.shards is None and not complete):
             return EXIT_FAILED
-        return EXIT_SET_ASIDE if records.found.lost_samples else EXIT_OK
+        return EXIT_SET_ASIDE if self.records.found.lost_samples else EXIT_OK
 
     @property
     def done_all_the_same(self) -> bool:
@@ -74,124 +99,177 @@ class JobStatus:
         }
 
 
-def plan_source(cluster: Cluster | None, job: Object, documents: Sequence[Object] = ()) -> tuple[Plan, Sequence[str]]:
-    """(plan, shard specs) of a Job: from its annotations, and the ConfigMap with its list if it has one.
-
-    documents: manifests in which such a ConfigMap may be, before the cluster is asked.
-
-    Raises:
-        ClusterError: the ConfigMap cannot be read. UsageError: annotations or list are not kubetpl's.
-    """
-    plan = plan_of(job)
-    specs = plan.inputs or ()
-    if LIST_SPEC in specs and plan.list_name is not None:
-        local = (each for each in documents if each.get("kind") == "ConfigMap" and name_of(each) == plan.list_name)
-        source = next(local, None)
-        if source is None and cluster is not None:
-            source = cluster.get("configmaps", plan.list_name)
-        if source is not None:
-            listed = listed_specs(source)
-            return plan, [each for spec in specs for each in (listed if spec == LIST_SPEC else [spec])]
-    return plan, specs
-
-
 def look(
+    cluster: Cluster,
     jobs: Sequence[Object],
-    around: Surroundings,
+    read_records: Callable[[Object], RunRecords | None],
     *,
     now: float,
-    read_records: Callable[[Object], RunRecords | None],
+    pods: Sequence[Object] | None = None,
+    siblings: Sequence[Object] | None = None,
 ) -> list[JobStatus]:
     """Jobs that the cluster has just given, with what is around them.
 
-    now: seconds since 1970. read_records: the done records of a Job's shards; what it raises becomes a note.
+    read_records: the done records of a Job's shards; what it raises becomes a note. now: seconds since 1970. pods,
+    siblings (Jobs of the same runs): if they are known; else they are asked for.
 
     Raises:
         ClusterUnreachableError: the cluster does not answer any more.
     """
-    retries = retries_of(jobs, around.siblings)
+    notes: list[str] = []
+    listed = pods if pods is not None else _allowed(notes, "pods", live_pods(cluster, jobs).list_anew)
+    by_job = grouped(listed or (), lambda pod: str(labels_of(pod).get(CONTROLLER)))
+    own = {uid_of(job): None if listed is None else by_job.get(uid_of(job), []) for job in jobs}
+    uids = {uid for job in jobs for uid in subjects(job, own[uid_of(job)])}
+    events = _allowed(notes, "events", lambda: _events(cluster, uids))
+    about = grouped(events or (), lambda event: str(part_of(event, "involvedObject").get("uid")))
+    workloads = _workloads(cluster, jobs)
+    if siblings is None:
+        siblings = _allowed(notes, "retries", lambda: _siblings(cluster, jobs))
+    retries = retries_of(jobs, siblings or ())
     found = []
     for job in jobs:
-        pods = around.pods_of(job)
-        view = job_view(job, pods, now)
-        status = JobStatus(view.name, view, notes=list(around.notes))
-        status.retries = [job_view(each, None, now) for each in retries.get(uid_of(job), ())]
-        _add_records(status, job, read_records)
-        _add_failures(status, view, pods)
+        uid = uid_of(job)
+        view = job_view(job, own[uid], now)
+        status = JobStatus(view.name, view, notes=list(notes))
+        status.retries = [job_view(each, None, now) for each in retries[uid]]
+        status.records = _records(status.notes, job, read_records)
+        status.failures = _failures(job, view, own[uid] or (), status.records)
         if not view.finished:
-            status.reasons = why_not(job, pods, around.events_of(job), now, around.workloads.get(uid_of(job)))
+            mine = [event for each in (job, *(own[uid] or ())) for event in about.get(uid_of(each), ())]
+            status.reasons = why_not(job, own[uid], None if events is None else mine, now, workloads.get(uid))
         found.append(status)
     return found
 
 
-def _add_records(found: JobStatus, job: Object, read_records: Callable[[Object], RunRecords | None]) -> None:
+def live_pods(cluster: Cluster, jobs: Sequence[Object]) -> LiveList:
+    """The pods of Jobs, to be listed; without those that succeeded, of which there may be 100,000."""
+    # The uids of many would make an address that is too long.
+    labels = f"{CONTROLLER}={uid_of(jobs[0])}" if len(jobs) == 1 else CONTROLLER
+    return LiveList(cluster, "pods", labels=labels, fields="status.phase!=Succeeded")
+
+
+def _records(
+    notes: list[str], job: Object, read_records: Callable[[Object], RunRecords | None]
+) -> RunRecords | None:  # fmt: skip
     try:
-        found.records = read_records(job)
+        return read_records(job)
     except ClusterUnreachableError:
         raise
     except TarkitError as error:
-        found.notes.append(f"no done records: {error}")
-
-
-def _add_failures(found: JobStatus, view: JobView, pods: Sequence[Object] | None) -> None:
-    shards = None if found.records is None else found.records.shards
-    unfinished = None if found.records is None else found.records.unfinished_names()
-    found.failures = group_failures(pods or (), _names(shards, unfinished))
-    _excuse(found.failures, set(parse_indexes(view.completed_indexes)), view.state == "complete")
-    gone = _gone(view, pods)
-    if gone:
-        found.failures.append(gone)
-
-
-def read_run(
-    cluster: Cluster | None,
-    job: Object,
-    documents: Sequence[Object],
-    outdir: str | None,
-    specs: Sequence[str],
-    check_inputs: bool,
-    work: str | None = None,
-) -> RunRecords | None:
-    """The done records of a Job's shards; None if it is not said where they are.
-
-    outdir, specs: what to take instead of the Job's own, if given. work: as its done records name what the Job does.
-
-    Raises:
-        As ``plan_source``, ``shard_map`` and ``records_of``.
-    """
-    plan, wanted = (plan_of(job), specs) if specs else plan_source(cluster, job, documents)
-    folder = outdir or plan.outdir
-    if folder is None:
+        notes.append(f"no done records: {error}")
         return None
-    shards = shard_map(plan, wanted, folder, own=not specs) if wanted else None
-    return records_of(folder, shards, check_inputs=check_inputs, work=work, own_urls=not specs)
 
 
-def _names(shards: ShardMap | None, unfinished: set[str] | None) -> Callable[[int], Sequence[str]] | None:
-    if shards is None or unfinished is None:
-        return None
-    return lambda index: [name for name in shards.of_index(index) if name in unfinished]
+def _failures(job: Object, view: JobView, pods: Collection[Object], records: RunRecords | None) -> list[Failure]:
+    """Why pods failed; and of which failed indexes there is no pod that could tell."""
+    unfinished = set() if records is None else records.unfinished_names()
 
+    def names_of(index: int) -> Iterable[str]:
+        shards = None if records is None else records.shards
+        return () if shards is None else (name for name in shards.of_index(index) if name in unfinished)
 
-def _excuse(failures: Iterable[Failure], done: set[int], complete: bool) -> None:
-    """Nothing is to be done about failures of indexes, or of a Job, that went well later."""
-    for each in failures:
-        if each.kind != "disrupted" and (done.issuperset(each.indexes) if each.indexes else complete):
+    found = group_failures(pods, names_of)
+    done = indexes_of(job, "completedIndexes")
+    for each in found:
+        went_well = done.issuperset(each.indexes) if each.indexes else view.state == "complete"
+        if each.kind != "disrupted" and went_well:
             each.advice = "went well when it was tried again"
+    lost = indexes_of(job, "failedIndexes") - {index_of(pod) for pod in pods if phase_of(pod) == "Failed"}
+    if lost:
+        why, advice = "their pods are gone, or may not be read", "see the done records; kubetpl retry"
+        found.append(Failure("gone", None, "", why, advice, len(lost), sorted(lost)))
+    return found
 
 
-def _gone(view: JobView, pods: Iterable[Object] | None) -> Failure | None:
-    """Failed indexes without a pod that could tell why."""
-    seen = {index_of(pod) for pod in pods or () if (pod.get("status") or {}).get("phase") == "Failed"}
-    lost = [index for index in parse_indexes(view.failed_indexes) if index not in seen]
-    if not lost:
+def _allowed(notes: list[str], what: str, ask: Callable[[], T]) -> T | None:
+    """What may be read; a note, and None, of what may not."""
+    try:
+        return ask()
+    except ClusterUnreachableError:
+        raise
+    except ClusterError as error:
+        notes.append(f"{what} cannot be read: {error}")
         return None
-    return Failure(
-        "gone",
-        None,
-        "",
-        "their pods are gone, or may not be read",
-        "see the done records; kubetpl retry",
-        len(lost),
-        lost,
-    )
+
+
+def _events(cluster: Cluster, uids: Collection[str]) -> list[Object]:
+    """The events about Jobs and pods; of none, nothing is asked."""
+    if not uids:
+        return []
+    fields = ",".join(f"reason!={each}" for each in _ROUTINE)
+    return cluster.list("events", fields=fields if len(uids) > 1 else f"involvedObject.uid={next(iter(uids))}")
+
+
+def _workloads(cluster: Cluster, jobs: Sequence[Object]) -> dict[str, Object]:
+    """Kueue's objects for the suspended Jobs among these, as far as they may be read."""
+    queued = [uid_of(job) for job in jobs if spec_of(job).get("suspend") and labels_of(job).get(QUEUE)]
+    for version in ("workloads", "workloads@v1beta1") if queued else ():
+        try:
+            found = cluster.list(version, labels=f"{KUEUE_JOB}={queued[0]}" if len(queued) == 1 else KUEUE_JOB)
+        except NoSuchObjectError:
+            continue
+        except ClusterUnreachableError:
+            raise
+        except ClusterError:
+            break
+        return {str(labels_of(each).get(KUEUE_JOB)): each for each in found}
+    # why_not says that it cannot be read, or is not there.
+    return {}
+
+
+def _siblings(cluster: Cluster, jobs: Sequence[Object]) -> list[Object]:
+    """The Jobs of the same runs."""
+    runs = {run for job in jobs if label_value(run := run_of(job)) is None}
+    return cluster.list("jobs", labels=f"{RUN}={next(iter(runs))}" if len(runs) == 1 else RUN) if runs else []
+
+
+class Standstill:
+    """Looks into it once no pod has run for a while, now and then, and reports what is new.
+
+    report: called with a line. clock: seconds from anywhere.
+    """
+
+    def __init__(self, cluster: Cluster, report: Callable[[str], None], clock: Callable[[], float]) -> None:
+        self._cluster = cluster
+        self._report = report
+        self._clock = clock
+        self._pause = IDLE_SECONDS
+        self._next: float | None = None
+        self._over = -1
+        self._reported: object = ()
+
+    def see(self, jobs: Sequence[Object], views: Sequence[JobView]) -> None:
+        """How Jobs are now; of several, the first that has not ended is looked into."""
+        over = sum(view.done + view.failed + view.finished for view in views)
+        waiting = [job for job, view in zip(jobs, views, strict=True) if not view.finished]
+        if not waiting or any(view.running for view in views) or over != self._over:
+            # Pods may be so short that none is seen to run.
+            self._over, self._next, self._pause, self._reported = over, None, IDLE_SECONDS, ()
+        now = self._clock()
+        if self._next is None:
+            self._next = now + self._pause
+        elif waiting and now >= self._next:
+            if self._look(waiting[0]):
+                self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+            self._next = self._clock() + self._pause
+
+    def _look(self, job: Object) -> bool:
+        """Whether there is a reason; it is reported if it is another one than before."""
+        try:
+            (found,) = look(self._cluster, [job], lambda job: None, now=time.time(), siblings=())
+        except TarkitError:
+            # The user asked to wait; without the right to ask why, that goes on.
+            return False
+        if found.view is not None and found.view.running:
+            # Its pods run, and are not ready.
+            return False
+        # What may not be read gives nothing to report.
+        reasons = [each for each in found.reasons if each.kind != "unknown"]
+        # Pods' own names and numbers in a sentence do not make it another one.
+        known = [(each.kind, normalised(re.sub(r"-[a-z0-9]{5}\b", "", each.text))) for each in reasons]
+        if known != self._reported and reasons:
+            for each in reasons[:_MOST_REASONS]:
+                self._report(f"{found.name}: {each.line}")
+            self._reported = known
+        return bool(reasons)

@@ -9,15 +9,17 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from tarkit.errors import UsageError, printable
+from tarkit.errors import ClusterError, UsageError, printable
+from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import plan_of
+from tarkit.k8s.cluster.objects import Object, annotations_of, name_of, part_of, spec_of, uid_of
 from tarkit.k8s.expansion import escape
 from tarkit.k8s.names import index_name_budget, safe_label
 from tarkit.k8s.placement import without_spot
+from tarkit.k8s.plan.bucketlist import content_sha256, place_of, put_list
 from tarkit.k8s.plan.shardlist import LIST_SPEC, MOUNT_PATH, list_config_map
 from tarkit.k8s.podfields import fill_container, listed, main_container, mount, part, put_named
 from tarkit.k8s.settings import Settings
@@ -42,9 +44,7 @@ from tarkit.k8s.wellknown import (
     SLICES,
 )
 from tarkit.specs.shardspec import scheme_of
-from tarkit.specs.slicedlist import sha256_of
-
-Object = dict[str, Any]
+from tarkit.specs.slicedlist import even_counts, sha256_of
 
 _NUMBER = re.compile(r"-r([0-9]{1,4})\Z")
 # What servers, controllers and kubectl put on Jobs and pods; the first two without a domain, too, as of old.
@@ -70,12 +70,10 @@ class Changes:
     list_sha256: str | None = None
 
 
-def is_per_shard(job: Mapping[str, Any]) -> bool:
+def is_per_shard(job: Object) -> bool:
     """Whether a Job runs tarproc over slices, so that its done records say what is left. --raw ones do not."""
-    template = (job.get("spec") or {}).get("template") or {}
     try:
-        container = main_container(template.get("spec") or {})
-        work = work_in(container)
+        work = work_in(main_container(part_of(job, "spec", "template", "spec")))
         return plan_of(job).inputs is not None and work is not None and bool(work.inputs)
     except UsageError:
         return False
@@ -100,14 +98,12 @@ def next_name(name: str, taken: Collection[str], completions: int) -> str:
     return found
 
 
-def slices_of(job: Mapping[str, Any], shards: int, changes: Changes) -> int:
+def slices_of(job: Object, shards: int, changes: Changes) -> int:
     """Into how many slices so many shards are cut: as many as before, if there are so many shards."""
-    return min(shards, changes.slices or int((job.get("spec") or {}).get("completions") or 1))
+    return min(shards, changes.slices or int(spec_of(job).get("completions") or 1))
 
 
-def retry_documents(
-    job: Mapping[str, Any], specs: Sequence[str] | None, changes: Changes, taken: Collection[str]
-) -> list[Object]:
+def retry_documents(job: Object, specs: Sequence[str] | None, changes: Changes, taken: Collection[str]) -> list[Object]:
     """The manifest of a retry: the Job, before it the ConfigMap with its list.
 
     Args:
@@ -119,9 +115,11 @@ def retry_documents(
             too long, or cannot stand in a list.
     """
     if specs is not None and not is_per_shard(job):
-        raise UsageError(f"Job {_name(job)} does not run tarproc over slices, so which shards are left cannot be told")
+        raise UsageError(
+            f"Job {name_of(job)} does not run tarproc over slices, so which shards are left cannot be told"
+        )
     fresh = clean(job)
-    old = _name(job)
+    old = name_of(job)
     spec = part(fresh, "spec")
     slices = int(spec.get("completions") or 1)
     if specs is not None:
@@ -134,9 +132,9 @@ def retry_documents(
     notes = part(metadata, "annotations")
     notes.pop(RETRY_OF_UID, None)
     notes[RETRY_OF] = old
-    if uid := (job.get("metadata") or {}).get("uid"):
+    if part_of(job, "metadata").get("uid"):
         # Another Job may get its name.
-        notes[RETRY_OF_UID] = str(uid)
+        notes[RETRY_OF_UID] = uid_of(job)
     pod = part(spec, "template", "spec")
     container = main_container(pod)
     _resize(container, pod, changes)
@@ -152,39 +150,79 @@ def retry_documents(
     return found
 
 
-def clean(job: Mapping[str, Any]) -> Object:
+def clean(job: Object) -> Object:
     """The manifest behind a Job of the API: without what the server and the controllers had put there."""
-    metadata, spec = job.get("metadata") or {}, copy.deepcopy(dict(job.get("spec") or {}))
-    kept: Object = {key: metadata[key] for key in ("name", "namespace") if metadata.get(key)}
-    for key in ("labels", "annotations"):
-        left = _own(metadata.get(key))
-        if left:
-            kept[key] = left
+    metadata, spec = part_of(job, "metadata"), copy.deepcopy(spec_of(job))
+    kept = {key: metadata[key] for key in ("name", "namespace") if metadata.get(key)}
     for key in ("selector", "manualSelector", "suspend"):
         spec.pop(key, None)
-    template = spec.get("template") or {}
-    template_metadata = template.get("metadata") or {}
-    template["metadata"] = {
-        key: left for key in ("labels", "annotations") if (left := _own(template_metadata.get(key)))
-    }
-    if not template["metadata"]:
-        del template["metadata"]
-    spec["template"] = template
+    template = spec["template"] = {**part_of(spec, "template")}
+    own = _own(template.pop("metadata", None))
+    if own:
+        template["metadata"] = own
     # What the server writes beside a limit for each index: no limit.
     if spec.get("backoffLimit") == 2147483647:
         del spec["backoffLimit"]
-    return {"apiVersion": job.get("apiVersion") or "batch/v1", "kind": "Job", "metadata": kept, "spec": spec}
-
-
-def _own(entries: Mapping[str, Any] | None) -> Object:
     return {
-        key: value for key, value in (entries or {}).items()
-        if key not in _SERVERS and (not key.startswith(_KUEUE) or key in _KUEUE_KEPT)
-    }  # fmt: skip
+        "apiVersion": job.get("apiVersion") or "batch/v1",
+        "kind": "Job",
+        "metadata": kept | _own(metadata),
+        "spec": spec,
+    }
 
 
-def _name(job: Mapping[str, Any]) -> str:
-    return str((job.get("metadata") or {}).get("name"))
+def _own(metadata: Object | None) -> Object:
+    """Labels and annotations, without those of servers and controllers."""
+    found = {}
+    for words in ("labels", "annotations"):
+        entries = part_of(metadata or {}, words)
+        found[words] = {
+            key: value for key, value in entries.items()
+            if key not in _SERVERS and (not key.startswith(_KUEUE) or key in _KUEUE_KEPT)
+        }  # fmt: skip
+    return {words: entries for words, entries in found.items() if entries}
+
+
+def with_list(changes: Changes, job: Object, urls: Sequence[str]) -> Changes:
+    """The changes once the list of shards is written where ``list_url`` says; else as they are.
+
+    Raises:
+        StreamError: it cannot be written.
+    """
+    if changes.list_url is None:
+        return changes
+    counts = even_counts(len(urls), slices_of(job, len(urls), changes))
+    url = place_of(changes.list_url, content_sha256(urls, counts))
+    written = put_list(url, urls, counts, plan_of(job).outdir)
+    return replace(changes, list_url=url, list_sha256=written.offsets_sha256)
+
+
+def create_documents(cluster: Cluster, documents: Sequence[Object], report: Callable[[str], None]) -> Iterator[str]:
+    """Create a manifest's objects in their order, the Jobs as owners of their lists: a line for each, as it is created.
+
+    report: called with a line about what is different.
+
+    Raises:
+        ClusterError: one is refused.
+    """
+    made: dict[str, Object] = {}
+    for document in documents:
+        kind, name = f"{document['kind'].lower()}s", name_of(document)
+        try:
+            made[name] = cluster.create(kind, document)
+        except ClusterError as error:
+            if error.status != 409 or kind != "configmaps":
+                raise
+            # The name has the content's checksum in it: it is the very list.
+            report(f"ConfigMap {name} is there already")
+        if kind == "jobs" and (owned := annotations_of(made[name]).get(LIST)) in made:
+            owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid_of(made[name])}
+            try:
+                cluster.patch("configmaps", owned, {"metadata": {"ownerReferences": [owner]}})
+            except ClusterError as error:
+                # The Job runs all the same.
+                report(f"ConfigMap {owned} stays when the Job is gone: {error}")
+        yield f"{document['kind']} {name} is created"
 
 
 def _resize(container: Object, pod: Object, changes: Changes) -> None:
@@ -221,7 +259,7 @@ def _give(
         notes[LIST] = config_map["metadata"]["name"]
         mount(pod, container, "shards", {"configMap": {"name": notes[LIST]}}, MOUNT_PATH)
     notes.update({SHARDS: str(len(specs)), SLICES: str(slices), INPUTS: json.dumps(given, ensure_ascii=False)})
-    _rewrite(container, slices, given, list_sha256, _name(job))
+    _rewrite(container, slices, given, list_sha256, name_of(job))
     return config_map
 
 

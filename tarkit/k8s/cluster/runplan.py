@@ -6,13 +6,14 @@ import base64
 import os
 import zlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
 from tarkit.errors import MissingInputError, UsageError, printable
-from tarkit.k8s.cluster.jobview import Plan, name_of
+from tarkit.k8s.cluster.connection import Cluster
+from tarkit.k8s.cluster.jobview import JobPlan, plan_of
+from tarkit.k8s.cluster.objects import Object, name_of
 from tarkit.k8s.plan.shardlist import FILE_NAME, LIST_SPEC, name_end
 from tarkit.runs.status import Progress, progress_of
 from tarkit.specs.outputnames import plan_outputs
@@ -73,17 +74,12 @@ class RunRecords:
         """How many shards the run has."""
         return None if self.shards is None else len(self.shards.names)
 
-    @property
-    def complete(self) -> bool:
-        """Whether every shard is done; False if it is not known how many there are."""
-        return self.shards is not None and not self.found.unfinished
-
     def unfinished_names(self) -> set[str]:
         """Shards that a retry would make."""
         return {*self.found.missing, *self.found.stale, *self.found.failed}
 
 
-def listed_specs(config_map: Mapping[str, Any]) -> list[str]:
+def listed_specs(config_map: Object) -> list[str]:
     """The shard specs in a ConfigMap that kubetpl made.
 
     Raises:
@@ -101,7 +97,54 @@ def listed_specs(config_map: Mapping[str, Any]) -> list[str]:
     return [line for line in text.decode("utf-8", "surrogateescape").split("\n") if line]
 
 
-def shard_map(plan: Plan, specs: Sequence[str], outdir: str, *, own: bool = False) -> ShardMap:
+def plan_source(
+    cluster: Cluster | None, job: Object, documents: Sequence[Object] = ()
+) -> tuple[JobPlan, Sequence[str]]:
+    """(plan, shard specs) of a Job: from its annotations, and the ConfigMap with its list if it has one.
+
+    documents: manifests in which such a ConfigMap may be, before the cluster is asked.
+
+    Raises:
+        ClusterError: the ConfigMap cannot be read. UsageError: annotations or list are not kubetpl's.
+    """
+    plan = plan_of(job)
+    specs = plan.inputs or ()
+    if LIST_SPEC in specs and plan.list_name is not None:
+        local = (each for each in documents if each.get("kind") == "ConfigMap" and name_of(each) == plan.list_name)
+        source = next(local, None)
+        if source is None and cluster is not None:
+            source = cluster.get("configmaps", plan.list_name)
+        if source is not None:
+            listed = listed_specs(source)
+            return plan, [each for spec in specs for each in (listed if spec == LIST_SPEC else [spec])]
+    return plan, specs
+
+
+def read_run(
+    cluster: Cluster | None,
+    job: Object,
+    documents: Sequence[Object],
+    outdir: str | None,
+    specs: Sequence[str],
+    check_inputs: bool,
+    work: str | None = None,
+) -> RunRecords | None:
+    """The done records of a Job's shards; None if it is not said where they are.
+
+    outdir, specs: what to take instead of the Job's own, if given. work: as its done records name what the Job does.
+
+    Raises:
+        As ``plan_source``, ``shard_map`` and ``records_of``.
+    """
+    plan, wanted = (plan_of(job), specs) if specs else plan_source(cluster, job, documents)
+    folder = outdir or plan.outdir
+    if folder is None:
+        return None
+    shards = shard_map(plan, wanted, folder, own=not specs) if wanted else None
+    return records_of(folder, shards, check_inputs=check_inputs, work=work, own_urls=not specs)
+
+
+def shard_map(plan: JobPlan, specs: Sequence[str], outdir: str, *, own: bool = False) -> ShardMap:
     """The shards that specs stand for, in order. What globs and lists at URLs name is looked up now.
 
     own: they are the Job's own specs, and must still stand for what it was made for.
@@ -122,13 +165,13 @@ def shard_map(plan: Plan, specs: Sequence[str], outdir: str, *, own: bool = Fals
     return ShardMap(urls, [output.rpartition("/")[2] for _, output in pairs], _starts(plan, urls, planned))
 
 
-def _refuse_changed(plan: Plan, specs: Sequence[str], urls: Sequence[str], planned: SlicedList | None) -> None:
+def _refuse_changed(plan: JobPlan, specs: Sequence[str], urls: Sequence[str], planned: SlicedList | None) -> None:
     known = (sha256_of(urls), None if planned is None else planned.offsets_sha256)
     if plan.shards not in (None, len(urls)) or (plan.list_sha256 is not None and plan.list_sha256 not in known):
         raise changed(" ".join(each.removeprefix("@") for each in specs))
 
 
-def _starts(plan: Plan, urls: Sequence[str], planned: SlicedList | None) -> Sequence[int]:
+def _starts(plan: JobPlan, urls: Sequence[str], planned: SlicedList | None) -> Sequence[int]:
     slices = plan.slices or 0
     if not slices or (plan.shards is not None and plan.shards != len(urls)):
         # Other shards than the Job's: an index no longer says which.

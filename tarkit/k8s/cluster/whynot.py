@@ -6,23 +6,37 @@ Source of the messages: Kubernetes' scheduler, kubelet and admission plugins; fa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tarkit.errors import UsageError, printable
-from tarkit.k8s.cluster.jobview import ENDED, condition_of, container_statuses, state_of, timestamp, uid_of
+from tarkit.errors import UsageError, counted, printable
+from tarkit.k8s.cluster.jobview import ENDED, state_of
+from tarkit.k8s.cluster.objects import (
+    Object,
+    active_pods,
+    annotations_of,
+    condition_of,
+    container_statuses,
+    created,
+    is_true,
+    labels_of,
+    part_of,
+    phase_of,
+    spec_of,
+    status_of,
+    timestamp,
+    uid_of,
+)
 from tarkit.k8s.quantity import parse_quantity
 from tarkit.k8s.wellknown import CANCELLED, QUEUE
-
-Object = Mapping[str, Any]
 
 _CREATING_SECONDS = 60.0
 _ASKED_PODS = 10
 """Pods that wait whose events are looked at; the others wait for the same, nearly always."""
 _LONG = 600
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
-# Refusals of pods, in the words of the admission plugins, and the flag that mends each.
+# Refusals of pods, in the words of the admission plugins, and the flag that helps against each.
 _REFUSALS = (
     (r"violates PodSecurity", "pod security", "--security restricted"),
     (r"must specify [\w.,\-]*memory", "quota", "-M --memory: the quota wants it to be said"),
@@ -51,6 +65,15 @@ _MISFITS = (
     (r"unbound immediate PersistentVolumeClaims|persistentvolumeclaim", "the volume of --template or --set"),
     (r"topology spread", "topologySpreadConstraints by --set"),
 )
+# What a container cannot be made without, in the words of a kubelet, and what provides it.
+_MISSING = (
+    ("configmap.*-shards-|-shards-.*configmap",
+     "apply all that kubetpl indexed or retry printed: the ConfigMap with the shards comes before the Job"),
+    ("configmap", "create the ConfigMap (kubetpl configmap), or --config-map"),
+    ("secret", "create the Secret, or --secret"),
+    ("runasnonroot|run as root|non-numeric user", "--run-as UID"),
+    ("volume|mount", "the volumes of the manifest"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -61,6 +84,12 @@ class Reason:
     text: str
     advice: str = ""
     count: int = 1
+
+    @property
+    def line(self) -> str:
+        """As people read it."""
+        many = f" (×{self.count})" if self.count > 1 else ""
+        return f"not running: {self.text}{many}" + (f" → {self.advice}" if self.advice else "")
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for a report."""
@@ -74,92 +103,79 @@ def why_not(
     now: float,
     workload: Object | None = None,
 ) -> list[Reason]:
-    """Reasons, the outermost first; none if all that was asked for runs.
+    """Reasons, the outermost first; none if the Job has ended, or all that was asked for runs.
 
     pods, events: of the Job and of its pods; None if they may not be read. workload: Kueue's object
     for the Job. now: seconds since 1970.
     """
-    spec, status = job.get("spec") or {}, job.get("status") or {}
-    state, reason, message = state_of(job)
-    if state in ENDED:
-        said = f": {reason}" + (f", {shortened(message)}" if message else "") if reason or message else ""
-        return [Reason("finished", f"the Job is {state}{said}")]
-    if state == "ending":
+    if state_of(job)[0] in (*ENDED, "ending"):
         return []
-    if spec.get("suspend"):
+    if spec_of(job).get("suspend"):
         return [_suspended(job, workload)]
-    if spec.get("parallelism") == 0:
+    if spec_of(job).get("parallelism") == 0:
         return [Reason("paused", "parallelism is 0", "kubetpl scale -j P")]
-    wanted = _wanted(spec, status)
-    found: list[Reason] = []
-    if int(status.get("active") or 0) < wanted:
-        found += _refusals(job, events or ())
-    waiting = [pod for pod in pods or () if (pod.get("status") or {}).get("phase") == "Pending"]
-    found += _together(reason for pod in waiting for reason in _pending(pod, events or (), now))
-    if not found and not status.get("active") and wanted:
-        found.append(_between(status, events))
+    wanted = _wanted(job)
+    found = _refusals(job, events or ()) if active_pods(job) < wanted else []
+    found += _together(reason for pod in _pending(pods) for reason in _why_pending(pod, events or (), now))
+    if not found and not active_pods(job) and wanted:
+        found.append(_between(status_of(job), events))
     return found
 
 
 def subjects(job: Object, pods: Iterable[Object] | None) -> list[str]:
     """The uids of what events may say why less runs than was asked for: the Job, and its first pods that wait."""
-    spec, status = job.get("spec") or {}, job.get("status") or {}
-    if state_of(job)[0] != "waiting" or spec.get("parallelism") == 0:
+    if state_of(job)[0] != "waiting" or spec_of(job).get("parallelism") == 0:
         return []
-    waiting = [uid_of(pod) for pod in pods or () if (pod.get("status") or {}).get("phase") == "Pending"]
-    return [*([uid_of(job)] if int(status.get("active") or 0) < _wanted(spec, status) else []), *waiting[:_ASKED_PODS]]
+    waiting = [uid_of(pod) for pod in _pending(pods)]
+    return [*([uid_of(job)] if active_pods(job) < _wanted(job) else []), *waiting[:_ASKED_PODS]]
 
 
-def shortened(text: str) -> str:
-    """A message on one line, not longer than people read."""
-    text = "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
+def _wanted(job: Object) -> int:
+    """How many pods there should be now."""
+    parallelism, total = spec_of(job).get("parallelism"), spec_of(job).get("completions")
+    parallelism = 1 if parallelism is None else int(parallelism)
+    return parallelism if total is None else min(parallelism, int(total) - int(status_of(job).get("succeeded") or 0))
+
+
+def _pending(pods: Iterable[Object] | None) -> list[Object]:
+    return [pod for pod in pods or () if phase_of(pod) == "Pending"]
+
+
+def _message(thing: Object) -> str:
+    """The message of an event, a condition or a state: on one line, not longer than people read."""
+    text = "".join(c if c.isprintable() else " " for c in " ".join(str(thing.get("message") or "").split()))
     return text if len(text) <= _LONG else f"{text[:_LONG]}…"
 
 
-def _wanted(spec: Object, status: Object) -> int:
-    """How many pods there should be now."""
-    parallelism = spec.get("parallelism")
-    parallelism = 1 if parallelism is None else int(parallelism)
-    total = spec.get("completions")
-    return parallelism if total is None else min(parallelism, int(total) - int(status.get("succeeded") or 0))
-
-
 def _suspended(job: Object, workload: Object | None) -> Reason:
-    metadata = job.get("metadata") or {}
-    who = (metadata.get("annotations") or {}).get(CANCELLED)
-    if who:
-        return Reason("cancelled", f"suspended by kubetpl cancel ({printable(str(who))})", "kubetpl cancel --undo")
-    queue = (metadata.get("labels") or {}).get(QUEUE)
+    by = annotations_of(job).get(CANCELLED)
+    if by:
+        return Reason("cancelled", f"suspended by kubetpl cancel ({printable(str(by))})", "kubetpl cancel --undo")
+    queue = labels_of(job).get(QUEUE)
     if not queue:
         return Reason("suspended", "the Job is suspended (spec.suspend)", "kubetpl cancel --undo")
     if workload is None:
         text = f"queue {queue} has not admitted it; its Workload object cannot be read or is not there"
         return Reason("queue", text, "see whether the queue exists and has room; --queue names another")
     for kind in ("QuotaReserved", "Admitted", "Evicted"):
-        condition = condition_of(workload, kind)
-        if condition is not None and condition.get("message"):
-            said = shortened(str(condition["message"]))
-            return Reason(
-                "queue", f"queue {queue} has not admitted it: {said}", "wait, ask for less, or another --queue"
-            )
+        if said := _message(condition_of(workload, kind) or {}):
+            text = f"queue {queue} has not admitted it: {said}"
+            return Reason("queue", text, "wait, ask for less, or another --queue")
     return Reason("queue", f"queue {queue} has not looked at it yet", "see whether the queue exists; --queue")
 
 
 def _refusals(job: Object, events: Sequence[Object]) -> list[Reason]:
     """The last refusal to create pods of this Job, unless pods were created since."""
-    uid = (job.get("metadata") or {}).get("uid")
-    own = [event for event in events if (event.get("involvedObject") or {}).get("uid") == uid]
-    created = max((_when(each) for each in own if each.get("reason") == "SuccessfulCreate"), default=0.0)
-    refused = [each for each in own if each.get("reason") == "FailedCreate" and _when(each) >= created]
+    own = _about(job, events)
+    since = max((_when(each) for each in own if each.get("reason") == "SuccessfulCreate"), default=0.0)
+    refused = [each for each in own if each.get("reason") == "FailedCreate" and _when(each) >= since]
     if not refused:
         return []
-    last = max(refused, key=_when)
-    message = shortened(str(last.get("message") or ""))
+    message = _message(max(refused, key=_when))
     count = sum(int(each.get("count") or 1) for each in refused)
-    for pattern, kind, advice in _REFUSALS:
-        if re.search(pattern, message):
-            return [Reason(kind, f"pods are refused: {message}", _beyond_quota(message) or advice, count)]
-    return [Reason("refused", f"pods are refused: {message}", "", count)]
+    known = ((kind, advice) for pattern, kind, advice in _REFUSALS if re.search(pattern, message))
+    kind, advice = next(known, ("refused", ""))
+    return [Reason(kind, f"pods are refused: {message}", _beyond_quota(message) or advice, count)]
 
 
 def _beyond_quota(message: str) -> str:
@@ -180,20 +196,19 @@ def _beyond_quota(message: str) -> str:
     return ""
 
 
-def _pending(pod: Object, events: Sequence[Object], now: float) -> list[Reason]:
+def _why_pending(pod: Object, events: Sequence[Object], now: float) -> list[Reason]:
     """Why one pod does not run yet; nothing if it has only just been made."""
     scheduled = condition_of(pod, "PodScheduled")
-    if scheduled is not None and scheduled.get("status") == "False":
-        message = shortened(str(scheduled.get("message") or ""))
+    if scheduled is not None and not is_true(pod, "PodScheduled"):
         if scheduled.get("reason") == "SchedulingGated":
-            return [
-                Reason("gated", "pods wait behind a scheduling gate", "wait for the queue, or see spec.schedulingGates")
-            ]
+            advice = "wait for the queue, or see spec.schedulingGates"
+            return [Reason("gated", "pods wait behind a scheduling gate", advice)]
+        message = _message(scheduled)
         flags = [flag for pattern, flag in _MISFITS if re.search(pattern, message)]
         return [Reason("unschedulable", f"no node takes it: {message}", ", ".join(flags))]
     for container in container_statuses(pod):
-        waiting = (container.get("state") or {}).get("waiting") or {}
-        kind, said = str(waiting.get("reason") or ""), shortened(str(waiting.get("message") or ""))
+        waiting = part_of(container, "state", "waiting")
+        kind, said = str(waiting.get("reason") or ""), _message(waiting)
         tail = f": {said}" if said else ""
         if kind in _IMAGE:
             return [Reason("image", f"{kind}, {container.get('image')}{tail}", "-I --image, --image-pull-secret")]
@@ -205,47 +220,29 @@ def _pending(pod: Object, events: Sequence[Object], now: float) -> list[Reason]:
 
 
 def _creating(pod: Object, events: Sequence[Object], now: float) -> list[Reason]:
-    metadata = pod.get("metadata") or {}
-    own = [event for event in events if (event.get("involvedObject") or {}).get("uid") == metadata.get("uid")]
-    troubles = [event for event in own if str(event.get("reason") or "").startswith("Failed")]
+    troubles = [each for each in _about(pod, events) if str(each.get("reason") or "").startswith("Failed")]
     if troubles:
         last = max(troubles, key=_when)
-        message = shortened(str(last.get("message") or ""))
-        return [Reason(str(last["reason"]), f"{last['reason']}: {message}", _missing_source(message))]
-    begun = timestamp((pod.get("status") or {}).get("startTime")) or timestamp(metadata.get("creationTimestamp"))
-    if begun is not None and now - begun > _CREATING_SECONDS:
-        word = "are still being created: the image is pulled, or a volume mounted" if scheduled_on(pod) else (
-            "have not been looked at by a scheduler"
-        )  # fmt: skip
-        return [Reason("creating", f"pods {word}; for over {int(_CREATING_SECONDS)} s")]
-    return []
-
-
-def scheduled_on(pod: Object) -> str:
-    """The node of a pod; "" if it has none yet."""
-    return str((pod.get("spec") or {}).get("nodeName") or "")
+        return [Reason(str(last["reason"]), f"{last['reason']}: {_message(last)}", _missing_source(_message(last)))]
+    begun = timestamp(status_of(pod).get("startTime")) or timestamp(created(pod))
+    if begun is None or now - begun <= _CREATING_SECONDS:
+        return []
+    word = "have not been looked at by a scheduler"
+    if spec_of(pod).get("nodeName"):
+        word = "are still being created: the image is pulled, or a volume mounted"
+    return [Reason("creating", f"pods {word}; for over {int(_CREATING_SECONDS)} s")]
 
 
 def _missing_source(message: str) -> str:
     """The flag that names a thing which a container cannot be made without."""
-    lowered = message.lower()
-    if "configmap" in lowered and "-shards-" in lowered:
-        return "apply all that kubetpl indexed or retry printed: the ConfigMap with the shards comes before the Job"
-    if "configmap" in lowered:
-        return "create the ConfigMap (kubetpl configmap), or --config-map"
-    if "secret" in lowered:
-        return "create the Secret, or --secret"
-    if "runasnonroot" in lowered or "run as root" in lowered or "non-numeric user" in lowered:
-        return "--run-as UID"
-    return "the volumes of the manifest" if "volume" in lowered or "mount" in lowered else ""
+    return next((advice for pattern, advice in _MISSING if re.search(pattern, message.lower())), "")
 
 
 def _between(status: Object, events: Sequence[Object] | None) -> Reason:
     """No pod, and no event says why."""
-    if status.get("terminating"):
-        number = int(status["terminating"])
-        text = "1 pod is" if number == 1 else f"{number} pods are"
-        return Reason("ending", f"{text} still ending, and the next ones begin when they have ended")
+    if number := int(status.get("terminating") or 0):
+        text = f"{counted(number, 'pod is', 'pods are')} still ending, and the next ones begin when they have ended"
+        return Reason("ending", text)
     if status.get("failed"):
         return Reason("back-off", "failed indexes are tried again after a pause, of 10 s at first and 10 min at most")
     if events is None:
@@ -255,16 +252,17 @@ def _between(status: Object, events: Sequence[Object] | None) -> Reason:
 
 def _together(reasons: Iterable[Reason]) -> list[Reason]:
     """Alike reasons once, with their number; pods' own names in them do not count."""
-    groups: dict[tuple[str, str], Reason] = {}
+    groups: dict[tuple[str, str], list[Reason]] = {}
     for each in reasons:
-        key = (each.kind, re.sub(r"[\w\-]+-[a-z0-9]{5}\b", "POD", each.text))
-        first = groups.get(key, each)
-        groups[key] = Reason(first.kind, first.text, first.advice, first.count + 1 if key in groups else 1)
-    return sorted(groups.values(), key=lambda each: -each.count)
+        groups.setdefault((each.kind, re.sub(r"[\w\-]+-[a-z0-9]{5}\b", "POD", each.text)), []).append(each)
+    return sorted((replace(alike[0], count=len(alike)) for alike in groups.values()), key=lambda each: -each.count)
+
+
+def _about(thing: Object, events: Sequence[Object]) -> list[Object]:
+    return [event for event in events if part_of(event, "involvedObject").get("uid") == uid_of(thing)]
 
 
 def _when(event: Object) -> float:
-    series = event.get("series") or {}
-    times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"),
-             (event.get("metadata") or {}).get("creationTimestamp"))  # fmt: skip
+    times = (part_of(event, "series").get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"),
+             created(event))  # fmt: skip
     return next((found for each in times if (found := timestamp(each)) is not None), 0.0)

@@ -1,0 +1,100 @@
+"""Stopping Jobs, for now or for good. Of what is deleted nothing is at work afterwards: pods go first, lists last."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from tarkit.errors import ClusterError, NoSuchObjectError, counted
+from tarkit.k8s.cluster.connection import Cluster
+from tarkit.k8s.cluster.jobview import has_ended, state_of
+from tarkit.k8s.cluster.objects import Object, annotations_of, labels_of, name_of, part_of, uid_of
+from tarkit.k8s.cluster.runjobs import run_state
+from tarkit.k8s.cluster.watching import LiveList, Watching, looks
+from tarkit.k8s.plan.shardlist import FILE_NAME
+from tarkit.k8s.wellknown import CANCELLED, LIST, MANAGED_BY, QUEUE, RUN
+
+_ONE_WATCH = 10.0
+
+
+def suspend_jobs(cluster: Cluster, jobs: Sequence[Object], *, undo: bool) -> int:
+    """Suspend the Jobs that have not ended, or let those go on that are suspended; how many there were.
+
+    Raises:
+        ClusterError: as the cluster says, and with how many it was done before.
+    """
+    by = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) + (f" by {cluster.user}" if cluster.user else "")
+    changes = {"spec": {"suspend": not undo}, "metadata": {"annotations": {CANCELLED: None if undo else by}}}
+    # A Job goes on beside its retry only if the user names it.
+    chosen = [job for job in run_state(jobs).jobs if state_of(job)[0] == "suspended"] if undo else [
+        job for job in jobs if not has_ended(job)
+    ]  # fmt: skip
+    return _each(chosen, lambda job: cluster.patch("jobs", name_of(job), changes))
+
+
+def queue_of(job: Object, *, undo: bool) -> str | None:
+    """The Kueue queue that decides about a Job; None if there is none, or it is to undo what kubetpl did itself."""
+    if undo and CANCELLED in annotations_of(job):
+        return None
+    queue = labels_of(job).get(QUEUE)
+    return None if queue is None else str(queue)
+
+
+def delete_jobs(cluster: Cluster, jobs: Sequence[Object]) -> int:
+    """Delete Jobs, so that each is there until its pods have ended; how many there were.
+
+    Raises:
+        As ``suspend_jobs``.
+    """
+    return _each(jobs, lambda job: cluster.delete("jobs", name_of(job), uid_of(job), foreground=True))
+
+
+def _each(jobs: Sequence[Object], act: Callable[[Object], object]) -> int:
+    """How many Jobs were there to act on; those that are gone meanwhile are not."""
+    number = 0
+    for job in jobs:
+        try:
+            act(job)
+            number += 1
+        except NoSuchObjectError:
+            continue
+        except ClusterError as error:
+            text = f"{error}; done with {number} of {counted(len(jobs), 'Job')} before, the same again does the rest"
+            raise type(error)(text, error.status) from None
+    return number
+
+
+def left_after(cluster: Cluster, deleted: Iterable[Object], watching: Watching, **selector: str) -> list[str]:
+    """Names of the Jobs that are still there when the time is up; none as soon as all are gone, their pods before them.
+
+    deleted: by ``delete_jobs``. selector: as for ``LiveList``, of a list in which they are.
+    """
+    uids = set(map(uid_of, deleted))
+    live = LiveList(cluster, "jobs", **selector)
+    left: list[str] = []
+    for _ in looks([live], watching, _ONE_WATCH):
+        left = sorted(name_of(job) for job in live.things if uid_of(job) in uids)
+        if not left:
+            break
+    return left
+
+
+def delete_lists(cluster: Cluster, run: str) -> list[str]:
+    """Delete the ConfigMaps with lists of shards, made for Jobs of a run, that no Job of it names any more.
+
+    The names of those that were there.
+    """
+    found = cluster.list("configmaps", labels=f"{MANAGED_BY}=kubetpl,{RUN}={run}")
+    lists = [each for each in found if FILE_NAME in part_of(each, "binaryData")]
+    jobs = cluster.list("jobs", labels=f"{RUN}={run}") if lists else []
+    used = {annotations_of(job).get(LIST) for job in jobs}
+    names = []
+    for each in lists:
+        if name_of(each) not in used:
+            try:
+                cluster.delete("configmaps", name_of(each), uid_of(each))
+            except NoSuchObjectError:
+                # The Job owned it, and the cluster was quicker.
+                continue
+            names.append(name_of(each))
+    return names

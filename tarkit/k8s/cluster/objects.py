@@ -1,0 +1,123 @@
+"""What an object of the API says of itself: names, labels, conditions, times. What it does not say is empty.
+
+Source of the fields: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timezone
+from typing import Any
+
+from tarkit.k8s.indexset import parse_indexes
+from tarkit.k8s.wellknown import INDEX, RETRY_OF, RUN
+
+Object = dict[str, Any]
+Objects = list[Object]
+
+
+def part_of(thing: Object, *keys: str) -> Object:
+    """The mapping under these keys; an empty one where there is none."""
+    for key in keys:
+        thing = thing.get(key) or {}
+    return thing
+
+
+def name_of(thing: Object) -> str:
+    """The name of a Job, pod or the like."""
+    return str(part_of(thing, "metadata").get("name"))
+
+
+def uid_of(thing: Object) -> str:
+    """By which an object differs from another one that had its name."""
+    return str(part_of(thing, "metadata").get("uid"))
+
+
+def labels_of(thing: Object) -> Object:
+    """Its labels."""
+    return part_of(thing, "metadata", "labels")
+
+
+def annotations_of(thing: Object) -> Object:
+    """Its annotations."""
+    return part_of(thing, "metadata", "annotations")
+
+
+def spec_of(thing: Object) -> Object:
+    """What is wanted."""
+    return part_of(thing, "spec")
+
+
+def status_of(thing: Object) -> Object:
+    """What is the case."""
+    return part_of(thing, "status")
+
+
+def run_of(job: Object) -> str:
+    """The run that a Job is of; its own name if it is of none."""
+    return str(labels_of(job).get(RUN) or name_of(job))
+
+
+def retry_of(job: Object) -> str | None:
+    """The name of the Job that this one was made to finish; None if it is not a retry."""
+    found = annotations_of(job).get(RETRY_OF)
+    return None if found is None else str(found)
+
+
+def active_pods(job: Object) -> int:
+    """How many pods of a Job have neither ended nor been asked to end."""
+    return int(status_of(job).get("active") or 0)
+
+
+def indexes_of(job: Object, field: str) -> set[int]:
+    """A Job's ``completedIndexes`` or ``failedIndexes``."""
+    return set(parse_indexes(str(status_of(job).get(field) or "")))
+
+
+def index_of(pod: Object) -> int | None:
+    """The completion index of a pod; None if it has none."""
+    text = str(labels_of(pod).get(INDEX) or annotations_of(pod).get(INDEX) or "")
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def phase_of(pod: Object) -> str:
+    """Pending, Running, Succeeded, Failed or Unknown."""
+    return str(status_of(pod).get("phase") or "")
+
+
+def container_statuses(pod: Object) -> list[Object]:
+    """How its containers are; init containers come first, as they run first."""
+    status = status_of(pod)
+    return [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+
+
+def condition_of(thing: Object, kind: str) -> Object | None:
+    """The condition of a kind that a Job or pod has."""
+    return next((each for each in status_of(thing).get("conditions") or [] if each.get("type") == kind), None)
+
+
+def is_true(thing: Object, kind: str) -> bool:
+    """Whether a condition of this kind holds."""
+    return (condition_of(thing, kind) or {}).get("status") == "True"
+
+
+def created(thing: Object) -> str:
+    """When it was made, as the API writes times: they sort as texts."""
+    return str(part_of(thing, "metadata").get("creationTimestamp") or "")
+
+
+def timestamp(text: str | None) -> float | None:
+    """Seconds since 1970 of a time as the API writes it; None of none."""
+    try:
+        found = datetime.fromisoformat((text or "").replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp()
+
+
+def grouped(things: Iterable[Object], key: Callable[[Object], str]) -> dict[str, list[Object]]:
+    """Objects by a key, in their order."""
+    found: dict[str, list[Object]] = {}
+    for each in things:
+        found.setdefault(key(each), []).append(each)
+    return found

@@ -1,0 +1,87 @@
+"""No retry beside pods that are at work on the same shards: they are waited for, or it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tarkit.errors import ClusterDeniedError, UsageError, counted
+from tarkit.k8s.cluster.connection import Cluster
+from tarkit.k8s.cluster.jobview import has_ended, state_of
+from tarkit.k8s.cluster.objects import Object, active_pods, labels_of, name_of, status_of, uid_of
+from tarkit.k8s.cluster.runjobs import origin, retries_among
+from tarkit.k8s.cluster.watching import Watching, run_states
+from tarkit.k8s.names import label_value
+from tarkit.k8s.wellknown import CONTROLLER, JOB_NAME, RUN
+
+_SETTLING_SECONDS = 60.0
+
+
+def settled(cluster: Cluster, job: Object, report: Callable[[str], None]) -> Object:
+    """The Job; if it is ending, once its last pods are gone, or the time is up. report: called with a line."""
+    if not _is_ending(job):
+        return job
+    name = name_of(job)
+    report(f"Job {name}: its last pods are ending; waiting for them, for {_SETTLING_SECONDS:.0f} s at most")
+    for state in run_states(cluster, name, Watching(report, _SETTLING_SECONDS), of_run=False):
+        (job,) = state.jobs
+        if not _is_ending(job):
+            break
+    return job
+
+
+def refuse_running(
+    name: str, job: Object | None, known: Mapping[str, Object], report: Callable[[str], None]
+) -> None:  # fmt: skip
+    """Two Jobs on the same shards would undo each other's work. known: all Jobs, by name.
+
+    Raises:
+        UsageError: the Job is at work, or another one of its shards.
+    """
+    if job is not None and _is_at_work(job):
+        raise UsageError(
+            f"Job {name} still runs; wait for it (kubetpl wait {name}) or stop it (kubetpl cancel {name}), then retry"
+        )
+    if job is not None and state_of(job)[0] == "suspended":
+        report(f"Job {name} is suspended: do not let it go on beside the retry; kubetpl cancel {name} --delete")
+    run = name if job is None else labels_of(job).get(RUN, name)
+    retries = retries_among([*known.values(), *([] if job is None else [job])])
+    for other, each in known.items():
+        first = origin(other, retries)
+        # All Jobs of kubetpl jobs are of one run, and have shards of their own. But of a retry of what is gone,
+        # it is not known whose shards it has.
+        lost = first not in retries and labels_of(each).get(RUN) == run
+        if other != name and (first == origin(name, retries) or lost) and _is_at_work(each):
+            raise UsageError(f"{other}, of the same shards, still runs; kubetpl wait {other}, then retry that")
+
+
+def refuse_orphans(cluster: Cluster, name: str, known: Mapping[str, Object]) -> None:
+    """Pods of a Job that was deleted may be at work for some time, on the same shards.
+
+    Raises:
+        UsageError: there are some.
+    """
+    own = uid_of(known[name]) if name in known else None
+    try:
+        pods = [] if label_value(name) else cluster.list(
+            "pods", labels=f"{JOB_NAME}={name}", fields="status.phase!=Succeeded,status.phase!=Failed"
+        )  # fmt: skip
+    except ClusterDeniedError:
+        return
+    left = [pod for pod in pods if labels_of(pod).get(CONTROLLER) != own]
+    if left:
+        raise UsageError(
+            f"{counted(len(left), 'pod')} of a Job {name} that was deleted still run: retry once they have ended, "
+            f"or delete them (kubectl delete pods -l {JOB_NAME}={name})"
+        )
+
+
+def _has_pods(job: Object) -> bool:
+    return bool(active_pods(job) or status_of(job).get("terminating"))
+
+
+def _is_ending(job: Object) -> bool:
+    return state_of(job)[0] == "ending" or (has_ended(job) and _has_pods(job))
+
+
+def _is_at_work(job: Object) -> bool:
+    return _has_pods(job) or state_of(job)[0] in ("waiting", "ending")

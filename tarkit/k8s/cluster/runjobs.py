@@ -1,0 +1,177 @@
+"""The Jobs that a name stands for, of a Job or of a run; which of a run's Jobs count, and which are retries."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tarkit.errors import ClusterError, ClusterUnreachableError, NoSuchObjectError, UsageError, counted, printable
+from tarkit.k8s.cluster.connection import Cluster
+from tarkit.k8s.cluster.jobview import has_ended, state_of
+from tarkit.k8s.cluster.objects import Object, annotations_of, created, grouped, name_of, retry_of, uid_of
+from tarkit.k8s.names import dns_subdomain, label_value
+from tarkit.k8s.wellknown import RETRY_OF_UID, RUN
+
+_NAMED = 3
+
+
+def find_jobs(cluster: Cluster, name: str, *, retries_alone: bool = False) -> list[Object]:
+    """The Job of a name; if there is none, the Jobs of the run that is called so, in the order of their names.
+
+    retries_alone: whether the retries of a Job that is gone will do.
+
+    Raises:
+        NoSuchObjectError: neither; it names the nearest names, or says that there is no such namespace.
+    """
+    absent = NoSuchObjectError(f"no run {name} in namespace {cluster.namespace} of {cluster.where}", 404)
+    try:
+        # What only a run can be called is not asked for as a Job.
+        if dns_subdomain(name) is None:
+            return [cluster.get("jobs", name)]
+    except NoSuchObjectError as error:
+        absent = error
+    try:
+        found = [] if label_value(name) else sorted(cluster.list("jobs", labels=f"{RUN}={name}"), key=name_of)
+        hint = "" if found else _hint(cluster, name)
+    except ClusterUnreachableError:
+        raise
+    except ClusterError:
+        # A user who may not list them gets no hints.
+        raise absent from None
+    if found and not retries_alone and only_retries(found, name):
+        names = ", ".join(map(name_of, found))
+        raise NoSuchObjectError(f"no job {name} in namespace {cluster.namespace}; its retries: {names}", 404)
+    if not found:
+        raise NoSuchObjectError(f"{absent}; {hint}", 404)
+    return found
+
+
+def _hint(cluster: Cluster, name: str) -> str:
+    """What may be meant by a name that no Job and no run has."""
+    known = cluster.list("jobs")
+    if not known and not namespace_exists(cluster):
+        return "there is no such namespace; -N names another"
+    near = difflib.get_close_matches(name, map(name_of, known), n=3, cutoff=0.4)
+    there = "no Jobs" if not known else "one Job" if len(known) == 1 else f"{len(known)} Jobs"
+    return f"did you mean {', '.join(map(printable, near))}?" if near else f"it has {there}; -N names another namespace"
+
+
+def namespace_exists(cluster: Cluster) -> bool:
+    """Whether there is such a namespace; True also if that may not be asked."""
+    try:
+        cluster.get("namespaces", cluster.namespace)
+    except NoSuchObjectError:
+        return False
+    except ClusterUnreachableError:
+        raise
+    except ClusterError:
+        return True
+    return True
+
+
+def is_run(jobs: Sequence[Object], name: str) -> bool:
+    """Whether these are Jobs of the run that is called so, and not the Job of this name."""
+    return name_of(jobs[0]) != name
+
+
+def only_retries(jobs: Sequence[Object], name: str) -> bool:
+    """Whether these are what is left of a run whose first Job, of this name, is gone."""
+    return is_run(jobs, name) and all(retry_of(job) is not None for job in jobs)
+
+
+def not_one(name: str, jobs: Sequence[Object], why: str) -> UsageError:
+    """What to say if a verb needs one Job and got a run."""
+    return UsageError(f"{name} is a run of {counted(len(jobs), 'Job')}, {why}; name one: {_some_names(jobs)}")
+
+
+def failed_of(jobs: Sequence[Object], run: str) -> list[Object]:
+    """The Jobs of a run that have failed, but for those that were retried.
+
+    Raises:
+        UsageError: none has.
+    """
+    failed = [job for job in run_state(jobs).jobs if state_of(job)[0] == "failed"]
+    if not failed:
+        raise UsageError(
+            f"there is no Job {run}, but a run of {counted(len(jobs), 'Job')}, of which none has failed; name one, "
+            f"such as {_some_names(jobs)}; if {run} was a Job and is gone, -f MANIFEST is what it was made from"
+        )
+    return failed
+
+
+def _some_names(jobs: Sequence[Object]) -> str:
+    """``job0000, job0001, job0002, …``."""
+    return ", ".join(map(name_of, jobs[:_NAMED])) + (", …" if len(jobs) > _NAMED else "")
+
+
+def sum_line(states: Sequence[str], retried: int, deleted: int = 0) -> str:
+    """``148 Jobs: 145 complete, 3 failed, 2 retried``. retried, deleted: Jobs that are not among the states."""
+    counts = [*sorted(Counter(states).items()), ("retried", retried), ("deleted", deleted)]
+    return f"{counted(len(states), 'Job')}: " + ", ".join(f"{many} {word}" for word, many in counts if many)
+
+
+@dataclass
+class RunState:
+    """The Jobs of a run. jobs: as they are; those that were removed once they had ended, as they were then.
+    retried: failed or suspended ones, instead of which a later Job counts: a retry, or one of the same name. deleted:
+    names of those that were removed before they had ended."""
+
+    jobs: list[Object]
+    retried: list[Object]
+    deleted: list[str]
+
+    @property
+    def ended(self) -> bool:
+        """Whether no pod of any that counts will run again."""
+        return all(map(has_ended, self.jobs))
+
+
+def run_state(jobs: Iterable[Object], deleted: Iterable[str] = ()) -> RunState:
+    """Of Jobs as the API gives them, in the order of their names."""
+    ordered = sorted(jobs, key=name_of)
+    retries = retries_among(ordered)
+    last = {origin(name_of(job), retries): job for job in sorted(ordered, key=created)}
+    found = RunState([], [], sorted({*deleted} - {*retries}))
+    for job in ordered:
+        done_over = last[origin(name_of(job), retries)] is not job and state_of(job)[0] in ("failed", "suspended")
+        (found.retried if done_over else found.jobs).append(job)
+    return found
+
+
+def retries_among(jobs: Iterable[Object]) -> dict[str, str | None]:
+    """Of each Job by name, which one it is a retry of; None if it is none."""
+    return {name_of(job): retry_of(job) for job in jobs}
+
+
+def origin(name: str, retries: Mapping[str, str | None]) -> str:
+    """The name of the Job that a Job is a retry of in the end; its own if it is none. retries: ``retries_among``."""
+    passed: set[str] = set()
+    while (older := retries.get(name)) is not None and name not in passed:
+        passed.add(name)
+        name = older
+    return name
+
+
+def retries_of(jobs: Iterable[Object], known: Iterable[Object]) -> dict[str, list[Object]]:
+    """Of each Job, by its uid, those of the known ones that were made to finish it, or a retry of it."""
+    made = grouped(sorted(known, key=created), lambda job: retry_of(job) or "")
+    return {uid_of(job): _descendants(job, made) for job in jobs}
+
+
+def _descendants(job: Object, made: Mapping[str, list[Object]]) -> list[Object]:
+    found = [job]
+    passed = {uid_of(job)}
+    for parent in found:
+        for each in made.get(name_of(parent), ()):
+            if uid_of(each) not in passed and _is_of(each, parent):
+                passed.add(uid_of(each))
+                found.append(each)
+    return found[1:]
+
+
+def _is_of(retry: Object, job: Object) -> bool:
+    """Whether a retry is of this very Job, and not of an older one that had its name."""
+    uid = annotations_of(retry).get(RETRY_OF_UID)
+    return uid == uid_of(job) if uid is not None else created(retry) >= created(job)
