@@ -417,6 +417,11 @@ def test_what_readers_add_to_a_sample_is_left_out() -> None:
     assert by_tarfile(written([sample])) == {"k.x": b"1"}
 
 
+def test_metadata_that_a_key_rule_would_give_back_as_a_field_is_refused() -> None:
+    with pytest.raises(EncodeError, match=r"'a.__m__' would be read back as key 'a' and field '__'"):
+        written([{"__key__": "a", "x": b"1", "__m__": b"2"}], keep_meta=True, rule=r"(.+)\.(..?).*")
+
+
 def test_keep_meta() -> None:
     sample = {"__key__": "a", "__url__": "s3://b/x.tar", "__n__": b"5", "x": b"1"}
     kept = {"a.__n__": b"5", "a.__url__": b"s3://b/x.tar", "a.x": b"1"}

@@ -11,12 +11,15 @@ from tarkit.formats.fieldfile import PIECE, FieldFile
 from tarkit.mapping.output import Printed
 from tarkit.mapping.parallel import Batch, Failure, Outcome
 from tarkit.runs.counts import Books, Limit
-from tarkit.samples.sample import Sample
+from tarkit.samples.sample import Sample, first_dot, is_bookkeeping, key_rule
 from tarkit.samples.tarwriter import TarWriter
 
 ERROR_POLICIES = ("keep", "skip", "ignore", "abort")
 ERROR_FIELD = "__error__.txt"
 """The field of a failed sample that says what went wrong."""
+
+_ERROR_METADATA = "__error__"
+"""Its name where the key rule does not read that field back: by last-dot, it would be a sample of its own."""
 
 _ERROR_TAIL = 4096
 
@@ -72,6 +75,7 @@ class Sinks:
     def __init__(self, target: str | None, failed_target: str | None, options: Mapping[str, Any]) -> None:
         self._failed_target = failed_target
         self._options = {**options, "encoder": False}
+        self._rule = key_rule(options.get("rule", first_dot))
         self._failed: TarWriter | None = None
         self._last_failed: str | None = None
         self.copied = 0
@@ -93,11 +97,15 @@ class Sinks:
             self.copied += 1
 
     def write_failed(self, sample: Sample, report: bytes) -> None:
-        """Set a sample aside, with a report of what went wrong."""
+        """Set a sample aside, with a report of what went wrong.
+
+        Raises:
+            EncodeError: the key rule reads no form of the report back, or takes it for another field.
+        """
         if self._failed_target is None:
             return
         if self._failed is None:
-            options = {**self._options, "on_repeated_key": "allow"}
+            options = {**self._options, "on_repeated_key": "allow", "keep_meta": True}
             if options.get("format") == "ustar":
                 # A sample may fail just because its name does not fit.
                 options["format"] = "pax"
@@ -105,8 +113,11 @@ class Sinks:
         if sample["__key__"] == self._last_failed:
             # Of another shard, or of a shard with repeated keys. Side by side they would be read as one.
             self._failed.separate()
-        self._failed.write({**sample, ERROR_FIELD: report})
-        self._last_failed = sample["__key__"]
+        key = sample["__key__"]
+        kept = {name: value for name, value in sample.items() if name == "__key__" or not is_bookkeeping(name)}
+        comes_back = self._rule(f"{key}.{ERROR_FIELD}") == (key, ERROR_FIELD)
+        self._failed.write({**kept, ERROR_FIELD if comes_back else _ERROR_METADATA: report})
+        self._last_failed = key
 
     def publish(self) -> None:
         """Publish both, the failed samples first: an output without them would look complete."""

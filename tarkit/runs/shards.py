@@ -17,6 +17,7 @@ from tarkit.errors import (
     EXIT_MISSING,
     EXIT_OK,
     EXIT_SET_ASIDE,
+    EncodeError,
     MissingExtraError,
     MissingInputError,
     StreamError,
@@ -254,7 +255,7 @@ class ShardRun:
             return
         try:
             self._current[1].enter(batch, outcome)
-        except StreamError as problem:
+        except (StreamError, EncodeError) as problem:
             outcome.printed.discard()
             self._give_up(problem)
 

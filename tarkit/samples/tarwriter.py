@@ -247,10 +247,8 @@ class TarWriter:
         """Refuse a key that would not come back when the shard is read."""
         for field, _ in plan:
             name = f"{key}.{field}"
-            if is_reserved(field):
-                continue
-            if "\0" in key or self._rule(name) != (key, field) or skip_reason(name, self._rule) is not None:
-                back = None if "\0" in key else self._rule(name)
+            back = None if "\0" in key or skip_reason(name, self._rule) is not None else self._rule(name)
+            if back != (None if is_reserved(field) else (key, field)):
                 found = f"key {back[0]!r} and field {back[1]!r}" if back else "no sample"
                 raise EncodeError(
                     f"member {name!r} would be read back as {found}",

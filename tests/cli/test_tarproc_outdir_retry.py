@@ -109,6 +109,33 @@ def check(
     assert "done 0, done before 2" in run("tarproc", "-O", out, *command, "--retry-failed", out).stderr
 
 
+@pytest.mark.parametrize("rule", ["last-dot", r"(.+)\.(cls|dat)"])
+def test_failed_samples_are_kept_and_retried_under_every_key_rule(
+    rule: str, run: Run, shards: list[Path], out: Path, tmp_path: Path
+) -> None:
+    """Their reports come back in no field, and as no sample."""
+    for path in shards:
+        path.write_bytes(tar_bytes([(f"{path.stem}_0.{key[1:]}", fields) for key, fields in numbered(10)]))
+    command = ["--key-rule", rule, "-c", failing("b_0.[13]", tmp_path)]
+    check(run, shards, out, tmp_path, command, failed=2)
+    (tmp_path / "mended").unlink()
+    assert run("tarproc", "-O", tmp_path / "more", *command, shards[1], shards[0]).code == 3
+    kept = contents(tmp_path / "more" / "b.tar.failed.tar")
+    assert sorted(kept) == [f"b_0.{number}.{field}" for number in (1, 3) for field in ("__error__", "cls", "dat")]
+    assert kept["b_0.1.__error__"] == b"exit code 4\n"
+
+
+def test_a_sample_that_cannot_be_kept_fails_its_shard_and_no_other(
+    run: Run, shards: list[Path], out: Path, tmp_path: Path
+) -> None:
+    """By this rule no name of a report is passed over."""
+    command = ["--key-rule", r"(.+)\.(cls|dat|.).*", "-c", failing("ak3", tmp_path)]
+    result = run("tarproc", "-O", out, *command, *shards)
+    assert result.code == 1
+    assert "a.tar: failed: " in result.stderr and "'ak3.__error__' would be read back as" in result.stderr
+    assert sorted(files(out)) == ["b.tar"]
+
+
 def test_some_fail_again(run: Run, shards: list[Path], out: Path, tmp_path: Path) -> None:
     command = ["-c", f"[ -e {tmp_path}/$(cat __key__) ]"]
     for number in range(10):
