@@ -42,16 +42,22 @@ HANGING = {
 }
 
 
-@pytest.mark.parametrize("name", HANGING)
-def test_timeout(bench: Bench, marker: str, name: str) -> None:
-    command = f"if [ $(cat sample.cls) = 1 ]; then {HANGING[name].format(marker=marker)}; fi"
+def test_timeout(bench: Bench, marker: str) -> None:
+    """All in one run, each beside the others: they wait, they do not work."""
+    bench.shard(numbered(len(HANGING) + 2))
+    cases = " ".join(f"{number}) {each.format(marker=marker)};;" for number, each in enumerate(HANGING.values()))
     started = time.monotonic()
-    done = bench.run("-c", command, "in.tar", "-o", "out.tar", "--timeout", TIMEOUT, "-p", "3")
+    done = bench.run(
+        "-c", f"case $(cat sample.cls) in {cases} esac", "in.tar", "-o", "out.tar", "--timeout", TIMEOUT, "-p", "12"
+    )  # fmt: skip
     assert time.monotonic() - started < LONG
     assert done.returncode == 3
     assert gone(marker)
-    assert set(bench.members()) == {"k0.cls", "k0.dat", "k2.cls", "k2.dat"}
-    assert bench.members("out.tar.failed.tar")["k1.__error__.txt"].startswith(b"timed out after 4 s")
+    first = len(HANGING)
+    assert set(bench.members()) == {f"k{number}.{field}" for number in (first, first + 1) for field in ("cls", "dat")}
+    failed = bench.members("out.tar.failed.tar")
+    for number, name in enumerate(HANGING):
+        assert failed[f"k{number}.__error__.txt"].startswith(b"timed out after 4 s"), name
 
 
 def test_all_time_out(bench: Bench, marker: str) -> None:
