@@ -213,7 +213,7 @@ def _process(
 
 def _failed_target(options: dict[str, Any]) -> str | None:
     """Name of the shard for failed samples; None if the output has no place beside it, or nobody wants one."""
-    from tarkit.store.sources import local_path
+    from tarkit.store.url import local_path
 
     output = options["output"]
     if output is None or output == "-" or options["errors"] == "skip":
@@ -255,8 +255,8 @@ def _inputs(options: dict[str, Any]) -> list[str]:
 def _remove_stale(failed_output: str, progress: Progress) -> None:
     """An earlier run's failed samples beside an output that has none would mislead."""
     from tarkit.store.entries import remove
-    from tarkit.store.read import open_publish
-    from tarkit.store.sources import display_name, local_path
+    from tarkit.store.publish import open_publish
+    from tarkit.store.url import display_name, local_path
 
     path = local_path(failed_output)
     if path is not None:

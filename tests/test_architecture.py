@@ -20,8 +20,7 @@ ROOMS = {
     "redaction": "",
     "errors": "",
     "extras": "",
-    "store": "allocator compression entries forksafe hdfs.files hdfs.resturl identity objects.filesystem objects.s3 "
-    "publish ranges read retry sinks sources transfer waits",
+    "store": "allocator compression entries publish read retry sinks temporary transfer url waits",
     "specs": "braces inputslice outputnames series shardspec slicedlist",
     "formats": "fieldfile tally tar.headers tar.large tar.members tar.raw tar.resync tar.walk",
     "samples": "codecs copyplan dataset gather read sample shardwriter tarwriter transforms",
@@ -66,7 +65,7 @@ def in_cli(module: str) -> bool:
 
 
 def room_of(module: str) -> tuple[str, str]:
-    """(room, module inside it); tarkit.store.http.read is ("store", "http.read")."""
+    """(room, module inside it); tarkit.store.http.place is ("store", "http.place")."""
     inner = module.removeprefix("tarkit").removeprefix(".")
     found = [room for room in ROOMS if inner == room or inner.startswith(f"{room}.")]
     room = max(found, key=len, default="")

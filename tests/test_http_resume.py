@@ -23,8 +23,9 @@ from faults.times import Times, fast
 
 from tarkit.errors import MissingInputError, StreamError, TarkitError, TemporaryStreamError
 from tarkit.store.checksums import from_headers
-from tarkit.store.http.read import _opener, head
-from tarkit.store.read import Retry, open_read
+from tarkit.store.http.place import _opener, identify
+from tarkit.store.read import open_read
+from tarkit.store.retry import Retry
 
 DATA = random.Random(0).randbytes(300_000)
 CANARY = "c4n4ry-t0k3n-4711"
@@ -333,13 +334,13 @@ def test_the_etag_of_amazon_is_used_where_it_is_an_md5(change: dict[str, str], h
         assert checksum.problem() is None
 
 
-def test_head(server: FaultServer) -> None:
+def test_identity(server: FaultServer) -> None:
     url = server.put("h", DATA, Fault("drop"), Fault("status"), etag='"e"', modified=OLD)
-    assert head(url, "h", fast()) == (len(DATA), 'ETag: "e"')
-    assert head(server.put("h", DATA, etag="", modified=OLD), "h") == (len(DATA), f"Last-Modified: {OLD}")
-    assert head(server.put("h", DATA, etag="", length=False), "h") == (None, None)
-    with pytest.raises(MissingInputError, match="^shown: the server answers 404"):
-        head(f"http://{server.host}/none", "shown")
+    assert identify(url, fast()) == (len(DATA), 'ETag: "e"')
+    assert identify(server.put("h", DATA, etag="", modified=OLD)) == (len(DATA), f"Last-Modified: {OLD}")
+    assert identify(server.put("h", DATA, etag="", length=False)) == (None, None)
+    with pytest.raises(MissingInputError, match=r"^http://[\d.:]+/none\?token=…: the server answers 404"):
+        identify(f"http://{server.host}/none?token=secret")
 
 
 # TLS

@@ -14,7 +14,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tarkit.errors import AlreadyPublishedError, StreamError, UsageError
-from tarkit.store.read import open_publish
+from tarkit.store.publish import open_publish
 
 
 @pytest.fixture

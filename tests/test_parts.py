@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarkit.store.objects.filesystem import is_temporary
-from tarkit.store.objects.parts import MOST_PARTS, part_size, parts_in_flight
+from tarkit.store.objects.sink import MOST_PARTS, part_size, parts_in_flight
 
 MIB = 1 << 20
 GIB = 1 << 30

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tarkit.errors import StreamError
-from tarkit.store import pipes
+from tarkit.store import pipe
 from tarkit.store.read import open_read
 
 MANY = bytes(300_000)
@@ -131,13 +131,13 @@ def test_last_three_lines_of_stderr_are_in_the_error() -> None:
 
 
 def test_what_was_said_is_waited_for_where_the_thread_that_reads_it_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    drain = pipes._Tail._drain
+    drain = pipe._Tail._drain
 
-    def late(tail: pipes._Tail) -> None:
+    def late(tail: pipe._Tail) -> None:
         time.sleep(1.5)
         drain(tail)
 
-    monkeypatch.setattr(pipes._Tail, "_drain", late)
+    monkeypatch.setattr(pipe._Tail, "_drain", late)
     with pytest.raises(StreamError, match="exit status 3: no such bucket"):
         to_the_end("pipe:echo $SAID >&2; exit 3")
 

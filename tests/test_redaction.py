@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from tarkit.redaction import redact, redact_text, secrets_in
+from tarkit.store.foreign import without_secrets
 from tarkit.store.hdfs.resturl import parse_address
-from tarkit.store.pipes import without_secrets
 
 SEED = 20240613
 ROUNDS = 10_000

@@ -20,7 +20,8 @@ from waiting import wait_for
 from tarkit import read_samples
 from tarkit.errors import StreamError, TemporaryStreamError, UsageError
 from tarkit.store import read
-from tarkit.store.read import open_publish, open_read
+from tarkit.store.publish import open_publish
+from tarkit.store.read import open_read
 from tarkit.store.readahead import ReadAhead
 from tarkit.store.retry import DEFAULT_RETRY, Dropped, Patience, Retry
 

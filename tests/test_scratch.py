@@ -24,7 +24,7 @@ from tarkit.mapping.openfolder import OutsideError
 from tarkit.mapping.removal import Remover, remove
 from tarkit.mapping.scratch import PREFIX, FieldNameError, Rules, Scratch, extract, gather, sweep
 from tarkit.samples.sample import Sample
-from tarkit.store import forksafe
+from tarkit.store import temporary
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -516,7 +516,7 @@ def test_killed_while_it_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         patch.setattr(scratch, "remove", killed)
         with pytest.raises(KeyboardInterrupt):
             run.__exit__()
-    forksafe.close(run._lock)
+    temporary.close_locked(run._lock)
     assert scratch.sweep(str(tmp_path)) == 1
     assert os.listdir(tmp_path) == []
 

@@ -26,8 +26,8 @@ from tarkit.errors import DataError, MissingInputError, StreamError, TemporarySt
 from tarkit.specs.inputslice import plan_slice
 from tarkit.specs.shardspec import expand
 from tarkit.specs.slicedlist import SUFFIX, check_name, even_counts, open_list, sha256_of, slices_by_bytes, write_list
-from tarkit.store.ranges import read_range
-from tarkit.store.read import open_publish, open_read
+from tarkit.store.publish import open_publish
+from tarkit.store.read import open_read, read_range
 from tarkit.store.retry import Retry
 
 if TYPE_CHECKING:

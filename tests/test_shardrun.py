@@ -26,8 +26,8 @@ from tarkit.samples.read import read_samples
 from tarkit.samples.sample import Sample
 from tarkit.specs.outputnames import plan_outputs
 from tarkit.specs.shardspec import check_local
-from tarkit.store.identity import Identity
-from tarkit.store.sources import display_name
+from tarkit.store.entries import Identity
+from tarkit.store.url import display_name
 
 
 class Told:

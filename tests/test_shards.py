@@ -135,8 +135,8 @@ def fake_system(monkeypatch: pytest.MonkeyPatch, stripped: str, outcome: list[st
         return outcome
 
     system = types.SimpleNamespace(glob=glob, unstrip_protocol=lambda name: f"far://{name}")
-    monkeypatch.setattr("tarkit.specs.shardspec.filesystem", lambda url, name: (system, stripped))
-    monkeypatch.setattr("tarkit.specs.shardspec.ask", functools.partial(ask, retry=fast()))
+    monkeypatch.setattr("tarkit.store.objects.place.filesystem", lambda url, name: (system, stripped))
+    monkeypatch.setattr("tarkit.store.objects.place.ask", functools.partial(ask, retry=fast()))
 
 
 def test_remote_globs_keep_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ def test_remote_globs_keep_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("outcome", "error", "words"),
     [
-        (NotImplementedError(), UsageError, "can not be listed"),
+        (NotImplementedError(), UsageError, "cannot be listed"),
         (ValueError("** is not a folder"), UsageError, r"'s3://b/\*' is not a valid pattern: \*\* is not a folder"),
         (TimeoutError("no answer"), TemporaryStreamError, "no answer"),
         (FileNotFoundError(), MissingInputError, "nothing matches"),

@@ -39,9 +39,11 @@ from tarkit.errors import (
     TemporaryStreamError,
     UsageError,
 )
-from tarkit.store import sinks
-from tarkit.store.objects.upload import open_upload
-from tarkit.store.read import PublishStream, ReadStream, Retry, open_publish, open_read
+from tarkit.store import temporary
+from tarkit.store.objects.spool import open_sink
+from tarkit.store.publish import PublishStream, open_publish
+from tarkit.store.read import ReadStream, open_read
+from tarkit.store.retry import Retry
 
 DATA = bytes(range(256)) * 1000
 CANARY = "c4n4ry-t0k3n-0815"
@@ -184,7 +186,8 @@ def test_permission_denied(tmp_path: Path) -> None:
     code = textwrap.dedent(
         """
         import os, sys
-        from tarkit.store.read import open_read, open_publish
+        from tarkit.store.publish import open_publish
+        from tarkit.store.read import open_read
         from tarkit.errors import StreamError
         import tarkit.store.publish
         os.chdir(sys.argv[1])
@@ -247,7 +250,8 @@ def run_python(code: str, shell: str = '"$0" -c "$1"', **options: object) -> sub
 
 ECHO = """
 import os
-from tarkit.store.read import open_publish, open_read
+from tarkit.store.publish import open_publish
+from tarkit.store.read import open_read
 with open_read("-") as source, open_publish("-") as out:
     while data := source.read(5000):
         out.write(data)
@@ -268,7 +272,8 @@ def test_stdin_and_stdout(tmp_path: Path) -> None:
 def test_stdin_or_stdout_closed() -> None:
     code = """
         import sys
-        from tarkit.store.read import open_publish, open_read
+        from tarkit.store.publish import open_publish
+        from tarkit.store.read import open_read
         from tarkit.errors import StreamError
         for action in (open_read, open_publish):
             try:
@@ -278,14 +283,14 @@ def test_stdin_or_stdout_closed() -> None:
         """
     errors = run_python(code, '"$0" -c "$1" <&- >&-').stderr.decode().splitlines()
     assert errors == [
-        "-: standard input can not be read: Bad file descriptor",
+        "-: standard input cannot be read: Bad file descriptor",
         "-: standard output can not be written: bad file descriptor",
     ]
 
 
 def test_stdout_that_closes_early_is_a_broken_pipe() -> None:
     code = """
-        from tarkit.store.read import open_publish
+        from tarkit.store.publish import open_publish
         try:
             with open_publish("-") as out:
                 while True:
@@ -310,9 +315,9 @@ def test_publishing_costs_the_same_however_many_files_a_folder_has(
         listings[0] += 1
         return scandir(folder)
 
-    monkeypatch.setattr("tarkit.store.sinks._LEFT_BEHIND", sinks._LeftBehind())
-    monkeypatch.setattr("tarkit.store.sinks.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("tarkit.store.sinks.os.scandir", listed)
+    monkeypatch.setattr("tarkit.store.sinks.LEFT_BEHIND", temporary.LeftBehind())
+    monkeypatch.setattr("tarkit.store.temporary.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("tarkit.store.temporary.os.scandir", listed)
     other, early, late = (tmp_path / f".{name}.tarkit-0123abcd" for name in ("other", "999", "1000"))
     for path in (other, early):
         path.write_bytes(b"of a run that was killed")
@@ -330,8 +335,8 @@ def test_publishing_costs_the_same_however_many_files_a_folder_has(
 def test_a_writer_that_is_killed_between_two_listings_is_cleaned_up_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tarkit.store.sinks._LEFT_BEHIND", sinks._LeftBehind())
-    monkeypatch.setattr("tarkit.store.sinks._LISTING_SHARE", 10**9)
+    monkeypatch.setattr("tarkit.store.sinks.LEFT_BEHIND", temporary.LeftBehind())
+    monkeypatch.setattr("tarkit.store.temporary._LISTING_SHARE", 10**9)
     left = tmp_path / ".a.tarkit-0123abcd"
     with left.open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -388,7 +393,7 @@ def test_a_named_pipe_that_is_open_to_read_and_write_is_read_later(tmp_path: Pat
 
 def test_stdout_on_a_terminal_is_refused() -> None:
     master, terminal = pty.openpty()
-    code = "from tarkit.store.read import open_publish\nopen_publish({!r})"
+    code = "from tarkit.store.publish import open_publish\nopen_publish({!r})"
     try:
         for url in ("-", "/dev/stdout"):
             run = subprocess.run(
@@ -402,7 +407,9 @@ def test_stdout_on_a_terminal_is_refused() -> None:
 
 def test_dev_stdout_goes_on_where_others_stopped(tmp_path: Path) -> None:
     path = tmp_path / "out"
-    code = "from tarkit.store.read import open_publish\nwith open_publish('/dev/stdout') as out: out.write(b'second')"
+    code = (
+        "from tarkit.store.publish import open_publish\nwith open_publish('/dev/stdout') as out: out.write(b'second')"
+    )
     run_python(code, f'(echo first; "$0" -c "$1") > {path}')
     assert path.read_bytes() == b"first\nsecond"
     assert names(tmp_path) == ["out"]
@@ -578,7 +585,7 @@ def test_nothing_before_commit_and_nothing_left_after(tmp_path: Path) -> None:
         assert path.read_bytes() == b"abcdfe" + DATA * 9
         assert names(tmp_path) == ["a.tar"]
         path.unlink()
-    with pytest.raises(StreamError, match="was committed, so it can not be written to"):
+    with pytest.raises(StreamError, match="was committed, so it cannot be written to"):
         out.write(b"x")
 
 
@@ -592,7 +599,7 @@ def test_discard_on_exception_keeps_the_old_file(tmp_path: Path) -> None:
     out.close()
     assert path.read_bytes() == b"old"
     assert names(tmp_path) == ["a.tar"]
-    with pytest.raises(StreamError, match="was discarded, so it can not be published"):
+    with pytest.raises(StreamError, match="was discarded, so it cannot be published"):
         out.commit()
 
 
@@ -608,7 +615,7 @@ def test_forgotten_stream_publishes_nothing(tmp_path: Path) -> None:
 def test_a_forked_child_leaves_the_file_of_its_parent(tmp_path: Path) -> None:
     code = """
         import os, sys
-        from tarkit.store.read import open_publish
+        from tarkit.store.publish import open_publish
         out = open_publish(sys.stdin.readline())
         out.write(b"data")
         child = os.fork()
@@ -678,7 +685,7 @@ def test_targets_that_can_not_be(tmp_path: Path) -> None:
         with pytest.raises(StreamError, match="is a directory"):
             open_publish(url)
     for url in ("http://example.org/a", "https://example.org/a"):
-        with pytest.raises(UsageError, match="http cannot be written"):
+        with pytest.raises(UsageError, match="https?:// cannot be written to"):
             open_publish(url)
     assert names(tmp_path) == ["file"]
 
@@ -687,7 +694,7 @@ def test_kill_leaves_nothing_under_the_name_and_the_next_run_cleans_up(tmp_path:
     path = tmp_path / "a.tar"
     code = f"""
         import sys, time
-        from tarkit.store.read import open_publish
+        from tarkit.store.publish import open_publish
         out = open_publish({str(path)!r})
         out.write(bytes(3 << 20))
         sys.stdout.write("written\\n")
@@ -742,7 +749,7 @@ def test_file_taken_for_stale_between_open_and_lock(tmp_path: Path, monkeypatch:
 def test_disk_full(tmp_path: Path) -> None:
     code = f"""
         import resource, signal, sys
-        from tarkit.store.read import open_publish
+        from tarkit.store.publish import open_publish
         from tarkit.errors import StreamError
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (2_500_000, 2_500_000))
@@ -814,7 +821,7 @@ def test_an_upload_that_is_not_there_afterwards_is_an_error(
     memory: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def publish() -> None:
-        with PublishStream(open_upload("memory://b", "memory://b", retry=fast()), "memory://b", None) as out:
+        with PublishStream(open_sink("memory://b", "memory://b", retry=fast()), "memory://b", None) as out:
             out.write(b"content")
 
     # The move is answered, but what was moved is gone; or it was answered too late, and is done already.
@@ -842,7 +849,8 @@ def test_protocols_without_a_library() -> None:
             import sys
             for name in ("s3fs", "gcsfs", "pyarrow", "hdfs_native"):
                 sys.modules[name] = None
-            from tarkit.store.read import open_publish, open_read
+            from tarkit.store.publish import open_publish
+            from tarkit.store.read import open_read
             for action in (open_read, open_publish):
                 try:
                     action({url!r})

@@ -5,7 +5,7 @@ import time
 
 from bucket import NAME, answer, connected
 
-from tarkit.store.read import open_publish
+from tarkit.store.publish import open_publish
 
 path, endpoint, key, secret, check = sys.argv[1:]
 fs = connected(endpoint, key, secret)

@@ -13,7 +13,7 @@ from tarkit.k8s.cluster.jobview import JobView
 from tarkit.k8s.cluster.runplan import RunRecords
 from tarkit.k8s.durations import in_words
 from tarkit.k8s.indexset import format_indexes
-from tarkit.store.sources import display_name
+from tarkit.store.url import display_name
 
 MOST = 10
 _INDEX_TEXT = 60

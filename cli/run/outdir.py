@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import StreamError, UsageError, printable
 from tarkit.runs.work import Work
-from tarkit.store.sources import display_name
+from tarkit.store.url import display_name
 
 from ..shared.program import exit_code
 from ..shared.results import missing_kinds, skipped_kinds
@@ -128,7 +128,7 @@ def shards_to_run(
     """What makes every shard of OUTDIR that is not done yet, with the totals that it fills."""
     from tarkit.runs.shards import ShardRun
     from tarkit.store.sinks import make_folder
-    from tarkit.store.sources import local_path
+    from tarkit.store.url import local_path
 
     def read(url: str, tally: Tally) -> Iterator[dict[str, Any]]:
         progress.begin(tally)

@@ -163,9 +163,9 @@ def open_report(path: str | None) -> Iterator[PublishStream | None]:
         return
     if path == "-":
         raise UsageError("--report - would mix with the tar or the commands' output; name a file")
-    from tarkit.store import read
+    from tarkit.store.publish import open_publish
 
-    report = read.open_publish(path, compression=None)
+    report = open_publish(path, compression=None)
     try:
         yield report
     finally:
@@ -186,7 +186,7 @@ def report_document(
     import json
 
     from tarkit.runs.counts import Books, lost_anything
-    from tarkit.store.sources import display_name
+    from tarkit.store.url import display_name
 
     books = books or Books()
     code = EXIT_SET_ASIDE if lost_anything(books, tally) else EXIT_OK

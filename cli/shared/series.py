@@ -106,8 +106,7 @@ def _reject_own_inputs(inputs: Iterable[str | PurePath], earlier: list[str]) -> 
 
 def _place(name: str | PurePath) -> str:
     """The same text for each name of a local file; a URL without its query."""
-    from tarkit.store.hdfs.resturl import split_query
-    from tarkit.store.sources import local_path
+    from tarkit.store.url import local_path, split_query
 
     path = str(name) if isinstance(name, PurePath) else local_path(name)
     return split_query(str(name))[0] if path is None else os.path.realpath(path)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tarkit.errors import EXIT_FAILED, EXIT_OK, UsageError
-from tarkit.store.sources import display_name
+from tarkit.store.url import display_name
 
 from .meter import Meter
 from .program import say
@@ -49,7 +49,7 @@ def is_local(url: str) -> bool:
     Raises:
         UsageError: it is a stream.
     """
-    from tarkit.store.sources import local_path
+    from tarkit.store.url import local_path
 
     if url == "-" or url.startswith("pipe:"):
         raise UsageError(f"{display_name(url)} is a stream; tarkit cat --raw and shell redirection copy streams")

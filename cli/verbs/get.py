@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tarkit.errors import UsageError
-from tarkit.store.sources import display_name
+from tarkit.store.url import display_name
 
 from ..shared.program import verbose_option, version_option
 from ..shared.transfer import is_local, run_transfer, transfer_options

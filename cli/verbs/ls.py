@@ -32,7 +32,7 @@ def command(specs: tuple[str, ...], long: bool, recursive: bool, as_lines: bool,
     """
     from tarkit.specs.shardspec import expand
     from tarkit.store.entries import entries
-    from tarkit.store.sources import display_name
+    from tarkit.store.url import display_name
 
     urls = list(expand(list(specs) or ["."], allow_pipe=False))
     with Results() as results:

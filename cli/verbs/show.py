@@ -146,7 +146,7 @@ def _count(
     urls: list[str], results: Results, as_json: bool, tally: Tally, rule: KeyRule, options: dict[str, Any]
 ) -> int:
     """A row for each shard; one that cannot be read to its end is marked. The exit code of those."""
-    from tarkit.store.read import display_name
+    from tarkit.store.url import display_name
 
     total, codes = _Counts(), []
     table = len(urls) > 1 and not as_json

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.store.sources import display_name
+from tarkit.store.url import display_name
 
 from ..shared.program import verbose_option, version_option
 from ..shared.results import Results

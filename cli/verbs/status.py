@@ -54,16 +54,17 @@ def command(
     """
     import time
 
-    from tarkit.runs.status import clean, progress_of
+    from tarkit.runs.status import progress_of
     from tarkit.specs.shardspec import expand
-    from tarkit.store.sources import display_name
+    from tarkit.store.entries import remove_left_behind
+    from tarkit.store.url import display_name
 
     if outdir == "-" or outdir.startswith("pipe:"):
         raise UsageError(f"{display_name(outdir)} is a stream; name the folder")
     if older_than is not None and not wanted:
         raise UsageError("--older-than goes with --clean")
     if wanted:
-        for name in clean(outdir, older_than=_DAY if older_than is None else older_than, now=time.time()):
+        for name in remove_left_behind(outdir, older_than=_DAY if older_than is None else older_than, now=time.time()):
             say("tarkit status", f"removed {name}")
     found = progress_of(outdir, expand(inputs, allow_pipe=False) if inputs else None)
     if not (inputs or wanted or found.done or found.unfinished):

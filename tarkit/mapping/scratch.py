@@ -7,7 +7,6 @@ leaves its folder behind, unlocked; the next run removes such folders.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import tempfile
@@ -20,7 +19,7 @@ from tarkit.formats.fieldfile import LARGE, PIECE, FieldFile, SampleRoom
 from tarkit.mapping.openfolder import OpenFolder
 from tarkit.mapping.removal import remove
 from tarkit.samples.sample import BOOKKEEPING, Sample, is_reserved, why_reserved
-from tarkit.store import forksafe
+from tarkit.store.temporary import close_locked, create_locked, try_lock
 
 PREFIX = "tarproc-"
 _LOCK = "lock"
@@ -60,9 +59,7 @@ class Scratch:
                 hint="set TMPDIR to a folder on a disk with room",
             ) from None
         # Locked before it has its name, so that no other run ever sees it unlocked.
-        self._lock = os.open(os.path.join(self.path, _UNBORN), _CREATE, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        forksafe.keep_from_children(self._lock)
+        self._lock = create_locked(os.path.join(self.path, _UNBORN))
         os.rename(os.path.join(self.path, _UNBORN), os.path.join(self.path, _LOCK))
 
     def __enter__(self) -> Scratch:
@@ -74,7 +71,7 @@ class Scratch:
             _remove_run(self.path)
             if not os.path.exists(self.path):
                 break
-        forksafe.close(self._lock)
+        close_locked(self._lock)
 
 
 def sweep(parent: str) -> int:
@@ -104,12 +101,12 @@ def _sweep_one(entry: os.DirEntry[str]) -> bool:
                 os.rmdir(entry.path)
         return False
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    else:
+        if not try_lock(lock):
+            return False
         _remove_run(entry.path)
         return True
+    except OSError:
+        return False
     finally:
         os.close(lock)
 

@@ -17,9 +17,10 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tarkit.errors import DataError, MissingInputError, UsageError
-from tarkit.store.identity import Identity, identify
-from tarkit.store.read import open_publish, open_read
-from tarkit.store.sources import display_name, local_path
+from tarkit.store.entries import Identity, identify
+from tarkit.store.publish import open_publish
+from tarkit.store.read import open_read
+from tarkit.store.url import display_name, local_path
 
 SUFFIX = ".done.json"
 _FORMAT = "tarkit-done-1"

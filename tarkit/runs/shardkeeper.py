@@ -12,10 +12,9 @@ from tarkit.runs.counts import Books, lost_anything
 from tarkit.runs.donerecord import SUFFIX, DoneRecord, read_record
 from tarkit.specs.outputnames import FAILED_SUFFIX
 from tarkit.specs.shardspec import output_name
-from tarkit.store.entries import remove
-from tarkit.store.identity import Identity, identify
+from tarkit.store.entries import Identity, identify, remove
 from tarkit.store.retry import GoneStores
-from tarkit.store.sources import display_name, local_path
+from tarkit.store.url import display_name, local_path
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ from tarkit.runs.counts import Books
 from tarkit.runs.donerecord import DoneRecord
 from tarkit.runs.shardkeeper import Finished, Shard, ShardKeeper
 from tarkit.samples.sample import Sample
-from tarkit.store.identity import Identity
-from tarkit.store.sources import display_name
+from tarkit.store.entries import Identity
+from tarkit.store.url import display_name
 from tarkit.store.waits import Workers
 
 _LOOK_AHEAD = 32

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,11 +9,8 @@ from typing import Any
 from tarkit.errors import EXIT_SET_ASIDE, DataError, MissingInputError, TarkitError
 from tarkit.runs.donerecord import SUFFIX, DoneRecord, read_record
 from tarkit.specs.outputnames import plan_outputs
-from tarkit.store.entries import Entry, entries, remove
-from tarkit.store.identity import identify
-from tarkit.store.objects.s3 import abort_upload, stale_uploads
+from tarkit.store.entries import entries, identify
 from tarkit.store.retry import GoneStores
-from tarkit.store.sources import display_name, local_path
 from tarkit.store.waits import Workers
 
 _AT_ONCE = 16
@@ -23,9 +18,6 @@ _AT_ONCE = 16
 
 _PART = 2_000
 """Records that are asked for in one go: each that waits takes some kilobytes."""
-
-TEMPORARY_MARK = ".tarkit-"
-"""In the names under which outputs are written before they are published."""
 
 _Looked = tuple[str, DoneRecord | None, str | None]
 
@@ -170,51 +162,3 @@ def _changed(source: str, record: DoneRecord, gone: GoneStores) -> str | None:
     if (record.input.get("size"), record.input.get("tag")) != (now.size, now.tag):
         return "the input changed"
     return None
-
-
-def clean(folder: str, *, older_than: float, now: float) -> Iterator[str]:
-    """Remove what killed runs left in a folder under temporary names; the names, as they may be shown.
-
-    A local file that a living run still writes is locked, and stays. Elsewhere nobody can tell a dead
-    writer from a slow one, so only what is older than ``older_than`` seconds at the time ``now``
-    goes; on S3 that is also parts of uploads that were never finished.
-    """
-    for entry in _files_of(folder):
-        if not entry.name.startswith(".") or TEMPORARY_MARK not in entry.name:
-            continue
-        path = local_path(entry.url)
-        young = entry.mtime is None or now - entry.mtime < older_than
-        if is_locked(path) if path is not None else young:
-            continue
-        remove(entry.url)
-        yield display_name(entry.url)
-    for upload in stale_uploads(f"{folder.rstrip('/')}/", older_than=older_than, clock=lambda: now):
-        abort_upload(upload)
-        yield f"{display_name(upload.url)} (an unfinished upload)"
-
-
-def _files_of(folder: str) -> list[Entry]:
-    try:
-        return [entry for entry in entries(folder) if not entry.is_folder]
-    except MissingInputError:
-        # In an object store a folder without objects is none, but may have unfinished uploads.
-        if local_path(folder) is not None:
-            raise
-        return []
-
-
-def is_locked(path: str) -> bool:
-    """Whether a living process writes a temporary file."""
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        # Gone by now; or none of ours, since ours can be opened.
-        return True
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(fd)

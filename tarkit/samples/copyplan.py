@@ -17,7 +17,7 @@ from tarkit.errors import DuplicateFieldError, LocatedError, RepeatedKeyError, U
 from tarkit.formats.fieldfile import FieldFile, SampleRoom
 from tarkit.samples.gather import read_content
 from tarkit.samples.sample import KeyRule, Sample, skip_reason
-from tarkit.store.sources import is_url
+from tarkit.store.url import is_url
 
 _LINE = re.compile(r"[ \t]*(\S+)[ \t]+(.+)", re.DOTALL)
 

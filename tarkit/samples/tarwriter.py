@@ -29,7 +29,7 @@ from tarkit.samples.sample import (
     key_rule,
     skip_reason,
 )
-from tarkit.store.read import open_publish
+from tarkit.store.publish import open_publish
 
 _PADDING = [bytes(-size % BLOCK) for size in range(BLOCK)]
 _FLUSH_AT = 1024 * 1024

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from tarkit.errors import UsageError
 from tarkit.specs.shardspec import output_name
-from tarkit.store.sources import display_name, local_path
+from tarkit.store.url import display_name, local_path
 
 FAILED_SUFFIX = ".failed.tar"
 """What is added to an output's name for the shard of its failed samples."""

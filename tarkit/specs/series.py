@@ -5,8 +5,7 @@ from __future__ import annotations
 from tarkit.errors import MissingInputError
 from tarkit.specs.shardspec import shard_name, split_pattern
 from tarkit.store.entries import entries, stat
-from tarkit.store.hdfs.files import is_hdfs
-from tarkit.store.hdfs.resturl import split_query
+from tarkit.store.url import split_query
 
 
 def existing_shards(pattern: str, start: int = 0) -> list[str]:
@@ -16,12 +15,12 @@ def existing_shards(pattern: str, start: int = 0) -> list[str]:
         UsageError: it has not exactly one place for a number. StreamError, TemporaryStreamError: its folder cannot
         be listed.
     """
-    path, query = split_query(pattern) if is_hdfs(pattern) else (pattern, "")
+    path, query = split_query(pattern)
     before, after = split_pattern(path)
     folder, slash, prefix = before.rpartition("/")
     suffix, _, below = after.partition("/")
     try:
-        listed = [entry.name for entry in entries(f"{folder}{slash}" + (f"?{query}" if query else "") or ".")]
+        listed = [entry.name for entry in entries(f"{folder}{slash}{query}" or ".")]
     except MissingInputError:
         return []
     found = []

@@ -15,13 +15,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tarkit.errors import LocatedError, MissingInputError, StreamError, UsageError, printable, quoted
-from tarkit.redaction import redact_text
 from tarkit.specs.braces import Choice, Product, Range, expand_braces, parse
-from tarkit.store.hdfs.files import glob_hdfs, is_hdfs
-from tarkit.store.objects.filesystem import ask, filesystem
-from tarkit.store.sources import display_name, local_path
+from tarkit.store.entries import glob as store_glob
+from tarkit.store.url import local_path, scheme_of
 
-_SCHEME = re.compile(r"(?:[A-Za-z0-9+.\-]+::)*([A-Za-z][A-Za-z0-9+.\-]*)://")
 _LOCAL = ("", "file", "local")
 _ZMQ = re.compile(r"zr?(?:push|pull|pub|sub):")
 # What names of shards, which braces stand for, may not begin with.
@@ -31,14 +28,6 @@ _NUMBER = re.compile(r"(?<!%)(?:%%)*%(?:0[0-9]{1,2}d|d(?![0-9a-f]))")
 _IPV6_HOST = re.compile(r"(?<=[/@])\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*\](?=[:/]|\Z)")
 _GLOB = re.compile(r"[*?\[]")
 _FEW = 1000
-
-
-def scheme_of(url: str) -> str:
-    """The scheme of a URL in lower case, ``pipe`` for ``pipe:`` commands, "" for local paths and ``-``."""
-    if url.startswith("pipe:"):
-        return "pipe"
-    match = _SCHEME.match(url)
-    return match[1].lower() if match else ""
 
 
 def expand(
@@ -161,7 +150,7 @@ def _expand_glob(name: str) -> Iterator[str]:
     if not _GLOB.search(_IPV6_HOST.sub("", name) if scheme else name):
         return iter((name,))
     if scheme:
-        found = _remote_matches(name)
+        found = store_glob(name)
     else:
         found = [name] if os.path.exists(name) else [_as_path(path) for path in sorted(glob.glob(name, recursive=True))]
     if not found:
@@ -172,31 +161,6 @@ def _expand_glob(name: str) -> Iterator[str]:
 def _as_path(path: str) -> str:
     """The path of a file, so written that it is taken for nothing else: a file may be called ``pipe:…`` or ``-``."""
     return f"./{path}" if _is_special(path) or scheme_of(path) else path
-
-
-def _remote_matches(url: str) -> list[str]:
-    if is_hdfs(url):
-        return glob_hdfs(url)
-    name = display_name(url)
-    system, pattern = filesystem(url, name)
-
-    def matches() -> list[str]:
-        try:
-            return sorted(system.glob(pattern))
-        except NotImplementedError:
-            raise UsageError(f"{quoted(url)}: shards on this file system can not be listed; name them") from None
-        except ValueError as error:
-            # Such as a ** that is not a whole part of the path.
-            raise UsageError(f"{quoted(url)} is not a valid pattern: {printable(redact_text(str(error)))}") from None
-
-    try:
-        names = ask(matches, url=url, name=name)
-    except MissingInputError:
-        return []
-    # Listings come without protocol and, from HDFS, without the host: both are taken from what was asked.
-    if url.endswith(pattern):
-        return [url[: len(url) - len(pattern)] + name for name in names]
-    return [str(system.unstrip_protocol(name)) for name in names]
 
 
 def _read_list(source: str, stdin_uses: list[str]) -> Iterator[str]:

@@ -25,10 +25,11 @@ from pathlib import Path
 
 from tarkit.errors import DataError, MissingInputError, StreamError, TemporaryStreamError, UsageError, quoted
 from tarkit.specs.outputnames import plan_outputs
-from tarkit.specs.shardspec import fixed_names, scheme_of, take_slice
+from tarkit.specs.shardspec import fixed_names, take_slice
 from tarkit.store.compression import compression_for_name
-from tarkit.store.ranges import read_range
-from tarkit.store.read import open_publish, open_read
+from tarkit.store.publish import open_publish
+from tarkit.store.read import open_read, read_range
+from tarkit.store.url import scheme_of
 
 SUFFIX = ".offsets"
 """What is added to a list's name for the file of its slices."""

@@ -10,12 +10,10 @@ from typing import BinaryIO
 
 from tarkit.errors import StreamError, UsageError
 from tarkit.store.compression import new_compressor, write_compression
-from tarkit.store.hdfs.files import is_hdfs, open_hdfs_sink
-from tarkit.store.objects.filesystem import filesystem
-from tarkit.store.objects.upload import open_upload
-from tarkit.store.pipes import Command
-from tarkit.store.sinks import BorrowedSink, CommandSink, Sink, open_local, open_stdout
-from tarkit.store.sources import display_name, local_path
+from tarkit.store.place import Sink
+from tarkit.store.registry import function_of, place_of
+from tarkit.store.sinks import BorrowedSink, open_file_sink
+from tarkit.store.url import display_name, is_stream, local_path
 
 _BUFFER = 1 << 20
 
@@ -135,7 +133,7 @@ class PublishStream:
     def _refuse(self, what: str) -> None:
         if isinstance(self._outcome, BaseException):
             raise self._outcome
-        raise StreamError(f"the stream was {self._outcome}, so it can not be {what}", url=self.name)
+        raise StreamError(f"the stream was {self._outcome}, so it cannot be {what}", url=self.name)
 
 
 def _abandon(sink: Sink, owner: int) -> None:
@@ -150,16 +148,10 @@ def check_target(url: str) -> None:
     Raises:
         UsageError: http, or no such protocol. MissingExtraError: a library is not installed.
     """
-    if url == "-" or url.startswith("pipe:") or local_path(url) is not None or is_hdfs(url):
-        return
-    name = display_name(url)
-    _refuse_http(url, name)
-    filesystem(url, name)
-
-
-def _refuse_http(url: str, name: str) -> None:
-    if url.lower().startswith(("http://", "https://")):
-        raise UsageError(f"{name}: http cannot be written to; s3://, gs:// and local paths can")
+    function_of(url, "open_sink")
+    check = getattr(place_of(url), "check", None)
+    if check is not None:
+        check(url)
 
 
 def open_publish(
@@ -189,27 +181,23 @@ def open_publish(
 
     Raises:
         AlreadyPublishedError: with ``if_absent``, something is there (also raised by commit).
-        StreamError: it can not be written. UsageError: no such protocol or codec, http, a
+        StreamError: it cannot be written. UsageError: no such protocol or codec, http, a
         terminal. MissingExtraError: a library is not installed.
     """
-    if if_absent and (not isinstance(url, (str, os.PathLike)) or url == "-" or str(url).startswith("pipe:")):
+    if if_absent and (not isinstance(url, (str, os.PathLike)) or is_stream(str(url))):
         raise UsageError("a stream has no name that could be absent: if_absent is for files and objects")
-    if not isinstance(url, (str, os.PathLike)):
+    if isinstance(url, str):
+        name = display_name(url)
+        path = local_path(url)
+        codec = write_compression(compression, "" if is_stream(url) else path or url.partition("?")[0])
+        sink: Sink = function_of(url, "open_sink")(url, name, if_absent=if_absent, sync=sync)
+    elif isinstance(url, os.PathLike):
+        name = os.fspath(url)
+        codec = write_compression(compression, name)
+        sink = open_file_sink(name, name, sync, if_absent)
+    else:
         label = getattr(url, "name", None)
         name = display_name(label) if isinstance(label, str) else "<stream>"
-        return PublishStream(BorrowedSink(url, name), name, write_compression(compression, ""))
-    text = os.fspath(url)
-    if isinstance(url, str) and (url == "-" or url.startswith("pipe:")):
         codec = write_compression(compression, "")
-        name = display_name(url)
-        sink: Sink = open_stdout() if url == "-" else CommandSink(Command(url, name, "write"), name)
-        return PublishStream(sink, name, codec)
-    path = local_path(url) if isinstance(url, str) else text
-    name = display_name(text) if isinstance(url, str) else text
-    codec = write_compression(compression, text.partition("?")[0] if path is None else path)
-    if path is not None:
-        return PublishStream(open_local(path, name, sync, if_absent), name, codec)
-    _refuse_http(text, name)
-    if is_hdfs(text):
-        return PublishStream(open_hdfs_sink(text, if_absent), name, codec)
-    return PublishStream(open_upload(text, name, if_absent), name, codec)
+        sink = BorrowedSink(url, name)
+    return PublishStream(sink, name, codec)

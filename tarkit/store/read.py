@@ -1,4 +1,4 @@
-"""Streams of bytes by URL: open one to read, or to publish all or nothing.
+"""Streams of bytes by URL: open one to read, or read some bytes out of the middle.
 
 A URL is a local path or file://, ``-`` for stdin or stdout, ``pipe:COMMAND``, http(s)://, or
 whatever fsspec reaches (s3://, gs://, hdfs://, memory://, …).
@@ -11,19 +11,15 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import BinaryIO
 
-from tarkit.errors import UsageError
+from tarkit.errors import UsageError, printable
 from tarkit.store.compression import SNIFF_BYTES, DecompressingReader, check_codec, sniff
-from tarkit.store.hdfs.files import is_hdfs, open_hdfs
-from tarkit.store.http.read import open_http
-from tarkit.store.objects.read import open_fsspec
-from tarkit.store.pipes import CommandReader
-from tarkit.store.publish import PublishStream, open_publish
+from tarkit.store.local import FileReader, open_path
+from tarkit.store.place import RawReader
 from tarkit.store.readahead import READ_AHEAD, ReadAhead
+from tarkit.store.registry import function_of
 from tarkit.store.resume import ResumingReader
 from tarkit.store.retry import DEFAULT_RETRY, Retry
-from tarkit.store.sources import BorrowedReader, FileReader, RawReader, display_name, local_path, open_file, open_stdin
-
-__all__ = ["DEFAULT_RETRY", "PublishStream", "ReadStream", "Retry", "display_name", "open_publish", "open_read"]
+from tarkit.store.url import display_name
 
 
 class ReadStream:
@@ -109,7 +105,7 @@ def open_read(
         read_ahead: bytes of a read over a network that are held at most; 0: no thread.
 
     Raises:
-        MissingInputError: there is no such file. StreamError: it can not be read, has not the
+        MissingInputError: there is no such file. StreamError: it cannot be read, has not the
         length or checksum that its store gives, or was changed while it was read.
         TemporaryStreamError: given up after the last attempt; a later try may help.
         CompressionError (by read): damaged or cut.
@@ -125,26 +121,53 @@ def open_read(
         raise
 
 
+class _BorrowedReader:
+    """A file object of the caller: read, but not closed."""
+
+    size = None
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self._file = file
+        self._name = name
+
+    def read(self, count: int) -> bytes:
+        data = self._file.read(count)
+        if not isinstance(data, bytes):
+            got = "text" if isinstance(data, str) else type(data).__name__
+            raise UsageError(f"{printable(self._name)}: read() of the file object gave {got}; it must give bytes")
+        return data
+
+    def close(self) -> None:
+        """Nothing: the caller closes it."""
+
+
 def _open_raw(url: str | os.PathLike[str] | BinaryIO, allow_pipe: bool, retry: Retry) -> tuple[RawReader, str]:
-    if not isinstance(url, (str, os.PathLike)):
-        label = getattr(url, "name", None)
-        name = display_name(label) if isinstance(label, str) else "<stream>"
-        return BorrowedReader(url, name), name
-    if not isinstance(url, str):
-        return open_file(os.fspath(url), os.fspath(url)), os.fspath(url)
-    name = display_name(url)
-    if url == "-":
-        return open_stdin(name), name
-    if url.startswith("pipe:"):
-        if not allow_pipe:
+    if isinstance(url, str):
+        name = display_name(url)
+        if url.startswith("pipe:") and not allow_pipe:
             raise UsageError(f"{name}: commands are not allowed here")
-        return CommandReader(url, name), name
-    if url.lower().startswith(("http://", "https://")):
-        return open_http(url, name, retry), name
-    if is_hdfs(url):
-        return open_hdfs(url, retry), name
-    path = local_path(url)
-    return (open_fsspec(url, name, retry) if path is None else open_file(path, name)), name
+        raw: RawReader = function_of(url, "open_read")(url, name, retry)
+        return raw, name
+    if isinstance(url, os.PathLike):
+        return open_path(os.fspath(url), os.fspath(url)), os.fspath(url)
+    label = getattr(url, "name", None)
+    name = display_name(label) if isinstance(label, str) else "<stream>"
+    return _BorrowedReader(url, name), name
+
+
+def read_range(url: str, start: int, stop: int, *, size: int, retry: Retry = DEFAULT_RETRY) -> bytes:
+    """Bytes ``start`` to ``stop``, not counting the latter, of what has ``size`` bytes in all.
+
+    What is before them is not read, where the place allows that.
+
+    Raises:
+        DataError: it has another length. MissingInputError: there is no such file.
+        StreamError, TemporaryStreamError: it cannot be read.
+    """
+    if start >= stop:
+        return b""
+    data: bytes = function_of(url, "read_range")(url, display_name(url), start, stop, size, retry)
+    return data
 
 
 def _decompressed(raw: RawReader, name: str, compression: str | None, read_ahead: int) -> ReadStream:

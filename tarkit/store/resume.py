@@ -1,7 +1,7 @@
-"""Reading one remote object to its verified end, however often the connection drops.
+"""Reading one remote object, or a part of it, to its verified end, however often the connection drops.
 
-This is the policy; how an object is opened at a byte, and how it is told that it is still the
-same object, is known by an :class:`Origin`: ``httpread`` and ``fsspecread`` have one each.
+This is the policy; how an object is opened at a byte, and how it is known that it is still the
+same object, is the part of an :class:`Origin`, of which each place over a network has one.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import threading
 from contextlib import suppress
 from typing import Protocol
 
-from tarkit.errors import StreamError
+from tarkit.errors import DataError, StreamError
 from tarkit.store import waits
+from tarkit.store.place import RawReader
 from tarkit.store.retry import Dropped, Patience, Retry
+
+_STEP = 1 << 20
 
 
 class Body(Protocol):
@@ -52,7 +55,7 @@ class Origin(Protocol):
 
 
 class ResumingReader:
-    """A :class:`tarkit.store.sources.RawReader` over an origin, opened at once.
+    """A :class:`tarkit.store.place.RawReader` over an origin, opened at once.
 
     An error is raised again by every later read: it never turns into an end.
 
@@ -156,3 +159,59 @@ class ResumingReader:
         """Close the connection. Again: nothing."""
         self._stopped = True
         self._drop_body()
+
+
+def read_part(origin: Origin, name: str, start: int, stop: int, size: int, retry: Retry) -> bytes:
+    """Bytes ``start`` to ``stop``, not counting the latter, of an object that has ``size``.
+
+    Raises:
+        DataError: it has another length. StreamError, TemporaryStreamError.
+    """
+    reader = ResumingReader(_Part(origin, name, start, stop, size), name, retry)
+    try:
+        return read_up_to(reader, stop - start)
+    finally:
+        reader.close()
+
+
+def read_up_to(reader: RawReader, count: int) -> bytes:
+    """``count`` bytes, fewer only at the end."""
+    pieces = []
+    while count > 0 and (data := reader.read(min(count, _STEP))):
+        pieces.append(data)
+        count -= len(data)
+    return b"".join(pieces)
+
+
+def check_size(found: int | None, size: int, name: str) -> None:
+    """Raises: DataError: what is there has not the length that its parts were planned for."""
+    if found is not None and found != size:
+        raise DataError(f"has {found} bytes, but had {size} when its parts were planned", url=name)
+
+
+class _Part:
+    """A part of an object, as if it were one."""
+
+    def __init__(self, origin: Origin, name: str, start: int, stop: int, size: int) -> None:
+        self.size = stop - start
+        self._origin = origin
+        self._name = name
+        self._start = start
+        self._whole = size
+
+    def open(self, offset: int) -> Body:
+        body = self._origin.open(self._start + offset)
+        try:
+            check_size(self._origin.size, self._whole, self._name)
+        except BaseException:
+            body.close()
+            raise
+        return body
+
+    def delivered(self, data: bytes) -> None:
+        """A checksum would be of the whole object."""
+
+    def at_end(self, body: Body, offset: int) -> bool:
+        if offset < self.size:
+            raise Dropped(f"{offset} bytes came, but {self.size} were asked for")
+        return True

@@ -1,37 +1,26 @@
-"""Where bytes go: one small writer for each kind of target, all with write, commit and discard."""
+"""Where bytes go on this machine: files, descriptors, and file objects of the caller."""
 
 from __future__ import annotations
 
+import array
 import errno
 import fcntl
 import os
 import re
+import select
 import stat
-import threading
-import time
+import termios
 from contextlib import suppress
-from typing import BinaryIO, NoReturn, Protocol
+from typing import BinaryIO, NoReturn
 
 from tarkit.errors import AlreadyPublishedError, OutputClosedError, StreamError, UsageError, printable
-from tarkit.store import forksafe
-from tarkit.store.pipes import Command, wait_until_read
+from tarkit.store.place import Sink
+from tarkit.store.temporary import LEFT_BEHIND, close_locked, create_temporary, temporary_prefix
 
 _DESCRIPTOR = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
-_TEMPORARY = re.compile(r"(\..*\.tarkit-)[0-9a-f]{8}", re.DOTALL)
-_LISTING_SHARE = 100
-_MOST_FOLDERS = 1000
-_LONGEST_NAME = 255
 _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _WRITE_BACK = 32 << 20
 _Bytes = bytes | bytearray | memoryview
-
-
-class Sink(Protocol):
-    """What every kind of target gives: write takes all bytes, commit publishes, discard leaves nothing."""
-
-    def write(self, data: _Bytes, /) -> None: ...
-    def commit(self) -> None: ...
-    def discard(self) -> None: ...
 
 
 def raise_write_error(error: OSError, name: str, what: str = "") -> NoReturn:
@@ -53,7 +42,7 @@ class DescriptorSink:
 
     def write(self, data: _Bytes) -> None:
         try:
-            _write_all(self._fd, data)
+            write_all(self._fd, data)
         except BrokenPipeError:
             if self._is_stdout:
                 raise OutputClosedError from None
@@ -86,6 +75,32 @@ def _is_read_by_others(fd: int) -> bool:
     return stat.S_ISFIFO(os.fstat(fd).st_mode) and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
 
 
+def wait_until_read(pipe: int) -> int:
+    """Wait until the readers of a pipe have taken everything that was written to it, or have all closed their end.
+
+    Returns:
+        How many bytes the readers have left in the pipe.
+    """
+    poll = select.poll()
+    poll.register(pipe, 0)
+    pause = 1.0
+    # Without a mask, poll reports nothing but the error that the last reader has closed its end.
+    while _bytes_in(pipe) and not poll.poll(pause):
+        pause = min(100.0, pause * 2)
+    # Counted again: a reader may take the rest and end during the poll.
+    return _bytes_in(pipe)
+
+
+def _bytes_in(pipe: int) -> int:
+    """Bytes that were written to a pipe and not read yet; 0 where the system does not say."""
+    count = array.array("i", [0])
+    try:
+        fcntl.ioctl(pipe, termios.FIONREAD, count)
+    except OSError:
+        return 0
+    return count[0]
+
+
 def open_stdout(fd: int = 1, name: str = "-") -> DescriptorSink:
     """A copy of standard output, or of another descriptor.
 
@@ -102,7 +117,7 @@ def open_stdout(fd: int = 1, name: str = "-") -> DescriptorSink:
     return DescriptorSink(copy, name, is_stdout=fd == 1)
 
 
-def open_local(path: str, name: str, sync: bool, if_absent: bool = False) -> Sink:
+def open_file_sink(path: str, name: str, sync: bool, if_absent: bool) -> Sink:
     """A file that appears under ``path`` at commit, in a folder that is made if there is none; or ``path`` itself, if
     it is a device or a named pipe.
 
@@ -152,7 +167,7 @@ def make_folder(folder: str, name: str) -> None:
 class FileSink:
     """A temporary file that gets its final name at commit.
 
-    It is locked as long as it is open, so everybody can tell it from one whose writer died.
+    It is locked as long as it is open, so that every process can tell it from one whose writer died.
     """
 
     def __init__(self, target: str, name: str, sync: bool, mode: int | None, if_absent: bool) -> None:
@@ -161,39 +176,15 @@ class FileSink:
         self._name = name
         self._sync = sync
         self._folder, base = os.path.split(target)
-        # The name of a temporary file is the longer one, and must fit as well.
-        room = _LONGEST_NAME - len(b"..tarkit-12345678")
-        self._prefix = f".{os.fsdecode(os.fsencode(base)[:room])}.tarkit-"
-        _LEFT_BEHIND.remove(self._folder, self._prefix)
-        self._fd, self._temporary = self._create()
+        LEFT_BEHIND.remove(self._folder, temporary_prefix(base))
+        self._fd, self._temporary = create_temporary(self._folder, base)
         self._written = self._started = 0
         if mode is not None:
             os.fchmod(self._fd, mode)
 
-    def _create(self) -> tuple[int, str]:
-        while True:
-            path = os.path.join(self._folder, self._prefix + os.urandom(4).hex())
-            try:
-                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-            except FileExistsError:
-                continue
-            try:
-                # Filesystems without locks have no stale files removed either, so nothing is at risk there.
-                with suppress(OSError):
-                    fcntl.flock(fd, fcntl.LOCK_EX)
-                if os.fstat(fd).st_nlink:
-                    forksafe.keep_from_children(fd)
-                    return fd, path
-            except BaseException:
-                # A signal's, since the calls themselves hardly fail.
-                os.unlink(path)
-                raise
-            # Between open and flock someone took it for a stale one.
-            os.close(fd)
-
     def write(self, data: _Bytes) -> None:
         try:
-            _write_all(self._fd, data)
+            write_all(self._fd, data)
             self._written += len(data)
             if self._sync and self._written - self._started >= _WRITE_BACK:
                 self._start_write_back()
@@ -217,7 +208,7 @@ class FileSink:
             else:
                 os.replace(self._temporary, self._target)
             fd, self._fd = self._fd, -1
-            forksafe.close(fd)
+            close_locked(fd)
             if self._sync:
                 self._sync_folder()
         except AlreadyPublishedError:
@@ -256,96 +247,15 @@ class FileSink:
         if fd >= 0:
             with suppress(OSError):
                 os.unlink(self._temporary)
-            forksafe.close(fd)
+            close_locked(fd)
 
 
-class _LeftBehind:
-    """Temporary files that other writers left in folders, or are writing, as the last listing of each gave them.
-
-    A folder is listed again only once a hundred times as long has passed as its last listing took, so that
-    publishing costs the same with a million files in it as with none.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._due: dict[str, float] = {}
-        self._found: dict[tuple[str, str], list[str]] = {}
-
-    def remove(self, folder: str, prefix: str) -> None:
-        """Remove the temporary files in ``folder`` that begin with ``prefix`` and whose writers are gone."""
-        with self._lock:
-            start = time.monotonic()
-            if start >= self._due.get(folder, 0.0):
-                self._list(folder)
-                end = time.monotonic()
-                self._due[folder] = end + _LISTING_SHARE * (end - start)
-            # A writer that is alive now may be killed before the next listing: it is looked at again.
-            alive = [path for path in self._found.pop((folder, prefix), []) if _still_written(path)]
-            if alive:
-                self._found[folder, prefix] = alive
-
-    def _list(self, folder: str) -> None:
-        if len(self._due) >= _MOST_FOLDERS:
-            self._due.clear()
-            self._found.clear()
-        with os.scandir(folder) as entries:
-            paths = [(match[1], entry.path) for entry in entries if (match := _TEMPORARY.fullmatch(entry.name))]
-        for prefix, path in paths:
-            known = self._found.setdefault((folder, prefix), [])
-            if path not in known:
-                known.append(path)
-
-
-_LEFT_BEHIND = _LeftBehind()
-
-
-def _still_written(path: str) -> bool:
-    """Whether the writer of a temporary file is alive; if it is not, the file is removed."""
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        # Gone: another process removed it. No right to open it: not ours to remove.
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.unlink(path)
-    except OSError as error:
-        return isinstance(error, BlockingIOError)
-    finally:
-        os.close(fd)
-    return False
-
-
-def _write_all(fd: int, data: _Bytes) -> None:
+def write_all(fd: int, data: _Bytes) -> None:
     done = os.write(fd, data)
     if done < len(data) or isinstance(data, memoryview):
         view = memoryview(data).cast("B")
         while done < len(view):
             done += os.write(fd, view[done:])
-
-
-class CommandSink:
-    """The input of a command. It must take everything, and succeed."""
-
-    def __init__(self, command: Command, name: str) -> None:
-        self._command = command
-        self._name = name
-        self._written = 0
-
-    def write(self, data: _Bytes) -> None:
-        try:
-            _write_all(self._command.pipe.fileno(), data)
-        except BrokenPipeError:
-            self._command.finish(self._written)
-        except OSError as error:
-            raise_write_error(error, self._name)
-        self._written += memoryview(data).nbytes
-
-    def commit(self) -> None:
-        self._command.finish_input(self._written)
-
-    def discard(self) -> None:
-        self._command.stop()
 
 
 class BorrowedSink:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import posixpath
-import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import NamedTuple
@@ -19,16 +17,14 @@ from tarkit.errors import (
     UsageError,
 )
 from tarkit.store.entries import Entry, entries, stat
-from tarkit.store.hdfs.files import is_hdfs, url_of
-from tarkit.store.hdfs.resturl import split_query
 from tarkit.store.publish import open_publish
 from tarkit.store.read import open_read
 from tarkit.store.retry import GoneStores
-from tarkit.store.sources import display_name, local_path
+from tarkit.store.temporary import is_temporary_name
+from tarkit.store.url import base_name, display_name, join, local_path, scheme_of, split_query
 from tarkit.store.waits import Workers
 
 _PIECE = 1 << 20
-_TEMPORARY = re.compile(r"\..*\.tarkit-[0-9a-f]{8}")
 _ATTEMPTS = 3
 
 
@@ -49,17 +45,6 @@ class Done(NamedTuple):
     error: TarkitError | None
 
 
-def join(folder: str, name: str) -> str:
-    """A name in a folder, which is a path or a URL."""
-    if local_path(folder) is not None:
-        return os.path.join(folder, name)
-    if is_hdfs(folder):
-        head, query = split_query(folder)
-        path = head.partition("://")[2].partition("/")[2]
-        return url_of(folder, posixpath.join("/" + path.strip("/"), name)) if query else f"{head.rstrip('/')}/{name}"
-    return f"{folder.rstrip('/')}/{name}"
-
-
 def plan(sources: Iterable[str], target: str) -> Iterator[Job]:
     """The files to copy.
 
@@ -73,7 +58,7 @@ def plan(sources: Iterable[str], target: str) -> Iterator[Job]:
         StreamError: of sources.
     """
     names = list(sources)
-    into = split_query(target)[0].endswith("/") if is_hdfs(target) else target.endswith("/")
+    into = split_query(target)[0].endswith("/")
     folder = into or _is_folder(target)
     if len(names) > 1 and not folder:
         raise UsageError(f"{display_name(target)} is no folder, as several sources need; end it with / to make it one")
@@ -94,7 +79,7 @@ def _jobs(names: Iterable[str], target: str, into: bool, folder: bool) -> Iterat
         except TarkitError as error:
             yield Job(Entry(name, name, False, None, None, None), target, error)
             continue
-        base = _base_name(name)
+        base = base_name(name)
         if source.is_folder:
             below = join(target, base) if into and base else target
             if _is_inside(below, name):
@@ -106,18 +91,8 @@ def _jobs(names: Iterable[str], target: str, into: bool, folder: bool) -> Iterat
             yield Job(source, join(target, base) if folder else target)
 
 
-def _base_name(url: str) -> str:
-    path = local_path(url)
-    if path is not None:
-        return os.path.basename(os.path.abspath(path))
-    plain = split_query(url)[0] if is_hdfs(url) else url
-    if plain.lower().startswith(("http://", "https://")):
-        plain = plain.partition("#")[0].partition("?")[0]
-    return plain.partition("://")[2].rstrip("/").partition("/")[2].rpartition("/")[2]
-
-
 def _is_folder(url: str) -> bool:
-    if url.lower().startswith(("http://", "https://")):
+    if scheme_of(url) in ("http", "https"):
         return False
     try:
         return stat(url).is_folder
@@ -137,7 +112,7 @@ def _is_inside(target: str, folder: str) -> bool:
 def _folder(source: str, target: str) -> Iterator[Job]:
     for entry in entries(source, recursive=True):
         parts = entry.name.split("/")
-        if _TEMPORARY.fullmatch(parts[-1]):
+        if is_temporary_name(parts[-1]):
             # A file that is being written, or whose writer was killed: under its own name it does not exist.
             continue
         problem: TarkitError | None = None

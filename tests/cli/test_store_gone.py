@@ -28,7 +28,7 @@ from waiting import on_this_machine, wait_for
 
 from tarkit.store.http import strict
 from tarkit.store.objects import filesystem
-from tarkit.store.read import DEFAULT_RETRY
+from tarkit.store.retry import DEFAULT_RETRY
 
 Run = Callable[..., Any]
 KINDS = ("refused", "hole", "silent", "nameless")

@@ -13,7 +13,7 @@ from tarkit import TarWriter, read_samples
 from tarkit.specs.series import existing_shards
 from tarkit.specs.shardspec import shard_name
 from tarkit.store.entries import remove
-from tarkit.store.read import open_publish
+from tarkit.store.publish import open_publish
 
 Run = Callable[..., Any]
 

@@ -20,13 +20,23 @@ from tarkit.errors import (
     UsageError,
 )
 from tarkit.specs.shardspec import expand
-from tarkit.store.hdfs.files import open_hdfs, open_hdfs_sink
-from tarkit.store.retry import Retry
+from tarkit.store.hdfs import place
+from tarkit.store.hdfs.place import HdfsSink
+from tarkit.store.resume import ResumingReader
+from tarkit.store.retry import DEFAULT_RETRY, Retry
 
 # No server here is silent for so long on purpose: a try that ends by time would be one more than is expected.
 QUICK = Retry(attempts=4, base=0.0, timeout=60.0)
 CANARY = "CANARY-7f3a9c"
 CONTENT = bytes(range(256)) * 4000
+
+
+def open_hdfs(url: str, retry: Retry = DEFAULT_RETRY) -> ResumingReader:
+    return place.open_read(url, url, retry)
+
+
+def open_hdfs_sink(url: str, *, if_absent: bool = False, retry: Retry = DEFAULT_RETRY) -> HdfsSink:
+    return place.open_sink(url, url, if_absent=if_absent, retry=retry)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 import urllib.parse
 import uuid
 from collections.abc import Iterator
@@ -21,10 +22,11 @@ from times import fast
 
 import tarkit
 from tarkit.errors import AlreadyPublishedError, GivenUpError, StreamError, TarkitError, TemporaryStreamError
+from tarkit.store.entries import remove_left_behind
 from tarkit.store.objects.gcs import GcsStore
-from tarkit.store.objects.s3 import stale_uploads
 from tarkit.store.objects.sink import ObjectSink
-from tarkit.store.read import open_publish, open_read
+from tarkit.store.publish import open_publish
+from tarkit.store.read import open_read
 
 # aiohttp warns of large bodies that are bytes, which is how gcsfs itself sends them.
 pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
@@ -129,7 +131,7 @@ def test_bucket_that_is_not_there(gcs: Gcs) -> None:
 def test_killed_writer_leaves_no_object(gcs: Gcs) -> None:
     code = """
         import sys, time
-        from tarkit.store.read import open_publish
+        from tarkit.store.publish import open_publish
         with open_publish(sys.argv[1]) as out:
             for _ in range(4):
                 out.write(bytes(8 << 20))
@@ -148,7 +150,7 @@ def test_killed_writer_leaves_no_object(gcs: Gcs) -> None:
     child.wait()
     child.stdout.close()
     assert gcs.names() == []
-    assert stale_uploads(gcs.url(""), older_than=-60) == []
+    assert list(remove_left_behind(gcs.url(""), older_than=-60, now=time.time())) == []
 
 
 class FaultyFilesystem:

@@ -23,10 +23,12 @@ import pytest
 
 from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError
 from tarkit.specs.shardspec import expand
-from tarkit.store.hdfs.files import open_hdfs, open_hdfs_sink
+from tarkit.store.hdfs import place
+from tarkit.store.hdfs.place import HdfsSink
 from tarkit.store.publish import open_publish
 from tarkit.store.read import open_read
-from tarkit.store.retry import Retry
+from tarkit.store.resume import ResumingReader
+from tarkit.store.retry import DEFAULT_RETRY, Retry
 
 if TYPE_CHECKING:
     from hdfs import Hdfs
@@ -35,6 +37,14 @@ TARKIT = shutil.which("tarkit", path=os.path.dirname(sys.executable)) or "tarkit
 PATIENT = Retry(attempts=60, base=0.2, cap=0.5, timeout=20.0)
 SCHEMES = ("hdfs", "webhdfs")
 CANARY = "CANARY-7f3a9c"
+
+
+def open_hdfs(url: str, retry: Retry = DEFAULT_RETRY) -> ResumingReader:
+    return place.open_read(url, url, retry)
+
+
+def open_hdfs_sink(url: str, *, if_absent: bool = False, retry: Retry = DEFAULT_RETRY) -> HdfsSink:
+    return place.open_sink(url, url, if_absent=if_absent, retry=retry)
 
 
 @pytest.fixture

@@ -43,8 +43,8 @@ from tarkit.k8s.wellknown import (
     SHARDS,
     SLICES,
 )
-from tarkit.specs.shardspec import scheme_of
 from tarkit.specs.slicedlist import even_counts, sha256_of
+from tarkit.store.url import scheme_of
 
 _NUMBER = re.compile(r"-r([0-9]{1,4})\Z")
 # What servers, controllers and kubectl put on Jobs and pods; the first two without a domain, too, as of old.

@@ -19,7 +19,7 @@ from tarkit.runs.status import Progress, progress_of
 from tarkit.specs.outputnames import plan_outputs
 from tarkit.specs.shardspec import expand, take_slice
 from tarkit.specs.slicedlist import SlicedList, changed, open_list, sha256_of
-from tarkit.store.sources import local_path
+from tarkit.store.url import local_path
 
 _LONGEST_LIST = 256 * 1024 * 1024
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tarkit.errors import UsageError
-from tarkit.store.identity import identify
+from tarkit.store.entries import identify
 
 POD_START = 10.0
 """Seconds from the creation of a pod to the start of its command, the image being on the node."""

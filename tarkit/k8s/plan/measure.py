@@ -14,7 +14,7 @@ from tarkit.errors import TarkitError, UsageError, printable
 from tarkit.k8s.expansion import expand
 from tarkit.redaction import redact
 from tarkit.runs.work import Work
-from tarkit.store.identity import identify
+from tarkit.store.entries import identify
 
 _LAST_LINES = 3
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from tarkit.errors import UsageError, quoted
-from tarkit.specs.shardspec import scheme_of
+from tarkit.store.url import scheme_of
 
 
 def refuse_streams(specs: Sequence[str]) -> None:

@@ -25,8 +25,9 @@ from tarkit.redaction import redact
 from tarkit.specs.braces import Choice, Product
 from tarkit.specs.inputslice import FEW, are_distinct, count_of, names_of, patterns_of
 from tarkit.specs.outputnames import plan_outputs
-from tarkit.specs.shardspec import expand, fixed_names, scheme_of
+from tarkit.specs.shardspec import expand, fixed_names
 from tarkit.specs.slicedlist import check_name, even_counts, open_list, sha256_of, slices_by_bytes
+from tarkit.store.url import scheme_of
 
 _MOST_READ_BY_ALL = 200_000
 """Names in a list without planned slices, all of which each pod reads."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, NoReturn, Protocol
 
 from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError, printable
-from tarkit.store.pipes import without_secrets
+from tarkit.store.foreign import without_secrets
 from tarkit.store.resume import Body
 from tarkit.store.retry import Dropped
 

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError, UsageError, printable
 from tarkit.extras import library
+from tarkit.store.foreign import without_secrets
 from tarkit.store.hdfs.client import Opener, Status, Writer, raise_java
-from tarkit.store.pipes import without_secrets
 from tarkit.store.resume import Body
 from tarkit.store.retry import Dropped
 

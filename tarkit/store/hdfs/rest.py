@@ -14,12 +14,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tarkit.errors import MissingInputError, StreamError
+from tarkit.store.foreign import without_secrets
 from tarkit.store.hdfs.client import Opener, Status, Writer, raise_java
 from tarkit.store.hdfs.resturl import Address
 from tarkit.store.hdfs.restwrite import ChunkedPut, Redirected
 from tarkit.store.http.answer import is_temporary_status, retry_after, status_text
 from tarkit.store.http.body import HttpBody
-from tarkit.store.pipes import without_secrets
 from tarkit.store.resume import Body
 from tarkit.store.retry import Dropped, Retry
 

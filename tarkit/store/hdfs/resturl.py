@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from tarkit.errors import UsageError, printable
 from tarkit.redaction import redact
+from tarkit.store.url import split_query
 
 _PORTS = {"webhdfs": 9870, "swebhdfs": 9871}
 _PREFIX = "/webhdfs/v1"
-_OPTIONS = ("base", "delegation", "doas", "user.name")
 
 
 class Address(NamedTuple):
@@ -40,14 +40,6 @@ class Address(NamedTuple):
         return self.label + path
 
 
-def split_query(url: str) -> tuple[str, str]:
-    """(URL, query): what follows the last ``?`` is a query if it has our options only; paths may have a ``?``."""
-    head, mark, query = url.rpartition("?")
-    if mark and query and all(part.partition("=")[0] in _OPTIONS for part in query.split("&")):
-        return head, query
-    return url, ""
-
-
 def parse_address(url: str) -> tuple[Address, str]:
     """The cluster of ``webhdfs://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]…]/PATH[?OPTIONS]``, and the path.
 
@@ -65,7 +57,7 @@ def parse_address(url: str) -> tuple[Address, str]:
     user_info, _, hosts = netloc.rpartition("@")
     shown = printable(redact(head))
     bases = tuple(_base(scheme, host, shown) for host in hosts.split(","))
-    options = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
+    options = dict(urllib.parse.parse_qsl(query[1:], keep_blank_values=True))
     user, colon, password = (urllib.parse.unquote(part) for part in user_info.partition(":"))
     user = user or options.get("user.name", "")
     authorization = None

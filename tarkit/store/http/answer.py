@@ -70,14 +70,14 @@ def content_length(headers: Message) -> int | None:
 
 
 @dataclass(frozen=True)
-class Identity:
+class Marks:
     """By what an object is told from another under the same URL.
 
-    marks: header -> value of the first answer. condition: the header that asks the server
+    values: header -> value of the first answer. condition: the header that asks the server
     for just this object. Without marks nothing but its bytes can tell.
     """
 
-    marks: dict[str, str]
+    values: dict[str, str]
     condition: tuple[str, str] | None
 
     def check(self, headers: Message) -> None:
@@ -86,7 +86,7 @@ class Identity:
         Raises:
             StreamError: it is another one (without a place). Dropped: it does not say.
         """
-        for header, value in self.marks.items():
+        for header, value in self.values.items():
             found = headers.get(header)
             if found is None:
                 raise Dropped(f"the server's answer to a resumed read has no {header}, so it may not be the object")
@@ -94,26 +94,26 @@ class Identity:
                 raise StreamError(f"the object was changed while it was read: its {header} is another")
 
 
-def identity(headers: Message) -> Identity:
+def marks_of(headers: Message) -> Marks:
     """Of a first answer: the ETag; or Last-Modified, if it is more than a second older than the answer.
 
     A younger one could belong to two objects (RFC 9110, 8.8.2.2). A weak ETag counts, but with
     Last-Modified, and can not be asked for (If-Match compares strongly).
     """
-    marks = {name: headers[name].strip() for name in _VERSIONS if name in headers}
+    values = {name: headers[name].strip() for name in _VERSIONS if name in headers}
     condition = None
     etag = headers.get("ETag", "").strip()
     modified = headers.get("Last-Modified", "").strip()
     changed, now = _seconds(modified), _seconds(headers.get("Date"))
     settled = changed is not None and now is not None and now - changed >= 1
     if etag:
-        marks["ETag"] = etag
+        values["ETag"] = etag
         if not etag.startswith("W/"):
             condition = ("If-Match", etag)
     if settled and condition is None:
-        marks["Last-Modified"] = modified
+        values["Last-Modified"] = modified
         condition = ("If-Unmodified-Since", modified)
-    return Identity(marks, condition)
+    return Marks(values, condition)
 
 
 def check_encoding(headers: Message) -> str:

@@ -9,7 +9,7 @@ import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tarkit.store.pipes import without_secrets
+from tarkit.store.foreign import without_secrets
 from tarkit.store.retry import Dropped
 
 if TYPE_CHECKING:

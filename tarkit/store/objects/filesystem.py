@@ -21,10 +21,9 @@ from tarkit.errors import (
     UsageError,
     printable,
 )
-from tarkit.redaction import redact
 from tarkit.store import waits
+from tarkit.store.foreign import without_secrets
 from tarkit.store.http.answer import is_temporary_status
-from tarkit.store.pipes import without_secrets
 from tarkit.store.retry import DEFAULT_RETRY, Dropped, Patience, Retry
 
 T = TypeVar("T")
@@ -140,18 +139,6 @@ def ask(function: Callable[..., T], *arguments: Any, url: str, name: str, retry:
         MissingInputError, StreamError, GivenUpError.
     """
     return Patience(retry, name).call(lambda: translated(url, name, function, *arguments))
-
-
-def look(url: str) -> dict[str, Any]:
-    """What a store says of one of its objects now, past all caches: fsspec's ``info()``.
-
-    Raises:
-        MissingInputError: nothing is there. StreamError, GivenUpError, UsageError, MissingExtraError.
-    """
-    name = redact(url)
-    fs, path = filesystem(url, name)
-    fs.invalidate_cache(path)
-    return dict(ask(fs.info, path, url=url, name=name))
 
 
 def translated(url: str, name: str, function: Callable[..., T], *arguments: Any) -> T:

@@ -7,7 +7,24 @@ from contextlib import suppress
 from typing import Any
 
 from tarkit.errors import MissingExtraError, StreamError
-from tarkit.store.objects.sink import TOKEN, Body, Found
+from tarkit.store.objects.filesystem import filesystem
+from tarkit.store.objects.place import check, entries, glob, identify, open_read, read_range, remove, stat
+from tarkit.store.objects.sink import TOKEN, Found, ObjectSink, Payload, new_token
+from tarkit.store.place import Sink
+from tarkit.store.retry import DEFAULT_RETRY, Retry
+
+__all__ = ["check", "entries", "glob", "identify", "open_read", "open_sink", "read_range", "remove", "stat"]
+
+
+def open_sink(url: str, name: str, *, if_absent: bool = False, sync: bool = True, retry: Retry = DEFAULT_RETRY) -> Sink:
+    """An object that appears at commit, and is uploaded in parts while the writer goes on.
+
+    Raises:
+        AlreadyPublishedError: ``if_absent``, and something is there, which the store decides at commit.
+        StreamError, TemporaryStreamError, MissingExtraError: it cannot be written.
+    """
+    fs, path = filesystem(url, name)
+    return ObjectSink(GcsStore(fs, path, new_token(), if_absent), fs.loop, url, name, if_absent, retry)
 
 
 class GcsStore:
@@ -82,7 +99,7 @@ class GcsStore:
     async def _ask(self, content_range: str, data: bytes, length: int) -> int:
         """How many bytes of the part the store has then."""
         fields = {"Content-Range": content_range, "Content-Length": str(len(data))}
-        headers, content = await self._fs._call("PUT", self._session, headers=fields, data=Body(data))
+        headers, content = await self._fs._call("PUT", self._session, headers=fields, data=Payload(data))
         if "Range" in headers:
             return int(headers["Range"].rpartition("-")[2]) + 1 - self._offset
         # An unfinished session with nothing in it says nothing; a finished one describes its object.

@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 
 from tarkit.errors import StreamError
 from tarkit.store.checksums import Checksum, from_info
-from tarkit.store.objects.filesystem import filesystem, raise_dropped, raise_foreign
-from tarkit.store.resume import Body, ResumingReader
-from tarkit.store.retry import DEFAULT_RETRY, Dropped, Retry
+from tarkit.store.objects.filesystem import raise_dropped, raise_foreign
+from tarkit.store.resume import Body
+from tarkit.store.retry import Dropped
 
 # What the filesystems' info() calls that which is another when the content is another.
 _MARKS = (
@@ -37,19 +37,9 @@ _MARKS = (
 )
 
 
-def marks_of(info: Mapping[str, Any]) -> dict[str, Any]:
+def info_marks(info: Mapping[str, Any]) -> dict[str, Any]:
     """What in the ``info()`` of a file tells its content from another: size, ETag, version, times."""
     return {mark: info[mark] for mark in _MARKS if info.get(mark) is not None}
-
-
-def open_fsspec(url: str, name: str, retry: Retry = DEFAULT_RETRY) -> ResumingReader:
-    """A file of whatever fsspec reaches.
-
-    Raises:
-        MissingInputError, StreamError, TemporaryStreamError, UsageError, MissingExtraError.
-    """
-    fs, path = filesystem(url, name)
-    return ResumingReader(FsspecOrigin(fs, path, url, name), name, retry)
 
 
 class FsspecBody:
@@ -123,7 +113,7 @@ class FsspecOrigin:
             raise_dropped(error, self._url, self._name, offset if self._marks is not None else None)
         if info.get("type") == "directory":
             raise StreamError("is a directory, not a file", url=self._name)
-        marks = marks_of(info)
+        marks = info_marks(info)
         if self._marks is None:
             self._marks = marks
             size = marks.get("size")

@@ -1,21 +1,43 @@
-"""One object of an S3 bucket, written through s3fs; and uploads that nobody finished."""
+"""Objects of S3, written through s3fs; and uploads that were never finished."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from tarkit.errors import MissingInputError, StreamError
 from tarkit.store.objects.filesystem import ask, filesystem
-from tarkit.store.objects.parts import parts_in_flight
-from tarkit.store.objects.sink import TOKEN, Found
-from tarkit.store.sources import display_name
+from tarkit.store.objects.place import check, entries, glob, identify, open_read, read_range, remove, stat
+from tarkit.store.objects.sink import TOKEN, Found, ObjectSink, new_token, parts_in_flight
+from tarkit.store.place import Sink
+from tarkit.store.retry import DEFAULT_RETRY, Retry
+from tarkit.store.url import display_name
 
-_DAY = 86400.0
+__all__ = [
+    "check",
+    "entries",
+    "glob",
+    "identify",
+    "open_read",
+    "open_sink",
+    "read_range",
+    "remove",
+    "remove_unfinished",
+    "stat",
+]
+
+
+def open_sink(url: str, name: str, *, if_absent: bool = False, sync: bool = True, retry: Retry = DEFAULT_RETRY) -> Sink:
+    """An object that appears at commit, and is uploaded in parts while the writer goes on.
+
+    Raises:
+        AlreadyPublishedError: ``if_absent``, and something is there, which the store decides at commit.
+        StreamError, TemporaryStreamError, MissingExtraError: it cannot be written.
+    """
+    fs, path = filesystem(url, name)
+    return ObjectSink(S3Store(fs, path, new_token(), if_absent), fs.loop, url, name, if_absent, retry)
 
 
 class S3Store:
@@ -93,65 +115,36 @@ class S3Store:
         self._fs.invalidate_cache(self._path)
 
 
-@dataclass(frozen=True)
-class UnfinishedUpload:
-    """An upload in parts that was neither finished nor aborted. started: seconds since 1970."""
+def remove_unfinished(url: str, older_than: float, now: float) -> Iterator[str]:
+    """Abort the uploads under a URL that were begun more than ``older_than`` seconds before ``now``; their URLs.
 
-    url: str
-    upload_id: str
-    started: float
-
-
-def stale_uploads(
-    url: str, *, older_than: float = _DAY, clock: Callable[[], float] = time.time
-) -> list[UnfinishedUpload]:
-    """Uploads under a URL that a killed program left behind; their parts are paid for until they are aborted.
-
-    Nobody can tell a dead writer from a slow one, so give ``older_than`` (seconds) more than any
-    upload takes. Other stores than S3 keep nothing: GCS forgets unfinished uploads after a week and
-    lists them to nobody; elsewhere the bytes wait on the writer's own disk.
+    Killed programs leave them behind, and their parts are paid for. A dead writer cannot be told from a slow one, so
+    ``older_than`` is to be more than any upload takes.
 
     Args:
         url: all names that begin with it, for example ``s3://bucket/folder/``.
 
     Raises:
-        StreamError: the bucket does not exist, or may not be listed.
+        StreamError: the bucket does not exist, may not be listed, or that is not permitted.
     """
+    name = display_name(url)
     scheme = url.partition("://")[0]
-    if scheme.lower() not in ("s3", "s3a"):
-        return []
-    fs, bucket, prefix, name = _place(url)
-    found: list[UnfinishedUpload] = []
-    where = {"Bucket": bucket, "Prefix": prefix}
+    fs, path = filesystem(url, name)
+    bucket, key, _ = fs.split_path(path)
+    # A slash at the end is lost by then, and tells a folder from all names that begin alike.
+    where = {"Bucket": bucket, "Prefix": f"{key}/" if key and url.endswith("/") else key}
     while True:
         try:
             page = ask(partial(fs.call_s3, "list_multipart_uploads", **where), url=url, name=name)
         except MissingInputError:
             raise StreamError("the bucket does not exist", url=name) from None
         for upload in page.get("Uploads", []):
-            started = upload["Initiated"].timestamp()
-            if clock() - started > older_than:
-                found.append(UnfinishedUpload(f"{scheme}://{bucket}/{upload['Key']}", upload["UploadId"], started))
+            if now - upload["Initiated"].timestamp() > older_than:
+                which = {"Bucket": bucket, "Key": upload["Key"], "UploadId": upload["UploadId"]}
+                # One that is gone already is fine.
+                with suppress(MissingInputError):
+                    ask(partial(fs.call_s3, "abort_multipart_upload", **which), url=url, name=name)
+                yield f"{scheme}://{bucket}/{upload['Key']}"
         if not page.get("IsTruncated"):
-            return found
+            return
         where = {**where, "KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
-
-
-def abort_upload(upload: UnfinishedUpload) -> None:
-    """Remove an unfinished upload and its parts. One that is gone already is fine.
-
-    Raises:
-        StreamError: that is not permitted. TemporaryStreamError: the store can not be reached.
-    """
-    fs, bucket, key, name = _place(upload.url)
-    where = {"Bucket": bucket, "Key": key, "UploadId": upload.upload_id}
-    with suppress(MissingInputError):
-        ask(partial(fs.call_s3, "abort_multipart_upload", **where), url=upload.url, name=name)
-
-
-def _place(url: str) -> tuple[Any, str, str, str]:
-    name = display_name(url)
-    fs, path = filesystem(url, name)
-    bucket, key, _ = fs.split_path(path)
-    # A slash at the end is lost by then, and tells a folder from all names that begin alike.
-    return fs, bucket, f"{key}/" if key and url.endswith("/") else key, name

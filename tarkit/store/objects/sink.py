@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import io
+import os
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -13,14 +14,43 @@ from typing import Any, NoReturn, Protocol, TypeVar
 from tarkit.errors import AlreadyPublishedError, GivenUpError, StreamError, TarkitError, TemporaryStreamError
 from tarkit.store import waits
 from tarkit.store.objects.filesystem import raise_dropped
-from tarkit.store.objects.parts import MOST_PARTS, part_size, seconds_for
 from tarkit.store.retry import Dropped, Patience, Retry
 
 T = TypeVar("T")
 _Work = Callable[[], Coroutine[Any, Any, T]]
 
+MOST_PARTS = 10_000
+_FIRST_SIZE = 8 << 20
+_SAME_SIZE = 800
+_LARGEST_SIZE = 1 << 30
+_MOST_IN_FLIGHT = 4
+_BYTES_IN_FLIGHT = 128 << 20
+_SECONDS = 60.0
+_SLOWEST = 128 << 10
 
-class Body(io.BytesIO):
+
+def part_size(number: int) -> int:
+    """Bytes of part ``number``, counted from 1; only the last part of an object is smaller.
+
+    S3 takes at most 10,000 parts of at least 5 MiB and at most 5 GiB
+    (https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html), and how much will come is not
+    known at the start. So parts begin at 8 MiB and double every 800 parts up to 1 GiB: an object of
+    93 GiB is made of parts up to 64 MiB, and 10,000 parts are a little more than 5 TiB.
+    """
+    return min(_FIRST_SIZE << min((number - 1) // _SAME_SIZE, 20), _LARGEST_SIZE)
+
+
+def parts_in_flight(size: int) -> int:
+    """How many parts of ``size`` bytes may travel at once: up to 4, together at most 128 MiB, at least one."""
+    return max(1, min(_MOST_IN_FLIGHT, _BYTES_IN_FLIGHT // size))
+
+
+def seconds_for(size: int) -> float:
+    """How long an attempt to move so many bytes may take: a minute, and what a slow line would need."""
+    return _SECONDS + size / _SLOWEST
+
+
+class Payload(io.BytesIO):
     """Bytes to send. aiohttp sends a file in pieces, and the loop goes on in between; then it closes it."""
 
     def close(self) -> None:
@@ -29,6 +59,11 @@ class Body(io.BytesIO):
 
 # The name of the metadata by which a writer recognises its own object.
 TOKEN = "tarkit-upload"  # noqa: S105
+
+
+def new_token() -> str:
+    """Of one writer."""
+    return os.urandom(16).hex()
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
-"""Bytes to the stores that fsspec reaches, all or nothing."""
+"""Bytes to stores without uploads in parts, all or nothing: they wait in a local file."""
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,46 +10,33 @@ from typing import Any, TypeVar
 from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError, TemporaryStreamError
 from tarkit.store import waits
 from tarkit.store.objects.filesystem import ask, filesystem
-from tarkit.store.objects.gcs import GcsStore
-from tarkit.store.objects.s3 import S3Store
-from tarkit.store.objects.sink import ObjectSink, ObjectStore
+from tarkit.store.place import Sink
 from tarkit.store.retry import DEFAULT_RETRY, Dropped, Retry
-from tarkit.store.sinks import Sink, raise_write_error
+from tarkit.store.sinks import raise_write_error
+from tarkit.store.temporary import temporary_name
 
 T = TypeVar("T")
-_S3 = ("s3", "s3a")
-_GCS = ("gs", "gcs")
 
 
-def open_upload(url: str, name: str, if_absent: bool = False, retry: Retry = DEFAULT_RETRY) -> Sink:
+def open_sink(url: str, name: str, *, if_absent: bool = False, sync: bool = True, retry: Retry = DEFAULT_RETRY) -> Sink:
     """A file of an fsspec filesystem that appears at commit.
 
-    S3 and GCS upload in parts while the writer goes on. The other filesystems have no such thing, or
-    one that publishes at once, so there the bytes wait in a local temporary file.
-
     Args:
-        if_absent: publish only where nothing is. S3 and GCS decide that themselves at commit. For
-            other filesystems we look when opening and right before the upload, so two writers that
-            finish at the same moment may both believe that they were first; the file is whole.
+        if_absent: publish only where nothing is. It is looked at when opening and right before the upload, so two
+            writers that finish at the same moment may both believe that they were first; the file is whole.
 
     Raises:
-        AlreadyPublishedError: ``if_absent``, and something is there. StreamError,
-        TemporaryStreamError, UsageError, MissingExtraError: it can not be written.
+        AlreadyPublishedError: ``if_absent``, and something is there. StreamError, TemporaryStreamError, UsageError,
+        MissingExtraError: it cannot be written.
     """
     fs, path = filesystem(url, name)
-    scheme = url.split("://", 1)[0].lower()
-    # Chained URLs (simplecache::s3://…) give other filesystems, which know no parts.
-    if (scheme in _S3 and hasattr(fs, "_call_s3")) or (scheme in _GCS and hasattr(fs, "_call")):
-        kind = S3Store if scheme in _S3 else GcsStore
-        store: ObjectStore = kind(fs, path, os.urandom(16).hex(), if_absent)
-        return ObjectSink(store, fs.loop, url, name, if_absent, retry)
     return SpoolSink(fs, path, url, name, if_absent, retry)
 
 
 class SpoolSink:
     """Bytes that wait in a local temporary file until commit uploads them, under another name first.
 
-    Whether the move to the final name is one step is the filesystem's affair; before it, all bytes are there.
+    Whether the move to the final name is one step depends on the filesystem; before it, all bytes are there.
     """
 
     def __init__(self, fs: Any, path: str, url: str, name: str, if_absent: bool, retry: Retry) -> None:
@@ -85,7 +71,7 @@ class SpoolSink:
             raise_write_error(error, self._name, f"temporary file {self._spool.name}")
         self._refuse_if_there()
         folder, slash, base = self._path.rpartition("/")
-        temporary = f"{folder}{slash}.{base}.tarkit-{os.urandom(4).hex()}"
+        temporary = f"{folder}{slash}{temporary_name(base)}"
         try:
             self._ask(self._upload, temporary)
             self._ask(self._move, temporary)

@@ -1,75 +1,54 @@
-"""Commands behind ``pipe:`` URLs: run by bash, in a process group of their own, never left behind."""
+"""Streams, which have no name, length or identity: standard input and output, and commands behind ``pipe:`` URLs.
+
+Commands are run by bash, in a process group of their own, and never left behind.
+"""
 
 from __future__ import annotations
 
-import array
 import fcntl
 import io
 import os
-import re
 import select
-import shlex
 import shutil
 import signal
 import subprocess
-import termios
 import threading
 import time
-import urllib.parse
 import weakref
 from contextlib import suppress
 from typing import BinaryIO, Literal, cast
 
 from tarkit.errors import StreamError, UsageError, printable, signal_name
-from tarkit.redaction import redact, redact_text, secrets_in
+from tarkit.store.foreign import without_secrets
+from tarkit.store.local import FileReader
+from tarkit.store.place import RawReader, Sink
+from tarkit.store.retry import Retry
+from tarkit.store.sinks import open_stdout, raise_write_error, wait_until_read, write_all
 
 _KEPT_STDERR = 2000
-_SHORTEST = 3
-_LONG = 8
-# Between words of a URL, and of a command, in which a path is one word.
-_SEPARATORS = re.compile(r"[\s:/?#@&;=]+"), re.compile(r"[\s'\"`$=;|&()<>{}?:#@,]+")
 _GRACE = 2.0
 _GRACE_AFTER_SHELL = 0.1
 _PIPE_CAPACITY = 1 << 20
 _MOST_BEHIND = 10.0
 
 
-def without_secrets(text: str, url: str) -> str:
-    """A foreign message as it may be shown: one line, URLs redacted, secrets of ``url`` and parts of them taken out.
+def open_read(url: str, name: str, retry: Retry) -> RawReader:
+    """A copy of standard input, so that closing it does no harm; or the output of a command.
 
-    Of a ``pipe:`` command, these are all its words of three characters or more, but for names of programs and files.
+    Raises:
+        StreamError: standard input is closed, or the command cannot be started.
     """
-    is_command = url.startswith("pipe:")
-    text = text.replace(url, redact(url))
-    for secret in sorted(_secret_words(url, is_command), key=len, reverse=True):
-        # A short word of a command may be a part of many a longer one.
-        alone = is_command and len(secret) < _LONG
-        text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)" if alone else re.escape(secret), "…", text)
-    return printable(redact_text(text).strip())
-
-
-def _secret_words(url: str, is_command: bool) -> set[str]:
-    words: set[str] = set()
-    for part in secrets_in(url):
-        for word in _shell_words(part.strip()) if is_command else (part, urllib.parse.unquote_plus(part)):
-            words.update((word, *re.split(r"\s*[:=]\s*", word), *_SEPARATORS[is_command].split(word)))
-    words |= {urllib.parse.quote(word, safe="") for word in words}
-    return {word for word in words if len(word) >= _SHORTEST and not (is_command and _is_known(word))}
-
-
-def _shell_words(command: str) -> list[str]:
-    """A command, and its words without their quotes."""
+    if url != "-":
+        return CommandReader(url, name)
     try:
-        return [command, *shlex.split(command)]
-    except ValueError:
-        # A quote that is not closed.
-        return [command]
+        return FileReader(io.FileIO(os.dup(0), "r"))
+    except OSError as error:
+        raise StreamError(f"standard input cannot be read: {error.strerror}", url=name) from None
 
 
-def _is_known(word: str) -> bool:
-    """Whether it is the name of a program or a file of this machine."""
-    folder = os.path.dirname(word)
-    return shutil.which(word) is not None or os.path.exists(word) or (folder != "/" and os.path.isdir(folder))
+def open_sink(url: str, name: str, *, if_absent: bool, sync: bool) -> Sink:
+    """Standard output, or the input of a command. They have no name that could be absent."""
+    return open_stdout() if url == "-" else CommandSink(Command(url, name, "write"), name)
 
 
 class Command:
@@ -135,32 +114,6 @@ class Command:
         raise StreamError(f"{reason}: {said}" if said else reason, url=self._name, hint=hint)
 
 
-def wait_until_read(pipe: int) -> int:
-    """Wait until the readers of a pipe have taken everything that was written to it, or have all closed their end.
-
-    Returns:
-        How many bytes the readers have left in the pipe.
-    """
-    poll = select.poll()
-    poll.register(pipe, 0)
-    pause = 1.0
-    # Without a mask, poll reports nothing but the error that the last reader has closed its end.
-    while _bytes_in(pipe) and not poll.poll(pause):
-        pause = min(100.0, pause * 2)
-    # Counted again: a reader may take the rest and end during the poll.
-    return _bytes_in(pipe)
-
-
-def _bytes_in(pipe: int) -> int:
-    """Bytes that were written to a pipe and not read yet; 0 where the system does not say."""
-    count = array.array("i", [0])
-    try:
-        fcntl.ioctl(pipe, termios.FIONREAD, count)
-    except OSError:
-        return 0
-    return count[0]
-
-
 class CommandReader:
     """The output of a command; its end is only an end if the command succeeded."""
 
@@ -187,6 +140,30 @@ class CommandReader:
         return data or b""
 
     def close(self) -> None:
+        self._command.stop()
+
+
+class CommandSink:
+    """The input of a command. It must take everything, and succeed."""
+
+    def __init__(self, command: Command, name: str) -> None:
+        self._command = command
+        self._name = name
+        self._written = 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        try:
+            write_all(self._command.pipe.fileno(), data)
+        except BrokenPipeError:
+            self._command.finish(self._written)
+        except OSError as error:
+            raise_write_error(error, self._name)
+        self._written += memoryview(data).nbytes
+
+    def commit(self) -> None:
+        self._command.finish_input(self._written)
+
+    def discard(self) -> None:
         self._command.stop()
 
 

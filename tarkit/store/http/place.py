@@ -15,20 +15,22 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tarkit.errors import MissingInputError, StreamError, UsageError, printable
 from tarkit.store.checksums import Checksum, from_headers
+from tarkit.store.foreign import without_secrets
 from tarkit.store.http.answer import (
-    Identity,
+    Marks,
     check_encoding,
     content_length,
     content_range,
-    identity,
     is_temporary_status,
+    marks_of,
     retry_after,
     status_text,
 )
 from tarkit.store.http.body import HttpBody, NoBody
-from tarkit.store.pipes import without_secrets
-from tarkit.store.resume import Body, ResumingReader
+from tarkit.store.place import Entry, Identity
+from tarkit.store.resume import Body, ResumingReader, check_size, read_part, read_up_to
 from tarkit.store.retry import DEFAULT_RETRY, Dropped, Retry
+from tarkit.store.url import base_name, display_name
 
 if TYPE_CHECKING:
     import http.client
@@ -37,27 +39,47 @@ if TYPE_CHECKING:
 _SKIP = 1024 * 1024
 
 
-def open_http(url: str, name: str, retry: Retry = DEFAULT_RETRY) -> ResumingReader:
+def open_read(url: str, name: str, retry: Retry) -> ResumingReader:
     """The object behind a URL. ``user:password@`` becomes basic authentication.
 
     Raises:
-        MissingInputError: 404 or 410. StreamError: every other answer that trying again does not mend.
+        MissingInputError: 404 or 410. StreamError: every other answer that trying again does not change.
         TemporaryStreamError: given up. UsageError: not a URL.
     """
     return ResumingReader(HttpOrigin(url, name, retry), name, retry)
 
 
-def head(url: str, name: str, retry: Retry = DEFAULT_RETRY) -> tuple[int | None, str | None]:
-    """Length in bytes, and what tells the object from another under this URL (ETag, version, date); None: not said.
+def identify(url: str, retry: Retry = DEFAULT_RETRY) -> Identity:
+    """Length in bytes, and what tells the object from another under this URL (ETag, version, date).
 
     It is asked by GET, and the body is not waited for: a signed URL is valid for GET only.
-
-    Raises:
-        MissingInputError, StreamError, TemporaryStreamError, UsageError: as by :func:`open_http`.
     """
+    name = display_name(url)
     origin = HttpOrigin(url, name, retry)
     ResumingReader(origin, name, retry).close()
-    return origin.size, origin.tag
+    return Identity(origin.size, origin.tag)
+
+
+def stat(url: str) -> Entry:
+    """An object; servers have no folders that could be known."""
+    size, tag = identify(url)
+    return Entry(url, base_name(display_name(url)), False, size, None, tag)
+
+
+def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Retry) -> bytes:
+    """Some bytes of an object; read from its beginning, if nothing could tell that a second answer is about it."""
+    origin = HttpOrigin(url, name, retry)
+    # The first answer, whose body is not waited for, says which object this is.
+    whole = ResumingReader(origin, name, retry)
+    try:
+        check_size(origin.size, size, name)
+        if origin.tag is None:
+            while start > 0 and (data := whole.read(min(start, _SKIP))):
+                start, stop = start - len(data), stop - len(data)
+            return read_up_to(whole, stop - start)
+    finally:
+        whole.close()
+    return read_part(origin, name, start, stop, size, retry)
 
 
 class _EndsHere(Exception):
@@ -72,7 +94,7 @@ class HttpOrigin:
         self._url = url
         self._name = name
         self._retry = retry
-        self._identity: Identity | None = None
+        self._marks: Marks | None = None
         self._encoding = "identity"
         self._checksum: Checksum | None = None
         # Only where nothing but the bytes can tell that an object is still the same.
@@ -82,13 +104,13 @@ class HttpOrigin:
     @property
     def tag(self) -> str | None:
         """The marks of the object; None before the first answer, or if it gave none."""
-        marks = self._identity.marks if self._identity is not None else {}
-        return ", ".join(f"{header}: {value}" for header, value in sorted(marks.items())) or None
+        values = self._marks.values if self._marks is not None else {}
+        return ", ".join(f"{header}: {value}" for header, value in sorted(values.items())) or None
 
     def open(self, offset: int) -> Body:
-        known = self._identity
+        known = self._marks
         headers = {"Accept-Encoding": "identity"}
-        if known is not None and offset and known.marks:
+        if known is not None and offset and known.values:
             headers["Range"] = f"bytes={offset}-"
         if known is not None and known.condition is not None:
             headers.update([known.condition])
@@ -108,16 +130,16 @@ class HttpOrigin:
     def _body(self, response: http.client.HTTPResponse, offset: int) -> HttpBody:
         headers, status = response.headers, response.status
         encoding = check_encoding(headers)
-        if self._identity is None:
+        if self._marks is None:
             if status != 200:
                 raise StreamError(f"{status_text(status)} to a plain GET; 200 would be right")
             self.size = content_length(headers) if not response.chunked else None
-            self._identity = identity(headers)
+            self._marks = marks_of(headers)
             self._encoding = encoding
             host = urllib.parse.urlsplit(response.geturl()).netloc
             self._checksum = from_headers(headers, host)
             return HttpBody(response, self._url, 0, self.size, True)
-        self._identity.check(headers)
+        self._marks.check(headers)
         if encoding != self._encoding:
             raise Dropped("the server changed the Content-Encoding of a resumed read")
         if status == 206:
@@ -152,7 +174,7 @@ class HttpOrigin:
             self.size = size
             return
         found = "an unknown number of" if size is None else size
-        if self._identity is not None and self._identity.marks and size is not None:
+        if self._marks is not None and self._marks.values and size is not None:
             raise StreamError(
                 f"the object was changed while it was read: it has {found} bytes now, and had {self.size}"
             )
@@ -160,7 +182,7 @@ class HttpOrigin:
 
     def _skip(self, body: HttpBody, offset: int) -> None:
         """Read past what was delivered already; without any other sign, the bytes must be the same."""
-        check = None if self._identity and self._identity.marks else hashlib.sha256()
+        check = None if self._marks and self._marks.values else hashlib.sha256()
         left = offset
         while left:
             data = body.read(min(left, _SKIP))
@@ -175,7 +197,7 @@ class HttpOrigin:
     def delivered(self, data: bytes) -> None:
         if self._checksum is not None:
             self._checksum.update(data)
-        if self._identity is not None and not self._identity.marks:
+        if self._marks is not None and not self._marks.values:
             self._prefix.update(data)
 
     def at_end(self, body: Body, offset: int) -> bool:
@@ -224,7 +246,7 @@ class HttpOrigin:
         if status == 416 and self.size in (None, offset) and (content_range(headers) or ())[2:] == (offset,):
             self.size = offset
             raise _EndsHere
-        if self._identity is None:
+        if self._marks is None:
             kind = MissingInputError if status in (404, 410) else StreamError
             raise kind(reason, url=self._name) from None
         if status in (404, 410, 412, 416):

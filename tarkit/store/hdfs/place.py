@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import os
 import posixpath
 import re
 from collections.abc import Callable, Iterator
@@ -23,22 +22,17 @@ from tarkit.store import waits
 from tarkit.store.hdfs.client import HdfsClient, Status, Writer
 from tarkit.store.hdfs.native import NativeClient
 from tarkit.store.hdfs.rest import WebHdfsClient
-from tarkit.store.hdfs.resturl import parse_address, split_query
+from tarkit.store.hdfs.resturl import parse_address
 from tarkit.store.http.body import NoBody
-from tarkit.store.resume import Body, ResumingReader
+from tarkit.store.place import Entry, Identity
+from tarkit.store.resume import Body, ResumingReader, read_part
 from tarkit.store.retry import DEFAULT_RETRY, Dropped, Patience, Retry
+from tarkit.store.temporary import temporary_name
+from tarkit.store.url import scheme_of, split_query
 
-_SCHEMES = ("hdfs", "viewfs", "webhdfs", "swebhdfs")
 _MAGIC = re.compile(r"[*?\[]")
-_LONGEST_NAME = 255
 
 T = TypeVar("T")
-
-
-def is_hdfs(url: str) -> bool:
-    """Whether it is for this file: hdfs://, viewfs://, webhdfs:// or swebhdfs://, and no chain of fsspec."""
-    scheme, colon, _ = url.partition("://")
-    return bool(colon) and scheme.lower() in _SCHEMES
 
 
 class Hdfs:
@@ -75,7 +69,7 @@ def connect(url: str, retry: Retry = DEFAULT_RETRY) -> tuple[Hdfs, str]:
     Raises:
         UsageError: no such URL, or no cluster that hdfs-native knows. MissingExtraError: it is not installed.
     """
-    if url.partition("://")[0].lower() in ("webhdfs", "swebhdfs"):
+    if scheme_of(url) in ("webhdfs", "swebhdfs"):
         address, path = parse_address(url)
         return Hdfs(WebHdfsClient(address, retry), retry), _clean(path)
     scheme, _, rest = url.partition("://")
@@ -90,7 +84,7 @@ def _clean(path: str) -> str:
     return re.sub("/+", "/", path)
 
 
-def open_hdfs(url: str, retry: Retry = DEFAULT_RETRY) -> ResumingReader:
+def open_read(url: str, name: str, retry: Retry) -> ResumingReader:
     """A file to read; after a drop it goes on at the same byte, on another DataNode if there is one.
 
     Raises:
@@ -98,6 +92,62 @@ def open_hdfs(url: str, retry: Retry = DEFAULT_RETRY) -> ResumingReader:
     """
     cluster, path = connect(url, retry)
     return ResumingReader(HdfsOrigin(cluster.client, path), cluster.client.shown(path), retry)
+
+
+def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Retry) -> bytes:
+    """Some bytes of a file."""
+    cluster, path = connect(url, retry)
+    return read_part(HdfsOrigin(cluster.client, path), name, start, stop, size, retry)
+
+
+def stat(url: str) -> Entry:
+    """A file or folder."""
+    cluster, path = connect(url)
+    status = cluster.patiently(path, lambda: cluster.client.status(path))
+    return _entry(url, path.rpartition("/")[2], status, _checksum(cluster, path, status))
+
+
+def _entry(url: str, name: str, status: Status, checksum: str | None = None) -> Entry:
+    size = None if status.is_folder else status.size
+    return Entry(url, name, status.is_folder, size, status.mtime / 1000, checksum)
+
+
+def _checksum(cluster: Hdfs, path: str, status: Status) -> str | None:
+    ask = getattr(cluster.client, "checksum", None)
+    if ask is None or status.is_folder or not status.size:
+        return None
+    return str(cluster.patiently(path, lambda: ask(path)))
+
+
+def entries(url: str, recursive: bool) -> Iterator[Entry]:
+    """What is in a folder."""
+    cluster, path = connect(url)
+    return _entries(cluster, url, path, "", recursive)
+
+
+def _entries(cluster: Hdfs, url: str, folder: str, below: str, recursive: bool) -> Iterator[Entry]:
+    for status in cluster.listing(folder):
+        path, relative = f"{folder.rstrip('/')}/{status.name}", f"{below}{status.name}"
+        if recursive and status.is_folder:
+            yield from _entries(cluster, url, path, f"{relative}/", True)
+        else:
+            yield _entry(_url_of(url, path), relative, status)
+
+
+def identify(url: str) -> Identity:
+    """Size of a file, and the number and time of its inode."""
+    cluster, path = connect(url)
+    status = cluster.patiently(path, lambda: cluster.client.status(path))
+    return Identity(status.size, f"inode-{status.number}-mtime-{status.mtime}")
+
+
+def remove(url: str, name: str, is_folder: bool) -> None:
+    """Remove a file or folder, but not the whole file system."""
+    cluster, path = connect(url)
+    if path == "/":
+        raise UsageError(f"{name} is the whole file system; that is not removed")
+    if not cluster.patiently(path, lambda: cluster.client.delete(path, is_folder)) and cluster.status(path):
+        raise StreamError("the server did not remove it", url=name)
 
 
 class HdfsOrigin:
@@ -164,9 +214,7 @@ class HdfsSink:
             raise StreamError("is a directory; the name of a file is needed", url=self._name)
         if there and if_absent:
             raise AlreadyPublishedError("is there already", url=self._name)
-        room = _LONGEST_NAME - len("..tarkit-12345678")
-        kept = os.fsencode(base)[:room].decode("utf-8", "ignore")
-        self._temporary = posixpath.join(folder, f".{kept}.tarkit-{os.urandom(4).hex()}")
+        self._temporary = posixpath.join(folder, temporary_name(base))
         self._file: Writer | None = None
         try:
             self._file = cluster.patiently(path, lambda: self._client.create(self._temporary))
@@ -247,7 +295,9 @@ def _content_of(status: Status) -> tuple[int, int, int]:
     return status.number, status.size, status.mtime
 
 
-def open_hdfs_sink(url: str, if_absent: bool = False, retry: Retry = DEFAULT_RETRY) -> HdfsSink:
+def open_sink(
+    url: str, name: str, *, if_absent: bool = False, sync: bool = True, retry: Retry = DEFAULT_RETRY
+) -> HdfsSink:
     """A file to write, which appears under its name at commit. Missing folders are made, as HDFS does.
 
     Raises:
@@ -258,23 +308,19 @@ def open_hdfs_sink(url: str, if_absent: bool = False, retry: Retry = DEFAULT_RET
     return HdfsSink(cluster, path, if_absent)
 
 
-def glob_hdfs(url: str, retry: Retry = DEFAULT_RETRY) -> list[str]:
+def glob(url: str) -> list[str]:
     """The URLs of the files and folders that a pattern (``*``, ``?``, ``[``, ``**`` for any depth) matches, sorted.
 
     Names that begin with a dot match only patterns that do. A URL without a pattern is returned as it is.
-
-    Raises:
-        StreamError, TemporaryStreamError, UsageError, MissingExtraError: a folder can not be listed.
     """
     head, query = split_query(url)
     scheme, _, rest = head.partition("://")
     netloc, _, pattern = rest.partition("/")
     if not _MAGIC.search(pattern):
         return [url]
-    cluster, _ = connect(f"{scheme}://{netloc}/" + (f"?{query}" if query else ""), retry)
+    cluster, _ = connect(f"{scheme}://{netloc}/{query}")
     parts = [part for part in pattern.split("/") if part]
-    found = sorted(set(_matches(cluster, "/", parts)))
-    return [url_of(url, path) for path in found]
+    return [_url_of(url, path) for path in sorted(set(_matches(cluster, "/", parts)))]
 
 
 def _matches(cluster: Hdfs, folder: str, parts: list[str]) -> Iterator[str]:
@@ -307,8 +353,8 @@ def _matches(cluster: Hdfs, folder: str, parts: list[str]) -> Iterator[str]:
             yield path
 
 
-def url_of(url: str, path: str) -> str:
+def _url_of(url: str, path: str) -> str:
     """``url`` with another path on the same cluster."""
     head, query = split_query(url)
     scheme, _, rest = head.partition("://")
-    return f"{scheme}://{rest.partition('/')[0]}{path}" + (f"?{query}" if query else "")
+    return f"{scheme}://{rest.partition('/')[0]}{path}{query}"

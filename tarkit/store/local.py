@@ -1,0 +1,153 @@
+"""Files of this machine, and file objects of the caller."""
+
+from __future__ import annotations
+
+import errno
+import glob as patterns
+import io
+import os
+import shutil
+import stat as modes
+from collections.abc import Iterator
+from typing import NoReturn
+
+from tarkit.errors import MissingInputError, StreamError
+from tarkit.store.place import Entry, Identity, Sink
+from tarkit.store.resume import check_size, read_up_to
+from tarkit.store.retry import Retry
+from tarkit.store.sinks import open_file_sink
+from tarkit.store.url import is_url, local_path
+
+
+class FileReader:
+    """A file descriptor: of a file, of stdin, of a named pipe."""
+
+    def __init__(self, file: io.FileIO) -> None:
+        self.file = file
+        status = os.fstat(file.fileno())
+        # Only what is a regular file can be read at an offset without being consumed.
+        self.seekable = modes.S_ISREG(status.st_mode)
+        self._start = file.tell() if self.seekable else 0
+        self.size = max(0, status.st_size - self._start) if self.seekable else None
+
+    @property
+    def position(self) -> int:
+        """Bytes that were read; only where the file is seekable."""
+        return self.file.tell() - self._start if self.seekable else 0
+
+    def read(self, count: int) -> bytes:
+        return self.file.read(count) or b""
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def _path(url: str) -> str:
+    return local_path(url) or ""
+
+
+def open_read(url: str, name: str, retry: Retry) -> FileReader:
+    """A file.
+
+    Raises:
+        MissingInputError, StreamError: it cannot be opened.
+    """
+    return open_path(_path(url), name)
+
+
+def open_path(path: str, name: str) -> FileReader:
+    """As ``open_read``, of what is known to be a path, whatever it looks like."""
+    try:
+        # An int, so that a "file" of /dev/fd is not opened twice.
+        return FileReader(io.FileIO(path, "r"))
+    except OSError as error:
+        _raise_os_error(error, name)
+
+
+def _raise_os_error(error: OSError, name: str) -> NoReturn:
+    """The error of this package for one of the system."""
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        raise MissingInputError("there is no such file", url=name) from None
+    if error.errno == errno.EISDIR:
+        raise StreamError("is a directory, not a file", url=name) from None
+    raise StreamError((error.strerror or str(error)).lower(), url=name) from None
+
+
+def open_sink(url: str, name: str, *, if_absent: bool, sync: bool) -> Sink:
+    """A file to write; see :func:`tarkit.store.sinks.open_file_sink`."""
+    return open_file_sink(_path(url), name, sync, if_absent)
+
+
+def stat(url: str) -> Entry:
+    """A file or folder, links followed."""
+    return _entry(_path(url), url.rstrip("/").rpartition("/")[2])
+
+
+def _entry(path: str, name: str) -> Entry:
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        _raise_os_error(error, path)
+    folder = modes.S_ISDIR(status.st_mode)
+    return Entry(path, name, folder, None if folder else status.st_size, status.st_mtime, None)
+
+
+def entries(url: str, recursive: bool) -> Iterator[Entry]:
+    """What is in a folder. A link to a folder is an entry, and not followed."""
+    return _entries(_path(url), "", recursive)
+
+
+def _entries(folder: str, below: str, recursive: bool) -> Iterator[Entry]:
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        _raise_os_error(error, folder)
+    for name in names:
+        path, relative = os.path.join(folder, name), os.path.join(below, name)
+        try:
+            entry = _entry(path, relative)
+        except MissingInputError:
+            # A link to nothing is an entry all the same; to open it is an error.
+            entry = Entry(path, relative, False, None, None, None)
+        if recursive and entry.is_folder and not os.path.islink(path):
+            yield from _entries(path, relative, True)
+        else:
+            yield entry
+
+
+def remove(url: str, name: str, is_folder: bool) -> None:
+    """Remove a file, a link or a folder."""
+    path = _path(url)
+    try:
+        shutil.rmtree(path) if is_folder else os.unlink(path)
+    except OSError as error:
+        _raise_os_error(error, name)
+
+
+def identify(url: str) -> Identity:
+    """Size and time of change of a file."""
+    path = _path(url)
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        _raise_os_error(error, path)
+    if modes.S_ISDIR(status.st_mode):
+        raise StreamError("is a directory, not a shard", url=path)
+    return Identity(status.st_size, f"mtime-{status.st_mtime_ns}")
+
+
+def glob(url: str) -> list[str]:
+    """The files that a pattern matches."""
+    found = sorted(patterns.glob(_path(url), recursive=True))
+    return [f"file://{path}" for path in found] if is_url(url) else found
+
+
+def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Retry) -> bytes:
+    """Some bytes of a file."""
+    reader = open_path(_path(url), name)
+    try:
+        check_size(os.fstat(reader.file.fileno()).st_size, size, name)
+        reader.file.seek(start)
+        return read_up_to(reader, stop - start)
+    finally:
+        reader.close()

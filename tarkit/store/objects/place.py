@@ -1,0 +1,155 @@
+"""Files of whatever fsspec reaches: the functions of a place for each store that has no better ones."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from tarkit.errors import MissingInputError, StreamError, UsageError, printable, quoted
+from tarkit.redaction import redact_text
+from tarkit.store.objects.filesystem import ask, filesystem
+from tarkit.store.objects.read import FsspecOrigin, info_marks
+from tarkit.store.objects.spool import open_sink
+from tarkit.store.place import Entry, Identity
+from tarkit.store.resume import ResumingReader, check_size
+from tarkit.store.retry import Dropped, Retry
+from tarkit.store.url import display_name
+
+__all__ = ["check", "entries", "glob", "identify", "open_read", "open_sink", "read_range", "remove", "stat"]
+
+_TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "modification_time", "created")
+_SUMS = ("ETag", "etag", "md5Hash", "content_md5", "crc32c")
+
+
+def check(url: str) -> None:
+    """Raises: UsageError: no such protocol. MissingExtraError: its library is not installed."""
+    filesystem(url, display_name(url))
+
+
+def open_read(url: str, name: str, retry: Retry) -> ResumingReader:
+    """A file to read.
+
+    Raises:
+        MissingInputError, StreamError, TemporaryStreamError, UsageError, MissingExtraError.
+    """
+    fs, path = filesystem(url, name)
+    return ResumingReader(FsspecOrigin(fs, path, url, name), name, retry)
+
+
+def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Retry) -> bytes:
+    """Some bytes of a file."""
+    fs, path = filesystem(url, name)
+
+    def some() -> bytes:
+        # Opened files of fsspec read far ahead; this asks for these bytes and no more.
+        fs.invalidate_cache(path)
+        check_size(fs.info(path).get("size"), size, name)
+        data = bytes(fs.cat_file(path, start=start, end=stop))
+        if len(data) != stop - start:
+            raise Dropped(f"{len(data)} bytes came, but {stop - start} were asked for")
+        return data
+
+    return ask(some, url=url, name=name, retry=retry)
+
+
+def stat(url: str) -> Entry:
+    """A file or folder."""
+    return _entry(url, display_name(url).rstrip("/").rpartition("/")[2], _info(url))
+
+
+def identify(url: str) -> Identity:
+    """Size of a file, and a digest of all that tells its content from another."""
+    info = _info(url)
+    text = json.dumps(info_marks(info), sort_keys=True, default=str)
+    size = info.get("size")
+    return Identity(size if isinstance(size, int) else None, hashlib.sha256(text.encode()).hexdigest()[:32])
+
+
+def _info(url: str) -> dict[str, Any]:
+    """What a store gives about one of its files now, past all caches: fsspec's ``info()``."""
+    name = display_name(url)
+    fs, path = filesystem(url, name)
+    fs.invalidate_cache(path)
+    return dict(ask(fs.info, path, url=url, name=name))
+
+
+def _entry(url: str, name: str, info: dict[str, Any]) -> Entry:
+    folder = info.get("type") == "directory"
+    size = info.get("size")
+    checksum = next((f"{key}:{str(info[key]).strip(chr(34))}" for key in _SUMS if info.get(key)), None)
+    return Entry(url, name, folder, size if isinstance(size, int) and not folder else None, _time(info), checksum)
+
+
+def _time(info: dict[str, Any]) -> float | None:
+    found = next((info[key] for key in _TIMES if info.get(key)), None)
+    if isinstance(found, str):
+        try:
+            found = datetime.fromisoformat(found.replace("Z", "+00:00"))
+        except ValueError:
+            return None
+    if isinstance(found, datetime):
+        return found.timestamp()
+    return float(found) if isinstance(found, (int, float)) else None
+
+
+def entries(url: str, recursive: bool) -> Iterator[Entry]:
+    """What is in a folder."""
+    name = display_name(url)
+    fs, inner = filesystem(url, name)
+    base = inner.rstrip("/")
+    fs.invalidate_cache(inner)
+    if recursive:
+        found = list(ask(lambda: fs.find(base, detail=True).values(), url=url, name=name))
+    else:
+        listed = ask(lambda: fs.ls(base, detail=True), url=url, name=name)
+        found = [info for info in listed if info["name"].rstrip("/") != base]
+    for info in sorted(found, key=lambda item: str(item["name"])):
+        path = str(info["name"]).rstrip("/")
+        yield _entry(_url_of(fs, url, inner, path), path[len(base) :].strip("/"), info)
+
+
+def _url_of(fs: Any, url: str, inner: str, path: str) -> str:
+    # Listings come without the protocol and, from HDFS, without the host: both are taken from what was asked.
+    return url[: len(url) - len(inner)] + path if url.endswith(inner) else str(fs.unstrip_protocol(path))
+
+
+def glob(url: str) -> list[str]:
+    """The URLs of the files that a pattern matches, sorted.
+
+    Raises:
+        UsageError: the filesystem cannot list.
+    """
+    name = display_name(url)
+    fs, pattern = filesystem(url, name)
+
+    def matches() -> list[str]:
+        try:
+            return sorted(fs.glob(pattern))
+        except NotImplementedError:
+            raise UsageError(f"{quoted(url)}: shards on this file system cannot be listed; name them") from None
+        except ValueError as error:
+            # Such as a ** that is not a whole part of the path.
+            raise UsageError(f"{quoted(url)} is not a valid pattern: {printable(redact_text(str(error)))}") from None
+
+    try:
+        return [_url_of(fs, url, pattern, path) for path in ask(matches, url=url, name=name)]
+    except MissingInputError:
+        return []
+
+
+def remove(url: str, name: str, is_folder: bool) -> None:
+    """Remove a file or folder, but not a whole bucket."""
+    fs, inner = filesystem(url, name)
+    if "/" not in inner.strip("/"):
+        raise UsageError(f"{name} is a whole bucket; that is not removed")
+    try:
+        ask(lambda: fs.rm(inner, recursive=True) if is_folder else fs.rm_file(inner), url=url, name=name)
+    except MissingInputError:
+        # An earlier attempt of this call may have removed it, and its answer be lost.
+        return
+    fs.invalidate_cache()
+    if ask(fs.exists, inner, url=url, name=name):
+        raise StreamError("is still there after it was removed", url=name)

@@ -1,0 +1,67 @@
+"""Which module is the place of a URL: one line for each scheme."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from tarkit.errors import UsageError
+from tarkit.store.url import display_name, is_chain, scheme_of
+
+PLACES = {
+    "": "local",
+    "file": "local",
+    "local": "local",
+    "-": "pipe",
+    "pipe": "pipe",
+    "http": "http.place",
+    "https": "http.place",
+    "hdfs": "hdfs.place",
+    "viewfs": "hdfs.place",
+    "webhdfs": "hdfs.place",
+    "swebhdfs": "hdfs.place",
+    "s3": "objects.s3",
+    "s3a": "objects.s3",
+    "gs": "objects.gcs",
+    "gcs": "objects.gcs",
+}
+"""Scheme -> module below ``tarkit.store``. ``-`` is standard input and output, "" a path."""
+
+ANY_OTHER = "objects.place"
+"""Chains, and whatever else fsspec reaches."""
+
+FUNCTIONS = {
+    "open_read": "read",
+    "open_sink": "written to",
+    "stat": "looked up",
+    "entries": "listed",
+    "identify": "looked up",
+    "remove": "removed",
+    "read_range": "read in parts",
+    "glob": "listed",
+}
+"""What a place may offer -> how a refusal says it."""
+
+
+def place_of(url: str) -> Any:
+    """The module that knows the place of a URL."""
+    scheme = "-" if url == "-" else scheme_of(url)
+    name = ANY_OTHER if is_chain(url) else PLACES.get(scheme, ANY_OTHER)
+    return importlib.import_module(f"tarkit.store.{name}")
+
+
+def function_of(url: str, function: str) -> Callable[..., Any]:
+    """What the place of a URL does for one of FUNCTIONS.
+
+    Raises:
+        UsageError: the place cannot do that.
+    """
+    found = getattr(place_of(url), function, None)
+    if found is None:
+        kind = f"{scheme_of(url)}://" if "://" in url else "a stream"
+        raise UsageError(
+            f"{display_name(url)}: {kind} cannot be {FUNCTIONS[function]}; a path, s3://, gs:// and hdfs:// can"
+        )
+    offered: Callable[..., Any] = found
+    return offered

@@ -1,0 +1,103 @@
+"""What a URL says: its scheme, the local path that it is, its parts, and its name as it may be shown.
+
+A URL is ``SCHEME://…``, fsspec's chain of such (``simplecache::s3://…``), ``pipe:COMMAND``, or ``-`` for standard
+input or output; every other text is a path.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import urllib.parse
+
+from tarkit.errors import UsageError, printable
+from tarkit.redaction import redact
+
+_URL = re.compile(r"((?:[A-Za-z0-9+.\-]+::)*)([A-Za-z][A-Za-z0-9+.\-]*)://")
+_LOCAL = ("file", "local")
+_WEBHDFS_OPTIONS = ("base", "delegation", "doas", "user.name")
+
+
+def scheme_of(url: str) -> str:
+    """The scheme in lower case, of a chain that of its last link; ``pipe`` of commands; "" of paths and ``-``."""
+    if url.startswith("pipe:"):
+        return "pipe"
+    match = _URL.match(url)
+    return match[2].lower() if match else ""
+
+
+def is_chain(url: str) -> bool:
+    """Whether this is fsspec's chain of URLs, ``simplecache::s3://…``."""
+    match = _URL.match(url)
+    return match is not None and bool(match[1])
+
+
+def is_url(text: str) -> bool:
+    """Whether this is ``SCHEME://…`` or a chain of such."""
+    return _URL.match(text) is not None
+
+
+def is_stream(url: str) -> bool:
+    """Whether this is standard input or output, or a command."""
+    return url == "-" or url.startswith("pipe:")
+
+
+def display_name(url: str) -> str:
+    """A URL as it may be shown, without the secrets in it; see :func:`tarkit.redaction.redact`."""
+    return redact(url)
+
+
+def local_path(url: str) -> str | None:
+    """The path, if ``url`` is a path, file:// or local:// URL; None for every other URL.
+
+    In file:// URLs %XX stands for a byte, unless a file has just this name.
+
+    Raises:
+        UsageError: file:// with a host.
+    """
+    if not is_url(url):
+        if "\0" in url:
+            raise UsageError(f"{printable(url)!r} is not a path: it has a zero byte")
+        return url
+    if scheme_of(url) not in _LOCAL or is_chain(url):
+        return None
+    rest = url.partition("://")[2]
+    if rest.startswith("localhost/"):
+        rest = rest[len("localhost") :]
+    if not rest.startswith("/"):
+        raise UsageError(f"{printable(url)!r} names a host; a local file is file:///path, with three slashes")
+    if "%" in rest and not os.path.lexists(rest):
+        rest = os.fsdecode(urllib.parse.unquote_to_bytes(os.fsencode(rest)))
+    return rest
+
+
+def split_query(url: str) -> tuple[str, str]:
+    """(URL without it, query or fragment with its ``?`` or ``#``), where the scheme has such.
+
+    Of webhdfs, what follows the last ``?`` is a query if it has our options only; paths may have a ``?``.
+    """
+    scheme = "" if is_chain(url) else scheme_of(url)
+    if scheme in ("http", "https"):
+        end = min((at for mark in "?#" if (at := url.find(mark)) >= 0), default=len(url))
+        return url[:end], url[end:]
+    if scheme in ("webhdfs", "swebhdfs"):
+        head, _, query = url.rpartition("?")
+        if head and query and all(part.partition("=")[0] in _WEBHDFS_OPTIONS for part in query.split("&")):
+            return head, f"?{query}"
+    return url, ""
+
+
+def join(folder: str, name: str) -> str:
+    """A name in a folder, which is a path or a URL."""
+    if local_path(folder) is not None:
+        return os.path.join(folder, name)
+    head, query = split_query(folder)
+    return f"{head.rstrip('/')}/{name}{query}"
+
+
+def base_name(url: str) -> str:
+    """The last part of the path; "" for a bucket or server alone."""
+    path = local_path(url)
+    if path is not None:
+        return os.path.basename(os.path.abspath(path))
+    return split_query(url)[0].partition("://")[2].rstrip("/").partition("/")[2].rpartition("/")[2]
