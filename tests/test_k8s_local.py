@@ -17,12 +17,11 @@ import pytest
 from waiting import stands_until, wait_for
 
 from tarkit.errors import CommandNotRunnableError, DataError, StreamError, UsageError
-from tarkit.k8s.local import watch
+from tarkit.k8s.local import processes
 from tarkit.k8s.local.env import Machine, host_env
-from tarkit.k8s.local.job import JobRun, PodFailure, Result
-from tarkit.k8s.local.run import Settings, run_documents
-from tarkit.k8s.local.state import State
-from tarkit.k8s.local.watch import MARK, can_measure, marked
+from tarkit.k8s.local.processes import MARK, can_measure, marked
+from tarkit.k8s.local.run import JobRun, LocalResult, LocalSettings, PodFailure, run_documents
+from tarkit.k8s.local.state import StateFolder
 
 CODES = {
     "rules": [
@@ -73,24 +72,24 @@ def plain(script: str, *, pod: dict[str, Any] | None = None, **spec: Any) -> dic
     return {"kind": "Job", "metadata": {"name": "j"}, "spec": {**spec, "template": {"spec": template}}}
 
 
-def run(documents: list[dict[str, Any]], state: Path, **more: Any) -> tuple[Result, Told]:
+def run(documents: list[dict[str, Any]], state: Path, **more: Any) -> tuple[LocalResult, Told]:
     told = more.pop("told", None) or Told()
     how = {name: more.pop(name) for name in ("stop", "clock") if name in more}
     values = {"retry_delay": 0.02, "parallelism": 4, "host": {"PATH": os.environ["PATH"]}, **more}
-    result = run_documents(documents, str(state), Settings(**values), told, **how)
+    result = run_documents(documents, str(state), LocalSettings(**values), told, **how)
     return result, told
 
 
-def status(result: Result, at: int = 0) -> dict[str, Any]:
+def status(result: LocalResult, at: int = 0) -> dict[str, Any]:
     return result.jobs[at].status()
 
 
-def reason(result: Result) -> str:
+def reason(result: LocalResult) -> str:
     outcome = result.jobs[0].ledger.outcome
     return "" if outcome is None else outcome.reason
 
 
-def logged(result: Result, name: str) -> str:
+def logged(result: LocalResult, name: str) -> str:
     return (Path(result.logs) / name).read_text()
 
 
@@ -326,10 +325,10 @@ def test_a_journal_cut_short_and_a_damaged_one(tmp_path: Path) -> None:
 def test_folders_that_can_not_hold_the_state(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").touch()
-    with pytest.raises(UsageError, match=r"holds thesis\.txt, so it is no state folder"):
+    with pytest.raises(UsageError, match=r"holds thesis\.txt, so it is not a state folder"):
         run([job("true")], tmp_path / "mine", fresh=True)
     (tmp_path / "file").touch()
-    with pytest.raises(StreamError, match="the state folder can not be used"):
+    with pytest.raises(StreamError, match="the state folder cannot be used"):
         run([job("true")], tmp_path / "file")
 
 
@@ -349,10 +348,10 @@ def test_the_watchdog_of_a_killed_run_is_waited_for(tmp_path: Path, seconds: int
         print((1 << 22) + 1, file=lock, flush=True)
         if seconds > 60:
             with pytest.raises(UsageError, match="another kubetpl local is running"):
-                State(str(tmp_path), "digest", sleep=sleep)
+                StateFolder(str(tmp_path), "digest", sleep=sleep)
             assert 59 < slept < 61
         else:
-            with State(str(tmp_path), "digest", sleep=sleep):
+            with StateFolder(str(tmp_path), "digest", sleep=sleep):
                 assert 20 < slept < 21
 
 
@@ -435,8 +434,8 @@ def test_a_process_that_becomes_another_program_is_found(tmp_path: Path, monkeyp
     show(3, b"", start=70, end=70)
     show(4, b"")
     show(5, f"{MARK}=/pods/y\0".encode(), start=70, end=80)
-    monkeypatch.setattr(watch, "_PROC", str(tmp_path))
-    monkeypatch.setattr("tarkit.k8s.local.watch.time.sleep", pause)
+    monkeypatch.setattr(processes, "_PROC", str(tmp_path))
+    monkeypatch.setattr("tarkit.k8s.local.processes.time.sleep", pause)
     assert marked("/pods/x") == [4] and len(pauses) == 3
 
 
@@ -447,14 +446,18 @@ def test_a_process_that_becomes_another_program_is_found(tmp_path: Path, monkeyp
         ([{"kind": "Deployment"}], UsageError, "a Deployment does not run on this machine"),
         ([job("true"), job("true")], UsageError, "two documents have the name j"),
         ([{"kind": "Job", "metadata": {"name": "j"}, "spec": {}}], UsageError, "has no containers"),
-        ([{"kind": "Job", "metadata": {"name": "../j"}, "spec": {}}], UsageError, "no name of a Kubernetes object"),
+        ([{"kind": "Job", "metadata": {"name": "../j"}, "spec": {}}], UsageError, "not a name of a Kubernetes object"),
         ([job("", main={"command": []})], UsageError, "has no command"),
         (
             [job("", main={"command": ["nosuchprogram"]})],
             CommandNotRunnableError,
             "nosuchprogram is not on this machine",
         ),
-        ([job("", main={"volumeMounts": [{"name": "v"}]})], UsageError, "mounts the volume v, which the pod has not"),
+        (
+            [job("", main={"volumeMounts": [{"name": "v"}]})],
+            UsageError,
+            "which the pod does not have",
+        ),
     ],
 )
 def test_manifests_that_can_not_be_run(

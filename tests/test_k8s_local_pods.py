@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from tarkit.errors import UsageError
-from tarkit.k8s.local.env import Machine
-from tarkit.k8s.local.plan import Process, notes_on, pod_view, processes_of, works_of
-from tarkit.k8s.local.sources import Sources
+from tarkit.k8s.local.env import Machine, Sources
+from tarkit.k8s.local.localjob import Process, jobs_of, notes_on, pod_view, processes_of
 
 CONFIG = {
     "kind": "ConfigMap",
@@ -45,7 +44,7 @@ def main_process(
     spec = {"completionMode": "Indexed", "completions": 9, "template": template}
     document = {"kind": "Job", "metadata": {"name": "j", "namespace": "ns"}, "spec": spec}
     documents = [CONFIG, document, SECRET]
-    view = pod_view(works_of(documents)[0], 7, 2, Machine("here", 6, 16 << 30, 100 << 30))
+    view = pod_view(jobs_of(documents)[0], 7, 2, Machine("here", 6, 16 << 30, 100 << 30))
     sources = Sources(documents, folders)
     return processes_of(view, str(tmp_path / "pod"), str(tmp_path / "run"), sources, HOST)[0]
 
@@ -136,10 +135,14 @@ def test_config_maps_and_secrets(tmp_path: Path) -> None:
     ("container", "pod", "says"),
     [
         ({"envFrom": [{"configMapRef": {"name": "no"}}]}, {}, "needs the ConfigMap no, which is not in this manifest"),
-        ({"envFrom": [{"configMapRef": {"name": "cfg"}}]}, {}, r"cfg\.raw: this is no UTF-8"),
+        ({"envFrom": [{"configMapRef": {"name": "cfg"}}]}, {}, r"cfg\.raw: this is not UTF-8"),
         ({"env": [{"name": "X", "valueFrom": {"fieldRef": {"fieldPath": "spec.x"}}}]}, {}, "no field spec.x"),
         ({"env": [{"name": "X", "valueFrom": {"fileKeyRef": {}}}]}, {}, "valueFrom fileKeyRef is not known here"),
-        ({"env": [{"name": "X", "valueFrom": {"resourceFieldRef": {"resource": "cpu"}}}]}, {}, "say limits.memory"),
+        (
+            {"env": [{"name": "X", "valueFrom": {"resourceFieldRef": {"resource": "cpu"}}}]},
+            {},
+            "for example limits.memory",
+        ),
         (
             {"env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "sec", "key": "no"}}}]},
             {},
@@ -176,7 +179,7 @@ def test_what_a_manifest_lacks_is_named(
 
 @pytest.mark.parametrize(
     ("part", "value", "says"),
-    [("data", {"k": 1}, "data.k is no text"), ("binaryData", {"k": "!"}, r"binaryData\.k is no base64")],
+    [("data", {"k": 1}, "data.k is not a text"), ("binaryData", {"k": "!"}, r"binaryData\.k is not base64")],
 )
 def test_damaged_sources(part: str, value: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
@@ -255,7 +258,7 @@ def test_notes_on_scripts_that_name_mounts() -> None:
     }
     document: dict[str, Any] = {"kind": "Job", "metadata": {"name": "j"}}
     document["spec"] = {"template": {"spec": {"containers": [container]}}}
-    notes = list(notes_on(works_of([document])[0]))
+    notes = list(notes_on(jobs_of([document])[0]))
     assert len(notes) == 3
     assert "names /files, which does not exist on this machine; here it has another name" in notes[0]
     assert "names /scratch, which does not exist on this machine; here it is at $TMPDIR" in notes[1]
@@ -265,7 +268,7 @@ def test_notes_on_scripts_that_name_mounts() -> None:
 def test_notes_on_what_is_not_followed() -> None:
     container = {"name": "main", "command": ["true"], "restartPolicyRules": [{"action": "Restart"}]}
     spec = {"suspend": True, "successPolicy": {"rules": []}, "template": {"spec": {"containers": [container]}}}
-    notes = list(notes_on(works_of([{"kind": "Job", "metadata": {"name": "j"}, "spec": spec}])[0]))
+    notes = list(notes_on(jobs_of([{"kind": "Job", "metadata": {"name": "j"}, "spec": spec}])[0]))
     assert notes == [
         "j is suspended in the manifest; here it runs",
         "j: successPolicy is not followed here",

@@ -16,10 +16,9 @@ from kubetplrun import alone, kubetpl
 from tarkit.errors import TarkitError
 from tarkit.k8s.lint import schema
 from tarkit.k8s.lint.schema import refuse_types
-from tarkit.k8s.local.env import Machine
-from tarkit.k8s.local.plan import digest_of, notes_on, pod_view, processes_of, works_of
+from tarkit.k8s.local.env import Machine, Sources
+from tarkit.k8s.local.localjob import digest_of, jobs_of, notes_on, pod_view, processes_of
 from tarkit.k8s.local.policy import JobLedger, PodEnd
-from tarkit.k8s.local.sources import Sources
 
 MAIN = "spec template spec containers 0"
 VARIABLES = [
@@ -105,7 +104,7 @@ def prepare(documents: list[Any], folder: Path) -> None:
     folder.mkdir()
     sources = Sources(documents)
     digest_of(documents)
-    for work in works_of(documents):
+    for work in jobs_of(documents):
         list(notes_on(work))
         JobLedger(work.rules)
         work.rules.judge(PodEnd("p", {"main": 2}, ["DisruptionTarget"]))

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tarkit.errors import UsageError
+from tarkit.k8s.apiobject import timestamp
 from tarkit.k8s.cluster.failures import doubled, failure_of, group_failures, last_line, normalised
 from tarkit.k8s.cluster.joblogs import chosen_pods, has_log, label_of
 from tarkit.k8s.cluster.jobview import job_view, plan_of, state_of
-from tarkit.k8s.cluster.objects import timestamp
 from tarkit.k8s.cluster.whynot import why_not
 
 NOW = timestamp("2026-11-21T12:10:00Z") or 0.0

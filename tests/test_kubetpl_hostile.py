@@ -12,8 +12,8 @@ from kubetplrun import alone, kubetpl, refused
 
 from tarkit.errors import DataError, UsageError
 from tarkit.k8s.indexset import parse_indexes
-from tarkit.k8s.local.plan import works_of
-from tarkit.k8s.local.state import State
+from tarkit.k8s.local.localjob import jobs_of
+from tarkit.k8s.local.state import StateFolder
 from tarkit.k8s.yamltext import load_documents
 
 BASE = ("indexed", "-n", "x", "-c", "true", "-I", "i:1", "--shards", "s3://b/a-{0..3}.tar", "-O", "s3://b/out")
@@ -111,18 +111,18 @@ def job(**container: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["../../esc", "a/b", "..", ".", "", "a" * 221])
 def test_names_that_would_lead_out_of_the_state_folder(name: str) -> None:
-    with pytest.raises(UsageError, match="no container's or volume's name"):
-        works_of([job(name=name)])
+    with pytest.raises(UsageError, match="not a container's or volume's name"):
+        jobs_of([job(name=name)])
     bad = job()
     bad["spec"]["template"]["spec"]["volumes"] = [{"name": name, "emptyDir": {}}]
-    with pytest.raises(UsageError, match="no container's or volume's name"):
-        works_of([bad])
+    with pytest.raises(UsageError, match="not a container's or volume's name"):
+        jobs_of([bad])
 
 
 @pytest.mark.parametrize("entry", [{"name": "A=B", "value": ""}, {"name": "", "value": "x"}])
 def test_variables_that_no_process_can_have(entry: dict[str, str]) -> None:
-    with pytest.raises(UsageError, match="no variable"):
-        works_of([job(env=[entry])])
+    with pytest.raises(UsageError, match="not a variable"):
+        jobs_of([job(env=[entry])])
 
 
 def test_ranges_that_would_fill_the_memory() -> None:
@@ -136,9 +136,9 @@ def test_ranges_that_would_fill_the_memory() -> None:
     [{"format": "kubetpl-local-9", "work": "w"}, {"event": "start", "job": "x", "index": 0, "attempt": "abc"}],
 )
 def test_journals_of_another_version(line: dict[str, Any], tmp_path: Path) -> None:
-    with State(str(tmp_path / "st"), "w"):
+    with StateFolder(str(tmp_path / "st"), "w"):
         pass
     journal = tmp_path / "st" / "journal"
     journal.write_text(journal.read_text() + json.dumps(line) + "\n")
     with pytest.raises(DataError, match="another version.*--fresh"):
-        State(str(tmp_path / "st"), "w")
+        StateFolder(str(tmp_path / "st"), "w")

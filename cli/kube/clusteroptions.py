@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import click
 
 from tarkit.errors import UsageError
+from tarkit.k8s.apiobject import Object
 from tarkit.k8s.cluster.config import load_access
 from tarkit.k8s.cluster.connection import Cluster
-from tarkit.k8s.cluster.objects import Object
 from tarkit.k8s.names import dns_subdomain, label_value
 
 from .manifestfile import manifest_documents, refuse_wrong_types

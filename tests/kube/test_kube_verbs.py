@@ -17,7 +17,7 @@ from kubecluster import Cluster, Said
 from kubejobs import indexed, job
 from kubestandin import kubeconfig
 
-from tarkit.k8s.cluster.objects import timestamp
+from tarkit.k8s.apiobject import timestamp
 from tarkit.writer import TarWriter
 
 pytestmark = pytest.mark.cluster

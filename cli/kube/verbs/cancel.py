@@ -16,10 +16,10 @@ from tarkit.errors import (
     UsageError,
     counted,
 )
+from tarkit.k8s.apiobject import Object, active_pods, annotations_of, run_of
 from tarkit.k8s.cluster.cancellation import delete_jobs, delete_lists, left_after, queue_of, suspend_jobs
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import has_ended, state_of
-from tarkit.k8s.cluster.objects import Object, active_pods, annotations_of, run_of
 from tarkit.k8s.cluster.runjobs import find_jobs, is_run
 from tarkit.k8s.cluster.watching import Watching
 from tarkit.k8s.durations import seconds

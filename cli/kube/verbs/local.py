@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from tarkit.errors import UsageError, printable
+from tarkit.errors import UsageError, counted, printable
+from tarkit.k8s.cluster.failures import last_line
+from tarkit.k8s.indexset import format_indexes, parse_indexes
+from tarkit.k8s.local.env import Machine, host_env
+from tarkit.k8s.local.run import JobRun, LocalResult, LocalSettings, PodFailure, run_documents
+from tarkit.k8s.wellknown import LOGS
 
 from ...shared.program import say, verbose_option, version_option
-from ...shared.results import Results, counted
+from ...shared.results import Results
 from ...shared.signals import Terminated
+from ..generator import asked_for
 from ..manifestfile import manifest_documents, refuse_wrong_types
-
-if TYPE_CHECKING:
-    from tarkit.k8s.local.env import Machine
-    from tarkit.k8s.local.job import JobRun, PodFailure, Result
 
 NAME = "kubetpl local"
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -72,14 +76,10 @@ def command(words: tuple[str, ...], file: str | None, **options: Any) -> int:
     Of this machine's environment pods see PATH, HOME (unless the manifest sets it), LANG, LC_*, TZ,
     proxies, certificates, and what gives access to clouds: AWS_*, GOOGLE_APPLICATION_CREDENTIALS, CLOUDSDK_*, AZURE_*.
 
-    Exit codes: 0 all complete; 1 failed; 3 only failed because samples were set aside; 2 the manifest can not be run.
+    Exit codes: 0 all complete; 1 failed; 3 only failed because samples were set aside; 2 the manifest cannot be run.
     """
-    from tarkit.k8s.indexset import parse_indexes
-    from tarkit.k8s.local.env import host_env
-    from tarkit.k8s.local.run import Settings, run_documents
-
     documents = _documents(file, words)
-    settings = Settings(
+    settings = LocalSettings(
         parallelism=options["parallelism"],
         indexes=None if options["index"] is None else set(parse_indexes(options["index"])),
         retry_delay=options["retry_delay"],
@@ -88,10 +88,10 @@ def command(words: tuple[str, ...], file: str | None, **options: Any) -> int:
         machine=_machine(),
         volumes=_volumes(options["volumes"]),
     )
-    told = _Told(options["quiet"], options["verbose"])
+    report = _Report(options["quiet"], options["verbose"])
     with _signals() as caught:
-        result = run_documents(documents, options["state"], settings, told, stop=lambda: len(caught))
-    _tell_end(result)
+        result = run_documents(documents, options["state"], settings, report, stop=lambda: len(caught))
+    _print_end(result)
     if options["as_json"]:
         _print_status(result)
     if result.interrupted:
@@ -105,8 +105,6 @@ def _documents(file: str | None, words: Sequence[str]) -> list[dict[str, Any]]:
     if words and file is not None:
         raise UsageError(f"give either -f or a generator, not both -f and {printable(words[0])}")
     if words:
-        from ..generator import asked_for
-
         asked = asked_for(words)
         documents = asked.documents(here=True)
     elif file is not None:
@@ -125,10 +123,6 @@ def _with_own_programs(env: dict[str, str]) -> dict[str, str]:
 
 
 def _machine() -> Machine:
-    import socket
-
-    from tarkit.k8s.local.env import Machine
-
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if "SC_PHYS_PAGES" in os.sysconf_names else 0
     return Machine(socket.gethostname(), cpus, memory, shutil.disk_usage(".").total)
@@ -163,8 +157,8 @@ def _signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-class _Told:
-    """What people are told while it runs."""
+class _Report:
+    """What is printed while it runs."""
 
     def __init__(self, quiet: bool, verbose: bool) -> None:
         self._quiet = quiet
@@ -177,8 +171,6 @@ class _Told:
             say(NAME, text)
 
     def pod_failed(self, failure: PodFailure) -> None:
-        from tarkit.k8s.cluster.failures import last_line
-
         if self._left is not None:
             self._left -= 1
             if self._left == -1:
@@ -216,13 +208,11 @@ _MEANING = {
 }
 
 
-def _tell_end(result: Result) -> None:
-    from tarkit.k8s.indexset import format_indexes
-
+def _print_end(result: LocalResult) -> None:
     for job in result.jobs:
         ledger = job.ledger
         ended = f"{ledger.outcome.type} ({ledger.outcome.reason})" if ledger.outcome else "not finished"
-        parts = [f"{job.work.name}: {ended}: done {len(ledger.done)} of {ledger.wanted}"]
+        parts = [f"{job.job.name}: {ended}: done {len(ledger.done)} of {ledger.wanted}"]
         if ledger.rules.indexed and ledger.done:
             parts.append(f"completedIndexes {format_indexes(ledger.done)}")
         if ledger.failed:
@@ -235,16 +225,12 @@ def _tell_end(result: Result) -> None:
     say(NAME, f"logs: {result.logs}")
 
 
-def _print_status(result: Result) -> None:
-    import json
-
-    from tarkit.k8s.wellknown import LOGS
-
+def _print_status(result: LocalResult) -> None:
     items = [
         {
             "apiVersion": "batch/v1",
             "kind": "Job",
-            "metadata": {"name": job.work.name, "annotations": {LOGS: result.logs}},
+            "metadata": {"name": job.job.name, "annotations": {LOGS: result.logs}},
             "status": job.status(),
         }
         for job in result.jobs

@@ -19,11 +19,11 @@ from tarkit.errors import (
     counted,
     printable,
 )
+from tarkit.k8s.apiobject import Object, index_of, indexes_of, name_of, spec_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.failures import main_container
 from tarkit.k8s.cluster.joblogs import followed_log, has_log, label_of, pod_to_follow, pods_with_logs
 from tarkit.k8s.cluster.jobview import state_of
-from tarkit.k8s.cluster.objects import Object, index_of, indexes_of, name_of, spec_of
 from tarkit.k8s.cluster.runjobs import find_jobs, is_run, not_one
 from tarkit.k8s.cluster.runplan import RunRecords, plan_source, shard_map
 from tarkit.k8s.cluster.watching import Watching

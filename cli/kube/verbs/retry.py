@@ -17,8 +17,8 @@ from tarkit.errors import (
     UsageError,
     counted,
 )
+from tarkit.k8s.apiobject import Object, name_of
 from tarkit.k8s.cluster.connection import Cluster
-from tarkit.k8s.cluster.objects import Object, name_of
 from tarkit.k8s.cluster.retry import Changes, create_documents, is_per_shard, retry_documents, with_list
 from tarkit.k8s.cluster.retryguards import refuse_orphans, refuse_running, settled
 from tarkit.k8s.cluster.runjobs import failed_of, find_jobs, is_run

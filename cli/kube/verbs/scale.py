@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from tarkit.errors import EXIT_OK, UsageError
+from tarkit.k8s.apiobject import Object, spec_of
 from tarkit.k8s.cluster.jobview import has_ended, state_of
-from tarkit.k8s.cluster.objects import Object, spec_of
 from tarkit.k8s.cluster.runjobs import find_jobs, is_run, not_one
 from tarkit.k8s.limits import INDEXES, INDEXES_OF_MANY
 

@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from tarkit.errors import EXIT_FAILED, EXIT_MISSING, EXIT_OK, EXIT_TEMPORARY, ClusterUnreachableError, TarkitError
+from tarkit.k8s.apiobject import Object
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobstatus import JobStatus, Standstill
 from tarkit.k8s.cluster.jobview import JobView, job_view
-from tarkit.k8s.cluster.objects import Object
 from tarkit.k8s.cluster.runjobs import RunState, find_jobs, is_run, sum_line
 from tarkit.k8s.cluster.watching import Watching, patiently, run_states
 from tarkit.k8s.durations import seconds

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from tarkit.errors import ClusterError, NoSuchObjectError, counted
+from tarkit.k8s.apiobject import Object, annotations_of, labels_of, name_of, part_of, uid_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import has_ended, state_of
-from tarkit.k8s.cluster.objects import Object, annotations_of, labels_of, name_of, part_of, uid_of
 from tarkit.k8s.cluster.runjobs import run_state
 from tarkit.k8s.cluster.watching import LiveList, Watching, looks
 from tarkit.k8s.plan.shardlist import FILE_NAME

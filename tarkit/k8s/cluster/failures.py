@@ -25,7 +25,7 @@ from tarkit.errors import (
     signal_name,
 )
 from tarkit.k8s import podfields
-from tarkit.k8s.cluster.objects import (
+from tarkit.k8s.apiobject import (
     Object,
     condition_of,
     container_statuses,

@@ -9,9 +9,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from tarkit.errors import ClusterUnreachableError, UsageError, counted
-from tarkit.k8s.cluster.connection import Cluster
-from tarkit.k8s.cluster.jobview import state_of
-from tarkit.k8s.cluster.objects import (
+from tarkit.k8s.apiobject import (
     Object,
     created,
     index_of,
@@ -24,6 +22,8 @@ from tarkit.k8s.cluster.objects import (
     timestamp,
     uid_of,
 )
+from tarkit.k8s.cluster.connection import Cluster
+from tarkit.k8s.cluster.jobview import state_of
 from tarkit.k8s.cluster.watching import LiveList, Watching, looks, patiently
 from tarkit.k8s.wellknown import CONTROLLER, INDEX
 

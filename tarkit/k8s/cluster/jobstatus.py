@@ -20,10 +20,7 @@ from tarkit.errors import (
     NoSuchObjectError,
     TarkitError,
 )
-from tarkit.k8s.cluster.connection import Cluster
-from tarkit.k8s.cluster.failures import Failure, group_failures, normalised
-from tarkit.k8s.cluster.jobview import JobView, job_view
-from tarkit.k8s.cluster.objects import (
+from tarkit.k8s.apiobject import (
     Object,
     grouped,
     index_of,
@@ -35,6 +32,9 @@ from tarkit.k8s.cluster.objects import (
     spec_of,
     uid_of,
 )
+from tarkit.k8s.cluster.connection import Cluster
+from tarkit.k8s.cluster.failures import Failure, group_failures, normalised
+from tarkit.k8s.cluster.jobview import JobView, job_view
 from tarkit.k8s.cluster.runjobs import retries_of
 from tarkit.k8s.cluster.runplan import RunRecords
 from tarkit.k8s.cluster.watching import LiveList

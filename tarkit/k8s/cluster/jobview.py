@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tarkit.errors import UsageError
-from tarkit.k8s.cluster.objects import (
+from tarkit.k8s.apiobject import (
     Object,
     active_pods,
     annotations_of,

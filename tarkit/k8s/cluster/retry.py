@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tarkit.errors import ClusterError, UsageError, printable
+from tarkit.k8s.apiobject import Object, annotations_of, name_of, part_of, spec_of, uid_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import plan_of
-from tarkit.k8s.cluster.objects import Object, annotations_of, name_of, part_of, spec_of, uid_of
 from tarkit.k8s.expansion import escape
 from tarkit.k8s.names import index_name_budget, safe_label
 from tarkit.k8s.placement import without_spot

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tarkit.errors import ClusterDeniedError, UsageError, counted
+from tarkit.k8s.apiobject import Object, active_pods, labels_of, name_of, status_of, uid_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import has_ended, state_of
-from tarkit.k8s.cluster.objects import Object, active_pods, labels_of, name_of, status_of, uid_of
 from tarkit.k8s.cluster.runjobs import origin, retries_among
 from tarkit.k8s.cluster.watching import Watching, run_states
 from tarkit.k8s.names import label_value

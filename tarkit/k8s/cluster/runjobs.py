@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tarkit.errors import ClusterError, ClusterUnreachableError, NoSuchObjectError, UsageError, counted, printable
+from tarkit.k8s.apiobject import Object, annotations_of, created, grouped, name_of, retry_of, uid_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import has_ended, state_of
-from tarkit.k8s.cluster.objects import Object, annotations_of, created, grouped, name_of, retry_of, uid_of
 from tarkit.k8s.names import dns_subdomain, label_value
 from tarkit.k8s.wellknown import RETRY_OF_UID, RUN
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from tarkit.errors import MissingInputError, UsageError, printable
+from tarkit.k8s.apiobject import Object, name_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import JobPlan, plan_of
-from tarkit.k8s.cluster.objects import Object, name_of
 from tarkit.k8s.plan.shardlist import FILE_NAME, LIST_SPEC, name_end
 from tarkit.runs.status import Progress, progress_of
 from tarkit.specs.outputnames import plan_outputs

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tarkit.errors import ClusterError, ClusterUnreachableError, NoSuchObjectError, TarkitError, UsageError, printable
+from tarkit.k8s.apiobject import Object, labels_of, name_of, run_of, uid_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobstatus import JobStatus, live_pods, look
 from tarkit.k8s.cluster.jobview import has_ended
-from tarkit.k8s.cluster.objects import Object, labels_of, name_of, run_of, uid_of
 from tarkit.k8s.cluster.runjobs import find_jobs, is_run, namespace_exists, only_retries, run_state
 from tarkit.k8s.cluster.runplan import RunRecords
 from tarkit.k8s.cluster.watching import LiveList, Watching, looks

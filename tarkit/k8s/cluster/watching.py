@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from tarkit.errors import ClusterDeniedError, ClusterError, ClusterUnreachableError, NoSuchObjectError
+from tarkit.k8s.apiobject import Object, name_of, part_of, uid_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import has_ended
-from tarkit.k8s.cluster.objects import Object, name_of, part_of, uid_of
 from tarkit.k8s.cluster.runjobs import RunState, run_state
 from tarkit.k8s.durations import in_words
 from tarkit.k8s.wellknown import RUN

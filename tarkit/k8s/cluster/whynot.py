@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tarkit.errors import UsageError, counted, printable
-from tarkit.k8s.cluster.jobview import ENDED, state_of
-from tarkit.k8s.cluster.objects import (
+from tarkit.k8s.apiobject import (
     Object,
     active_pods,
     annotations_of,
@@ -28,6 +27,7 @@ from tarkit.k8s.cluster.objects import (
     timestamp,
     uid_of,
 )
+from tarkit.k8s.cluster.jobview import ENDED, state_of
 from tarkit.k8s.quantity import parse_quantity
 from tarkit.k8s.wellknown import CANCELLED, QUEUE
 

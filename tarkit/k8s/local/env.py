@@ -7,17 +7,18 @@ pkg/fieldpath and ``ExtractContainerResourceValue`` in pkg/api/v1/resource, whic
 
 from __future__ import annotations
 
+import base64
 import math
 import os.path
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import NamedTuple
 
 from tarkit.errors import UsageError, printable
+from tarkit.k8s.apiobject import Object, name_of, part_of
 from tarkit.k8s.expansion import expand
-from tarkit.k8s.local.sources import Sources, as_text
 from tarkit.k8s.quantity import parse_quantity
 
 ALLOWED = re.compile(
@@ -33,7 +34,6 @@ _CREDENTIALS = (
     ("AZURE_CONFIG_DIR", ".azure"),
 )
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
-_ADDRESS = "127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -46,18 +46,84 @@ class Machine:
     storage: int = 0
 
 
-@dataclass
-class PodView:
-    """A pod as it would be in the cluster: metadata and spec, with what the Job controller adds."""
+class PodView(NamedTuple):
+    """A pod as it would be in the cluster: metadata and spec, with what the Job controller adds; and its node."""
 
-    metadata: Mapping[str, Any]
-    spec: Mapping[str, Any]
-    machine: Machine = field(default_factory=Machine)
+    metadata: Object
+    spec: Object
+    machine: Machine
 
     @property
     def name(self) -> str:
         """The pod's name."""
         return str(self.metadata["name"])
+
+
+class Sources:
+    """The ConfigMaps and Secrets among documents. folders: name of a volume -> folder to use in its stead."""
+
+    def __init__(self, documents: Iterable[Object], folders: Mapping[str, str] | None = None) -> None:
+        self.folders = dict(folders or {})
+        self._found: dict[tuple[str, str], dict[str, bytes]] = {}
+        for document in documents:
+            kind, name = str(document.get("kind")), name_of(document)
+            if kind in ("ConfigMap", "Secret"):
+                self._found[kind, name] = _content(kind, name, document)
+
+    def content(self, kind: str, name: str, reference: Object, wanted_by: str) -> dict[str, bytes]:
+        """Keys and values of a ConfigMap or Secret; none if it is optional and not there.
+
+        Raises:
+            UsageError: it is not among the documents.
+        """
+        found = self._found.get((kind, name))
+        if found is None and not reference.get("optional"):
+            raise UsageError(
+                f"{wanted_by} needs the {kind} {printable(name)}, which is not in this manifest: put its document "
+                f"before or after the others in the file"
+                + (", or give a volume's folder with --volume NAME=FOLDER" if " volume " in wanted_by else "")
+            )
+        return found or {}
+
+    def value(self, kind: str, reference: Object, wanted_by: str) -> str | None:
+        """The text under one key; None if it is optional and not there.
+
+        Raises:
+            UsageError: it is not there, or is not a text.
+        """
+        name, key = str(reference.get("name")), str(reference.get("key"))
+        content = self.content(kind, name, reference, wanted_by)
+        if key not in content and not reference.get("optional"):
+            raise UsageError(f"{wanted_by} needs the key {printable(key)} of the {kind} {printable(name)}: it has none")
+        return None if key not in content else _text(content[key], f"{wanted_by}: {kind} {name}, key {key}")
+
+
+def _content(kind: str, name: str, document: Object) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for part in ("binaryData", "data", "stringData"):
+        for key, value in part_of(document, part).items():
+            where = f"{kind} {printable(name)}: {part}.{printable(key)}"
+            if not isinstance(value, str):
+                raise UsageError(f"{where} is not a text; put it in quotes")
+            if part == "binaryData" or (kind, part) == ("Secret", "data"):
+                try:
+                    found[key] = base64.b64decode("".join(value.split()), validate=True)
+                except ValueError:
+                    raise UsageError(f"{where} is not base64; texts of a Secret go into stringData") from None
+            else:
+                found[key] = value.encode("utf-8")
+    return found
+
+
+def _text(value: bytes, where: str) -> str:
+    """The text of a value that goes to an environment."""
+    try:
+        text = value.decode("utf-8")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise UsageError(f"{printable(where)}: this is not UTF-8, or has a NUL, so no variable can hold it")
+    return text
 
 
 def host_env(environ: Mapping[str, str], *, everything: bool = False) -> dict[str, str]:
@@ -76,7 +142,7 @@ def host_env(environ: Mapping[str, str], *, everything: bool = False) -> dict[st
     return found
 
 
-def container_env(pod: PodView, container: Mapping[str, Any], sources: Sources) -> dict[str, str]:
+def container_env(pod: PodView, container: Object, sources: Sources) -> dict[str, str]:
     """The variables of one container, in order.
 
     Raises:
@@ -85,90 +151,76 @@ def container_env(pod: PodView, container: Mapping[str, Any], sources: Sources) 
     where = f"container {printable(str(container.get('name')))} of {printable(pod.name)}"
     env: dict[str, str] = {}
     for entry in container.get("envFrom") or ():
-        env.update(_whole_source(entry, sources, where))
+        prefix = str(entry.get("prefix") or "")
+        for field_name, kind in (("configMapRef", "ConfigMap"), ("secretRef", "Secret")):
+            if reference := entry.get(field_name):
+                name = str(reference.get("name"))
+                for key, value in sources.content(kind, name, reference, f"{where}: envFrom").items():
+                    # The API refuses other names only in env; a kubelet leaves these out.
+                    if key and "=" not in key:
+                        env[prefix + key] = _text(value, f"{where}: envFrom {name}.{key}")
     for entry in container.get("env") or ():
         name, source = str(entry.get("name")), entry.get("valueFrom")
         if entry.get("value") or source is None:
             env[name] = expand(entry.get("value") or "", env)
-            continue
-        found = _value_from(source, pod, container, sources, f"{where}: env {printable(name)}")
-        if found is not None:
+        elif (found := _value_from(source, pod, container, sources, f"{where}: env {printable(name)}")) is not None:
             env[name] = found
     return env
 
 
-def _whole_source(entry: Mapping[str, Any], sources: Sources, where: str) -> dict[str, str]:
-    prefix = str(entry.get("prefix") or "")
-    found: dict[str, str] = {}
-    for field_name, kind in (("configMapRef", "ConfigMap"), ("secretRef", "Secret")):
-        reference = entry.get(field_name)
-        if reference:
-            optional = bool(reference.get("optional"))
-            content = sources.content(kind, str(reference.get("name")), f"{where}: envFrom", optional=optional)
-            for key, value in (content or {}).items():
-                # The API refuses other names only in env; a kubelet leaves these out.
-                if key and "=" not in key:
-                    found[prefix + key] = as_text(value, f"{where}: envFrom {reference.get('name')}.{key}")
-    return found
-
-
-def _value_from(
-    source: Mapping[str, Any], pod: PodView, container: Mapping[str, Any], sources: Sources, where: str
-) -> str | None:
-    if (reference := source.get("fieldRef")) is not None:
-        return field_value(pod, str(reference.get("fieldPath")), where)
-    if (reference := source.get("resourceFieldRef")) is not None:
-        return resource_value(pod, container, reference, where)
+def _value_from(source: Object, pod: PodView, container: Object, sources: Sources, where: str) -> str | None:
     for name, kind in (("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")):
         if (reference := source.get(name)) is not None:
             return sources.value(kind, reference, where)
+    return downward_value(pod, {None: container}, source, where)
+
+
+def downward_value(pod: PodView, containers: Mapping[str | None, Object], source: Object, where: str) -> str:
+    """What a fieldRef or a resourceFieldRef gives. containers: by name; None is the one that asks.
+
+    Raises:
+        UsageError: there is no such field or resource in the downward API.
+    """
+    if (reference := source.get("fieldRef")) is not None:
+        return _field_value(pod, str(reference.get("fieldPath")), where)
+    if (reference := source.get("resourceFieldRef")) is not None:
+        return _resource_value(pod.machine, containers.get(reference.get("containerName"), {}), reference, where)
     raise UsageError(f"{where}: valueFrom {printable(', '.join(source))} is not known here; use value, or fieldRef")
 
 
-def field_value(pod: PodView, path: str, where: str) -> str:
-    """What a fieldRef gives; what the pod has not is empty.
-
-    Raises:
-        UsageError: there is no such field in the downward API.
-    """
-    subscript = _SUBSCRIPT.fullmatch(path)
-    if subscript:
-        return str((pod.metadata.get(subscript[1]) or {}).get(subscript[2], ""))
+def _field_value(pod: PodView, path: str, where: str) -> str:
+    """What a fieldRef gives; what the pod does not have is empty."""
+    if subscript := _SUBSCRIPT.fullmatch(path):
+        return str(part_of(pod.metadata, subscript[1]).get(subscript[2], ""))
+    if path in ("metadata.labels", "metadata.annotations"):
+        entries = part_of(pod.metadata, path.removeprefix("metadata."))
+        return "\n".join(f'{key}="{value}"' for key, value in sorted(entries.items()))
     known = {
         "metadata.name": pod.name,
         "metadata.namespace": pod.metadata.get("namespace", "default"),
         "metadata.uid": pod.metadata.get("uid", ""),
         "spec.nodeName": pod.machine.name,
         "spec.serviceAccountName": pod.spec.get("serviceAccountName", "default"),
-        "status.podIP": _ADDRESS,
-        "status.podIPs": _ADDRESS,
-        "status.hostIP": _ADDRESS,
-        "status.hostIPs": _ADDRESS,
+        **dict.fromkeys(("status.podIP", "status.podIPs", "status.hostIP", "status.hostIPs"), "127.0.0.1"),
     }
-    if path in known:
-        return str(known[path])
-    if path in ("metadata.labels", "metadata.annotations"):
-        entries = pod.metadata.get(path.removeprefix("metadata.")) or {}
-        return "\n".join(f'{key}="{value}"' for key, value in sorted(entries.items()))
-    raise UsageError(f"{where}: there is no field {printable(path)} in the downward API")
+    if path not in known:
+        raise UsageError(f"{where}: there is no field {printable(path)} in the downward API")
+    return str(known[path])
 
 
-def resource_value(pod: PodView, container: Mapping[str, Any], reference: Mapping[str, Any], where: str) -> str:
-    """What a resourceFieldRef gives: requests or limits, divided and rounded up. Unset limits are the machine's.
-
-    Raises:
-        UsageError: there is no such resource, or a quantity is none.
-    """
+def _resource_value(machine: Machine, container: Object, reference: Object, where: str) -> str:
+    """What a resourceFieldRef gives: requests or limits, divided and rounded up. Unset limits are the machine's."""
     kind, _, resource = str(reference.get("resource")).partition(".")
     if kind not in ("requests", "limits") or not resource:
-        raise UsageError(f"{where}: resource {printable(str(reference.get('resource')))} is none; say limits.memory")
-    resources = container.get("resources") or {}
-    limits = resources.get("limits") or {}
-    # The API's defaults: a request that is missing is the limit.
-    value = (resources.get("requests") or {}).get(resource, limits.get(resource)) if kind == "requests" else None
-    value = limits.get(resource) if kind == "limits" else value
-    if value is None:
-        machine = {"cpu": pod.machine.cpus, "memory": pod.machine.memory, "ephemeral-storage": pod.machine.storage}
-        value = machine.get(resource, 0) if kind == "limits" else 0
+        raise UsageError(
+            f"{where}: {printable(str(reference.get('resource')))} is not a resource; write for example limits.memory"
+        )
+    whole = {"cpu": machine.cpus, "memory": machine.memory, "ephemeral-storage": machine.storage}
+    limit = part_of(container, "resources", "limits").get(resource)
+    if kind == "limits":
+        value = whole.get(resource, 0) if limit is None else limit
+    else:
+        # The API's defaults: a request that is missing is the limit.
+        value = part_of(container, "resources", "requests").get(resource, limit or 0)
     divisor = parse_quantity(str(reference.get("divisor") or "1")) or 1
     return str(math.ceil(Fraction(parse_quantity(str(value))) / Fraction(divisor)))

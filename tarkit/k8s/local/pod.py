@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import IO
 
 from tarkit.errors import EXIT_CANNOT_RUN, EXIT_NOT_FOUND
-from tarkit.k8s.local.plan import Process
+from tarkit.k8s.local.localjob import Process
 from tarkit.k8s.local.policy import PodEnd
-from tarkit.k8s.local.watch import MARK, Processes, Watchdog, marked, memory_of, send
+from tarkit.k8s.local.processes import MARK, ProcessTable, Watchdog, marked, memory_of, send
 
 DEFAULT_GRACE = 30.0
 _TAIL_BYTES = 2048
@@ -26,7 +26,7 @@ _START_ERROR = 128
 class Container:
     """A container that was started. reason: Completed, Error, OOMKilled or StartError, once exit_code is known."""
 
-    def __init__(self, process: Process, log: str, watchdog: Watchdog | None) -> None:
+    def __init__(self, process: Process, log: str, watchdog: Watchdog) -> None:
         self.process = process
         self.log = log
         self.exit_code: int | None = None
@@ -53,8 +53,7 @@ class Container:
             start_new_session=True,
         )
         self._popen = popen
-        if self._watchdog is not None:
-            self._watchdog.began(popen.pid)
+        self._watchdog.began(popen.pid)
 
     @property
     def alive(self) -> bool:
@@ -66,7 +65,7 @@ class Container:
         popen = self._popen
         if popen is None or self.exit_code is not None or not _has_ended(popen):
             return self.exit_code is not None
-        # Before it is reaped, nobody else can have this number.
+        # Before it is reaped, no other process can have this number.
         send(popen.pid, marked(self.process.env[MARK]), signal.SIGKILL)
         code = popen.wait()
         code = 128 - code if code < 0 else code
@@ -74,12 +73,12 @@ class Container:
         self._ended(code, "OOMKilled" if killed else "Error" if code else "Completed")
         return True
 
-    def signal(self, number: signal.Signals, processes: Processes | None = None) -> None:
+    def signal(self, number: signal.Signals, processes: ProcessTable | None = None) -> None:
         """Send it to all its processes."""
         if self.alive and self._popen is not None:
             send(self._popen.pid, () if processes is None else processes.of(self._popen.pid), number)
 
-    def check_memory(self, processes: Processes) -> None:
+    def check_memory(self, processes: ProcessTable) -> None:
         """End it if it has more memory than its limit, as the kernel does in a cluster."""
         limit = self.process.memory
         if limit is None or self._popen is None or not self.alive:
@@ -91,7 +90,7 @@ class Container:
 
     def _ended(self, code: int, reason: str) -> None:
         self.exit_code, self.reason = code, reason
-        if self._watchdog is not None and self._popen is not None:
+        if self._popen is not None:
             self._watchdog.ended(self._popen.pid)
 
 
@@ -114,11 +113,11 @@ class LocalPod:
         name: str,
         processes: Sequence[Process],
         log_of: Callable[[str], str],
+        watchdog: Watchdog,
         *,
         now: float,
-        grace: float = DEFAULT_GRACE,
-        deadline: float | None = None,
-        watchdog: Watchdog | None = None,
+        grace: float,
+        deadline: float | None,
     ) -> None:
         self.name = name
         self.containers: list[Container] = []
@@ -201,7 +200,7 @@ class LocalPod:
     def kill(self) -> None:
         """End all processes now."""
         if any(each.alive for each in self.containers):
-            processes = Processes()
+            processes = ProcessTable()
             for container in self.containers:
                 container.signal(signal.SIGKILL, processes)
 

@@ -8,15 +8,18 @@ and later, and the fields of batch/v1 JobSpec.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tarkit.errors import UsageError, printable
+from tarkit.k8s.apiobject import Object, part_of
 
 DEFAULT_BACKOFF_LIMIT = 6
+_MOST_PLACES = 1_000_000
+"""Pods of a Job that one run keeps count of: some 100 bytes each."""
 
 
 class Action(Enum):
@@ -73,39 +76,34 @@ class JobRules:
     max_failed_indexes: int | None = None
     deadline: int | None = None
     restarts: bool = False
-    rules: tuple[Mapping[str, Any], ...] = ()
+    rules: tuple[Object, ...] = ()
     namespace: str = "default"
 
     @classmethod
-    def of(cls, name: str, spec: Mapping[str, Any], namespace: str = "default") -> JobRules:
+    def of(cls, name: str, spec: Object, namespace: str = "default") -> JobRules:
         """The rules of a Job's spec, with the API's defaults.
 
         Raises:
-            UsageError: a field is no whole number, or fields do not go together.
+            UsageError: a field is not a whole number, or fields do not go together.
         """
-        indexed = spec.get("completionMode", "NonIndexed") == "Indexed"
-        completions = _whole(name, spec, "completions")
-        parallelism = _whole(name, spec, "parallelism")
-        per_index = _whole(name, spec, "backoffLimitPerIndex")
+        indexed = spec.get("completionMode") == "Indexed"
+        completions, parallelism = _whole(name, spec, "completions"), _whole(name, spec, "parallelism")
+        limit, per_index = _whole(name, spec, "backoffLimit"), _whole(name, spec, "backoffLimitPerIndex")
         if indexed and completions is None:
             raise UsageError(f"Job {printable(name)}: completionMode Indexed needs spec.completions (--slices)")
         if per_index is not None and not indexed:
             raise UsageError(f"Job {printable(name)}: backoffLimitPerIndex needs completionMode: Indexed")
-        if completions is None and parallelism is None:
-            completions = 1
-        limit = _whole(name, spec, "backoffLimit")
-        pod = (spec.get("template") or {}).get("spec") or {}
         return cls(
             name,
-            completions,
+            1 if completions is None and parallelism is None else completions,
             1 if parallelism is None else parallelism,
             indexed,
-            limit if limit is not None or per_index is not None else DEFAULT_BACKOFF_LIMIT,
+            DEFAULT_BACKOFF_LIMIT if limit is None and per_index is None else limit,
             per_index,
             _whole(name, spec, "maxFailedIndexes"),
             _whole(name, spec, "activeDeadlineSeconds"),
-            pod.get("restartPolicy") == "OnFailure",
-            tuple((spec.get("podFailurePolicy") or {}).get("rules") or ()),
+            part_of(spec, "template", "spec").get("restartPolicy") == "OnFailure",
+            tuple(part_of(spec, "podFailurePolicy").get("rules") or ()),
             namespace,
         )
 
@@ -122,7 +120,7 @@ class JobRules:
             return action, f"{what} matching {action.value} rule at index {number}"
         return Action.COUNT, ""
 
-    def _matched(self, rule: Mapping[str, Any], end: PodEnd) -> str | None:
+    def _matched(self, rule: Object, end: PodEnd) -> str | None:
         if codes := rule.get("onExitCodes"):
             values = codes.get("values") or ()
             for container, code in end.exit_codes.items():
@@ -136,22 +134,18 @@ class JobRules:
         return None
 
 
-def _whole(name: str, spec: Mapping[str, Any], key: str) -> int | None:
+def _whole(name: str, spec: Object, key: str) -> int | None:
     value = spec.get(key)
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
         return value
     raise UsageError(f"Job {printable(name)}: spec.{key} is {printable(repr(value))}; it must be a whole number")
 
 
-MOST_PLACES = 1_000_000
-"""Pods of a Job that one run keeps the books of: some 100 bytes each."""
-
-
 @dataclass
 class JobLedger:
     """One run of a Job: which indexes are to be started, run, are done or failed, and how it ended.
 
-    Jobs that are not Indexed have numbered places in the stead of indexes, so that all is one.
+    Jobs that are not Indexed have numbered places instead of indexes, so that all is one.
 
     Args:
         rules: what decides.
@@ -173,22 +167,23 @@ class JobLedger:
     outcome: Condition | None = None
 
     def __post_init__(self) -> None:
-        places = range(self.rules.parallelism if self.rules.completions is None else self.rules.completions)
-        if self.only is None and len(places) > MOST_PLACES:
+        rules = self.rules
+        places = range(rules.parallelism if rules.completions is None else rules.completions)
+        if self.only is None and len(places) > _MOST_PLACES:
             raise UsageError(
-                f"Job {printable(self.rules.name)}: {len(places):,} pods are too many for one machine; run some of "
+                f"Job {printable(rules.name)}: {len(places):,} pods are too many for one machine; run some of "
                 "them: --index 0-99"
             )
         chosen = sorted(places if self.only is None else set(self.only))
-        if self.only is not None and (not self.rules.indexed or not chosen or chosen[-1] not in places):
-            why = f"has indexes 0-{len(places) - 1}" if self.rules.indexed else "is not Indexed, so it has no indexes"
-            raise UsageError(f"Job {printable(self.rules.name)} {why}; correct --index")
+        if self.only is not None and (not rules.indexed or not chosen or chosen[-1] not in places):
+            why = f"has indexes 0-{len(places) - 1}" if rules.indexed else "is not Indexed, so it has no indexes"
+            raise UsageError(f"Job {printable(rules.name)} {why}; correct --index")
         self.wanted = len(chosen)
         self.done.update(set(self.done_before).intersection(chosen))
         self._fresh = deque(index for index in chosen if index not in self.done)
         self._due: dict[int, float] = {}
-        self._counts: dict[int, int] = {}
-        self._restarts: dict[int, int] = {}
+        self._counts: Counter[int] = Counter()
+        self._restarts: Counter[int] = Counter()
         self._in_a_row = 0
         self._held_until = float("-inf")
         self._began: float | None = None
@@ -258,12 +253,12 @@ class JobLedger:
 
     def restart_delay(self, index: int) -> float:
         """Seconds before containers of this pod are started again."""
-        return self._delay(self._restarts.get(index, 1))
+        return self._delay(self._restarts[index] or 1)
 
     def _restarted(self, index: int) -> Action:
-        self._restarts[index] = self._restarts.get(index, 0) + 1
+        self._restarts[index] += 1
         limit = self.rules.backoff_limit
-        restarts = sum(self._restarts[each] for each in self.running if each in self._restarts)
+        restarts = sum(self._restarts[each] for each in self.running)
         if limit is not None and restarts >= max(limit, 1):
             self.running.discard(index)
             self.failures += 1
@@ -273,7 +268,7 @@ class JobLedger:
 
     def _count(self, index: int, action: Action, now: float) -> None:
         """A failure counts: for its index where limits are per index, for the Job where not."""
-        self._counts[index] = self._counts.get(index, 0) + 1
+        self._counts[index] += 1
         if self.rules.per_index is not None:
             if action is Action.FAIL_INDEX or self._counts[index] > self.rules.per_index:
                 self.failed.add(index)

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from datetime import datetime, timezone
+from typing import Any, NamedTuple, Protocol
 
-from tarkit.errors import UsageError, printable
+from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, UsageError, printable
+from tarkit.k8s.apiobject import Object
+from tarkit.k8s.indexset import format_indexes
 from tarkit.k8s.lint.nodes import root_of
 from tarkit.k8s.lint.volumes import lost_outputs
-from tarkit.k8s.local.env import Machine
-from tarkit.k8s.local.job import JobRun, PodFailure, Reporter, Result
-from tarkit.k8s.local.plan import Work, digest_of, limits_memory, notes_on, pod_view, processes_of, uses_image, works_of
+from tarkit.k8s.local.env import Machine, Sources
+from tarkit.k8s.local.localjob import LocalJob, digest_of, jobs_of, notes_on, pod_view, processes_of
 from tarkit.k8s.local.pod import DEFAULT_GRACE, LocalPod, last_words
 from tarkit.k8s.local.policy import Action, JobLedger, PodEnd
-from tarkit.k8s.local.sources import Sources
-from tarkit.k8s.local.state import State
-from tarkit.k8s.local.watch import Processes, Watchdog, can_measure
+from tarkit.k8s.local.processes import ProcessTable, Watchdog, can_measure
+from tarkit.k8s.local.state import StateFolder
 from tarkit.mapping import removal
 
 _TICK = 0.02
@@ -31,10 +32,10 @@ _DOUBLINGS = 64
 
 
 @dataclass(frozen=True)
-class Settings:
+class LocalSettings:
     """How a manifest is run here.
 
-    parallelism: pods at once, in the stead of the manifest's; None takes the manifest's, but no more than
+    parallelism: pods at once, instead of the manifest's; None takes the manifest's, but no more than
     there are CPUs. indexes: only these. retry_delay: seconds before the first retry, it doubles. host: variables
     of this machine that pods see. volumes: name of a volume -> folder to use in its stead.
     """
@@ -48,17 +49,96 @@ class Settings:
     volumes: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class PodFailure:
+    """A pod that failed. action: what became of it: Count, FailIndex ... message: the end of the log."""
+
+    job: str
+    index: int
+    attempt: int
+    exit_code: int
+    reason: str
+    action: str
+    message: str
+
+
+class JobRun:
+    """One Job of the run: its ledger, and its pods that are alive, each with its attempt, by index."""
+
+    def __init__(self, job: LocalJob, ledger: JobLedger) -> None:
+        self.job = job
+        self.ledger = ledger
+        self.pods: dict[int, tuple[LocalPod, int]] = {}
+        self.began: float | None = None
+        self.ended: float | None = None
+
+    @property
+    def set_aside_only(self) -> bool:
+        """Whether all that it failed by is samples that were set aside, and every index came to its end."""
+        return set(self.ledger.last_exit.values()) == {EXIT_SET_ASIDE} and not self.ledger.waiting
+
+    def status(self) -> dict[str, Any]:
+        """As the API's JobStatus."""
+        ledger, outcome = self.ledger, self.ledger.outcome
+        status: dict[str, Any] = {
+            "startTime": _stamp(self.began), "active": len(ledger.running), "succeeded": len(ledger.done),
+            "failed": ledger.failures,
+        }  # fmt: skip
+        if ledger.rules.indexed:
+            status["completedIndexes"] = format_indexes(ledger.done)
+        if ledger.rules.per_index is not None:
+            status["failedIndexes"] = format_indexes(ledger.failed)
+        if outcome is not None:
+            first = "FailureTarget" if outcome.type == "Failed" else "SuccessCriteriaMet"
+            end = {"lastTransitionTime": _stamp(self.ended), "reason": outcome.reason, "message": outcome.message}
+            status["conditions"] = [{"type": kind, "status": "True", **end} for kind in (first, outcome.type)]
+            if outcome.type == "Complete":
+                status["completionTime"] = _stamp(self.ended)
+        return {key: value for key, value in status.items() if value is not None}
+
+
+def _stamp(seconds: float | None) -> str | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class LocalResult(NamedTuple):
+    """The end of a run. logs: their folder. interrupted: it was stopped before all was over."""
+
+    jobs: Sequence[JobRun]
+    logs: str
+    interrupted: bool
+
+    @property
+    def exit_code(self) -> int:
+        """0 if all Jobs are complete, 3 if all that failed did so with 3, else 1."""
+        bad = [job for job in self.jobs if job.ledger.outcome is None or job.ledger.outcome.type != "Complete"]
+        if not bad:
+            return EXIT_OK
+        return EXIT_SET_ASIDE if all(job.set_aside_only for job in bad) else EXIT_FAILED
+
+
+class LocalReport(Protocol):
+    """What is called when something happens."""
+
+    def note(self, text: str) -> None:
+        """With a sentence on what is different from a cluster."""
+
+    def pod_failed(self, failure: PodFailure) -> None:
+        """When a pod failed."""
+
+    def progress(self, jobs: Sequence[JobRun]) -> None:
+        """Often."""
+
+
 def run_documents(
-    documents: Sequence[Mapping[str, Any]],
+    documents: Sequence[Object],
     folder: str | None,
-    settings: Settings,
-    reporter: Reporter,
+    settings: LocalSettings,
+    report: LocalReport,
     *,
     stop: Callable[[], int] = lambda: 0,
     clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-    wall: Callable[[], float] = time.time,
-) -> Result:
+) -> LocalResult:
     """Run all Jobs and Pods of a manifest, until each is complete or failed.
 
     Args:
@@ -67,25 +147,26 @@ def run_documents(
         stop: asked often; 1 ends all pods with SIGTERM first, 2 at once.
 
     Raises:
-        UsageError: the manifest can not be run here; or the folder is in use, or another manifest's.
+        UsageError: the manifest cannot be run here; or the folder is in use, or another manifest's.
         CommandNotRunnableError: a command is not on this machine.
-        StreamError: the folder can not be written.
+        StreamError: the folder cannot be written.
     """
-    works = works_of(documents)
+    found = jobs_of(documents)
     _refuse_lost_outputs(documents, settings.volumes)
-    sources = Sources(documents, settings.volumes)
-    folder = folder or f"{works[0].name}.kubetpl-local"
-    with State(folder, digest_of(documents, settings.volumes), fresh=settings.fresh, clock=wall, sleep=sleep) as state:
-        jobs = [JobRun(work, _ledger(work, settings, state, len(works))) for work in works]
-        _preflight(jobs, state, sources, settings)
-        _tell_differences(jobs, settings, state, reporter)
-        run = _Run(jobs, state, sources, settings, reporter, clock, wall)
-        interrupted = run.loop(stop, sleep)
-        return Result(jobs, state.logs, interrupted)
+    if settings.indexes is not None and len(found) > 1:
+        raise UsageError("--index is for one Job, and there are several in this manifest")
+    folder = folder or f"{found[0].name}.kubetpl-local"
+    with StateFolder(folder, digest_of(documents, settings.volumes), fresh=settings.fresh) as state:
+        jobs = [JobRun(job, _ledger(job, settings, state)) for job in found]
+        run = _Run(jobs, state, Sources(documents, settings.volumes), settings, report, clock)
+        run.check()
+        for note in run.differences():
+            report.note(note)
+        return LocalResult(jobs, state.logs, run.loop(stop))
 
 
-def _refuse_lost_outputs(documents: Sequence[Mapping[str, Any]], volumes: Mapping[str, str]) -> None:
-    """Refuse a run whose outputs would go with its pods: nothing else would tell that they are lost."""
+def _refuse_lost_outputs(documents: Sequence[Object], volumes: Mapping[str, str]) -> None:
+    """Refuse a run whose outputs would go with its pods: nothing else would report that they are lost."""
     for number, document in enumerate(documents, 1):
         root = root_of(document, number, "1.33")
         spec = root.at("spec") if document.get("kind") == "Pod" else root.at("spec", "template", "spec")
@@ -95,85 +176,65 @@ def _refuse_lost_outputs(documents: Sequence[Mapping[str, Any]], volumes: Mappin
             raise UsageError(str(found))
 
 
-def _ledger(work: Work, settings: Settings, state: State, works: int) -> JobLedger:
-    rules = work.rules
-    if settings.parallelism is None and not rules.parallelism:
-        raise UsageError(f"{printable(work.name)}: parallelism is 0, so a cluster would run nothing; say -j 1 or more")
-    if settings.indexes is not None and works > 1:
-        raise UsageError("--index is for one Job, and there are several in this manifest")
-    at_once = settings.parallelism or min(rules.parallelism, settings.machine.cpus)
+def _ledger(job: LocalJob, settings: LocalSettings, state: StateFolder) -> JobLedger:
+    if settings.parallelism is None and not job.rules.parallelism:
+        raise UsageError(f"{printable(job.name)}: parallelism is 0, so a cluster would run nothing; say -j 1 or more")
+    at_once = settings.parallelism or min(job.rules.parallelism, settings.machine.cpus)
     return JobLedger(
-        replace(rules, parallelism=at_once),
+        replace(job.rules, parallelism=at_once),
         base_delay=settings.retry_delay,
         longest_delay=settings.retry_delay * _DOUBLINGS,
         only=settings.indexes,
-        done_before=state.completed.get(work.name, ()),
+        done_before=state.completed.get(job.name, ()),
     )
-
-
-def _preflight(jobs: Sequence[JobRun], state: State, sources: Sources, settings: Settings) -> None:
-    """Find out what a manifest lacks before anything is run."""
-    for job in jobs:
-        if job.ledger.outcome is None:
-            view = pod_view(job.work, 0, 1, settings.machine)
-            own = state.pod_folder(view.name)
-            processes_of(view, own, state.folder, sources, settings.host)
-            removal.remove(own)
-
-
-def _tell_differences(jobs: Sequence[JobRun], settings: Settings, state: State, reporter: Reporter) -> None:
-    works = [job.work for job in jobs]
-    if uses_image(works):
-        reporter.note(
-            "images, users and security contexts are a cluster's; here commands run as you, with what you have"
-        )
-    if limits_memory(works) and not can_measure():
-        reporter.note("this system has no /proc, so memory is not limited")
-    for work in works:
-        for text in notes_on(work):
-            reporter.note(text)
-    asked = sum(work.rules.parallelism for work in works)
-    at_once = _slots(jobs, settings)
-    if settings.parallelism is None and at_once < asked:
-        reporter.note(
-            f"{at_once} pods at once, as there are that many CPUs; the manifest has {asked} (change it with -j)"
-        )
-    before, wanted = sum(len(job.ledger.done) for job in jobs), sum(job.ledger.wanted for job in jobs)
-    if state.resumed and before:
-        reporter.note(f"going on in {state.folder}: {before} of {wanted} were done before; --fresh does all again")
-
-
-def _slots(jobs: Sequence[JobRun], settings: Settings) -> int:
-    together = sum(job.ledger.rules.parallelism for job in jobs)
-    return settings.parallelism or max(1, min(together, settings.machine.cpus))
 
 
 class _Run:
     """The loop."""
 
     def __init__(
-        self,
-        jobs: Sequence[JobRun],
-        state: State,
-        sources: Sources,
-        settings: Settings,
-        reporter: Reporter,
-        clock: Callable[[], float],
-        wall: Callable[[], float],
-    ) -> None:
+        self, jobs: Sequence[JobRun], state: StateFolder, sources: Sources, settings: LocalSettings,
+        report: LocalReport, clock: Callable[[], float],
+    ) -> None:  # fmt: skip
         self._jobs = jobs
         self._state = state
         self._sources = sources
         self._settings = settings
-        self._reporter = reporter
+        self._report = report
         self._clock = clock
-        self._wall = wall
-        self._slots = _slots(jobs, settings)
+        together = sum(job.ledger.rules.parallelism for job in jobs)
+        self._slots = settings.parallelism or max(1, min(together, settings.machine.cpus))
         self._memory_at = 0.0
-        self._measures = can_measure() and limits_memory([job.work for job in jobs])
+        self._limits_memory = any(job.job.limits_memory for job in jobs)
 
-    def loop(self, stop: Callable[[], int], sleep: Callable[[float], None]) -> bool:
-        """Until all is over; whether it was told to stop."""
+    def check(self) -> None:
+        """Find out what a manifest lacks before anything is run."""
+        for job in self._jobs:
+            if job.ledger.outcome is None:
+                view = pod_view(job.job, 0, 1, self._settings.machine)
+                own = self._state.pod_folder(view.name)
+                processes_of(view, own, self._state.folder, self._sources, self._settings.host)
+                removal.remove(own)
+
+    def differences(self) -> Iterator[str]:
+        """What differs here from the cluster, and what was done before: a sentence each."""
+        containers = [each for job in self._jobs for each in job.job.containers]
+        if any(each.get("image") or each.get("securityContext") for each in containers):
+            yield "images, users and security contexts are a cluster's; here commands run as you, with what you have"
+        if self._limits_memory and not can_measure():
+            yield "this system has no /proc, so memory is not limited"
+        for job in self._jobs:
+            yield from notes_on(job.job)
+        asked = sum(job.job.rules.parallelism for job in self._jobs)
+        if self._settings.parallelism is None and self._slots < asked:
+            slots = self._slots
+            yield f"{slots} pods at once, as there are that many CPUs; the manifest has {asked} (change it with -j)"
+        before, wanted = sum(len(job.ledger.done) for job in self._jobs), sum(job.ledger.wanted for job in self._jobs)
+        if before:
+            yield f"going on in {self._state.folder}: {before} of {wanted} were done before; --fresh does all again"
+
+    def loop(self, stop: Callable[[], int]) -> bool:
+        """Until all is over; whether it was stopped."""
         watchdog = Watchdog(self._state.lock, os.path.abspath(self._state.path("pods")))
         asked = 0
         try:
@@ -184,11 +245,12 @@ class _Run:
                     self._poll(job, now, asked)
                 if not asked:
                     self._fill(now, watchdog)
-                self._reporter.progress(self._jobs)
-                if not any(job.pods for job in self._jobs) and (asked or all(job.ledger.outcome for job in self._jobs)):
-                    return bool(asked) and not all(job.ledger.outcome for job in self._jobs)
+                self._report.progress(self._jobs)
+                over = all(job.ledger.outcome for job in self._jobs)
+                if (asked or over) and not any(job.pods for job in self._jobs):
+                    return not over
                 self._check_memory(now)
-                sleep(_TICK)
+                time.sleep(_TICK)
         finally:
             for job in self._jobs:
                 for pod, _ in job.pods.values():
@@ -204,28 +266,22 @@ class _Run:
                 free -= 1
 
     def _start(self, job: JobRun, index: int, now: float, watchdog: Watchdog) -> None:
-        if job.began is None:
-            job.began = self._wall()
-        attempt = self._state.started(job.work.name, index)
-        view = pod_view(job.work, index, attempt, self._settings.machine)
+        job.began = job.began or time.time()
+        attempt = self._state.started(job.job.name, index)
+        view = pod_view(job.job, index, attempt, self._settings.machine)
         own = self._state.pod_folder(view.name)
         processes = processes_of(view, own, self._state.folder, self._sources, self._settings.host)
 
         def log_of(container: str) -> str:
             several = f"-{container}" if len(processes) > 1 else ""
-            folder = (job.work.name,) if len(self._jobs) > 1 else ()
+            folder = (job.job.name,) if len(self._jobs) > 1 else ()
             return self._state.path("logs", *folder, f"{index}-{attempt}{several}.log")
 
         grace = view.spec.get("terminationGracePeriodSeconds")
         pod = LocalPod(
-            view.name,
-            processes,
-            log_of,
-            now=now,
-            grace=DEFAULT_GRACE if grace is None else float(grace),
+            view.name, processes, log_of, watchdog, now=now, grace=DEFAULT_GRACE if grace is None else float(grace),
             deadline=view.spec.get("activeDeadlineSeconds"),
-            watchdog=watchdog,
-        )
+        )  # fmt: skip
         job.pods[index] = pod, attempt
         pod.poll(now)
 
@@ -233,7 +289,7 @@ class _Run:
         """Look after the pods of a Job."""
         over = job.ledger.check(now) is not None
         for index, (pod, attempt) in list(job.pods.items()):
-            # A Job that is over ends its pods; so does whoever stops the run.
+            # A Job that is over ends its pods; so does a run that is stopped.
             ending = over or asked > 0
             if ending:
                 pod.terminate(now)
@@ -251,35 +307,26 @@ class _Run:
             del job.pods[index]
             removal.remove(self._state.path("pods", pod.name))
         if over and not job.pods and job.ended is None:
-            job.ended = self._wall()
+            job.ended = time.time()
 
     def _ended(self, job: JobRun, index: int, attempt: int, pod: LocalPod, end: PodEnd, now: float) -> Action:
-        action = job.ledger.finish(index, end, now)
+        name, action = job.job.name, job.ledger.finish(index, end, now)
         bad = pod.failed if end.failed else None
-        reason = bad.reason if bad is not None else "Completed"
-        self._state.ended(job.work.name, index, end.exit_code, reason, action.value)
+        reason = "Completed" if bad is None else bad.reason
+        self._state.ended(name, index, end.exit_code, reason, action.value)
         if bad is not None:
-            self._reporter.pod_failed(
-                PodFailure(
-                    job.work.name,
-                    index,
-                    attempt,
-                    end.exit_code,
-                    reason,
-                    action.value,
-                    os.path.abspath(bad.log),
-                    last_words(bad.log),
-                )
+            self._report.pod_failed(
+                PodFailure(name, index, attempt, end.exit_code, reason, action.value, last_words(bad.log))
             )
         if action is Action.RESTART:
             pod.restart(now, job.ledger.restart_delay(index))
         return action
 
     def _check_memory(self, now: float) -> None:
-        if not self._measures or now < self._memory_at or not any(job.pods for job in self._jobs):
+        if not self._limits_memory or now < self._memory_at or not can_measure():
             return
         self._memory_at = now + _MEMORY_EVERY
-        processes = Processes()
+        processes = ProcessTable()
         for job in self._jobs:
             for pod, _ in job.pods.values():
                 for container in pod.containers:

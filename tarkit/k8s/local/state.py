@@ -25,49 +25,46 @@ _PATIENCE = 60.0
 seconds after SIGTERM, and many more on a busy machine."""
 
 
-class State:
+class StateFolder:
     """An open state folder. A context manager; within it no other run has the folder.
 
+    completed: indexes by Job, from earlier runs.
+
     Args:
-        folder: is made if it is not there. digest: of the work; another work's folder is refused.
-        fresh: forget what is there, and begin anew.
+        folder: is made if it does not exist. digest: of the work; another work's folder is refused.
+        fresh: forget what is there, and begin anew. sleep: called with seconds.
 
     Raises:
-        UsageError: another run is using it; it is of other work; or it is no such folder.
-        DataError: the journal is damaged. StreamError: the folder can not be used.
+        UsageError: another run is using it; it is of other work; or it is not such a folder.
+        DataError: the journal is damaged. StreamError: the folder cannot be used.
     """
 
     def __init__(
-        self,
-        folder: str,
-        digest: str,
-        *,
-        fresh: bool = False,
-        clock: Callable[[], float] = time.time,
-        sleep: Callable[[float], None] = time.sleep,
+        self, folder: str, digest: str, *, fresh: bool = False, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         self.folder = os.path.abspath(folder)
-        self._clock = clock
+        self.completed: dict[str, set[int]] = {}
+        self._attempts: Counter[tuple[str, int]] = Counter()
         try:
             os.makedirs(self.folder, 0o700, exist_ok=True)
             strange = sorted(set(os.listdir(self.folder)) - _OURS)
             if strange:
                 raise UsageError(
-                    f"{printable(folder)} holds {printable(strange[0])}, so it is no state folder of kubetpl local; "
+                    f"{printable(folder)} holds {printable(strange[0])}, so it is not a state folder of kubetpl local; "
                     "give another one with --state"
                 )
             self.lock = os.open(os.path.join(self.folder, _LOCK), os.O_RDWR | os.O_CREAT, 0o600)
-            self._take_lock(folder, sleep)
             try:
+                self._take_lock(folder, sleep)
                 self._open(folder, digest, fresh)
             except BaseException:
                 os.close(self.lock)
                 raise
+        except StreamError:
+            raise
         except OSError as error:
-            if isinstance(error, StreamError):
-                raise
             raise StreamError(
-                f"the state folder can not be used: {error.strerror}", url=folder, hint="give another one with --state"
+                f"the state folder cannot be used: {error.strerror}", url=folder, hint="give another one with --state"
             ) from None
 
     def _take_lock(self, folder: str, sleep: Callable[[float], None]) -> None:
@@ -75,22 +72,22 @@ class State:
         while True:
             try:
                 fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
+                break
             except BlockingIOError:
                 if waited >= _PATIENCE or self._owner_lives():
-                    os.close(self.lock)
                     raise UsageError(
                         f"another kubetpl local is running with {printable(folder)}; wait for it, "
                         "or give this one another folder with --state"
                     ) from None
             sleep(0.1)
             waited += 0.1
+        os.ftruncate(self.lock, 0)
+        os.pwrite(self.lock, f"{os.getpid()}\n".encode("ascii"), 0)
 
     def _owner_lives(self) -> bool:
         """Whether the run that locked it is there; if not, its watchdog is about to finish."""
-        text = os.pread(self.lock, 32, 0).decode("ascii", "replace").strip()
         try:
-            os.kill(int(text), 0)
+            os.kill(int(os.pread(self.lock, 32, 0)), 0)
         except ProcessLookupError:
             return False
         except (ValueError, PermissionError):
@@ -98,40 +95,32 @@ class State:
         return True
 
     def _open(self, folder: str, digest: str, fresh: bool) -> None:
-        os.ftruncate(self.lock, 0)
-        os.pwrite(self.lock, f"{os.getpid()}\n".encode("ascii"), 0)
-        self.attempts: Counter[tuple[str, int]] = Counter()
-        self.completed: dict[str, set[int]] = {}
         path = os.path.join(self.folder, _JOURNAL)
-        if fresh:
-            self._remove(_JOURNAL, _LOGS)
-        self._remove(_PODS, _VOLUMES)
-        good = 0
-        known = None
-        if os.path.exists(path):
-            for entry, end in _entries(path):
-                known = entry.get("work", known)
-                try:
-                    self._remember(entry)
-                except (TypeError, ValueError):
-                    raise DataError(
-                        "the journal is damaged, or of another version", url=path, offset=good,
-                        hint="begin anew with --fresh",
-                    ) from None  # fmt: skip
-                good = end
-        # Until something was run, it belongs to nobody: a manifest that could not be run will be mended.
-        if known not in (None, digest) and self.attempts:
+        self._remove(_PODS, _VOLUMES, *((_JOURNAL, _LOGS) if fresh else ()))
+        good, known = 0, None
+        for entry, end in _entries(path) if os.path.exists(path) else ():
+            known = entry.get("work", known)
+            try:
+                self._remember(entry)
+            except (TypeError, ValueError):
+                raise DataError(
+                    "the journal is damaged, or of another version", url=path, offset=good,
+                    hint="begin anew with --fresh",
+                ) from None  # fmt: skip
+            good = end
+        # Until something was run, any manifest may take the folder: one that could not be run will be corrected.
+        if known not in (None, digest) and self._attempts:
             raise UsageError(
                 f"{printable(folder)} belongs to another manifest, or to this one before it was changed; "
                 "give another folder with --state, or forget that run with --fresh"
             )
-        self._journal = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        self._journal = open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
         # What a crash cut short must not run into the next line.
-        os.ftruncate(self._journal, good)
-        os.lseek(self._journal, good, os.SEEK_SET)
-        self.resumed = bool(self.completed)
-        self._write({"format": _FORMAT, "work": digest})
-        _sync_folder(self.folder)
+        self._journal.truncate(good)
+        self._write(format=_FORMAT, work=digest)
+        above = os.open(self.folder, os.O_RDONLY)
+        os.fsync(above)
+        os.close(above)
 
     def _remember(self, entry: dict[str, Any]) -> None:
         if entry.get("format", _FORMAT) != _FORMAT:
@@ -140,36 +129,28 @@ class State:
         if type(index) is not int:
             return
         if entry.get("event") == "start":
-            self.attempts[job, index] = max(self.attempts[job, index], int(entry.get("attempt", 0)))
+            self._attempts[job, index] = max(self._attempts[job, index], int(entry.get("attempt", 0)))
         elif entry.get("event") == "end" and entry.get("exit_code") == 0:
             self.completed.setdefault(job, set()).add(index)
 
     def started(self, job: str, index: int) -> int:
         """Write down that an index is being run; which attempt it is, counted over all runs from 1."""
-        self.attempts[job, index] += 1
-        self._write({"event": "start", "job": job, "index": index, "attempt": self.attempts[job, index]})
-        return self.attempts[job, index]
+        self._attempts[job, index] += 1
+        self._write(event="start", job=job, index=index, attempt=self._attempts[job, index])
+        return self._attempts[job, index]
 
     def ended(self, job: str, index: int, exit_code: int, reason: str, action: str) -> None:
         """Write down how it ended."""
+        attempt = self._attempts[job, index]
         self._write(
-            {
-                "event": "end",
-                "job": job,
-                "index": index,
-                "attempt": self.attempts[job, index],
-                "exit_code": exit_code,
-                "reason": reason,
-                "action": action,
-            }
+            event="end", job=job, index=index, attempt=attempt, exit_code=exit_code, reason=reason, action=action
         )
 
-    def _write(self, entry: dict[str, Any]) -> None:
-        line = json.dumps({**entry, "time": round(self._clock(), 3)}).encode("ascii") + b"\n"
-        view = memoryview(line)
-        while view:
-            view = view[os.write(self._journal, view) :]
-        os.fsync(self._journal)
+    def _write(self, **entry: Any) -> None:
+        line = json.dumps({**entry, "time": round(time.time(), 3)}).encode("ascii") + b"\n"
+        self._journal.write(line)
+        self._journal.flush()
+        os.fsync(self._journal.fileno())
 
     def path(self, *parts: str) -> str:
         """A path in the folder; the folders above it are made."""
@@ -197,12 +178,12 @@ class State:
             elif os.path.exists(path):
                 os.unlink(path)
 
-    def __enter__(self) -> State:
+    def __enter__(self) -> StateFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._remove(_PODS, _VOLUMES)
-        os.close(self._journal)
+        self._journal.close()
         os.close(self.lock)
 
 
@@ -221,11 +202,3 @@ def _entries(path: str) -> Iterator[tuple[dict[str, Any], int]]:
                 yield entry, end
             elif stream.read(1):
                 raise DataError("the journal is damaged", url=path, offset=start, hint="begin anew with --fresh")
-
-
-def _sync_folder(folder: str) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

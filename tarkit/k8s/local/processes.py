@@ -96,7 +96,7 @@ def can_measure() -> bool:
     return os.path.exists("/proc/self/statm")
 
 
-class Processes:
+class ProcessTable:
     """All processes of the machine at one moment."""
 
     def __init__(self) -> None:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from tarkit.errors import UsageError, printable
-from tarkit.k8s.local.env import PodView, field_value, resource_value
-from tarkit.k8s.local.sources import Sources
+from tarkit.k8s.apiobject import Object, part_of
+from tarkit.k8s.local.env import PodView, Sources, downward_value
 
 _OPTION = re.compile(r"(@|--?[A-Za-z][\w-]*=@?)(/.*)", re.DOTALL)
-_WHITE = re.compile(r"\s")
+_SCRIPT = re.compile(r"\s")
+"""More than one word is not a path."""
 _SOURCE_KINDS = {"configMap": ("ConfigMap", "name"), "secret": ("Secret", "secretName")}
 
 
@@ -27,12 +27,9 @@ class MountMap:
         self._mounts = sorted(((path.rstrip("/") or "/", real) for path, real in mounts.items()), reverse=True)
         self._mounts.sort(key=lambda entry: -len(entry[0]))
 
-    def __bool__(self) -> bool:
-        return bool(self._mounts)
-
     def word(self, text: str) -> str:
         """A word of a command, or a value of a variable: ``/scratch/x``, ``@/scratch/x``, ``--opt=/scratch/x``."""
-        if is_script(text):
+        if _SCRIPT.search(text):
             return text
         match = _OPTION.fullmatch(text)
         return match[1] + self.path(match[2]) if match else self.path(text)
@@ -47,16 +44,11 @@ class MountMap:
     def named_in(self, script: str) -> Iterator[str]:
         """Mount paths that a script names."""
         for mount, _ in self._mounts:
-            if is_script(script) and re.search(rf"(?<![\w./-]){re.escape(mount)}(?![\w-])", script):
+            if _SCRIPT.search(script) and re.search(rf"(?<![\w./-]){re.escape(mount)}(?![\w-])", script):
                 yield mount
 
 
-def is_script(text: str) -> bool:
-    """Whether it is more than one word, and hence not a path."""
-    return bool(_WHITE.search(text))
-
-
-def prepare(pod: PodView, own: str, shared: str, sources: Sources) -> dict[str, str]:
+def volume_folders(pod: PodView, own: str, shared: str, sources: Sources) -> dict[str, str]:
     """Make the folders of all volumes of a pod; their paths by volume.
 
     own: the pod's folder, for what it writes. shared: the run's, for what all its pods only read.
@@ -64,23 +56,21 @@ def prepare(pod: PodView, own: str, shared: str, sources: Sources) -> dict[str, 
     Raises:
         UsageError: a ConfigMap or Secret is not among the documents, or there is no such volume here.
     """
-    return {
-        str(volume.get("name")): _folder_of(pod, volume, own, shared, sources)
-        for volume in pod.spec.get("volumes") or ()
-    }
+    volumes = pod.spec.get("volumes") or ()
+    return {str(each.get("name")): _folder_of(pod, each, own, shared, sources) for each in volumes}
 
 
-def mount_map(container: Mapping[str, Any], volumes: Mapping[str, str], where: str) -> MountMap:
+def mount_map(container: Object, volumes: Mapping[str, str], where: str) -> MountMap:
     """Where the mounts of a container are.
 
     Raises:
-        UsageError: it mounts a volume that the pod has not.
+        UsageError: it mounts a volume that the pod does not have.
     """
     mounts: dict[str, str] = {}
     for mount in container.get("volumeMounts") or ():
         name = str(mount.get("name"))
         if name not in volumes:
-            raise UsageError(f"{where} mounts the volume {printable(name)}, which the pod has not")
+            raise UsageError(f"{where} mounts the volume {printable(name)}, which the pod does not have")
         real = volumes[name]
         if below := mount.get("subPath"):
             real = os.path.join(real, below)
@@ -90,62 +80,45 @@ def mount_map(container: Mapping[str, Any], volumes: Mapping[str, str], where: s
     return MountMap(mounts)
 
 
-def _folder_of(pod: PodView, volume: Mapping[str, Any], own: str, shared: str, sources: Sources) -> str:
+def _folder_of(pod: PodView, volume: Object, own: str, shared: str, sources: Sources) -> str:
     name = str(volume.get("name"))
     where = f"{printable(pod.name)}: volume {printable(name)} "
     if name in sources.folders:
         return sources.folders[name]
-    if path := (volume.get("hostPath") or {}).get("path"):
+    if path := part_of(volume, "hostPath").get("path"):
         return str(path)
-    if "emptyDir" in volume or "ephemeral" in volume:
-        folder = os.path.join(own, "volumes", name)
-        os.makedirs(folder, 0o700, exist_ok=True)
-        return folder
-    projected = volume["projected"].get("sources") or () if volume.get("projected") else [volume]
-    personal = any("downwardAPI" in source for source in projected)
+    parts = part_of(volume, "projected").get("sources") or () if volume.get("projected") else [volume]
+    personal = any({"downwardAPI", "emptyDir", "ephemeral"} & part.keys() for part in parts)
     folder = os.path.join(own if personal else shared, "volumes", name)
+    os.makedirs(folder, 0o700, exist_ok=True)
     files: dict[str, bytes] = {}
-    for source in projected:
-        files.update(_files_of(pod, source, where, sources))
+    for part in parts:
+        files.update(_files_of(pod, part, where, sources))
     modes = (each["defaultMode"] for each in volume.values() if isinstance(each, dict) and each.get("defaultMode"))
     # Everything is its owner's here; of the mode only matters whether it can be executed.
     _write(folder, files, 0o600 | 0o100 & int(next(modes, 0)))
     return folder
 
 
-def _files_of(pod: PodView, source: Mapping[str, Any], where: str, sources: Sources) -> dict[str, bytes]:
+def _files_of(pod: PodView, source: Object, where: str, sources: Sources) -> dict[str, bytes]:
     for key, (kind, name_field) in _SOURCE_KINDS.items():
         if (reference := source.get(key)) is not None:
             name = str(reference.get(name_field) or reference.get("name"))
-            content = sources.content(kind, name, where, optional=bool(reference.get("optional"))) or {}
-            return _items(content, reference.get("items") or (), f"{where}of {kind} {name}")
+            content = sources.content(kind, name, reference, where)
+            items = reference.get("items") or [{"key": each, "path": each} for each in content]
+            missing = next((str(item.get("key")) for item in items if item.get("key") not in content), None)
+            if missing is not None and not reference.get("optional"):
+                raise UsageError(f"{where}of {kind} {name}: there is no key {printable(missing)}")
+            return {str(item["path"]): content[item["key"]] for item in items if item.get("key") in content}
     if (downward := source.get("downwardAPI")) is not None:
-        return dict(_downward(pod, downward.get("items") or (), where))
-    if "serviceAccountToken" in source:
-        # There is no API server here for which a token could be good.
+        containers = {each.get("name"): each for each in pod.spec.get("containers") or ()}
+        items = downward.get("items") or ()
+        return {str(each.get("path")): downward_value(pod, containers, each, where).encode("utf-8") for each in items}
+    if {"serviceAccountToken", "emptyDir", "ephemeral"} & source.keys():
+        # An empty folder; there is no API server here for which a token could be good.
         return {}
     kind = next((key for key in source if key != "name"), "none")
     raise UsageError(f"{where}is a {printable(kind)}, which is not here; give its folder with --volume NAME=FOLDER")
-
-
-def _items(content: Mapping[str, bytes], items: Sequence[Mapping[str, Any]], where: str) -> dict[str, bytes]:
-    if not items:
-        return dict(content)
-    missing = next((item for item in items if item.get("key") not in content), None)
-    if missing is not None:
-        raise UsageError(f"{where}: there is no key {printable(str(missing.get('key')))}")
-    return {str(item.get("path")): content[str(item.get("key"))] for item in items}
-
-
-def _downward(pod: PodView, items: Sequence[Mapping[str, Any]], where: str) -> Iterator[tuple[str, bytes]]:
-    containers = {each.get("name"): each for each in pod.spec.get("containers") or ()}
-    for item in items:
-        if (reference := item.get("fieldRef")) is not None:
-            text = field_value(pod, str(reference.get("fieldPath")), where)
-        else:
-            reference = item.get("resourceFieldRef") or {}
-            text = resource_value(pod, containers.get(reference.get("containerName"), {}), reference, where)
-        yield str(item.get("path")), text.encode("utf-8")
 
 
 def _write(folder: str, files: Mapping[str, bytes], mode: int) -> None:
