@@ -22,8 +22,8 @@ _BUFFER = 32 * 1024
 class Results:
     """Lines for standard output, gathered unless it is a terminal. A context manager.
 
-    only_messages: the lines report on work whose result is elsewhere, so that it goes on, and ends with its own
-    exit code, when standard output is closed.
+    only_messages: the result is elsewhere, in files or in the exit code, so that the work goes on, and ends with its
+    own exit code, when standard output is closed.
     """
 
     def __init__(self, *, only_messages: bool = False) -> None:

@@ -40,7 +40,7 @@ def command(folder: str, force: bool, keep: bool, verbose: bool) -> int:
         raise UsageError(f"{folder} is not empty; name another folder, or pass --force")
     if not keep and not is_new:
         raise UsageError(f"{folder} was there before, so --remove does not apply to it")
-    with Results() as results:
+    with Results(only_messages=True) as results:
         bash, environment = _tools()
         _make(place)
         results.line(f"# {TOTAL} samples in {SHARDS} shards are in {folder}")

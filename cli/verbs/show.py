@@ -56,7 +56,7 @@ def command(
     if count and number is not None:
         raise UsageError("--count counts all samples; -n goes with the listing")
     code = EXIT_OK
-    with Results() as results:
+    with Results(only_messages=count) as results:
         from tarkit.formats.tally import Tally
         from tarkit.samples.sample import key_rule
         from tarkit.specs.shardspec import expand

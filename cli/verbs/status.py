@@ -73,7 +73,7 @@ def command(
             url=outdir,
             hint="name the OUTDIR of tarproc -O, or its inputs too, to list them as missing",
         )
-    with Results() as results:
+    with Results(only_messages=True) as results:
         if as_json:
             results.line(
                 json.dumps({"outdir": display_name(outdir), "exit_code": _exit_code(found), **found.as_dict()})

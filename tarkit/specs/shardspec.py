@@ -24,7 +24,7 @@ _ZMQ = re.compile(r"zr?(?:push|pull|pub|sub):")
 # What names of shards, which braces stand for, may not begin with.
 _WORDS = ("-", "@", "pipe:", *(f"{start}{kind}:" for start in ("z", "zr") for kind in ("push", "pull", "pub", "sub")))
 _CONVERSION = re.compile(r"%(?:(%)|(0?[0-9]*d)|)")
-_NUMBER = re.compile(r"(?<!%)(?:%%)*%(?:0[0-9]{1,2}d|d(?![0-9a-f]))")
+_NUMBER = re.compile(r"(?<!%)(?:%%)*%(?:0[0-9]{1,2}d|d(?![0-9A-Za-z])(?!.*/))", re.DOTALL)
 _IPV6_HOST = re.compile(r"(?<=[/@])\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*\](?=[:/]|\Z)")
 _GLOB = re.compile(r"[*?\[]")
 _FEW = 1000
@@ -274,8 +274,11 @@ def split_pattern(pattern: str) -> tuple[str, str]:
 
 
 def is_pattern(name: str) -> bool:
-    """Whether a name has a place for a number, as in ``out-%06d.tar``; not one like ``%20``, which is of a URL."""
-    return _NUMBER.search(name) is not None
+    """Whether a name has a place for a number: ``%06d`` anywhere, or ``%d`` in its last part with no letter or digit
+    behind it. Other names with a percent sign stay as they are (``a%20b.tar``, ``10%discount/a.tar``), and so does a
+    command (``pipe:… $(date +%d)``).
+    """
+    return not name.startswith("pipe:") and _NUMBER.search(name) is not None
 
 
 def output_name(url: str) -> str:

@@ -136,3 +136,25 @@ def test_what_was_found_before_an_error_is_shown(run: Run, shard: Path, tmp_path
 def test_an_error_is_not_hidden_by_a_reader_that_left(spawn: Run, shard: Path, closed: int, tmp_path: Path) -> None:
     result = spawn("tarkit", "show", shard, tmp_path / "nosuch.tar", stdout=closed)
     assert result.code == 66
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (["tarkit", "show", "--count", "in.tar", "bad.tar"], 65),
+        (["tarkit", "status", "out", "in.tar", "missing.tar"], 1),
+        (["kubetpl", "lint", "bad.yaml"], 2),
+        (["kubetpl", "status", "grey", "-O", "out", "--shards", "{in,missing}.tar"], 1),
+    ],
+)
+def test_the_exit_code_that_is_the_result_does_not_depend_on_a_reader(
+    command: list[str], code: int, spawn: Run, shard: Path, closed: int, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.tar").write_bytes(shard.read_bytes()[:10_000])
+    (tmp_path / "bad.yaml").write_text("apiVersion: batch/v1\nkind: Job\nmetadata: {name: BAD}\n")
+    assert spawn("tarproc", "-O", tmp_path / "out", "-c", "true", shard).code == 0
+    environment = {**os.environ, "KUBECONFIG": str(tmp_path / "absent")}
+    heard = spawn(*command, cwd=tmp_path, env=environment)
+    assert (heard.code, bool(heard.stdout)) == (code, True)
+    unheard = spawn(*command, cwd=tmp_path, env=environment, stdout=closed)
+    assert (unheard.code, unheard.stderr) == (code, heard.stderr)

@@ -315,3 +315,23 @@ def test_options_of_a_series_go_with_a_pattern(run: Run, tmp_path: Path) -> None
     for option in (["--maxcount", "1"], ["--maxsize", "1k"], ["--start", "0"], ["--force"]):
         result = run("tarkit", "create", "-o", tmp_path / "o.tar", data, *option)
         assert result.code == 2 and f"{option[0]} goes with a series of shards" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["50%done.tar", "10%discount/a.tar", "on-%d/a.tar", "%deg.tar", "a%2d.tar"])
+def test_a_percent_sign_in_the_name_of_one_shard_stays_as_it_is(name: str, run: Run, tmp_path: Path) -> None:
+    data = make(tmp_path / "data", a_txt="A")
+    for command in (["create", "-C", data, "."], ["cat", tmp_path / "out" / name]):
+        out = tmp_path / ("out" if command[0] == "create" else "copy") / name
+        assert run("tarkit", *command, "-o", out).code == 0
+        assert members(out) == {"a.txt": b"A"}
+
+
+def test_a_percent_sign_in_the_command_that_takes_a_shard_stays_as_it_is(run: Run, tmp_path: Path) -> None:
+    data, shard = make(tmp_path / "data", a_txt="A"), tmp_path / "in.tar"
+    assert run("tarkit", "create", "-o", shard, "-C", data, ".").code == 0
+    out, printed = tmp_path / "out.tar", tmp_path / "printed"
+    text = f"pipe:cat > {out}; printf '%d-%06d %s' 7 5 $(date -d 2001-02-03 +%d) > {printed}"
+    for command in (["tarkit", "create", "-C", data, "."], ["tarkit", "cat", shard], ["tarproc", "-c", "true", shard]):
+        assert run(*command, "-o", text).code == 0
+        assert (members(out), printed.read_text()) == ({"a.txt": b"A"}, "7-000005 03")
+        out.unlink()

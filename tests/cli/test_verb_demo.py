@@ -60,6 +60,24 @@ def test_a_wrong_exit_code_is_noticed(run: Run, tmp_path: Path, monkeypatch: pyt
     assert result.lines[-4:-2] == ["shown", "also"]
 
 
+def test_a_wrong_exit_code_is_noticed_when_the_reader_has_left(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_steps(monkeypatch, step("exit 4"), step("touch ../done"))
+    kept = os.dup(1)
+    reading, writing = os.pipe()
+    os.close(reading)
+    os.dup2(writing, 1)
+    try:
+        result = run("tarkit", "demo", tmp_path / "d")
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(writing)
+    assert (result.code, (tmp_path / "done").exists()) == (1, True)
+    assert "the exit code is 4, and should be 0" in result.stderr
+
+
 def test_wrong_counts_are_noticed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_steps(
         monkeypatch,

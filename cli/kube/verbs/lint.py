@@ -67,7 +67,7 @@ def command(
     names = list(files) or ["-"]
     kinds: collections.Counter[str] = collections.Counter()
     errors = 0
-    with Results() as results:
+    with Results(only_messages=True) as results:
         for name in names:
             text = manifest_text(name)
             doubts: list[Doubt] = []

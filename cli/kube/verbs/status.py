@@ -94,7 +94,7 @@ def command(
     for number, (found, retried) in enumerate(question.answers(cluster, jobs, watching, pause)):
         if not as_json:
             _separate(first=not number)
-        code = _show(found, retried, as_json, options["verbose"])
+        code = _show(found, retried, as_json, options["verbose"], once=False)
     return code
 
 
@@ -108,9 +108,12 @@ def _pause(watch: str) -> float:
     return pause
 
 
-def _show(found: list[JobStatus], retried: int, as_json: bool, verbose: bool) -> int:
-    """The worst exit code: 1 before 3 before 0."""
-    with Results() as results:
+def _show(found: list[JobStatus], retried: int, as_json: bool, verbose: bool, *, once: bool = True) -> int:
+    """Print how far each Job is. The worst exit code: 1 before 3 before 0.
+
+    once: a closed standard output leaves the exit code as it is; else it ends the watch.
+    """
+    with Results(only_messages=once) as results:
         if as_json:
             documents = [each.as_dict() for each in found]
             results.line(json.dumps(documents[0] if len(documents) == 1 else {"jobs": documents, "retried": retried}))
