@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import io
 import os
 import sys
@@ -67,6 +68,9 @@ def _run(command: click.Command, name: str, argv: Sequence[str] | None, signals:
                 code = command.invoke(context)
         return code if isinstance(code, int) else EXIT_OK
     except click.exceptions.Exit as exit_request:
+        if argv is None:
+            # Nothing was opened: without this the interpreter looks through all objects when it ends.
+            gc.freeze()
         return exit_request.exit_code
     except SystemExit:
         raise

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -17,6 +16,8 @@ from .program import say, size
 from .results import counted
 
 if TYPE_CHECKING:
+    from pathlib import PurePath
+
     from tarkit.samples.shardwriter import ShardWriter
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -108,7 +109,7 @@ def _place(name: str | PurePath) -> str:
     """The same text for each name of a local file; a URL without its query."""
     from tarkit.store.url import local_path, split_query
 
-    path = str(name) if isinstance(name, PurePath) else local_path(name)
+    path = local_path(name) if isinstance(name, str) else str(name)
     return split_query(str(name))[0] if path is None else os.path.realpath(path)
 
 

@@ -7,9 +7,6 @@ tarproc's command line. The program makes its options of it, and Kubernetes mani
 
 from __future__ import annotations
 
-import getopt
-import hashlib
-import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
@@ -273,6 +270,10 @@ class Work:
         Raises:
             UsageError: a callable without a ``work_id``.
         """
+        # Not needed for tarproc --help, where OpenSSL would take a tenth of the time.
+        import hashlib
+        import json
+
         from tarkit.samples.tarwriter import default_mtime
 
         if self.has_callable and self.work_id is None:
@@ -323,6 +324,8 @@ class Work:
         Raises:
             UsageError: an option that tarproc does not have, without its value, or with a value that cannot be.
         """
+        import getopt
+
         names = {flag: name for name, option in options().items() for flag in option.flags}
         kinds = {flag: "" if options()[name].kind == FLAG else ":" for flag, name in names.items()}
         short = "".join(flag[1:] + colon for flag, colon in kinds.items() if len(flag) == 2)
