@@ -17,6 +17,8 @@ from ..shared.results import Results, counted
 from .tour import MAPPER, PER_SHARD, SHARDS, TOTAL, Step, steps
 
 _NAME = "tarkit demo"
+_MARK = ".tarkit-demo"
+"""In a folder that a demo made: the next one may replace its files."""
 
 
 @click.command("demo")
@@ -28,15 +30,15 @@ _NAME = "tarkit demo"
 def command(folder: str, force: bool, keep: bool, verbose: bool) -> int:
     """Make three small shards and run pipelines over them.
 
-    FOLDER is a new folder, ./tarkit-demo by default. Each command is printed as one would type it there,
-    then what it prints. Pictures are drawn by code, and the commands are those that every machine has;
+    FOLDER is a new folder, or one that an earlier demo made, ./tarkit-demo by default. Each command is printed as
+    one would type it there, then what it prints. Pictures are drawn by code, and the commands are those that every machine has;
     ImageMagick is used if it is there. If a command does not do what it should, the exit code is 1.
     """
     place = Path(folder)
     is_new = not place.exists()
     if not is_new and not place.is_dir():
-        raise UsageError(f"{folder} is no folder")
-    if not is_new and any(place.iterdir()) and not force:
+        raise UsageError(f"{folder} is not a folder")
+    if not is_new and any(place.iterdir()) and not force and not (place / _MARK).exists():
         raise UsageError(f"{folder} is not empty; name another folder, or pass --force")
     if not keep and not is_new:
         raise UsageError(f"{folder} was there before, so --remove does not apply to it")
@@ -49,7 +51,7 @@ def command(folder: str, force: bool, keep: bool, verbose: bool) -> int:
         results.line("")
         if wrong:
             count = counted(len(wrong), "command")
-            results.line(f"# {count} did not do what was to be expected, the first: {wrong[0].command}")
+            results.line(f"# {count} had an unexpected result, the first: {wrong[0].command}")
         else:
             results.line("# All commands did what they should.")
         if not keep and not wrong:
@@ -79,6 +81,7 @@ def _make(place: Path) -> None:
 
     try:
         place.mkdir(parents=True, exist_ok=True)
+        (place / _MARK).touch()
         (place / "mapper.py").write_text(MAPPER, encoding="utf-8")
     except OSError as error:
         raise StreamError(f"can not be made: {error.strerror}", url=str(place)) from None

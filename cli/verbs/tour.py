@@ -159,7 +159,7 @@ def _failing_steps() -> Iterator[Step]:
     )
     yield Step(
         "Run just that one again, with something better, and put it to the others",
-        "tarproc --retry-failed checked.tar.failed.tar -c true -o mended.tar && "
-        "tarkit cat checked.tar mended.tar -o complete.tar",
+        "tarproc --retry-failed checked.tar.failed.tar -c true -o fixed.tar && "
+        "tarkit cat checked.tar fixed.tar -o complete.tar",
         _has(TOTAL, "complete.tar"),
     )

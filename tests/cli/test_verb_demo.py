@@ -37,10 +37,19 @@ def test_demo(spawn: Run, tmp_path: Path) -> None:
     assert sum(1 for _ in read_samples(shards)) == 60
     assert (folder / "checked.tar.failed.tar").exists()
     assert "I do not like this one" in result.stdout.decode()
-    # A second run does not touch it, unless told to.
-    again = spawn("tarkit", "demo", cwd=tmp_path)
-    assert (again.code, again.stdout) == (2, b"")
-    assert "is not empty" in again.stderr
+
+
+def test_the_folder_of_a_demo_is_taken_again_and_no_other(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_steps(monkeypatch, step("true"))
+    for _ in range(2):
+        assert run("tarkit", "demo", tmp_path / "mine").code == 0
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes").touch()
+    refused = run("tarkit", "demo", tmp_path / "other")
+    assert (refused.code, refused.stdout) == (2, b"")
+    assert "is not empty" in refused.stderr
 
 
 def step(command: str, check: Any = lambda folder, printed: None, **more: Any) -> tour.Step:
@@ -56,7 +65,7 @@ def test_a_wrong_exit_code_is_noticed(run: Run, tmp_path: Path, monkeypatch: pyt
     result = run("tarkit", "demo", tmp_path / "d")
     assert result.code == 1
     assert "the exit code is 4, and should be 0" in result.stderr
-    assert result.lines[-1] == "# 1 command did not do what was to be expected, the first: exit 4"
+    assert result.lines[-1] == "# 1 command had an unexpected result, the first: exit 4"
     assert result.lines[-4:-2] == ["shown", "also"]
 
 
