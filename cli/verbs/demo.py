@@ -31,8 +31,8 @@ def command(folder: str, force: bool, keep: bool, verbose: bool) -> int:
     """Make three small shards and run pipelines over them.
 
     FOLDER is a new folder, or one that an earlier demo made, ./tarkit-demo by default. Each command is printed as
-    one would type it there, then what it prints. Pictures are drawn by code, and the commands are those that every machine has;
-    ImageMagick is used if it is there. If a command does not do what it should, the exit code is 1.
+    one would type it there, then what it prints. Pictures are drawn by code, and the commands are those that every
+    machine has; ImageMagick is used if it is there. If a command does not do what it should, the exit code is 1.
     """
     place = Path(folder)
     is_new = not place.exists()

@@ -123,6 +123,7 @@ def test_folders(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert run("tarkit", "demo", place, "--remove").code == 2
     assert run("tarkit", "demo", place).code == 0
     (place / "mine").write_text("mine")
+    (place / ".tarkit-demo").unlink()
     assert run("tarkit", "demo", place).code == 2
     assert run("tarkit", "demo", place, "--force").code == 0
     assert (place / "mine").read_text() == "mine"
