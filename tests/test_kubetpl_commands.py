@@ -18,8 +18,7 @@ from kubetplrun import MAIN, alone, at, documents, kubetpl, one, printed, refuse
 
 from tarkit.k8s.expansion import expand
 from tarkit.k8s.generate import generate
-from tarkit.k8s.request import Request
-from tarkit.k8s.settings import Settings
+from tarkit.k8s.settings import Request, Settings
 from tarkit.k8s.templates import read_template, template_path
 from tarkit.k8s.yamltext import dump_documents
 

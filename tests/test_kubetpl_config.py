@@ -14,7 +14,7 @@ from kubetplrun import MAIN, SPEC, alone, at, env_of, kubetpl, one, printed, ref
 
 from tarkit.errors import UsageError
 from tarkit.k8s.configuration import FOLDER_FILES, read_environment, read_file
-from tarkit.k8s.settings import table
+from tarkit.k8s.settings import TABLE
 
 
 @pytest.fixture(autouse=True)
@@ -435,8 +435,8 @@ def test_read_file_gives_layers_from_low_to_high() -> None:
 
 def test_read_environment_looks_at_its_own_only() -> None:
     assert read_environment({"PATH": "x", "KUBETPL": "x", "kubetpl_image": "x"}).values == {}
-    assert set(read_environment({f"KUBETPL_{each.name.upper()}": "1" for each in table()}).values) == {
-        each.name for each in table()
+    assert set(read_environment({f"KUBETPL_{each.name.upper()}": "1" for each in TABLE.values()}).values) == {
+        each.name for each in TABLE.values()
     }
     with pytest.raises(UsageError, match="KUBETPL_X"):
         read_environment({"KUBETPL_X": "1"})
@@ -475,7 +475,7 @@ def test_flags_without_effect(
 ) -> None:  # fmt: skip
     flag = f"--{name.replace('_', '-')}"
     given = [flag, *("k=v" if isinstance(value, dict) else str(value),)]
-    other = next(each.metadata["flags"][-1] for each in table() if needed[0] in each.metadata["flags"])
+    other = next(each.flags[-1] for each in TABLE.values() if needed[0] in each.flags)
     said = refused(*words, *given)
     assert said.startswith(flag) and f"has no effect without {other}" in said
     assert one(*words, *given, *needed)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from kubetplrun import MAIN, MISSING, SPEC, alone, at, env_of, kubetpl, lint_refused, one, printed, refused, rendered
 
-from tarkit.k8s.settings import table
+from tarkit.k8s.settings import TABLE
 
 
 @pytest.fixture(autouse=True)
@@ -160,9 +160,9 @@ CASES = [*ORIGINAL, *FURTHER]
 
 def test_every_setting_is_in_the_table() -> None:
     # list_url writes a file: it has its own test beside those of indexed.
-    assert {case.name for case in CASES} == {each.name for each in table()} - {"list_url"}
+    assert {case.name for case in CASES} == {each.name for each in TABLE.values()} - {"list_url"}
     for case in CASES:
-        assert case.spellings == next(each.metadata["flags"] for each in table() if each.name == case.name)
+        assert case.spellings == next(each.flags for each in TABLE.values() if each.name == case.name)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

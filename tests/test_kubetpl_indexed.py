@@ -17,8 +17,7 @@ from kubetplrun import MAIN, SPEC, alone, at, documents, env_of, kubetpl, one, r
 
 from tarkit.k8s.expansion import expand
 from tarkit.k8s.generate import generate
-from tarkit.k8s.request import Request
-from tarkit.k8s.settings import Settings
+from tarkit.k8s.settings import Request, Settings
 from tarkit.k8s.templates import read_template, template_path
 from tarkit.k8s.yamltext import dump_documents
 from tarkit.specs.shardspec import expand as expand_shards

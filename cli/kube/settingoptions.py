@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import Field, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from tarkit.errors import StreamError, UsageError, printable
-from tarkit.k8s.settings import FLAG, LIST, PAIRS, Settings, applies, table
+from tarkit.k8s.settings import FLAG, LIST, PAIRS, TABLE, Setting, Settings
 from tarkit.redaction import redact
 
 from ..shared.program import say
@@ -36,7 +36,7 @@ class Asked:
     def documents(self, here: bool = False) -> list[Document]:
         """The manifests. here: they are to run on this machine."""
         from tarkit.k8s.generate import generate, refuse_idle, refuse_lost, suffixed
-        from tarkit.k8s.request import Request
+        from tarkit.k8s.settings import Request
         from tarkit.k8s.templates import read_template
 
         template = read_template(self.template_path)
@@ -110,25 +110,23 @@ def setting_options(generator: str | None) -> Callable[[F], F]:
     """The flags of a generator's settings; of all settings, if it is None."""
 
     def decorate(function: F) -> F:
-        for setting in reversed(table()):
-            if generator is None or applies(setting, generator):
+        for setting in reversed(TABLE.values()):
+            if generator is None or setting.applies(generator):
                 function = _option(setting)(function)
         return function
 
     return decorate
 
 
-def _option(setting: Field[Any]) -> Callable[[F], F]:
-    metadata = setting.metadata
-    arguments: dict[str, Any] = {"help": metadata["help"], "default": None}
-    if metadata["kind"] == FLAG:
+def _option(setting: Setting) -> Callable[[F], F]:
+    arguments: dict[str, Any] = {"help": setting.help, "default": None}
+    if setting.kind == FLAG:
         arguments.update(is_flag=True, flag_value=True, type=click.BOOL)
-    elif metadata["choices"]:
-        arguments["type"] = click.Choice(metadata["choices"])
+    elif setting.choices:
+        arguments["type"] = click.Choice(setting.choices)
     else:
-        metavar = "K=V" if metadata["kind"] == PAIRS else metadata["metavar"]
-        arguments.update(type=str, metavar=metavar, multiple=metadata["kind"] in (LIST, PAIRS))
-    return click.option(*metadata["flags"], setting.name, **arguments)
+        arguments.update(type=str, metavar=setting.metavar, multiple=setting.kind in (LIST, PAIRS))
+    return click.option(*setting.flags, setting.name, **arguments)
 
 
 _SWITCHES = (
@@ -179,7 +177,7 @@ def asked(generator: str, options: Mapping[str, Any], words: list[str]) -> Asked
         UsageError: one of them can not be understood.
     """
     switches = {name: options[name] for name in SWITCHES}
-    given = {each.name: options[each.name] for each in table() if options.get(each.name) not in (None, ())}
+    given = {name: options[name] for name in TABLE if options.get(name) not in (None, ())}
     return Asked(generator, _configuration(generator, given, switches), words, switches)
 
 

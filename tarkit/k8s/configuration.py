@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tarkit.errors import UsageError, printable
-from tarkit.k8s.settings import FLAG, GENERATORS, LIST, PAIRS, WHOLE, Settings, flag_of, table
+from tarkit.k8s.settings import FLAG, GENERATORS, LIST, PAIRS, TABLE, WHOLE, Settings
 from tarkit.k8s.yamlreading import load_yaml
 
 FOLDER_FILES = ("kubetpl.yaml", "kubetpl.yml", ".kubetpl.yaml", ".kubetpl.yml")
@@ -30,7 +30,6 @@ _REPLACED = ("shards",)
 """Lists of which the highest source counts alone: nobody means to add shards to those of a file."""
 
 _SECTIONS = ("profiles", "price", *GENERATORS)
-_BY_NAME = {each.name: each for each in table()}
 
 
 @dataclass
@@ -96,7 +95,8 @@ def read_environment(environ: Mapping[str, str]) -> Layer:
             continue
         name = variable.removeprefix(ENV_PREFIX).lower()
         (known,) = _known({name: None}, "the environment", shown=variable)
-        values[known] = _listed(environ[variable], variable) if _kind(known) in (LIST, PAIRS) else environ[variable]
+        text = environ[variable]
+        values[known] = _listed(text, variable) if TABLE[known].kind in (LIST, PAIRS) else text
     return Layer(_ENVIRONMENT, values)
 
 
@@ -128,7 +128,7 @@ def merge(
         for name, raw in layer.values.items():
             if raw is None or (name in ignored and not is_last):
                 continue
-            kind = _kind(name)
+            kind = TABLE[name].kind
             origin = f"{ENV_PREFIX}{name.upper()}" if layer.origin == _ENVIRONMENT else layer.origin
             value = convert(name, raw, origin)
             if name in _REPLACED or (kind in (LIST, PAIRS) and is_last and compat_lists and value):
@@ -154,7 +154,7 @@ def convert(name: str, raw: Any, origin: str) -> Any:
     Raises:
         UsageError: it is not of the setting's kind.
     """
-    kind, choices = _kind(name), _BY_NAME[name].metadata["choices"]
+    kind, choices = TABLE[name].kind, TABLE[name].choices
     if kind == PAIRS:
         return _pairs(name, raw, origin)
     if kind == LIST:
@@ -204,8 +204,8 @@ def _known(values: Mapping[str, Any], where: str, also: Sequence[str] = (), show
     found = {}
     for key, value in values.items():
         name = str(key).replace("-", "_")
-        if name not in _BY_NAME:
-            near = difflib.get_close_matches(name, [*_BY_NAME, *also], 1, 0.5)
+        if name not in TABLE:
+            near = difflib.get_close_matches(name, [*TABLE, *also], 1, 0.5)
             hint = f"; did you mean {near[0]}?" if near else "; kubetpl job --help lists what there is"
             raise UsageError(f"{printable(where)}: there is no setting {printable(shown or str(key))!r}{hint}")
         found[name] = value
@@ -227,9 +227,5 @@ def _price(name: str, value: Any, where: str) -> float:
     return float(value)
 
 
-def _kind(name: str) -> str:
-    return str(_BY_NAME[name].metadata["kind"])
-
-
 def _shown(name: str) -> str:
-    return f"{name.replace('_', '-')} ({flag_of(name)})"
+    return f"{name.replace('_', '-')} ({TABLE[name].flag})"

@@ -11,8 +11,7 @@ from tarkit.errors import UsageError, printable
 from tarkit.k8s.fieldpath import set_field
 from tarkit.k8s.fill import labels_of, main_ones, pod_of, with_scripts
 from tarkit.k8s.podfields import part, replace_params
-from tarkit.k8s.request import Request
-from tarkit.k8s.settings import GENERATORS, OWN_PARAMS, Settings, applies, flag_of, table
+from tarkit.k8s.settings import GENERATORS, OWN_PARAMS, TABLE, Request, Settings
 from tarkit.k8s.stored import store
 from tarkit.k8s.wellknown import QUEUE, SLICES
 from tarkit.k8s.yamltext import Document
@@ -29,7 +28,7 @@ _NEEDS = {
 
 def generator_module(name: str) -> ModuleType:
     """The module of a generator: ``documents``, ``ABOUT``, ``EXAMPLE``."""
-    return importlib.import_module(f"tarkit.k8s.generators.{name}")
+    return importlib.import_module(GENERATORS[name])
 
 
 def template_name(generator: str) -> str:
@@ -79,12 +78,12 @@ def refuse_lost(names: Collection[str], documents: list[Document]) -> None:
     """
     has_job = any(each["kind"] in ("Job", "CronJob") for each in documents)
     has_pod = any(pod_of(each) is not None for each in documents)
-    for setting in table():
-        if setting.name in names and not applies(setting, "configmap"):
+    for setting in TABLE.values():
+        if setting.name in names and not setting.applies("configmap"):
             if not has_pod:
-                raise UsageError(f"{flag_of(setting.name)}: nothing in the template runs a pod, which alone has that")
-            if not has_job and not applies(setting, "pod"):
-                raise UsageError(f"{flag_of(setting.name)}: nothing in the template is a Job, which alone has that")
+                raise UsageError(f"{setting.flag}: nothing in the template runs a pod, which alone has that")
+            if not has_job and not setting.applies("pod"):
+                raise UsageError(f"{setting.flag}: nothing in the template is a Job, which alone has that")
 
 
 def refuse_idle(
@@ -103,7 +102,9 @@ def refuse_idle(
             # Also by --label, or in a template.
             has_it = any(QUEUE in labels_of(each) for each in documents)
         if name in given and not has_it:
-            raise UsageError(f"{flag_of(name)} has no effect without {flag_of(needed)}; add that, or leave it out")
+            raise UsageError(
+                f"{TABLE[name].flag} has no effect without {TABLE[needed].flag}; add it, or leave both out"
+            )
     for key in given.get("param", ()):
         if generator == "jobs" and key in OWN_PARAMS:
             raise UsageError(f"--param {key}: {{{key}}} stands for what --over gives; take another name")

@@ -1,242 +1,181 @@
 """Everything that can be set about a manifest: one table, from which come the flags, the keys of
 ``kubetpl.yaml`` and the names of the environment variables.
 
-A setting that nobody gave leaves the template as it is: the defaults are what stands in the template.
+A setting that was not given leaves the template as it is: the defaults are the template's values.
 """
 
 from __future__ import annotations
 
-from dataclasses import Field, dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tarkit.k8s.yamltext import Document
 
 TEXT, WHOLE, FLAG, LIST, PAIRS = "text", "whole", "flag", "list", "pairs"
+_KINDS = {"str | None": TEXT, "int | None": WHOLE, "bool": FLAG, "list[str]": LIST, "dict[str, str]": PAIRS}
 
-GENERATORS = ("job", "pod", "jobs", "indexed", "service", "configmap")
-"""What makes manifests; a setting may be of some of them only."""
+GENERATORS = {
+    "job": "tarkit.k8s.generators.job",
+    "pod": "tarkit.k8s.generators.pod",
+    "jobs": "tarkit.k8s.generators.jobs",
+    "indexed": "tarkit.k8s.generators.indexed",
+    "service": "tarkit.k8s.generators.service",
+    "configmap": "tarkit.k8s.generators.configmap",
+}
+"""What makes manifests, by name, and the module with its ``documents``, ``ABOUT`` and ``EXAMPLE``."""
 
-WORKLOADS = ("job", "pod", "jobs", "indexed")
-SHARDED = ("indexed",)
+_PODS = ("job", "pod", "jobs", "indexed")
+_JOBS = ("job", "jobs", "indexed")
+_SHARDED = ("indexed",)
 OWN_PARAMS = ("i", "n")
-"""What ``jobs`` itself replaces: the thing that a Job is for, and its number."""
-
-JOBS = ("job", "jobs", "indexed")
+"""What ``jobs`` itself replaces: the item that a Job is for, and its number."""
 
 
-def _setting(
-    kind: str, *flags: str, help: str, metavar: str = "", only: tuple[str, ...] = (), choices: str = ""
+def _one(
+    short: str, metavar: str, help: str, only: tuple[str, ...] = _PODS, choices: str = "", factory: Any = None
 ) -> Any:
-    metadata = {
-        "kind": kind,
-        "flags": flags,
-        "help": help,
-        "metavar": metavar,
-        "only": only,
-        "choices": choices.split(),
-    }
-    if kind == LIST:
-        return field(default_factory=list, metadata=metadata)
-    if kind == PAIRS:
-        return field(default_factory=dict, metadata=metadata)
-    return field(default=False if kind == FLAG else None, metadata=metadata)
+    metadata = {"short": short, "metavar": metavar, "help": help, "only": only, "choices": tuple(choices.split())}
+    default: dict[str, Any] = {"default": None} if factory is None else {"default_factory": factory}
+    return field(**default, metadata=metadata)
+
+
+def _list(short: str, metavar: str, help: str, only: tuple[str, ...] = _PODS) -> Any:
+    return _one(short, metavar, help, only, factory=list)
+
+
+def _pairs(short: str, help: str, only: tuple[str, ...] = _PODS) -> Any:
+    return _one(short, "K=V", help, only, factory=dict)
 
 
 @dataclass
 class Settings:
-    """What was asked for. None, empty and False: nothing was said about it."""
+    """What was asked for. None, empty and False: the setting was not given."""
 
-    name: str | None = _setting(TEXT, "-n", "--name", metavar="NAME", help="Name of the object.")
-    command: str | None = _setting(
-        TEXT,
-        "-c",
-        "--command",
-        metavar="CMD",
-        only=WORKLOADS,
-        help="What to run: a shell script; of indexed, tarproc's command for each sample.",
+    name: str | None = _one("-n", "NAME", "Name of the object.", ())
+    command: str | None = _one(
+        "-c", "CMD", "What to run: a shell script; of indexed, tarproc's command for each sample."
     )
-    image: str | None = _setting(TEXT, "-I", "--image", metavar="IMAGE", only=WORKLOADS, help="Container image.")
-    cpu: str | None = _setting(
-        TEXT, "-C", "--cpu", metavar="N", only=WORKLOADS, help="CPUs to ask for, such as 2 or 500m; -1: none."
+    image: str | None = _one("-I", "IMAGE", "Container image.")
+    cpu: str | None = _one("-C", "N", "CPUs to ask for, such as 2 or 500m; -1: none.")
+    memory: str | None = _one("-M", "SIZE", "Memory, request and limit, such as 4Gi or 4G.")
+    gpu: int | None = _one("-G", "N", "GPUs; 0: none.")
+    gpu_resource: str | None = _one("", "NAME", "Resource name of the GPUs.  [default: nvidia.com/gpu]")
+    accelerator: str | None = _one("-A", "TYPE", "GKE's accelerator type (a node selector).")
+    env: dict[str, str] = _pairs("-e", "Environment variable.")
+    param: dict[str, str] = _pairs("-p", "Replace {K} in the command by V; all other braces stay, and ${K} too.")
+    port: list[str] = _list("-P", "PORT", "Port that is served.", (*_PODS, "service"))
+    label: dict[str, str] = _pairs("-L", "Label, of the object and of its pods.", ())
+    app: str | None = _one("-a", "APP", "Label app.  [default: the name]", ())
+    shell: str | None = _one("", "PROGRAM", "Runs the command.  [default: /bin/bash]")
+    shell_flags: str | None = _one(
+        "", "FLAGS", "The shell's flags, before -c.  [default: -euo pipefail, or as far as the shell has them]"
     )
-    memory: str | None = _setting(
-        TEXT, "-M", "--memory", metavar="SIZE", only=WORKLOADS, help="Memory, request and limit, such as 4Gi or 4G."
-    )
-    gpu: int | None = _setting(WHOLE, "-G", "--gpu", metavar="N", only=WORKLOADS, help="GPUs; 0: none.")
-    gpu_resource: str | None = _setting(
-        TEXT, "--gpu-resource", metavar="NAME", only=WORKLOADS, help="What GPUs are called.  [default: nvidia.com/gpu]"
-    )
-    accelerator: str | None = _setting(
-        TEXT, "-A", "--accelerator", metavar="TYPE", only=WORKLOADS, help="GKE's accelerator type (a node selector)."
-    )
-    env: dict[str, str] = _setting(PAIRS, "-e", "--env", only=WORKLOADS, help="Environment variable.")
-    param: dict[str, str] = _setting(
-        PAIRS,
-        "-p",
-        "--param",
-        only=WORKLOADS,
-        help="Replace {K} in the command by V; all other braces stay, and ${K} too.",
-    )
-    port: list[str] = _setting(
-        LIST, "-P", "--port", metavar="PORT", only=(*WORKLOADS, "service"), help="Port that is served."
-    )
-    label: dict[str, str] = _setting(PAIRS, "-L", "--label", help="Label, of the object and of its pods.")
-    app: str | None = _setting(TEXT, "-a", "--app", metavar="APP", help="Label app.  [default: the name]")
-    shell: str | None = _setting(
-        TEXT, "--shell", metavar="PROGRAM", only=WORKLOADS, help="Runs the command.  [default: /bin/bash]"
-    )
-    shell_flags: str | None = _setting(
-        TEXT,
-        "--shell-flags",
-        metavar="FLAGS",
-        only=WORKLOADS,
-        help="The shell's flags, before -c.  [default: -euo pipefail, or what the shell knows of it]",
-    )
-    config_map: str | None = _setting(
-        TEXT, "--config-map", metavar="NAME", only=WORKLOADS, help="Mount this ConfigMap, read only."
-    )
-    config_map_path: str | None = _setting(
-        TEXT, "--config-map-path", metavar="PATH", only=WORKLOADS, help="Where to.  [default: /files]"
-    )
-    secret: list[str] = _setting(
-        LIST, "--secret", metavar="NAME[:PATH]", only=WORKLOADS, help="Mount this Secret.  [default: /secrets/NAME]"
-    )
-    gac: str | None = _setting(
-        TEXT,
-        "--gac",
-        metavar="none|default|PATH",
-        only=WORKLOADS,
-        help="GOOGLE_APPLICATION_CREDENTIALS: a path in the container; default: in the Secret of --secret. "
+    config_map: str | None = _one("", "NAME", "Mount this ConfigMap, read only.")
+    config_map_path: str | None = _one("", "PATH", "Where to mount it.  [default: /files]")
+    secret: list[str] = _list("", "NAME[:PATH]", "Mount this Secret.  [default: /secrets/NAME]")
+    gac: str | None = _one(
+        "",
+        "none|default|PATH",
+        "GOOGLE_APPLICATION_CREDENTIALS: a path in the container; default: in the Secret of --secret. "
         "Better: --service-account.",
     )
-    service_account: str | None = _setting(
-        TEXT,
-        "--service-account",
-        metavar="NAME",
-        only=WORKLOADS,
-        help="Service account, which may be a cloud identity.",
+    service_account: str | None = _one("", "NAME", "Service account, which may be a cloud identity.")
+    hostname: str | None = _one("", "NAME", "Host name of the pod.", ("job", "pod", "jobs"))
+    subdomain: str | None = _one("", "NAME", "Subdomain of the pods: a headless service.")
+    restartpolicy: str | None = _one("", "", "What happens when the container ends.", choices="Never OnFailure Always")
+    namespace: str | None = _one("-N", "NAME", "Namespace.", ())
+    security: str | None = _one(
+        "", "", "Pod security standard to meet.  [default: restricted]", choices="restricted baseline none"
     )
-    hostname: str | None = _setting(
-        TEXT, "--hostname", metavar="NAME", only=("job", "pod", "jobs"), help="Host name of the pod."
+    run_as: int | None = _one("", "UID", "User and group to run as.  [default: 65532]")
+    scratch: str | None = _one(
+        "", "SIZE", "Temporary space at /scratch, such as 20Gi; memory:2Gi in memory.  [default: 10Gi]"
     )
-    subdomain: str | None = _setting(
-        TEXT, "--subdomain", metavar="NAME", only=WORKLOADS, help="Subdomain of the pods: a headless service."
-    )
-    restartpolicy: str | None = _setting(
-        TEXT, "--restartpolicy", only=WORKLOADS, choices="Never OnFailure Always", help="What if the container ends."
-    )
-    namespace: str | None = _setting(TEXT, "-N", "--namespace", metavar="NAME", help="Namespace.")
-    security: str | None = _setting(
-        TEXT,
-        "--security",
-        only=WORKLOADS,
-        choices="restricted baseline none",
-        help="Pod security standard to meet.  [default: restricted]",
-    )
-    run_as: int | None = _setting(
-        WHOLE, "--run-as", metavar="UID", only=WORKLOADS, help="User and group to run as.  [default: 65532]"
-    )
-    scratch: str | None = _setting(
-        TEXT,
-        "--scratch",
-        metavar="SIZE",
-        only=WORKLOADS,
-        help="Temporary space at /scratch, such as 20Gi; memory:2Gi in memory.  [default: 10Gi]",
-    )
-    spot: str | None = _setting(
-        TEXT,
-        "--spot",
-        only=WORKLOADS,
+    spot: str | None = _one(
+        "",
+        "",
+        "Prefer nodes that may be taken away; being taken away costs no retry.",
         choices="gke eks aks karpenter",
-        help="Prefer nodes that may be taken away; being taken away costs no retry.",
     )
-    queue: str | None = _setting(TEXT, "--queue", metavar="NAME", only=JOBS, help="Kueue's queue.")
-    min_parallelism: int | None = _setting(
-        WHOLE, "--min-parallelism", metavar="P", only=SHARDED, help="Kueue may start with so few pods."
-    )
-    priority_class: str | None = _setting(
-        TEXT, "--priority-class", metavar="NAME", only=WORKLOADS, help="Priority class of the pods."
-    )
-    node_selector: dict[str, str] = _setting(
-        PAIRS, "--node-selector", only=WORKLOADS, help="Only nodes with this label."
-    )
-    toleration: list[str] = _setting(
-        LIST, "--toleration", metavar="K[=V][:EFFECT]", only=WORKLOADS, help="Also nodes with this taint."
-    )
-    image_pull_secret: list[str] = _setting(
-        LIST, "--image-pull-secret", metavar="NAME", only=WORKLOADS, help="Secret with which to fetch the image."
-    )
-    retries: int | None = _setting(
-        WHOLE,
-        "--retries",
-        metavar="N",
-        only=JOBS,
-        help="Retries of the Job; of indexed, of each slice.  [default: 0; 3]",
-    )
-    deadline: str | None = _setting(
-        TEXT, "--deadline", metavar="TIME", only=JOBS, help="Stop after this time, such as 90s, 12h, 2d."
-    )
-    ttl: str | None = _setting(TEXT, "--ttl", metavar="TIME", only=JOBS, help="Remove the Job so long after its end.")
-    over: str | None = _setting(
-        TEXT,
-        "--over",
-        metavar="SPEC",
-        only=("jobs",),
-        help="One Job for each of these, such as {0000..0147}; "
+    queue: str | None = _one("", "NAME", "Kueue's queue.", _JOBS)
+    min_parallelism: int | None = _one("", "P", "Kueue may start with so few pods.", _SHARDED)
+    priority_class: str | None = _one("", "NAME", "Priority class of the pods.")
+    node_selector: dict[str, str] = _pairs("", "Only nodes with this label.")
+    toleration: list[str] = _list("", "K[=V][:EFFECT]", "Also nodes with this taint.")
+    image_pull_secret: list[str] = _list("", "NAME", "Secret with which to fetch the image.")
+    retries: int | None = _one("", "N", "Retries of the Job; of indexed, of each slice.  [default: 0; 3]", _JOBS)
+    deadline: str | None = _one("", "TIME", "Stop after this time, such as 90s, 12h, 2d.", _JOBS)
+    ttl: str | None = _one("", "TIME", "Remove the Job so long after its end.", _JOBS)
+    over: str | None = _one(
+        "",
+        "SPEC",
+        "One Job for each of these, such as {0000..0147}; "
         "{i} in name, command and variables stands for it, {n} for its number; ${i} is the shell's own.",
+        ("jobs",),
     )
-    shards: list[str] = _setting(
-        LIST,
-        "--shards",
-        metavar="SPEC",
-        only=SHARDED,
-        help="Input shards: a pattern, @LIST or URL; as tarproc's INPUT.",
+    shards: list[str] = _list("", "SPEC", "Input shards: a pattern, @LIST or URL; as tarproc's INPUT.", _SHARDED)
+    outdir: str | None = _one("-O", "URL", "Where the output shards and their done records go.", _SHARDED)
+    parallelism: int | None = _one("-j", "P", "Pods at the same time.  [default: 128]", _SHARDED)
+    slices: int | None = _one("", "W", "Slices, each a pod.  [default: one a shard, at most 10000]", _SHARDED)
+    slice_target: str | None = _one(
+        "", "TIME", "What a slice should take, with --shard-seconds.  [default: 10m, 5m with --spot]", _SHARDED
     )
-    outdir: str | None = _setting(
-        TEXT, "-O", "--outdir", metavar="URL", only=SHARDED, help="Where the output shards and their done records go."
-    )
-    parallelism: int | None = _setting(
-        WHOLE, "-j", "--parallelism", metavar="P", only=SHARDED, help="Pods at the same time.  [default: 128]"
-    )
-    slices: int | None = _setting(
-        WHOLE, "--slices", metavar="W", only=SHARDED, help="Slices, each a pod.  [default: one a shard, at most 10000]"
-    )
-    slice_target: str | None = _setting(
-        TEXT,
-        "--slice-target",
-        metavar="TIME",
-        only=SHARDED,
-        help="What a slice should take, with --shard-seconds.  [default: 10m, 5m with --spot]",
-    )
-    shard_seconds: str | None = _setting(
-        TEXT, "--shard-seconds", metavar="S", only=SHARDED, help="What a shard takes, as measured by plan --measure."
-    )
-    max_failed: str | None = _setting(
-        TEXT, "--max-failed", metavar="N|P%", only=SHARDED, help="Stop if more slices fail.  [default: 5%]"
-    )
-    list_url: str | None = _setting(
-        TEXT, "--list-url", metavar="URL", only=SHARDED, help="Write the list of shards there, for pods to read."
-    )
-    raw: bool = _setting(
-        FLAG, "--raw", only=SHARDED, help="The command is the container's own; it finds its slice in TARKIT_INDEX."
+    shard_seconds: str | None = _one("", "S", "What a shard takes, as measured by plan --measure.", _SHARDED)
+    max_failed: str | None = _one("", "N|P%", "Stop if more slices fail.  [default: 5%]", _SHARDED)
+    list_url: str | None = _one("", "URL", "Write the list of shards there, for pods to read.", _SHARDED)
+    raw: bool = _one(
+        "", "", "The command is the container's own; it finds its slice in TARKIT_INDEX.", _SHARDED, factory=bool
     )
 
     def asked(self) -> dict[str, Any]:
-        """What somebody said something about, by name."""
+        """The settings that were given, by name."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
-        # Not "in (…, False)": 0 is equal to False, and says something.
+        # Not "in (…, False)": 0 is equal to False, and is a value.
         return {name: value for name, value in values.items() if value not in (None, [], {}) and value is not False}
 
 
-def table() -> tuple[Field[Any], ...]:
-    """All settings with their flags: the dataclass's fields."""
-    return fields(Settings)
+@dataclass(frozen=True)
+class Setting:
+    """A row of the table: a field of ``Settings``, its kind, and how it is given on a command line."""
+
+    name: str
+    kind: str
+    short: str
+    metavar: str
+    help: str
+    only: tuple[str, ...]
+    choices: tuple[str, ...]
+
+    @property
+    def flag(self) -> str:
+        """The long flag, ``--config-map``."""
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """All flags, the long one last."""
+        return (self.short, self.flag) if self.short else (self.flag,)
+
+    def applies(self, generator: str) -> bool:
+        """Whether a generator has the setting."""
+        return not self.only or generator in self.only
 
 
-def applies(setting: Field[Any], generator: str) -> bool:
-    """Whether a generator has a setting."""
-    only: tuple[str, ...] = setting.metadata["only"]
-    return not only or generator in only
+TABLE = {each.name: Setting(each.name, _KINDS[str(each.type)], **each.metadata) for each in fields(Settings)}
+"""All settings, by name."""
 
 
-def flag_of(name: str) -> str:
-    """The long flag of a setting, for messages."""
-    return next(str(each.metadata["flags"][-1]) for each in table() if each.name == name)
+@dataclass
+class Request:
+    """What a generator is asked for: settings, the template's documents, and further words of the command line.
+
+    words: of indexed more options of tarproc, of configmap the files. here: the manifest is to run on this machine, so
+    local paths are fine, and the image does not matter. notes: takes the generator's remarks, a sentence each.
+    """
+
+    settings: Settings
+    template: list[Document]
+    words: list[str] = field(default_factory=list)
+    here: bool = False
+    notes: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Generators of manifests, one a file: ``documents(request)`` gives them, ``ABOUT`` says what they are.
+"""Generators of manifests, one a file: ``documents(request)`` makes them, ``ABOUT`` and ``EXAMPLE`` are their help.
 
-To add one: a file here, its name in ``tarkit.k8s.settings.GENERATORS``, a template if it begins with one.
+To add one: a file here, a line in ``tarkit.k8s.settings.GENERATORS``, a template if it begins with one.
 """

@@ -11,7 +11,7 @@ from tarkit.k8s.fill import filled
 from tarkit.k8s.limits import ANNOTATIONS
 from tarkit.k8s.names import config_key
 from tarkit.k8s.podfields import part
-from tarkit.k8s.request import Request
+from tarkit.k8s.settings import Request
 from tarkit.k8s.yamltext import Document
 
 ABOUT = "A ConfigMap with the content of files: NAME FILE… or NAME KEY=FILE…"

@@ -14,8 +14,7 @@ from tarkit.k8s.names import safe_label
 from tarkit.k8s.plan.shardlist import MOUNT_PATH, list_config_map
 from tarkit.k8s.plan.sliceplan import ShardPlan, Sizes, plan_shards
 from tarkit.k8s.podfields import escape_in, fill_script, listed, main_container, mount, part, put_named, replace_params
-from tarkit.k8s.request import Request
-from tarkit.k8s.settings import Settings
+from tarkit.k8s.settings import Request, Settings
 from tarkit.k8s.wellknown import INPUTS, LIST, MANAGED_BY, MIN_PARALLELISM, OUTDIR, PLAN, RUN, SHARDS, SLICES
 from tarkit.k8s.yamltext import Document
 from tarkit.redaction import redact

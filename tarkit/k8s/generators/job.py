@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tarkit.k8s.fill import with_scripts
-from tarkit.k8s.request import Request
+from tarkit.k8s.settings import Request
 from tarkit.k8s.yamltext import Document
 
 ABOUT = "A Job that runs a shell command in one pod."

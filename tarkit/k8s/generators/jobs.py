@@ -8,8 +8,7 @@ from tarkit.errors import UsageError, printable
 from tarkit.k8s.fill import with_scripts
 from tarkit.k8s.names import safe_label
 from tarkit.k8s.podfields import replace_params
-from tarkit.k8s.request import Request
-from tarkit.k8s.settings import OWN_PARAMS, Settings
+from tarkit.k8s.settings import OWN_PARAMS, Request, Settings
 from tarkit.k8s.wellknown import RUN
 from tarkit.k8s.yamltext import Document
 from tarkit.specs.shardspec import expand

@@ -7,7 +7,7 @@ import dataclasses
 from tarkit.errors import UsageError
 from tarkit.k8s.fill import app_of, filled
 from tarkit.k8s.podfields import part, port_number
-from tarkit.k8s.request import Request
+from tarkit.k8s.settings import Request
 from tarkit.k8s.yamltext import Document
 
 ABOUT = "A service by which the pods of an app are found."
