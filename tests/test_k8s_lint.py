@@ -282,7 +282,7 @@ def test_findings_have_fields() -> None:
     (finding,) = lint([changed("job", ["spec.template.spec.containers[0].resources.limits.memory=4GB"])])
     assert finding.severity == "error"
     assert finding.where == "job/mytask spec.template.spec.containers[0].resources.limits.memory"
-    assert finding.sentence == "4GB is no quantity: write 4G (10^9 bytes) or 4Gi (2^30 bytes)"
+    assert finding.sentence == "4GB is not a quantity: write 4G (10^9 bytes) or 4Gi (2^30 bytes)"
     assert finding.flag == "--memory"
 
 

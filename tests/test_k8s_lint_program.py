@@ -46,7 +46,7 @@ def test_bad_manifests_from_standard_input() -> None:
     done = run("-", stdin=BAD)
     assert done.returncode == 2
     assert done.stdout == (
-        "-: error: job/imgnet-ppm: spec.template.spec.containers[0].resources.limits.memory: 4GB is no quantity: "
+        "-: error: job/imgnet-ppm: spec.template.spec.containers[0].resources.limits.memory: 4GB is not a quantity: "
         "write 4G (10^9 bytes) or 4Gi (2^30 bytes); change --memory\n"
     )
     assert run(stdin=BAD).stdout == done.stdout
@@ -64,7 +64,7 @@ def test_json() -> None:
         "file": "-",
         "severity": "error",
         "where": "job/imgnet-ppm spec.template.spec.containers[0].resources.limits.memory",
-        "sentence": "4GB is no quantity: write 4G (10^9 bytes) or 4Gi (2^30 bytes)",
+        "sentence": "4GB is not a quantity: write 4G (10^9 bytes) or 4Gi (2^30 bytes)",
         "flag": "--memory",
     }
 
@@ -124,10 +124,10 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     assert run(str(tmp_path)).returncode == 1
     (tmp_path / "latin.yaml").write_bytes(b"kind: \xff")
     done = run(str(tmp_path / "latin.yaml"))
-    assert (done.returncode, "this is no UTF-8" in done.stderr) == (2, True)
+    assert (done.returncode, "this is not UTF-8" in done.stderr) == (2, True)
     (tmp_path / "empty.yaml").write_text("---\n")
     done = run(str(tmp_path / "empty.yaml"))
-    assert (done.returncode, "there is no manifest in it" in done.stderr) == (2, True)
+    assert (done.returncode, "it has no manifest in it" in done.stderr) == (2, True)
 
 
 def test_without_kubectl(tmp_path: Path) -> None:

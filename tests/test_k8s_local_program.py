@@ -101,7 +101,7 @@ def test_variables_of_this_shell_only_where_asked_for(tmp_path: Path) -> None:
     [
         ([], "", 2, "no manifest: name one with -f, or a generator"),
         (["-f", "nosuch.yaml"], "", 66, "nosuch.yaml: there is no such file"),
-        (["-f", "-"], "", 2, "there is no manifest in it"),
+        (["-f", "-"], "", 2, "it has no manifest in it"),
         (["-f", "-"], "kind: Deployment", 2, "a Deployment does not run on this machine"),
         (["-f", "-", "--index", "x"], manifest("true"), 2, "is no index or range"),
         (["-f", "-", "--index", "9"], manifest("true"), 2, "has indexes 0-3"),

@@ -42,6 +42,7 @@ NUMBERS = st.one_of(
     st.sampled_from(["0", "0.5", "1.0", "1.500", ".5", "1.", "007", "1024", "1023", "1536", "4096", "1000", "0.1"]),
 )
 QUANTITIES = st.tuples(st.sampled_from(["", "", "", "+", "-"]), NUMBERS, st.sampled_from(SUFFIXES)).map("".join)
+GENERAL = "write a number with a suffix or without, such as 2, 500m, 4G or 4Gi"
 
 
 def valid(text: str) -> bool:
@@ -69,20 +70,29 @@ def test_canonical(text: str | float, expected: str) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("4GB", "4GB is no quantity: write 4G (10^9 bytes) or 4Gi (2^30 bytes)"),
-        ("4 GB", "4 GB is no quantity: write 4G (10^9 bytes) or 4Gi (2^30 bytes)"),
-        ("4g", "4g is no quantity: write 4G (10^9 bytes) or 4Gi (2^30 bytes)"),
-        ("4GiB", "4GiB is no quantity: write 4G (10^9 bytes) or 4Gi (2^30 bytes)"),
-        ("4K", "4K is no quantity: write 4k (10^3 bytes) or 4Ki (2^10 bytes)"),
-        ("512 megabytes", "512 megabytes is no quantity: write 512M (10^6 bytes) or 512Mi (2^20 bytes)"),
-        ("2 cores", "2 cores is no quantity: write 2"),
-        ("100 bytes", "100 bytes is no quantity: write 100"),
-        ("4 apples", "4 apples is no quantity: there is no unit 'apple'; write for example 4, 500m, 4G or 4Gi"),
-        ("a\nb", "a\\nb is no quantity: write a number with a suffix or without, such as 2, 500m, 4G or 4Gi"),
-        ("", " is no quantity: write a number with a suffix or without, such as 2, 500m, 4G or 4Gi"),
-        (float("nan"), "nan is no quantity: write a number with a suffix or without, such as 2, 500m, 4G or 4Gi"),
-        (True, "True is no quantity: write a number with a suffix or without, such as 2, 500m, 4G or 4Gi"),
-        ("1" * 70, f"{'1' * 70} is no quantity: write a number with a suffix or without, such as 2, 500m, 4G or 4Gi"),
+        ("4GB", "4GB is not a quantity: write 4G (10^9 bytes) or 4Gi (2^30 bytes)"),
+        ("4 GB", "4 GB is not a quantity: write 4G (10^9 bytes) or 4Gi (2^30 bytes)"),
+        ("4g", "4g is not a quantity: write 4G (10^9 bytes) or 4Gi (2^30 bytes)"),
+        ("4GiB", "4GiB is not a quantity: write 4G (10^9 bytes) or 4Gi (2^30 bytes)"),
+        ("4K", "4K is not a quantity: write 4k (10^3 bytes) or 4Ki (2^10 bytes)"),
+        (
+            "512 megabytes",
+            f"512 megabytes is not a quantity: {GENERAL}",
+        ),
+        ("2 cores", f"2 cores is not a quantity: {GENERAL}"),
+        (
+            "100 bytes",
+            f"100 bytes is not a quantity: {GENERAL}",
+        ),
+        ("4 apples", f"4 apples is not a quantity: {GENERAL}"),
+        ("a\nb", f"a\\nb is not a quantity: {GENERAL}"),
+        ("", f" is not a quantity: {GENERAL}"),
+        (float("nan"), f"nan is not a quantity: {GENERAL}"),
+        (True, f"True is not a quantity: {GENERAL}"),
+        (
+            "1" * 70,
+            f"{'1' * 70} is not a quantity: {GENERAL}",
+        ),
         ("8Ei", "8Ei is too much: a quantity is at most 2^63 - 1, about 9E or 7Ei"),
         ("1e9999", "1e9999 is too much: a quantity is at most 2^63 - 1, about 9E or 7Ei"),
     ],

@@ -205,7 +205,7 @@ def test_ranges_and_needless_fields_are_of_fields_that_exist(kube_version: str) 
         ("POD.volumes[1].configMap.defaultMode=0o644", None),
         ("spec.completions=3000000000", "3000000000 is out of range; write at most 2147483647; change --slices"),
         ("MAIN.name=", "is empty; write one"),
-        ("POD.overhead={memory: 4GB}", "4GB is no quantity: write 4G (10^9 bytes) or 4Gi (2^30 bytes)"),
+        ("POD.overhead={memory: 4GB}", "4GB is not a quantity: write 4G (10^9 bytes) or 4Gi (2^30 bytes)"),
         ("POD.overhead={memory: 8Ei}", None),
         ("spec.podFailurePolicy={}", None),
         ("MAIN.args=[null]", None),

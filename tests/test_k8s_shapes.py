@@ -144,7 +144,7 @@ def test_any_value_in_any_place_is_refused_or_followed(path: tuple[Any, ...], tm
         (f"{MAIN} args", ["a\0b"], "args[0]: has a zero byte in it"),
         (f"{MAIN} env 0 value", 5, "env[0].value: 5 is not a text"),
         (f"{MAIN} envFrom 0 configMapRef", "cm", 'configMapRef: "cm" is not a mapping'),
-        (f"{MAIN} resources limits memory", "lots", "lots is no quantity"),
+        (f"{MAIN} resources limits memory", "lots", "lots is not a quantity"),
         ("spec template spec volumes 4 projected sources", 5, "projected.sources: 5 is not a list"),
         ("spec podFailurePolicy rules 0 action", "Shrug", '"Shrug" is not one of Count, FailIndex'),
         ("spec podFailurePolicy rules 1 onExitCodes operator", "Within", '"Within" is not one of In, NotIn'),

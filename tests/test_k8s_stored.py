@@ -18,7 +18,7 @@ AMOUNT = {"resourceFieldRef": {"containerName": "main", "resource": "limits.cpu"
 
 def stored(spec: dict[str, Any]) -> Any:
     document = {"kind": "Pod", "spec": copy.deepcopy(spec)}
-    store(document, document)
+    store(document)
     return document["spec"]
 
 
@@ -74,7 +74,7 @@ def test_a_condition_of_the_failure_policy_has_its_status() -> None:
     job: dict[str, Any] = {
         "spec": {"podFailurePolicy": {"rules": [{"onPodConditions": [{"type": "DisruptionTarget"}]}]}}
     }
-    store(job, None)
+    store(job)
     assert job["spec"]["podFailurePolicy"]["rules"][0]["onPodConditions"][0]["status"] == "True"
 
 
@@ -88,4 +88,4 @@ def test_anything_else_is_left_for_lint(value: Any) -> None:
 def test_what_is_no_quantity_is_an_error_of_lint() -> None:
     assignment = "spec.template.spec.containers[main].resources.limits.memory=4GB"
     outcome = kubetpl("job", "-n", "x", "-c", "true", "--set", assignment)
-    assert (outcome.code, outcome.out) == (2, "") and "4GB is no quantity" in outcome.err
+    assert (outcome.code, outcome.out) == (2, "") and "4GB is not a quantity" in outcome.err

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from tarkit.errors import UsageError
 from tarkit.k8s.expansion import escape, expand
-from tarkit.k8s.yamlreading import Doubt
-from tarkit.k8s.yamlscalars import key_text, plain_value
+from tarkit.k8s.yamlreading import Doubt, key_text, plain_value
 from tarkit.k8s.yamltext import dump_documents, dump_json, load_documents
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
@@ -304,18 +303,18 @@ def test_json_is_a_list_of_several() -> None:
     [
         (
             "kind: A\nkind: B\n",
-            "x.yaml: line 2, column 1: this is no YAML that can be used: the key 'kind' comes twice",
+            "x.yaml: line 2, column 1: this cannot be used as YAML: the key 'kind' comes twice",
         ),
-        ("kind: A\n1: b\n", "x.yaml: line 2, column 1: this is no YAML that can be used: the key 1 is '1' to kubectl"),
+        ("kind: A\n1: b\n", "x.yaml: line 2, column 1: this cannot be used as YAML: the key 1 is '1' to kubectl"),
         ("kind: [\n", "x.yaml: line 2, column 1: "),
         ("a: {{ name }}\n", "x.yaml: line 1, column 5: "),
-        ("", "x.yaml: there is no manifest in it"),
-        ("# nothing\n---\n", "x.yaml: there is no manifest in it"),
-        ("- a\n", "x.yaml: document 1 is no manifest: it has no kind"),
-        ("kind: A\n---\nname: x\n", "x.yaml: document 2 is no manifest: it has no kind"),
-        ("kind: List\nitems: [{a: 1}]\n", "x.yaml: document 1 is no manifest: it has no kind"),
+        ("", "x.yaml: it has no manifest in it"),
+        ("# nothing\n---\n", "x.yaml: it has no manifest in it"),
+        ("- a\n", "x.yaml: document 1 is not a manifest: it has no kind"),
+        ("kind: A\n---\nname: x\n", "x.yaml: document 2 is not a manifest: it has no kind"),
+        ("kind: List\nitems: [{a: 1}]\n", "x.yaml: document 1 is not a manifest: it has no kind"),
         ("a: !!python/object:os.system {}\n", "x.yaml: line 1, column 4: "),
-        ("kind: \x01\n", "x.yaml: this is no YAML that can be used: "),
+        ("kind: \x01\n", "x.yaml: this cannot be used as YAML: "),
         ("[" * 5000, "x.yaml: "),
     ],
 )
@@ -325,7 +324,7 @@ def test_bad_files_are_refused_with_their_line(text: str, complaint: str) -> Non
     assert str(caught.value).startswith(complaint)
 
 
-@pytest.mark.parametrize(("text", "why"), [("a\udc80", "no UTF-8"), ("a\0b", "NUL")])
+@pytest.mark.parametrize(("text", "why"), [("a\udc80", "not UTF-8"), ("a\0b", "NUL")])
 def test_what_no_manifest_can_hold_is_refused(text: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         dump_documents([{"kind": "Job", "args": [text]}])

@@ -212,8 +212,8 @@ def test_a_setting_of_another_generator_does_no_harm(folder: Path) -> None:
         ("- image\n", "kubetpl.yaml: a configuration is one mapping, such as image: ubuntu:24.04"),
         ("image\n", "kubetpl.yaml: a configuration is one mapping, such as image: ubuntu:24.04"),
         ("image: x\n---\nimage: y\n", "kubetpl.yaml: a configuration is one mapping, such as image: ubuntu:24.04"),
-        ("image: [\n", "kubetpl.yaml: line 2, column 1: this is no YAML that can be used: "),
-        ("image: x\nimage: y\n", "kubetpl.yaml: line 2, column 1: this is no YAML that can be used: the key 'image'"),
+        ("image: [\n", "kubetpl.yaml: line 2, column 1: this cannot be used as YAML: "),
+        ("image: x\nimage: y\n", "kubetpl.yaml: line 2, column 1: this cannot be used as YAML: the key 'image'"),
         ("1: x\n", "kubetpl.yaml: there is no setting '1'; kubetpl job --help lists what there is"),
         ("image: [a, b]\n", "kubetpl.yaml: image (--image) is a text; got a list"),
         ("image: {a: b}\n", "kubetpl.yaml: image (--image) is a text; got a dict"),
@@ -271,7 +271,7 @@ def test_numbers_are_the_texts_that_were_written(text: str, value: str) -> None:
 def test_files_that_can_not_be_read(folder: Path) -> None:
     write("latin", "")
     (folder / "latin").write_bytes(b"image: \xff\n")
-    assert refused("job", "-l", "latin") == "latin: a configuration is UTF-8 text"
+    assert refused("job", "-l", "latin") == "latin: this is not UTF-8: invalid start byte at byte 7"
     assert refused("job", "-l", "missing") == "--config missing: there is no such file"
     outcome = kubetpl("job", "-l", ".")
     assert (outcome.code, outcome.out) == (1, "")
@@ -300,7 +300,7 @@ def test_a_folder_called_as_a_configuration_is_none(folder: Path) -> None:
         ("KUBETPL_ENV", '{"A": true}', "KUBETPL_ENV: env (--env): write the value in quotes"),
         ("KUBETPL_PORT", "[1, {}]", "KUBETPL_PORT: port (--port) is a text; got a dict"),
         ("KUBETPL_RAW", "maybe", "KUBETPL_RAW: raw (--raw) is true or false; got 'maybe'"),
-        ("KUBETPL_MEMORY", "9GB", "--memory: 9GB is no quantity"),
+        ("KUBETPL_MEMORY", "9GB", "--memory: 9GB is not a quantity"),
     ],
 )
 def test_bad_variables_are_refused_by_name(

@@ -223,9 +223,9 @@ def test_braces_in_a_command_are_no_template_of_text(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "t.yaml: there is no manifest in it"),
-        ("- a\n", "t.yaml: document 1 is no manifest: it has no kind"),
-        ("kind: 3\n", "t.yaml: document 1 is no manifest"),
+        ("", "t.yaml: it has no manifest in it"),
+        ("- a\n", "t.yaml: document 1 is not a manifest: it has no kind"),
+        ("kind: 3\n", "t.yaml: document 1 is not a manifest"),
         ("kind: Job\nspec: 3\n", "the template has '3' where a mapping belongs"),
         ("kind: Job\nspec: {template: {spec: {containers: []}}}\n", "the template's pod has no container"),
         ("kind: Job\nspec: {template: {spec: {containers: [3]}}}\n", "the template has '3' where a mapping belongs"),
@@ -276,7 +276,7 @@ def test_fields_that_are_there_and_empty(name: str, folder: Path) -> None:
 def test_files_that_can_not_be_read(folder: Path) -> None:
     outcome = kubetpl("job", "--template", "missing")
     assert (outcome.code, outcome.out) == (66, "")
-    assert "there is no such template" in outcome.err
+    assert "there is no such file" in outcome.err
     outcome = kubetpl("job", "--template", ".")
     assert (outcome.code, outcome.out) == (1, "")
     (folder / "latin").write_bytes(b"kind: \xff")
@@ -415,7 +415,7 @@ def test_unique_names_of_manifests_without_one(folder: Path) -> None:
 
 
 def test_what_never_ends_is_no_template() -> None:
-    assert "over 4 MiB is no template" in refused("job", "--template", "/dev/zero")
+    assert "over 4 MiB is not a template" in refused("job", "--template", "/dev/zero")
 
 
 def test_the_selector_follows_the_labels(folder: Path) -> None:

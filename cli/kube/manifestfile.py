@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tarkit.errors import MissingExtraError, MissingInputError, StreamError, UsageError, printable
+from tarkit.errors import MissingExtraError, UsageError
 
 from ..shared.program import say
 
@@ -53,27 +53,16 @@ def manifest_text(name: str) -> str:
     """The text of a file; ``-`` is standard input. A byte order mark is left out.
 
     Raises:
-        MissingInputError: there is no such file. StreamError: it can not be read.
-        UsageError: it is no UTF-8; or it would have to be typed in.
+        MissingInputError: there is no such file. StreamError: it cannot be read.
+        UsageError: it is not UTF-8; or standard input is a terminal.
     """
+    from tarkit.k8s.yamlreading import read_bytes, utf8
+
     if name == "-" and os.isatty(0):
         raise UsageError("no manifest: name a file, or pipe one in")
-    try:
-        if name == "-":
-            data = sys.stdin.buffer.read()
-        else:
-            with open(name, "rb") as file:
-                data = file.read()
-    except FileNotFoundError:
-        raise MissingInputError("there is no such file", url=name) from None
-    except OSError as error:
-        raise StreamError(f"it can not be read: {error.strerror}", url=name) from None
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise UsageError(f"{printable(shown(name))}: this is no UTF-8, so no manifest") from None
+    return utf8(sys.stdin.buffer.read() if name == "-" else read_bytes(name), shown(name))
 
 
 def shown(name: str) -> str:
-    """What a file is called in messages."""
+    """The name of a file in messages."""
     return "standard input" if name == "-" else name

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tarkit.errors import StreamError, UsageError, printable
+from tarkit.errors import UsageError, printable
 from tarkit.k8s.settings import FLAG, LIST, PAIRS, TABLE, Setting, Settings
 from tarkit.redaction import redact
 
@@ -183,12 +183,14 @@ def asked(generator: str, options: Mapping[str, Any], words: list[str]) -> Asked
 
 def _configuration(generator: str, given: dict[str, Any], switches: Mapping[str, Any]) -> Configuration:
     from tarkit.k8s.configuration import Configuration, Layer, merge, read_environment, read_file
+    from tarkit.k8s.yamlreading import read_bytes, utf8
 
     layers: list[Layer] = []
     price: dict[str, float] = {}
     profiles: set[str] = set()
     for name in _files(switches["config"]):
-        found, prices, names = read_file(_text_of(name), name, generator, switches["profile"])
+        text = utf8(read_bytes(name), name)
+        found, prices, names = read_file(text, name, generator, switches["profile"])
         layers += found
         price.update(prices)
         profiles |= names
@@ -207,19 +209,10 @@ def _files(given: tuple[str, ...]) -> list[str]:
 
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     usual = [os.path.join(home, "kubetpl", "config.yaml"), *FOLDER_FILES]
+    missing = next((name for name in given if not os.path.exists(name)), None)
+    if missing is not None:
+        raise UsageError(f"--config {missing}: there is no such file")
     return [*(name for name in usual if os.path.isfile(name)), *given]
-
-
-def _text_of(name: str) -> str:
-    try:
-        with open(name, encoding="utf-8") as file:
-            return file.read()
-    except FileNotFoundError:
-        raise UsageError(f"--config {name}: there is no such file") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{name}: a configuration is UTF-8 text") from None
-    except OSError as error:
-        raise StreamError(f"the configuration can not be read: {error.strerror}", url=name) from error
 
 
 def shown(configuration: Configuration) -> str:

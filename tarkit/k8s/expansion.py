@@ -7,12 +7,16 @@ every other ``$`` stays.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import re
+from collections.abc import Collection, Mapping
+
+_EXPANDED = re.compile(r"\$\$|\$\(([^)]*)\)")
+_AMBIGUOUS = re.compile(r"\$(?=\$)|\$\(([^)]*)\)")
 
 
 def expand(text: str, env: Mapping[str, str]) -> str:
     """``text`` as the container sees it, whose variables so far are ``env``."""
-    return "".join(env.get(name, piece) if name is not None else piece for piece, name in _pieces(text))
+    return _EXPANDED.sub(lambda found: "$" if found[1] is None else env.get(found[1], found[0]), text)
 
 
 def escape(text: str, names: Collection[str]) -> str:
@@ -20,37 +24,4 @@ def escape(text: str, names: Collection[str]) -> str:
 
     Nothing is changed but ``$$``, and ``$(NAME)`` of a known NAME: manifests stay readable.
     """
-    out = []
-    at = 0
-    while (dollar := text.find("$", at)) >= 0:
-        out.append(text[at:dollar])
-        at = dollar + 1
-        following = text[at : at + 1]
-        closing = text.find(")", at) if following == "(" else -1
-        if following == "$" or (closing >= 0 and text[at + 1 : closing] in names):
-            out.append("$$")
-        elif closing >= 0:
-            # Taken as a whole, and left alone: what is inside is not looked at.
-            out.append(text[dollar : closing + 1])
-            at = closing + 1
-        else:
-            out.append("$")
-    return "".join(out) + text[at:]
-
-
-def _pieces(text: str) -> Iterator[tuple[str, str | None]]:
-    """Pieces of text; with the name, where one refers to a variable."""
-    at = 0
-    while (dollar := text.find("$", at)) >= 0:
-        yield text[at:dollar], None
-        at = dollar + 1
-        following = text[at : at + 1]
-        if following == "$":
-            yield "$", None
-            at += 1
-        elif following == "(" and (closing := text.find(")", at)) >= 0:
-            yield text[dollar : closing + 1], text[at + 1 : closing]
-            at = closing + 1
-        else:
-            yield "$", None
-    yield text[at:], None
+    return _AMBIGUOUS.sub(lambda found: f"${found[0]}" if found[1] is None or found[1] in names else found[0], text)

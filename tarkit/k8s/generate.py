@@ -53,7 +53,8 @@ def generate(generator: str, request: Request, assignments: tuple[str, ...] = ()
             set_field(document, assignment)
             _check_kept(document, assignment)
     for document in found:
-        store(document, pod_of(document))
+        if pod_of(document) is not None:
+            store(document)
     return found
 
 

@@ -20,13 +20,7 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _TAKEN = re.compile(TAKEN)
 _DECIMAL_SUFFIX = {power: suffix for suffix, power in _DECIMAL.items()}
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
-_LIKELY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))\s*([A-Za-z]{0,9})")
-_WORDS = {"kilobyte": "k", "megabyte": "M", "gigabyte": "G", "terabyte": "T", "byte": "", "core": "", "cpu": ""}
-_MEANING = {
-    "k": "10^3 bytes", "M": "10^6 bytes", "G": "10^9 bytes", "T": "10^12 bytes", "P": "10^15 bytes", "E": "10^18 bytes",
-    "Ki": "2^10 bytes", "Mi": "2^20 bytes", "Gi": "2^30 bytes", "Ti": "2^40 bytes", "Pi": "2^50 bytes",
-    "Ei": "2^60 bytes",
-}  # fmt: skip
+_LIKELY = re.compile(r"([+-]?[0-9.]+) ?([kmgtpe])i?b?", re.IGNORECASE)
 _NANO = 10**9
 _LARGEST = 2**63 - 1
 _LONGEST = 60
@@ -38,7 +32,7 @@ def parse_quantity(text: str | int | float) -> Decimal:
     That is: blanks around it are ignored, and what is finer than 10^-9 is rounded away from zero.
 
     Raises:
-        UsageError: it is no quantity, or one of those that servers take (``TAKEN``) and that cannot be meant.
+        UsageError: it is not a quantity, or servers take it (``TAKEN``) for another number than the one written.
     """
     return _number(_read(text)[0])
 
@@ -103,7 +97,7 @@ def is_milli(text: str | int | float) -> bool:
 def _read(value: str | int | float) -> tuple[int, str]:
     """In units of 10^-9; and how it is written: decimal, binary, exponent."""
     if not isinstance(value, (str, int, float)) or isinstance(value, bool):
-        raise UsageError(f"{printable(str(value))} is no quantity: {_advice(value)}")
+        raise UsageError(f"{printable(str(value))} is not a quantity: {_advice(str(value))}")
     return _read_text(str(value))
 
 
@@ -112,7 +106,7 @@ def _read_text(value: str) -> tuple[int, str]:
     text = value.strip()
     match = _FORM.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
-        raise UsageError(f"{printable(value)} is no quantity: {_advice(value)}")
+        raise UsageError(f"{printable(value)} is not a quantity: {_advice(str(value))}")
     sign, digits, suffix, exponent = match.groups()
     whole, _, fraction = digits.partition(".")
     mantissa = int(f"{whole}{fraction}" or "0")
@@ -123,7 +117,7 @@ def _read_text(value: str) -> tuple[int, str]:
         kind, factor = "binary", 1024 ** _BINARY[suffix]
     else:
         power += _DECIMAL[suffix]
-    # Powers of thousands of digits take time, and tell no more than these.
+    # Powers of thousands of digits take time, and lead to the same result as these.
     power = max(-200, min(power, 200))
     nanos = mantissa * factor * 10**power if power >= 0 else -(-mantissa * factor // 10**-power)
     if nanos > _LARGEST * _NANO:
@@ -131,24 +125,12 @@ def _read_text(value: str) -> tuple[int, str]:
     return (-nanos if sign == "-" else nanos), kind
 
 
-def _advice(value: object) -> str:
-    """What somebody may have meant."""
-    match = _LIKELY.fullmatch(str(value).strip()) if isinstance(value, str) else None
-    if match is None or len(match[0]) > _LONGEST:
+def _advice(text: str) -> str:
+    """What was probably meant: 4GB, 4 gib and 4g are 4G or 4Gi."""
+    match = _LIKELY.fullmatch(text)
+    if match is None or len(text) > _LONGEST:
         return "write a number with a suffix or without, such as 2, 500m, 4G or 4Gi"
-    number, unit = match.groups()
-    # 4GB, 4 gib, 4GByte, 4g: the letters that matter.
-    unit = unit.lower().removesuffix("s")
-    short = _WORDS.get(unit)
-    if short is None:
-        short = re.sub(r"^([kmgtpe])(i?)(b|byte)?$", r"\1\2", unit)
-    short = short.replace("i", "")
-    if short == "" or unit in ("b", "byte"):
-        return f"write {number}"
-    if len(short) != 1 or short not in "kmgtpe":
-        short = short.upper() if len(short) == 1 and short.upper() in "MGTPE" else ""
-    if not short:
-        return f"there is no unit {printable(unit)!r}; write for example {number}, 500m, 4G or 4Gi"
-    decimal = "k" if short == "k" else short.upper()
-    binary = f"{short.upper()}i"
-    return f"write {number}{decimal} ({_MEANING[decimal]}) or {number}{binary} ({_MEANING[binary]})"
+    number, letter = match[1], match[2].upper()
+    power = "KMGTPE".index(letter) + 1
+    decimal = "k" if letter == "K" else letter
+    return f"write {number}{decimal} (10^{3 * power} bytes) or {number}{letter}i (2^{10 * power} bytes)"

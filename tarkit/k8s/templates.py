@@ -7,13 +7,14 @@ import os
 from collections.abc import Iterator
 
 from tarkit.errors import MissingInputError, StreamError, UsageError, printable
+from tarkit.k8s.yamlreading import read_bytes, utf8
 from tarkit.k8s.yamltext import Document, load_documents
 
 FOLDERS = ("kubetpl-templates", ".kubetpl", "/usr/local/lib/kubetpl", "/usr/lib/kubetpl")
 """Where a template is looked for by name, before those that come with tarkit."""
 
 _MOST = 4 << 20
-"""Characters."""
+"""Bytes."""
 
 
 def own_folder() -> str:
@@ -39,28 +40,21 @@ def read_template(path: str) -> list[Document]:
     """The documents of a template file.
 
     Raises:
-        MissingInputError: there is no such file. StreamError: it can not be read.
-        UsageError: it is no YAML with manifests; also if it is a text template of old.
+        MissingInputError: there is no such file. StreamError: it cannot be read.
+        UsageError: it is not YAML with manifests; also if it is a text template of the original kubetpl.
     """
-    try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read(_MOST + 1)
-    except FileNotFoundError:
-        raise MissingInputError("there is no such template", url=path) from None
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{printable(path)}: a template is UTF-8 text: {error.reason} at byte {error.start}") from None
-    except OSError as error:
-        raise StreamError(f"the template can not be read: {error.strerror}", url=path) from error
-    if len(text) > _MOST:
-        raise UsageError(f"{printable(path)}: over {_MOST >> 20} MiB is no template; a server takes 3 MiB at most")
+    data = read_bytes(path, _MOST + 1)
+    if len(data) > _MOST:
+        raise UsageError(f"{printable(path)}: over {_MOST >> 20} MiB is not a template; a server takes 3 MiB at most")
+    text = utf8(data, path)
     try:
         return load_documents(text, path)
     except UsageError as error:
         if "{{" not in text and "{%" not in text:
             raise
         raise UsageError(
-            f"{error}; it looks like a template of text: a template is a complete manifest here, whose fields "
-            "are filled; write plain values where {{ }} stands"
+            f"{error}; it looks like a text template: a template is a complete manifest here, whose fields are filled; "
+            "write plain values in place of {{ }}"
         ) from None
 
 
@@ -72,7 +66,7 @@ def available(folders: list[str]) -> Iterator[tuple[str, str]]:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
-            raise StreamError(f"the folder of templates can not be read: {error.strerror}", url=folder) from error
+            raise StreamError(f"the folder of templates cannot be read: {error.strerror}", url=folder) from error
         for name in names:
             if name.endswith(".yaml"):
                 yield name.removesuffix(".yaml"), os.path.join(folder, name)

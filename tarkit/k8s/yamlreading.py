@@ -1,17 +1,21 @@
-"""YAML and JSON into values, as kubectl reads them; what it reads without a word is refused, or noted."""
+"""YAML and JSON into values, as kubectl reads them; what it accepts in silence is refused, or noted.
+
+What a plain word stands for is neither YAML 1.1 nor 1.2, but the table of sigs.k8s.io/yaml (goyaml.v2, resolve.go),
+with which kubectl turns YAML into JSON: ``y`` and ``on`` are true, ``1e3`` and ``0o17`` and ``08`` are numbers,
+``12:30`` is a text. A test asks kubectl itself.
+"""
 
 from __future__ import annotations
 
 import collections
 import functools
-import itertools
 import json
 import math
 import re
+import struct
 from typing import Any, Literal, NamedTuple
 
-from tarkit.errors import UsageError, printable
-from tarkit.k8s.yamlscalars import json_number, key_text, plain_value
+from tarkit.errors import MissingInputError, StreamError, UsageError, printable
 
 _TAG = "tag:yaml.org,2002:"
 _TAGS = {str: "str", bool: "bool", int: "int", float: "float", type(None): "null"}
@@ -21,11 +25,52 @@ _MOST_REPEATED = 1_000_000
 Words = Literal["kubectl", "typed", "written"]
 
 
+_WORDS: dict[str, bool | None] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
+    **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
+}
+_NO_JSON = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_BASES = (
+    (re.compile("[-+]?0[xX][0-9a-fA-F]+"), 16),
+    (re.compile("[-+]?0[bB][01]+"), 2),
+    (re.compile("[-+]?0[oO]?[0-7]+"), 8),
+    (re.compile("[-+]?[0-9]+"), 10),
+)
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+# What begins with a point may have _ between two digits only; elsewhere all _ are dropped first.
+_POINT_FLOAT = re.compile(r"\.[0-9](?:_?[0-9])*(?:[eE][-+]?[0-9](?:_?[0-9])*)?")
+_INTEGERS = range(-(2**63), 2**64)
+
+
 class Doubt(NamedTuple):
-    """Something that kubectl reads in silence. where: the line."""
+    """What kubectl accepts in silence, though hardly as it was meant. where: the line."""
 
     where: str
     sentence: str
+
+
+def plain_value(text: str) -> bool | int | float | str | None:
+    """The value of a plain scalar, as Go has it. Infinite and NaN: what JSON does not have, and kubectl refuses."""
+    if not text or text[0] not in "+-.0123456789":
+        return _WORDS.get(text, text)
+    if _NO_JSON.fullmatch(text):
+        return float(text.lower().replace(".", ""))
+    digits = text.replace("_", "")
+    if text[0] == ".":
+        return _number(digits, text) if _POINT_FLOAT.fullmatch(text) else text
+    for form, base in _BASES:
+        if form.fullmatch(digits):
+            value = int(re.sub("^([-+]?)0[xXbBoO]", r"\1", digits), base)
+            if value in _INTEGERS:
+                return value
+            break
+    return _number(digits, text) if _FLOAT.fullmatch(digits) else text
+
+
+def _number(digits: str, text: str) -> float | str:
+    value = float(digits)
+    return text if math.isinf(value) else value
 
 
 @functools.cache
@@ -64,12 +109,12 @@ def _loader(words: Words) -> Any:
         return found
 
     def number(loader: Any, node: Any) -> int | float:
-        plain = plain_value(loader.construct_scalar(node))
-        if isinstance(plain, (int, float)) and not isinstance(plain, bool) and math.isfinite(plain):
-            return json_number(plain)
-        raise yaml.constructor.ConstructorError(
-            None, None, f"{node.value} is not a number that JSON has; put it in quotes", node.start_mark
-        )
+        value = plain_value(loader.construct_scalar(node))
+        if not isinstance(value, (int, float)) or not math.isfinite(value):
+            why = f"{node.value} is not a number that JSON has; put it in quotes"
+            raise yaml.constructor.ConstructorError(None, None, why, node.start_mark)
+        # To a server, whole numbers are integers, however they are written.
+        return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**63 else value
 
     def text(loader: Any, node: Any) -> Any:
         return loader.construct_scalar(node)
@@ -85,7 +130,7 @@ def _loader(words: Words) -> Any:
 
 
 def _key(loader: Any, node: Any) -> str:
-    """A mapping's key, which is a text in JSON whatever it is in YAML."""
+    """A mapping's key, which is a text in JSON, even if it is a number or a truth value in YAML."""
     import yaml
 
     key = loader.construct_object(node, deep=True)
@@ -93,11 +138,32 @@ def _key(loader: Any, node: Any) -> str:
         return key
     text = key_text(plain_value(node.value)) if isinstance(node, yaml.ScalarNode) else None
     if text is None:
-        raise yaml.constructor.ConstructorError(
-            None, None, f"the key {node.value if isinstance(node.value, str) else key!r} is not a text", node.start_mark
-        )
+        shown = node.value if isinstance(node.value, str) else repr(key)
+        raise yaml.constructor.ConstructorError(None, None, f"the key {shown} is not a text", node.start_mark)
     loader.doubt(f"the key {node.value} is {text!r} to kubectl; put it in quotes", node.start_mark)
     return text
+
+
+def key_text(key: object) -> str | None:
+    """The text that kubectl makes of a plain key; None if it refuses it."""
+    if isinstance(key, bool):
+        return "true" if key else "false"
+    if isinstance(key, int):
+        return str(key) if key < 2**63 else None
+    return _float_text(key) if isinstance(key, float) else key if isinstance(key, str) else None
+
+
+def _float_text(value: float) -> str:
+    """Go's ``FormatFloat(value, 'g', -1, 32)``: the fewest digits that give the same number of 32 bits."""
+    try:
+        wanted = struct.pack("<f", value)
+    except OverflowError:
+        return ".inf" if value > 0 else "-.inf"
+    text = next(text for n in range(17) if struct.pack("<f", float(text := f"{value:.{n}e}")) == wanted)
+    mantissa, _, exponent = text.partition("e")
+    if not -4 <= int(exponent) < 6:
+        return text
+    return f"{float(text):.{max(0, len(mantissa.partition('.')[2]) - int(exponent))}f}"
 
 
 def load_yaml(text: str, where: str, words: Words = "kubectl", doubts: list[Doubt] | None = None) -> list[Any]:
@@ -105,7 +171,7 @@ def load_yaml(text: str, where: str, words: Words = "kubectl", doubts: list[Doub
 
     words: what plain ones are. ``kubectl``: as kubectl reads a manifest. ``typed``: on a command line, where y and n
     are texts. ``written``: numbers are texts too, as they are written: 012, 1.10 and 1e3 are not 10, 1.1 and 1000.
-    doubts: takes what kubectl reads without a word, and hardly as it was meant: keys that come twice or are not texts.
+    doubts: takes what kubectl accepts in silence, though hardly as it was meant: keys that come twice or are not texts.
 
     Raises:
         UsageError: it is not YAML; or it is in doubt, and there are no doubts to take it. With line and column.
@@ -121,7 +187,7 @@ def load_yaml(text: str, where: str, words: Words = "kubectl", doubts: list[Doub
         try:
             found = []
             while loader.check_data():
-                # An alias gives the very same object twice: who changes one would change both.
+                # An alias gives the very same object twice: a change of one would change both.
                 found.append(_unshared(loader.get_data()))
             return found
         finally:
@@ -131,15 +197,11 @@ def load_yaml(text: str, where: str, words: Words = "kubectl", doubts: list[Doub
     except UsageError:
         raise
     except (RecursionError, ValueError) as error:
-        raise UsageError(f"{printable(where)}: this is no YAML: {printable(str(error))}") from error
+        raise UsageError(f"{printable(where)}: this is not YAML: {printable(str(error))}") from error
 
 
 def _json(text: str, words: Words, doubts: list[Doubt] | None) -> Any:
     """The mapping that a JSON text is, as kubectl tries it first; None if it is not JSON, or not without doubts."""
-    brackets = re.findall(r"[][{}]", re.sub(r'"(?:[^"\\]|\\.)*"', "", text))
-    if max(itertools.accumulate(1 if each in "[{" else -1 for each in brackets)) > _DEEPEST:
-        # Read as YAML, which is refused with the line.
-        return None
     twice: list[str] = []
 
     def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -149,25 +211,57 @@ def _json(text: str, words: Words, doubts: list[Doubt] | None) -> Any:
     kept = str if words == "written" else None
     try:
         value = json.loads(text, object_pairs_hook=mapping, parse_int=kept, parse_float=kept, parse_constant=_refuse)
-    except ValueError:
-        return None
-    if twice and doubts is None:
-        # Read as YAML, for the line.
+        # Both are read as YAML, for the line.
+        if (twice and doubts is None) or _depth(value) > _DEEPEST:
+            return None
+    except (ValueError, RecursionError):
         return None
     if doubts is not None:
         doubts += [Doubt("JSON", f"the key {key!r} comes twice; {_LAST}") for key in twice]
     return value
 
 
+def _depth(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(map(_depth, inner), default=0)
+
+
 def _refuse(text: str) -> Any:
     raise ValueError(text)
 
 
-def _refuse_bombs(text: str, where: str) -> None:
-    """What is nested so deeply that the parser would crash, or repeats so much that memory would not do.
+def read_bytes(path: str, most: int = -1) -> bytes:
+    """The content of a file, or so many bytes of it.
 
     Raises:
-        UsageError: it is one of both.
+        MissingInputError: there is no such file. StreamError: it cannot be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            return file.read(most)
+    except FileNotFoundError:
+        raise MissingInputError("there is no such file", url=path) from None
+    except OSError as error:
+        raise StreamError(f"it cannot be read: {error.strerror}", url=path) from error
+
+
+def utf8(data: bytes, where: str) -> str:
+    """The text of a file, without a byte order mark.
+
+    Raises:
+        UsageError: it is not UTF-8.
+    """
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{printable(where)}: this is not UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def _refuse_bombs(text: str, where: str) -> None:
+    """Refuse what is nested so deeply that the parser would crash, or repeats so much that memory is exhausted.
+
+    Raises:
+        UsageError: the text is one of both.
     """
     import yaml
 
@@ -189,7 +283,7 @@ def _refuse_bombs(text: str, where: str) -> None:
                 sizes[anchor] = nodes + repeated - before + 1
         if len(open_ones) > _DEEPEST or repeated > _MOST_REPEATED:
             line = "" if event.start_mark is None else f"line {event.start_mark.line + 1}: "
-            why = f"more than {_DEEPEST} levels inside one another; no manifest is like that"
+            why = f"more than {_DEEPEST} levels inside one another; no manifest has so many"
             if repeated > _MOST_REPEATED:
                 why = f"aliases (*) repeat more than {_MOST_REPEATED:,} values; write them out"
             raise UsageError(f"{printable(where)}: {line}{why}")
@@ -205,4 +299,4 @@ def _why(error: Exception) -> str:
     mark = getattr(error, "problem_mark", None)
     place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-    return f"{place}this is no YAML that can be used: {printable(' '.join(str(problem).split()))}"
+    return f"{place}this cannot be used as YAML: {printable(' '.join(str(problem).split()))}"

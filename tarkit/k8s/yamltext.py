@@ -1,8 +1,8 @@
 """Manifests as YAML text: read what people wrote, write what every parser reads alike.
 
 YAML parsers do not agree on what a plain word is: ``1e3`` is a text for one and a number for
-another, and so is ``y``. Hence texts are quoted here unless no parser could take them for anything
-else; texts of several lines are literal blocks, so that a command can be read.
+another, and so is ``y``. Hence texts are quoted here unless no parser could read them as anything
+else; texts of several lines are literal blocks, so that a command stays readable.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tarkit.errors import UsageError, printable
-from tarkit.k8s.yamlreading import Doubt, load_yaml
-from tarkit.k8s.yamlscalars import plain_value
+from tarkit.k8s.yamlreading import Doubt, load_yaml, plain_value
 
 _PLAIN = re.compile(r"[A-Za-z/_][A-Za-z0-9_/.@+=-]*(?:[: ][A-Za-z0-9_/.@+=-]+)*|--?[A-Za-z][A-Za-z-]*|[0-9]+[KMGT]i?")
 # Numbers in some YAML, truth values in another.
 _RESERVED = re.compile(r"(?i)-?inf|y|n|yes|no|on|off|true|false|null|nan|inf|_[0-9_]*|[a-z/_]*:[0-9_:.]*")
-# What a block can not hold exactly, or what is a line's end in some versions of YAML only.
+# What a block cannot hold exactly, or what is a line's end in some versions of YAML only.
 _UNFIT = re.compile(
     "[^\\n\\x20-\\x7e\\xa0-\\u2027\\u202a-\\ud7ff\\ue000-\\ufefe\\uff00-\\ufffd\\U00010000-\\U0010ffff]"
 )
@@ -34,7 +33,7 @@ def load_documents(text: str, where: str, doubts: list[Doubt] | None = None) -> 
     where: the file's name, for messages. doubts: as ``load_yaml``.
 
     Raises:
-        UsageError: it is not YAML, or holds no manifest, or something else besides.
+        UsageError: it is not YAML, or holds no manifest, or something that is not one.
     """
     found: list[Document] = []
     for number, value in enumerate(load_yaml(text, where, doubts=doubts), 1):
@@ -42,15 +41,15 @@ def load_documents(text: str, where: str, doubts: list[Doubt] | None = None) -> 
             continue
         for item in _items(value):
             if not isinstance(item, dict) or not isinstance(item.get("kind"), str):
-                raise UsageError(f"{printable(where)}: document {number} is no manifest: it has no kind")
+                raise UsageError(f"{printable(where)}: document {number} is not a manifest: it has no kind")
             found.append(item)
     if not found:
-        raise UsageError(f"{printable(where)}: there is no manifest in it")
+        raise UsageError(f"{printable(where)}: it has no manifest in it")
     return found
 
 
 def _items(value: Any) -> Iterator[Any]:
-    """A document itself; of a list those in it, of a list of one kind with its kind, as kubectl takes them apart."""
+    """A document itself; those in a list, with its kind if it is a list of one kind, as kubectl takes lists apart."""
     kind, items = (value.get("kind"), value.get("items")) if isinstance(value, dict) else (None, None)
     if not isinstance(kind, str) or not kind.endswith("List") or not isinstance(items, list):
         yield value
@@ -65,7 +64,7 @@ def dump_documents(documents: Iterable[Mapping[str, Any]]) -> str:
     """YAML of the documents, in the order of their fields; the same bytes for the same documents.
 
     Raises:
-        UsageError: a text holds what YAML can not: bytes that are no UTF-8, or a NUL.
+        UsageError: a text holds what YAML cannot: bytes that are not UTF-8, or a NUL.
     """
     out: list[str] = []
     for document in documents:
@@ -77,7 +76,7 @@ def dump_documents(documents: Iterable[Mapping[str, Any]]) -> str:
 
 def dump_json(documents: Sequence[Mapping[str, Any]]) -> str:
     """JSON of one document, or of a ``List`` of them."""
-    # For what it refuses.
+    # It refuses what neither can hold.
     dump_documents(documents)
     value = documents[0] if len(documents) == 1 else {"apiVersion": "v1", "kind": "List", "items": list(documents)}
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
@@ -89,7 +88,7 @@ def _mapping_lines(mapping: Mapping[str, Any], indent: str, out: list[str]) -> N
 
 
 def _entry(head: str, value: Any, indent: str, out: list[str]) -> None:
-    """``head`` and what it stands before."""
+    """``head`` and its value."""
     if isinstance(value, Mapping) and value:
         out.append(f"{head}\n")
         _mapping_lines(value, f"{indent}  ", out)
@@ -119,7 +118,7 @@ def _scalar(value: Any, indent: str) -> str:
     if isinstance(value, str):
         return _text(value, indent)
     if isinstance(value, float) and not math.isfinite(value):
-        raise UsageError(f"a manifest can not hold the number {value}")
+        raise UsageError(f"a manifest cannot hold the number {value}")
     if value is None or isinstance(value, (bool, int, float)):
         return json.dumps(value)
     if isinstance(value, (Mapping, list, tuple)):
@@ -133,7 +132,7 @@ def _text(text: str, indent: str) -> str:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        raise UsageError(f"{printable(text)!r}: this text is no UTF-8, so no manifest can hold it") from None
+        raise UsageError(f"{printable(text)!r}: this text is not UTF-8, so no manifest can hold it") from None
     if "\0" in text:
         raise UsageError(f"{printable(text)!r}: no command or variable can hold a NUL")
     if indent and "\n" in text and not _UNFIT.search(text) and not _TRAILING.search(text) and text.strip("\n"):

@@ -6,12 +6,13 @@ import base64
 import dataclasses
 import os.path
 
-from tarkit.errors import MissingInputError, StreamError, UsageError, printable
+from tarkit.errors import UsageError, printable
 from tarkit.k8s.fill import filled
 from tarkit.k8s.limits import ANNOTATIONS
 from tarkit.k8s.names import config_key
 from tarkit.k8s.podfields import part
 from tarkit.k8s.settings import Request
+from tarkit.k8s.yamlreading import read_bytes
 from tarkit.k8s.yamltext import Document
 
 ABOUT = "A ConfigMap with the content of files: NAME FILE… or NAME KEY=FILE…"
@@ -22,8 +23,8 @@ def documents(request: Request) -> list[Document]:
     """The template with the files in it: as text if they are UTF-8, else in base64.
 
     Raises:
-        UsageError: no name, no file, two files of one name, a name that can be no key, too much for one ConfigMap.
-        MissingInputError, StreamError: a file can not be read.
+        UsageError: no name, no file, two files of one name, a name that cannot be a key, too much for one ConfigMap.
+        MissingInputError, StreamError: a file cannot be read.
     """
     settings, files = request.settings, list(request.words)
     if settings.name is None:
@@ -38,7 +39,7 @@ def documents(request: Request) -> list[Document]:
         key, path = _key_and_path(word)
         if key in text or key in binary:
             raise UsageError(f"two files would both be called {key}; write KEY=FILE for one of them")
-        content = _content(path)
+        content = read_bytes(path, 2 * ANNOTATIONS)
         try:
             text[key] = content.decode("utf-8")
         except UnicodeDecodeError:
@@ -69,13 +70,3 @@ def _key_and_path(word: str) -> tuple[str, str]:
     if wrong := config_key(key):
         raise UsageError(f"{printable(word)}: as a key of a ConfigMap {wrong}; write KEY=FILE")
     return key, path
-
-
-def _content(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read(2 * ANNOTATIONS)
-    except FileNotFoundError:
-        raise MissingInputError("there is no such file", url=path) from None
-    except OSError as error:
-        raise StreamError(f"the file can not be read: {error.strerror}", url=path) from error
