@@ -113,18 +113,23 @@ class Patience:
             GivenUpError; and what the attempt raises, other than Dropped and Late.
         """
         while True:
-            seconds, began = self.left(), self._retry.clock()
+            began = self._retry.clock()
             try:
-                return attempt(seconds)
+                return attempt(self.left())
             except Dropped as problem:
                 drop = problem
-            except waits.Late:
-                drop = Dropped(f"no answer within {seconds:.0f} s", answered=False)
+                # One that failed late, of many requests or bytes, does not use up the budget by itself.
+                began = max(began, self._retry.clock() - self._retry.deadline / 2)
+            except waits.Late as late:
+                drop = Dropped(f"no answer within {late.seconds:.0f} s", answered=False)
             self.failed(drop, None, began)
 
-    def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """What a function returns in the end that waits for a network; see :meth:`run`."""
-        return self.run(lambda seconds: waits.call(function, *arguments, seconds=seconds))
+    def call(self, function: Callable[..., T], *arguments: Any, seconds: float = 0.0) -> T:
+        """What a function returns in the end that waits for a network; see :meth:`run`.
+
+        seconds: that an attempt may take even if that is more than is left: for many requests, or many bytes.
+        """
+        return self.run(lambda left: waits.call(function, *arguments, seconds=max(left, seconds)))
 
     def failed(
         self,

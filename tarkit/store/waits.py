@@ -30,7 +30,11 @@ class Stopped(BaseException):
 
 
 class Late(Exception):
-    """There was no result in the time that was given. Never leaves the package."""
+    """There was no result in the time that was given. Never leaves the package. seconds: that time."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
 
 
 class _Stop(threading.Event):
@@ -69,7 +73,7 @@ def result_of(future: concurrent.futures.Future[T], seconds: float = _FOREVER) -
     try:
         first_of((future,), time.monotonic() + seconds)
         if not future.done():
-            raise Late
+            raise Late(seconds)
         return future.result()
     finally:
         future.cancel()

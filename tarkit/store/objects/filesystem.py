@@ -132,13 +132,20 @@ def _one_attempt(fs: Any) -> dict[str, Any]:
     return {"connect_timeout": _CONNECT_SECONDS, "read_timeout": _READ_SECONDS, **fs.config_kwargs, **once}
 
 
-def ask(function: Callable[..., T], *arguments: Any, url: str, name: str, retry: Retry = DEFAULT_RETRY) -> T:
-    """What a call of a storage library returns in the end; see :class:`~tarkit.store.retry.Patience`.
+def ask(
+    function: Callable[..., T],
+    *arguments: Any,
+    url: str,
+    name: str,
+    retry: Retry = DEFAULT_RETRY,
+    seconds: float = 0.0,
+) -> T:
+    """What a call of a storage library returns in the end; see :meth:`tarkit.store.retry.Patience.call`.
 
     Raises:
         MissingInputError, StreamError, GivenUpError.
     """
-    return Patience(retry, name).call(lambda: translated(url, name, function, *arguments))
+    return Patience(retry, name).call(lambda: translated(url, name, function, *arguments), seconds=seconds)
 
 
 def translated(url: str, name: str, function: Callable[..., T], *arguments: Any) -> T:

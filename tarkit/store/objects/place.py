@@ -21,6 +21,9 @@ from tarkit.store.url import display_name
 __all__ = ["check", "entries", "glob", "identify", "open_read", "open_sink", "read_range", "remove", "stat"]
 
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "modification_time", "created")
+_MANY_SECONDS = 86_400.0
+"""For a call that is many requests: a listing, or the removal of a folder. Libraries that give up a silent request
+themselves, such as those of S3 and GCS, do so long before."""
 _SUMS = ("ETag", "etag", "md5Hash", "content_md5", "crc32c")
 
 
@@ -102,9 +105,9 @@ def entries(url: str, recursive: bool) -> Iterator[Entry]:
     base = inner.rstrip("/")
     fs.invalidate_cache(inner)
     if recursive:
-        found = list(ask(lambda: fs.find(base, detail=True).values(), url=url, name=name))
+        found = list(ask(lambda: fs.find(base, detail=True).values(), url=url, name=name, seconds=_MANY_SECONDS))
     else:
-        listed = ask(lambda: fs.ls(base, detail=True), url=url, name=name)
+        listed = ask(lambda: fs.ls(base, detail=True), url=url, name=name, seconds=_MANY_SECONDS)
         found = [info for info in listed if info["name"].rstrip("/") != base]
     for info in sorted(found, key=lambda item: str(item["name"])):
         path = str(info["name"]).rstrip("/")
@@ -135,9 +138,10 @@ def glob(url: str) -> list[str]:
             raise UsageError(f"{quoted(url)} is not a valid pattern: {printable(redact_text(str(error)))}") from None
 
     try:
-        return [_url_of(fs, url, pattern, path) for path in ask(matches, url=url, name=name)]
+        found = ask(matches, url=url, name=name, seconds=_MANY_SECONDS)
     except MissingInputError:
         return []
+    return [_url_of(fs, url, pattern, path) for path in found]
 
 
 def remove(url: str, name: str, is_folder: bool) -> None:
@@ -146,7 +150,10 @@ def remove(url: str, name: str, is_folder: bool) -> None:
     if "/" not in inner.strip("/"):
         raise UsageError(f"{name} is a whole bucket; that is not removed")
     try:
-        ask(lambda: fs.rm(inner, recursive=True) if is_folder else fs.rm_file(inner), url=url, name=name)
+        if is_folder:
+            ask(lambda: fs.rm(inner, recursive=True), url=url, name=name, seconds=_MANY_SECONDS)
+        else:
+            ask(fs.rm_file, inner, url=url, name=name)
     except MissingInputError:
         # An earlier attempt of this call may have removed it, and its answer be lost.
         return

@@ -25,8 +25,10 @@ _SAME_SIZE = 800
 _LARGEST_SIZE = 1 << 30
 _MOST_IN_FLIGHT = 4
 _BYTES_IN_FLIGHT = 128 << 20
-_SECONDS = 60.0
-_SLOWEST = 128 << 10
+_REQUEST_SECONDS = _SENDING_SECONDS = 60.0
+_SLOWEST = 32 << 10
+UNDER_WAY: dict[object, int] = {}
+"""Bytes of each upload, or part of one, that this process is sending now. All of them share its line."""
 
 
 def part_size(number: int) -> int:
@@ -45,9 +47,12 @@ def parts_in_flight(size: int) -> int:
     return max(1, min(_MOST_IN_FLIGHT, _BYTES_IN_FLIGHT // size))
 
 
-def seconds_for(size: int) -> float:
-    """How long an attempt to move so many bytes may take: a minute, and what a slow line would need."""
-    return _SECONDS + size / _SLOWEST
+def seconds_to_send() -> float:
+    """How long an attempt to send any of the bytes that are under way may take, on a line that is slow.
+
+    A minute, and what all of them need at 32 KiB/s.
+    """
+    return _SENDING_SECONDS + sum(list(UNDER_WAY.values())) / _SLOWEST
 
 
 class Payload(io.BytesIO):
@@ -86,14 +91,31 @@ _LAST_LOOK_SECONDS = 10.0
 
 
 @dataclass
+class _Sending:
+    """Bytes that are on their way. until: when they are late, unless others have come that share the line."""
+
+    future: concurrent.futures.Future[Any]
+    began: float
+    until: float
+
+
+def _wait_for_one(sending: list[_Sending]) -> None:
+    """Wait until one of them is done; those that are late are cancelled."""
+    waits.first_of([each.future for each in sending], min(each.until for each in sending))
+    for each in sending:
+        each.until = max(each.until, each.began + seconds_to_send())
+        if time.monotonic() > each.until:
+            each.future.cancel()
+
+
+@dataclass
 class _Part:
-    """One part that is on its way. until: the time at which it is late."""
+    """One part that is on its way."""
 
     number: int
     data: bytes
     final: bool
-    future: concurrent.futures.Future[None]
-    until: float
+    sending: _Sending
 
 
 class ObjectStore(Protocol):
@@ -158,7 +180,7 @@ class ObjectSink:
     def commit(self) -> None:
         if not self._begun:
             data = bytes(self._part)
-            self._publish(lambda: self._store.put(data))
+            self._publish(lambda: self._store.put(data), len(data))
             return
         self._send(True)
         self._settle(0)
@@ -170,7 +192,7 @@ class ObjectSink:
 
         self._part = bytearray()
         for part in self._sending:
-            part.future.cancel()
+            part.sending.future.cancel()
         self._sending.clear()
         if not self._begun:
             return
@@ -203,8 +225,7 @@ class ObjectSink:
         self._sending.append(self._on_its_way(number, data, final))
 
     def _on_its_way(self, number: int, data: bytes, final: bool) -> _Part:
-        future = self._start(lambda: self._store.send(number, data, final))
-        return _Part(number, data, final, future, time.monotonic() + seconds_for(len(data)))
+        return _Part(number, data, final, self._start_to_send(lambda: self._store.send(number, data, final), len(data)))
 
     def _settle(self, most: int) -> None:
         """Wait until at most so many parts are in flight; what failed is sent again when nothing else is in flight."""
@@ -213,9 +234,9 @@ class ObjectSink:
             in_flight: list[_Part] = []
             problem: Dropped | None = None
             for part in self._sending:
-                if not part.future.done():
+                if not part.sending.future.done():
                     in_flight.append(part)
-                elif (drop := self._drop_of(part.future)) is None:
+                elif (drop := self._drop_of(part.sending.future)) is None:
                     self._patience.progress()
                 else:
                     failed.append(part)
@@ -223,10 +244,7 @@ class ObjectSink:
             self._sending = in_flight + failed
             if in_flight and (failed or len(in_flight) > most):
                 # One fault often hits all that is in flight: it is one failure.
-                waits.first_of([part.future for part in in_flight], min(part.until for part in in_flight))
-                for part in in_flight:
-                    if time.monotonic() > part.until:
-                        part.future.cancel()
+                _wait_for_one([part.sending for part in in_flight])
             elif problem is not None:
                 self._patience.failed(problem, None)
                 self._sending = [self._on_its_way(part.number, part.data, part.final) for part in failed]
@@ -243,13 +261,13 @@ class ObjectSink:
 
     # The last request, and what is there after it
 
-    def _publish(self, work: _Work[None]) -> None:
-        """Make the object visible. What the store answers is checked against what is there then."""
+    def _publish(self, work: _Work[None], size: int = 0) -> None:
+        """Make the object visible, by sending ``size`` bytes. The answer is checked against what is there then."""
         try:
             if not self._if_absent:
                 self._before = self._run(self._look)
             try:
-                self._patience.run(lambda left: self._try_to_publish(work, min(left, seconds_for(self._size))))
+                self._patience.run(lambda left: self._try_to_publish(work, left, size))
             except StreamError as error:
                 self._look_at_last(error)
             self._patience.progress()
@@ -257,9 +275,9 @@ class ObjectSink:
         finally:
             self._store.refresh()
 
-    def _try_to_publish(self, work: _Work[None], seconds: float) -> None:
+    def _try_to_publish(self, work: _Work[None], seconds: float, size: int) -> None:
         try:
-            self._once(work, seconds)
+            self._once(work, seconds, size)
         except (Dropped, waits.Late):
             # The answer may be lost, or be that to a second attempt: the object itself decides.
             try:
@@ -294,7 +312,7 @@ class ObjectSink:
             raise error
 
     def _verify(self, seconds: float) -> None:
-        found = self._once(self._look, min(seconds, seconds_for(0)))
+        found = self._once(self._look, min(seconds, _REQUEST_SECONDS))
         if found is _UNSEEN:
             return
         if found is None:
@@ -332,12 +350,29 @@ class ObjectSink:
 
     def _run(self, work: _Work[T]) -> T:
         """The result of one request in the end; it counts as progress."""
-        result = self._patience.run(lambda left: self._once(work, min(left, seconds_for(0))))
+        result = self._patience.run(lambda left: self._once(work, min(left, _REQUEST_SECONDS)))
         self._patience.progress()
         return result
 
-    def _once(self, work: _Work[T], seconds: float) -> T:
-        return self._once_started(self._start(work), seconds)
+    def _once(self, work: _Work[T], seconds: float, size: int = 0) -> T:
+        """The result of one attempt: within ``seconds``, or within the time that sending ``size`` bytes may take."""
+        if not size:
+            return self._once_started(self._start(work), seconds)
+        sending = self._start_to_send(work, size)
+        try:
+            while not sending.future.done():
+                _wait_for_one([sending])
+        finally:
+            sending.future.cancel()
+        result: T = self._once_started(sending.future, 0.0)
+        return result
+
+    def _start_to_send(self, work: _Work[Any], size: int) -> _Sending:
+        future = self._start(work)
+        UNDER_WAY[future] = size
+        future.add_done_callback(UNDER_WAY.pop)
+        began = time.monotonic()
+        return _Sending(future, began, began + seconds_to_send())
 
     def _start(self, work: _Work[T]) -> concurrent.futures.Future[T]:
         import asyncio

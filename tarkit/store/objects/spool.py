@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError, TemporaryStreamError
 from tarkit.store import waits
 from tarkit.store.objects.filesystem import ask, filesystem
+from tarkit.store.objects.sink import UNDER_WAY, seconds_to_send
 from tarkit.store.place import Sink
 from tarkit.store.retry import DEFAULT_RETRY, Dropped, Retry
 from tarkit.store.sinks import raise_write_error
@@ -54,8 +55,8 @@ class SpoolSink:
         if self._if_absent and self._ask(self._fs.exists, self._path):
             raise AlreadyPublishedError("is there already", url=self._name)
 
-    def _ask(self, function: Callable[..., T], *arguments: Any) -> T:
-        return ask(function, *arguments, url=self._url, name=self._name, retry=self._retry)
+    def _ask(self, function: Callable[..., T], *arguments: Any, seconds: float = 0.0) -> T:
+        return ask(function, *arguments, url=self._url, name=self._name, retry=self._retry, seconds=seconds)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self._size += len(data)
@@ -72,15 +73,19 @@ class SpoolSink:
         self._refuse_if_there()
         folder, slash, base = self._path.rpartition("/")
         temporary = f"{folder}{slash}{temporary_name(base)}"
+        UNDER_WAY[self] = self._size
         try:
-            self._ask(self._upload, temporary)
-            self._ask(self._move, temporary)
+            # Where a move is a copy within the store, it takes longer for more bytes as well.
+            self._ask(self._upload, temporary, seconds=seconds_to_send())
+            self._ask(self._move, temporary, seconds=seconds_to_send())
         except MissingInputError:
             self._remove(temporary)
             raise StreamError("the bucket or folder does not exist", url=self._name) from None
         except BaseException:
             self._remove(temporary)
             raise
+        finally:
+            del UNDER_WAY[self]
         self._spool.close()
 
     def _upload(self, temporary: str) -> None:
