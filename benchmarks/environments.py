@@ -23,7 +23,7 @@ OLD_TARPROC = "tarproc==0.0.6"
 PICTURES = ("scikit-image>=0.24,<0.27", "pillow", "numpy")
 LEFT_OUT = ("benchmarks", "tests", "notebooks", "docs", "build", "dist", "*.egg-info", ".*", "__pycache__")
 BROKEN_FLAG = 'r"^([a-z]+):(?i)"'
-MENDED_FLAG = 'r"(?i)^([a-z]+):"'
+CORRECT_FLAG = 'r"(?i)^([a-z]+):"'
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def call(
     """Run a command to its end; its standard output.
 
     Raises:
-        MeasureError: it can not be started, or its exit code is none of ``allowed``; with its last words.
+        MeasureError: it cannot be started, or its exit code is not in ``allowed``; with its last words.
     """
     try:
         done = subprocess.run(
@@ -91,7 +91,7 @@ def call(
             check=False,
         )
     except OSError as error:
-        raise MeasureError(f"{Path(command[0]).name} can not be started: {error.strerror}") from None
+        raise MeasureError(f"{Path(command[0]).name} cannot be started: {error.strerror}") from None
     if done.returncode not in allowed:
         last = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
         raise MeasureError(f"{Path(command[0]).name} ended with {done.returncode}: {last}")
@@ -121,8 +121,8 @@ def _mend(environment: Environment) -> None:
     (path,) = environment.folder.glob("lib/python*/site-packages/tarproclib/gopen.py")
     text = path.read_text()
     if text.count(BROKEN_FLAG) != 1:
-        raise MeasureError(f"{OLD_TARPROC}: the line to mend is not in tarproclib/gopen.py as expected")
-    path.write_text(text.replace(BROKEN_FLAG, MENDED_FLAG))
+        raise MeasureError(f"{OLD_TARPROC}: the line to correct is not in tarproclib/gopen.py as expected")
+    path.write_text(text.replace(BROKEN_FLAG, CORRECT_FLAG))
     # Same length, perhaps in the same second: Python would go on with what pip compiled.
     for compiled in path.parent.glob("__pycache__/gopen.*"):
         compiled.unlink()
@@ -164,8 +164,8 @@ def kubectl_environment(work: Path) -> Environment:
 
 
 def old_tarproc_environment(work: Path) -> Environment:
-    """tarproc 0.0.6, the program that inspired ours, from PyPI, with one line mended."""
-    stamp = f"{OLD_TARPROC} {MENDED_FLAG}"
+    """tarproc 0.0.6, the program that inspired ours, from PyPI, with one line corrected."""
+    stamp = f"{OLD_TARPROC} {CORRECT_FLAG}"
     return _make(work / "environments" / "old-tarproc", stamp, ["--no-binary", "tarproc", OLD_TARPROC])
 
 

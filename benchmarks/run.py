@@ -29,7 +29,7 @@ def arguments() -> argparse.Namespace:
     asked = parser.parse_args()
     unknown = [name for name in asked.names if name not in ALL]
     if unknown:
-        parser.error(f"there is no measurement {unknown[0]!r}; there are {', '.join(ALL)}")
+        parser.error(f"unknown measurement {unknown[0]!r}; the measurements are {', '.join(ALL)}")
     if asked.repeats < 0:
         parser.error("--repeats must be at least 1")
     return asked
@@ -61,7 +61,7 @@ def main() -> int:
     try:
         facts = machine(settings)
     except MeasureError as error:
-        sys.stderr.write(f"run.py: the table can not be written: {without_paths(error, settings)}\n")
+        sys.stderr.write(f"run.py: the table cannot be written: {without_paths(error, settings)}\n")
         return 1
     facts["load before the first measurement"] = f"{load:.2f}"
     page = write(settings, facts, results, set(names) == set(ALL))

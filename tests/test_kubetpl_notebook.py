@@ -49,7 +49,7 @@ POD = "spec template spec"
 CONTAINER = f"{POD} containers 0"
 DIFFERENCES: dict[str, tuple[Any, Any, str]] = {
     "metadata labels app.kubernetes.io/name": (MISSING, "bigdata19", "the usual label of what belongs together"),
-    "metadata labels app.kubernetes.io/managed-by": (MISSING, "kubetpl", "tells who wrote it"),
+    "metadata labels app.kubernetes.io/managed-by": (MISSING, "kubetpl", "names its author"),
     "spec podFailurePolicy": (
         MISSING,
         {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]},

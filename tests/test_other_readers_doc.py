@@ -75,7 +75,7 @@ SHARDS: dict[str, tuple[str, Make]] = {
     "a longer name that is not UTF-8, `--format gnu`": ("s.tar", lambda path: small(path, RAW * 60, format="gnu")),
     "a size of 8 GiB or more, `--format pax`": ("s.tar", lambda path: big(path, format="pax")),
     "a size of 8 GiB or more, `--format gnu`": ("s.tar", lambda path: big(path, format="gnu")),
-    "two archives one after the other": ("s.tar", two),
+    "two archives, concatenated": ("s.tar", two),
 }  # fmt: skip
 HELPERS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
 LETTER = {".gz": "z", ".bz2": "j", ".xz": "J"}

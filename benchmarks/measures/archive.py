@@ -31,7 +31,7 @@ def pictures_in_tar(path: Path) -> Evidence:
             if info.name.endswith(".ppm"):
                 stream = shard.extractfile(info)
                 if stream is None or info.name in digests:
-                    raise MeasureError(f"{info.name} is no file, or is twice in the output")
+                    raise MeasureError(f"{info.name} is not a file, or is twice in the output")
                 digests[info.name] = hashlib.sha256(stream.read()).hexdigest()
                 total += info.size
     return _pictures(digests, total)

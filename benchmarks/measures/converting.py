@@ -133,7 +133,7 @@ def convert_photos(settings: Settings) -> Result:
         (
             sides[3],
             Bar(0.5, at_least=False),
-            "tarproc 0.0.6 runs with one mended line: the misplaced regex flag (?i) in tarproclib/gopen.py",
+            "tarproc 0.0.6 runs with one corrected line: the misplaced regex flag (?i) in tarproclib/gopen.py",
         ),
     ]
     lines = [
