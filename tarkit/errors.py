@@ -283,7 +283,11 @@ class NoSuchObjectError(ClusterError):
     exit_code = EXIT_MISSING
 
 
-class ClusterUnreachableError(ClusterError):
-    """A cluster does not answer, or is too busy to."""
+class ClusterUnreachableError(TarkitError):
+    """A cluster does not answer, or is too busy to. status: of its answer, 0 if there was none."""
 
     exit_code = EXIT_TEMPORARY
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status

@@ -21,7 +21,7 @@ from tarkit.k8s.cluster.jobstatus import JobStatus
 from tarkit.k8s.cluster.jobstatus import look as look_at
 from tarkit.k8s.cluster.jobview import JobPlan, job_view
 from tarkit.k8s.cluster.runjobs import find_jobs
-from tarkit.k8s.cluster.runplan import RunRecords, ShardMap, listed_specs, plan_source, read_run, records_of, shard_map
+from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords, ShardMap, listed_specs, records_of, shard_map
 from tarkit.k8s.plan.shardlist import LIST_SPEC, list_config_map
 from tarkit.runs.status import Progress
 from tarkit.specs.slicedlist import sha256_of, write_list
@@ -247,23 +247,27 @@ def test_a_list_in_a_config_map() -> None:
     name = config_map["metadata"]["name"]
     job = made("grey", {"tarkit.dev/inputs": f'["{LIST_SPEC}"]', "tarkit.dev/list": name})
     for cluster, documents in ((Pretended(configmaps=[config_map]), []), (None, [config_map])):
-        assert plan_source(cluster, job, documents)[1] == ["s3://b/a.tar", "s3://b/b.tar"]  # type: ignore[arg-type]
+        assert RecordSource(documents=documents).specs_of(cluster, job) == ["s3://b/a.tar", "s3://b/b.tar"]  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=f"in the ConfigMap {name}, which is not at hand"):
-        read_run(None, job, (), "s3://b/out", (), False)
+        RecordSource("s3://b/out").read(None, job)
 
 
 def test_records_on_another_machine(tmp_path: Path) -> None:
     with pytest.raises(MissingInputError, match="no such folder on this machine; -O names the output folder"):
         records_of(str(tmp_path / "no/out"), shards("a.tar"))
     assert records_of(str(tmp_path / "out"), shards("a.tar")).found.missing == ["a.tar"], "not made yet"
-    assert read_run(None, made("grey"), (), None, (), False) is None
+    assert RecordSource().read(None, made("grey")) is None
 
 
 def listed_job(tmp_path: Path, **args: str) -> dict[str, Any]:
     notes = {"shards": "2", "slices": "2", "outdir": f"{tmp_path}/out", "inputs": f'["@{tmp_path}/run.list"]'}
     job = made("grey", {f"tarkit.dev/{key}": value for key, value in notes.items()})
     words = [word for option, value in args.items() for word in (f"--{option.replace('_', '-')}", value)]
-    job["spec"]["template"] = {"spec": {"containers": [{"name": "main", "command": ["tarproc"], "args": words}]}}
+    job["spec"]["template"] = {
+        "spec": {
+            "containers": [{"name": "main", "command": ["tarproc"], "args": [*words, "--", f"@{tmp_path}/run.list"]}]
+        }
+    }
     return job
 
 
@@ -273,9 +277,9 @@ def test_what_is_left_of_a_list_that_was_changed_is_not_known(tmp_path: Path, na
     job = listed_job(tmp_path, list_sha256=sha256_of(["/in/a.tar", "/in/b.tar"]))
     (tmp_path / "run.list").write_text("".join(f"{name}\n" for name in names))
     with pytest.raises(DataError, match="the list was changed after its slices were planned"):
-        read_run(None, job, [], None, (), False)
+        RecordSource().read(None, job)
     (tmp_path / "run.list").write_text("/in/a.tar\n/in/b.tar\n")
-    found = read_run(None, job, [], None, (), False)
+    found = RecordSource().read(None, job)
     assert found is not None and found.found.missing == ["a.tar", "b.tar"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -13,6 +13,7 @@ from tarkit.errors import UsageError
 from tarkit.k8s.apiobject import Object
 from tarkit.k8s.cluster.config import load_access
 from tarkit.k8s.cluster.connection import Cluster
+from tarkit.k8s.cluster.runrecords import RecordSource
 from tarkit.k8s.names import dns_subdomain, label_value
 
 from .manifestfile import manifest_documents, refuse_wrong_types
@@ -106,11 +107,6 @@ def read_manifest(path: str | None) -> list[Object]:
     return documents
 
 
-def refuse_for_many(options: Mapping[str, Any]) -> None:
-    """Refuse the options that say where one Job's shards are.
-
-    Raises:
-        UsageError: one of them is given.
-    """
-    if options["outdir"] or options["specs"]:
-        raise UsageError("-O and --shards are about one Job; this names several")
+def record_source(options: Mapping[str, Any], documents: Sequence[Object] = ()) -> RecordSource:
+    """The done records that the options of ``record_options`` name."""
+    return RecordSource(options["outdir"], options["specs"], options["check_inputs"], documents)

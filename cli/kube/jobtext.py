@@ -10,7 +10,7 @@ from tarkit.errors import counted, printable
 from tarkit.k8s.cluster.failures import Failure
 from tarkit.k8s.cluster.jobstatus import JobStatus
 from tarkit.k8s.cluster.jobview import JobView
-from tarkit.k8s.cluster.runplan import RunRecords
+from tarkit.k8s.cluster.runrecords import RunRecords
 from tarkit.k8s.durations import in_words
 from tarkit.k8s.indexset import format_indexes
 from tarkit.store.url import display_name

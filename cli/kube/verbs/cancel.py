@@ -11,7 +11,6 @@ from tarkit.errors import (
     EXIT_OK,
     EXIT_TEMPORARY,
     ClusterError,
-    ClusterUnreachableError,
     NoSuchObjectError,
     UsageError,
     counted,
@@ -136,8 +135,6 @@ def _delete_lists(cluster: Cluster, run: str) -> bool:
         return False
     try:
         names = delete_lists(cluster, run)
-    except ClusterUnreachableError:
-        raise
     except ClusterError as error:
         say(_PROGRAM, f"the ConfigMap with its list of shards stays: {error}; "
                       f"kubectl delete configmaps -l {MANAGED_BY}=kubetpl,{RUN}={run}")  # fmt: skip

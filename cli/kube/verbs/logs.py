@@ -25,14 +25,13 @@ from tarkit.k8s.cluster.failures import main_container
 from tarkit.k8s.cluster.joblogs import followed_log, has_log, label_of, pod_to_follow, pods_with_logs
 from tarkit.k8s.cluster.jobview import state_of
 from tarkit.k8s.cluster.runjobs import find_jobs, is_run, not_one
-from tarkit.k8s.cluster.runplan import RunRecords, plan_source, shard_map
+from tarkit.k8s.cluster.runrecords import RunRecords
 from tarkit.k8s.cluster.watching import Watching
 from tarkit.k8s.indexset import format_indexes, parse_indexes
 
 from ...shared.program import say, verbose_option, version_option
 from ...shared.results import Results
-from ..clusteroptions import cluster_options, job_argument, open_cluster, record_options
-from ..jobwork import read_records
+from ..clusteroptions import cluster_options, job_argument, open_cluster, record_options, record_source
 
 _PROGRAM = "kubetpl logs"
 _MOST_PODS = 100
@@ -85,16 +84,19 @@ def command(
             return followed_log(cluster, name_of(pod), watching, container=chosen, tail=tail)
         return cluster.log(name_of(pod), container=chosen, tail=tail)
 
-    jobs = find_jobs(cluster, name)
+    jobs, source = find_jobs(cluster, name), record_source(options)
     printed = _Printed(lambda pod: filter(matches, lines_of(pod)), at_once=follow)
     if is_run(jobs, name):
-        one = {"--index": indexes, "--shard": shard, "--follow": follow, "--shards": options["specs"],
-               "-O": options["outdir"]}  # fmt: skip
+        one = {"--index": indexes, "--shard": shard, "--follow": follow, "--shards": source.specs,
+               "-O": source.outdir}  # fmt: skip
         _of_run(cluster, name, jobs, [flag for flag, value in one.items() if value], failed, printed)
         return EXIT_OK
     job = jobs[0]
     if shard is not None:
-        wanted = {_index_of(cluster, job, shard, options)}
+        shards = source.shards(cluster, job)[1]
+        if shards is None:
+            raise UsageError("the Job does not say which shards it has (--raw?); --index names an index")
+        wanted = {shards.index_of(shard)}
     if wanted is not None:
         _refuse_absent(job, wanted)
     failed = not follow and (failed or (wanted is None and state_of(job)[0] == "failed"))
@@ -110,7 +112,7 @@ def command(
         asked = wanted if wanted is not None else indexes_of(job, "failedIndexes") if failed else set()
         missing = printed.lost | (asked - {index_of(pod) for pod in pods})
         if missing:
-            printed.records(missing, lambda: read_records(cluster, job, options))
+            printed.records(missing, lambda: source.read(cluster, job))
     if not printed.lines:
         raise MissingInputError(_nothing(name, bool(pods), failed, wanted, pattern))
     return EXIT_OK
@@ -141,8 +143,6 @@ class _Printed:
                 for line in self._lines_of(pod):
                     self._line(prefix + line.decode("utf-8", "replace").rstrip("\r"))
                     self.lines += 1
-            except ClusterUnreachableError:
-                raise
             except NoSuchObjectError:
                 self.lost.update(() if index is None else (index,))
             except ClusterError as error:
@@ -225,14 +225,6 @@ def _matcher(pattern: str | None) -> Callable[[bytes], object]:
         return re.compile((pattern or "").encode()).search
     except re.error as error:
         raise UsageError(f"--grep: not a regular expression: {error}") from None
-
-
-def _index_of(cluster: Cluster, job: Object, shard: str, options: dict[str, Any]) -> int:
-    plan, specs = plan_source(cluster, job)
-    folder, named = options["outdir"] or plan.outdir, options["specs"]
-    if folder is None or not (named or specs):
-        raise UsageError("the Job does not say which shards it has (--raw?); --index names an index")
-    return shard_map(plan, named or specs, folder, own=not named).index_of(shard)
 
 
 def _nothing(name: str, any_pods: bool, failed: bool, wanted: Collection[int] | None, pattern: str | None) -> str:

@@ -19,9 +19,10 @@ from tarkit.errors import (
 )
 from tarkit.k8s.apiobject import Object, name_of
 from tarkit.k8s.cluster.connection import Cluster
-from tarkit.k8s.cluster.retry import Changes, create_documents, is_per_shard, retry_documents, with_list
+from tarkit.k8s.cluster.retry import Changes, create_documents, retry_documents, with_list
 from tarkit.k8s.cluster.retryguards import refuse_orphans, refuse_running, settled
 from tarkit.k8s.cluster.runjobs import failed_of, find_jobs, is_run
+from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords, is_per_shard
 from tarkit.k8s.cluster.statusquestion import job_in
 from tarkit.k8s.limits import INDEXES
 from tarkit.k8s.lint.rules import ERROR, lint
@@ -37,9 +38,8 @@ from ..clusteroptions import (
     open_cluster,
     read_manifest,
     record_options,
-    refuse_for_many,
+    record_source,
 )
-from ..jobwork import read_records
 
 _PROGRAM = "kubetpl retry"
 _EPILOG = """\b
@@ -82,8 +82,8 @@ def command(name: str, create: bool, **options: Any) -> int:
     done is read from the done records. Of a Job that does not run tarproc (--raw) it is not known what is
     left: it is printed whole, under the new name.
     """
-    documents = read_manifest(options["manifest"])
-    cluster, jobs, taken = _source(name, documents, options, create)
+    source = record_source(options, read_manifest(options["manifest"]))
+    cluster, jobs, taken = _jobs(name, source, options, create)
     wanted = Changes(
         options["new_name"], options["memory"], options["cpu"], options["image"], options["on_demand"],
         options["parallelism"], options["slices"], options["list_url"],
@@ -95,7 +95,7 @@ def command(name: str, create: bool, **options: Any) -> int:
     for job in jobs:
         urls, changes = None, wanted
         if is_per_shard(job):
-            urls = _left(cluster, job, documents, options)
+            urls = _left(source.read(cluster, job), options)
             if not urls:
                 continue
             changes = with_list(wanted, job, urls)
@@ -128,14 +128,14 @@ def _say_whole(names: Sequence[str], options: dict[str, Any]) -> None:
     _say(f"{these} not run tarproc over slices, so which shards are left is not known: all of {all_of}")
 
 
-def _source(
-    name: str, documents: Sequence[Object], options: dict[str, Any], create: bool
+def _jobs(
+    name: str, source: RecordSource, options: dict[str, Any], create: bool
 ) -> tuple[Cluster | None, list[Object], set[str]]:
     """The cluster if it answers, the Jobs to be retried from it or from -f, and the names that are taken."""
-    given = job_in(documents, name)
+    given = job_in(source.documents, name)
     try:
         cluster = open_cluster(options)
-        jobs = _in_cluster(cluster, name, given, options)
+        jobs = _in_cluster(cluster, name, given, source, options["new_name"])
         known = {name_of(job): job for job in cluster.list("jobs")}
     except (ClusterUnreachableError, ClusterDeniedError, UsageError, MissingExtraError) as error:
         if given is None or create:
@@ -149,7 +149,9 @@ def _source(
     return cluster, jobs, set(known)
 
 
-def _in_cluster(cluster: Cluster, name: str, given: Object | None, options: dict[str, Any]) -> list[Object]:
+def _in_cluster(
+    cluster: Cluster, name: str, given: Object | None, source: RecordSource, new_name: str | None
+) -> list[Object]:  # fmt: skip
     """The Job of a name; if it is gone, what it was made from; if it is a run, its Jobs that have failed."""
     try:
         jobs = find_jobs(cluster, name)
@@ -160,18 +162,15 @@ def _in_cluster(cluster: Cluster, name: str, given: Object | None, options: dict
     if is_run(jobs, name):
         if given is not None:
             return [given]
-        refuse_for_many(options)
+        source.refuse_many()
         jobs = failed_of(jobs, name)
-        if options["new_name"] and len(jobs) > 1:
-            raise UsageError(f"-n {options['new_name']} is a name for one Job; {len(jobs)} of {name} have failed")
+        if new_name and len(jobs) > 1:
+            raise UsageError(f"-n {new_name} is a name for one Job; {len(jobs)} of {name} have failed")
     return [settled(cluster, job, _say) for job in jobs]
 
 
-def _left(
-    cluster: Cluster | None, job: Object, documents: Sequence[Object], options: dict[str, Any]
-) -> list[str]:  # fmt: skip
+def _left(records: RunRecords | None, options: dict[str, Any]) -> list[str]:
     """URLs of the shards that the retry makes, in their order; if none are left, it is printed why."""
-    records = read_records(cluster, job, options, documents)
     if records is None:
         raise UsageError("the Job does not say where its done records are; name the folder: -O OUT")
     if records.shards is None:

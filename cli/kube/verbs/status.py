@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from tarkit.errors import EXIT_OK, ClusterError, MissingExtraError, UsageError
+from tarkit.errors import EXIT_OK, ClusterError, ClusterUnreachableError, MissingExtraError, UsageError
 from tarkit.k8s.cluster.jobstatus import JobStatus
 from tarkit.k8s.cluster.runjobs import sum_line
 from tarkit.k8s.cluster.statusquestion import StatusQuestion
@@ -25,10 +25,10 @@ from ..clusteroptions import (
     open_cluster,
     read_manifest,
     record_options,
+    record_source,
     refuse_name,
 )
 from ..jobtext import MOST, status_lines, table_lines
-from ..jobwork import read_records
 
 _WATCH_SECONDS = 5.0
 _EPILOG = """\b
@@ -75,17 +75,13 @@ def command(
         raise UsageError("name a Job or a run, or say -l SELECTOR; one of both")
     if name is not None:
         refuse_name(name)
-    documents = read_manifest(options["manifest"])
-
-    def records(cluster: Any, job: Any) -> Any:
-        return None if no_records else read_records(cluster, job, options, documents)
-
-    question = StatusQuestion(name, selector, documents, options["outdir"], options["specs"], records)
+    source = record_source(options, read_manifest(options["manifest"]))
+    question = StatusQuestion(name, selector, source, read_records=not no_records)
     pause = None if watch is None else _pause(watch)
     try:
         cluster = open_cluster(options)
         jobs = question.jobs(cluster)
-    except (ClusterError, MissingExtraError, UsageError) as error:
+    except (ClusterError, ClusterUnreachableError, MissingExtraError, UsageError) as error:
         return _show([question.from_records(error)], 0, as_json, options["verbose"])
     if pause is None:
         return _show(*question.answer(cluster, jobs), as_json, options["verbose"])

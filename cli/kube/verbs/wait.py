@@ -14,14 +14,14 @@ from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobstatus import JobStatus, Standstill
 from tarkit.k8s.cluster.jobview import JobView, job_view
 from tarkit.k8s.cluster.runjobs import RunState, find_jobs, is_run, sum_line
+from tarkit.k8s.cluster.runrecords import RecordSource
 from tarkit.k8s.cluster.watching import Watching, patiently, run_states
 from tarkit.k8s.durations import seconds
 
 from ...shared.program import say, verbose_option, version_option
 from ...shared.results import Results
-from ..clusteroptions import cluster_options, job_argument, open_cluster, record_options, refuse_for_many
+from ..clusteroptions import cluster_options, job_argument, open_cluster, record_options, record_source
 from ..jobtext import short_line, status_lines
-from ..jobwork import read_records
 
 _PROGRAM = "kubetpl wait"
 _MOST_LEFT = 20
@@ -61,11 +61,12 @@ def command(name: str, timeout: str | None, patience: str, progress: bool, **opt
     last = f"{name}: the cluster has not answered"
     if jobs is not None:
         of_run = is_run(jobs, name)
+        source = record_source(options)
         if of_run:
-            refuse_for_many(options)
+            source.refuse_many()
         state, views, last = _wait(cluster, name, watching, of_run, progress)
         if state is not None:
-            return _report(cluster, state, views, last if of_run else None, options)
+            return _report(cluster, state, views, last if of_run else None, source)
         if of_run:
             last = f"{name}: {last}{_left(views)}"
     unit = " s" if (timeout or "").strip()[-1:].isdigit() else ""
@@ -108,13 +109,13 @@ def _left(views: Sequence[JobView]) -> str:
 
 
 def _report(
-    cluster: Cluster, state: RunState, views: Sequence[JobView], total: str | None, options: dict[str, Any]
+    cluster: Cluster, state: RunState, views: Sequence[JobView], total: str | None, source: RecordSource
 ) -> int:  # fmt: skip
     """Of one Job, how it ended; of a run, a line for each Job that is not complete, and the total."""
     codes = {EXIT_MISSING} if state.deleted else set()
     with Results(only_messages=True) as results:
         for job, view in zip(state.jobs, views, strict=True):
-            found = _ended(cluster, job, view, options)
+            found = _ended(cluster, job, view, source)
             codes.add(found.exit_code)
             first, second, *rest = status_lines(found)
             if total is None:
@@ -131,11 +132,11 @@ def _report(
     return min(codes - {EXIT_OK}, default=EXIT_OK, key=lambda code: (code != EXIT_FAILED, -code))
 
 
-def _ended(cluster: Cluster, job: Object, view: JobView, options: dict[str, Any]) -> JobStatus:
+def _ended(cluster: Cluster, job: Object, view: JobView, source: RecordSource) -> JobStatus:
     """What the Job's end means, with the done records where they can be read."""
     found = JobStatus(view.name, view)
     try:
-        found.records = read_records(cluster, job, options)
+        found.records = source.read(cluster, job)
     except ClusterUnreachableError as error:
         _say(str(error))
     except TarkitError as error:

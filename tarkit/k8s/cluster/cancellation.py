@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from tarkit.errors import ClusterError, NoSuchObjectError, counted
+from tarkit.errors import ClusterError, ClusterUnreachableError, NoSuchObjectError, counted
 from tarkit.k8s.apiobject import Object, annotations_of, labels_of, name_of, part_of, uid_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import has_ended, state_of
@@ -58,7 +58,7 @@ def _each(jobs: Sequence[Object], act: Callable[[Object], object]) -> int:
             number += 1
         except NoSuchObjectError:
             continue
-        except ClusterError as error:
+        except (ClusterError, ClusterUnreachableError) as error:
             text = f"{error}; done with {number} of {counted(len(jobs), 'Job')} before, the same again does the rest"
             raise type(error)(text, error.status) from None
     return number

@@ -220,7 +220,9 @@ class Cluster:
             self._sleep(pause)
         raise ClusterUnreachableError(f"{self.where} does not answer")
 
-    def _refusal(self, response: Any, verb: str, kind: str, name: str | None, part: str) -> ClusterError:
+    def _refusal(
+        self, response: Any, verb: str, kind: str, name: str | None, part: str
+    ) -> ClusterError | ClusterUnreachableError:
         """What an answer that is not a success means."""
         said = _message(response)
         what = f"{kind.removesuffix('s')} {name}" if name else kind

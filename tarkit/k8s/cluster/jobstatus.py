@@ -36,7 +36,7 @@ from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.failures import Failure, group_failures, normalised
 from tarkit.k8s.cluster.jobview import JobView, job_view
 from tarkit.k8s.cluster.runjobs import retries_of
-from tarkit.k8s.cluster.runplan import RunRecords
+from tarkit.k8s.cluster.runrecords import RunRecords
 from tarkit.k8s.cluster.watching import LiveList
 from tarkit.k8s.cluster.whynot import Reason, subjects, why_not
 from tarkit.k8s.names import label_value
@@ -186,8 +186,6 @@ def _allowed(notes: list[str], what: str, ask: Callable[[], T]) -> T | None:
     """What may be read; a note, and None, of what may not."""
     try:
         return ask()
-    except ClusterUnreachableError:
-        raise
     except ClusterError as error:
         notes.append(f"{what} cannot be read: {error}")
         return None
@@ -209,8 +207,6 @@ def _workloads(cluster: Cluster, jobs: Sequence[Object]) -> dict[str, Object]:
             found = cluster.list(version, labels=f"{KUEUE_JOB}={queued[0]}" if len(queued) == 1 else KUEUE_JOB)
         except NoSuchObjectError:
             continue
-        except ClusterUnreachableError:
-            raise
         except ClusterError:
             break
         return {str(labels_of(each).get(KUEUE_JOB)): each for each in found}

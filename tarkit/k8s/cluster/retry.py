@@ -12,10 +12,11 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tarkit.errors import ClusterError, UsageError, printable
+from tarkit.errors import ClusterError, ClusterUnreachableError, UsageError, printable
 from tarkit.k8s.apiobject import Object, annotations_of, name_of, part_of, spec_of, uid_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import plan_of
+from tarkit.k8s.cluster.runrecords import is_per_shard
 from tarkit.k8s.expansion import escape
 from tarkit.k8s.names import index_name_budget, safe_label
 from tarkit.k8s.placement import without_spot
@@ -68,15 +69,6 @@ class Changes:
     slices: int | None = None
     list_url: str | None = None
     list_sha256: str | None = None
-
-
-def is_per_shard(job: Object) -> bool:
-    """Whether a Job runs tarproc over slices, so that its done records say what is left. --raw ones do not."""
-    try:
-        work = work_in(main_container(part_of(job, "spec", "template", "spec")))
-        return plan_of(job).inputs is not None and work is not None and bool(work.inputs)
-    except UsageError:
-        return False
 
 
 def next_name(name: str, taken: Collection[str], completions: int) -> str:
@@ -219,7 +211,7 @@ def create_documents(cluster: Cluster, documents: Sequence[Object], report: Call
             owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid_of(made[name])}
             try:
                 cluster.patch("configmaps", owned, {"metadata": {"ownerReferences": [owner]}})
-            except ClusterError as error:
+            except (ClusterError, ClusterUnreachableError) as error:
                 # The Job runs all the same.
                 report(f"ConfigMap {owned} stays when the Job is gone: {error}")
         yield f"{document['kind']} {name} is created"

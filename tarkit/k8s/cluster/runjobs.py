@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tarkit.errors import ClusterError, ClusterUnreachableError, NoSuchObjectError, UsageError, counted, printable
+from tarkit.errors import ClusterError, NoSuchObjectError, UsageError, counted, printable
 from tarkit.k8s.apiobject import Object, annotations_of, created, grouped, name_of, retry_of, uid_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import has_ended, state_of
@@ -35,8 +35,6 @@ def find_jobs(cluster: Cluster, name: str, *, retries_alone: bool = False) -> li
     try:
         found = [] if label_value(name) else sorted(cluster.list("jobs", labels=f"{RUN}={name}"), key=name_of)
         hint = "" if found else _hint(cluster, name)
-    except ClusterUnreachableError:
-        raise
     except ClusterError:
         # A user who may not list them gets no hints.
         raise absent from None
@@ -64,8 +62,6 @@ def namespace_exists(cluster: Cluster) -> bool:
         cluster.get("namespaces", cluster.namespace)
     except NoSuchObjectError:
         return False
-    except ClusterUnreachableError:
-        raise
     except ClusterError:
         return True
     return True

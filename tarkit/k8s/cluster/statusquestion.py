@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tarkit.errors import ClusterError, ClusterUnreachableError, NoSuchObjectError, TarkitError, UsageError, printable
@@ -12,7 +12,7 @@ from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobstatus import JobStatus, live_pods, look
 from tarkit.k8s.cluster.jobview import has_ended
 from tarkit.k8s.cluster.runjobs import find_jobs, is_run, namespace_exists, only_retries, run_state
-from tarkit.k8s.cluster.runplan import RunRecords
+from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords
 from tarkit.k8s.cluster.watching import LiveList, Watching, looks
 from tarkit.k8s.wellknown import RUN
 
@@ -26,17 +26,15 @@ Answer = tuple[list[JobStatus], int]
 
 @dataclass(frozen=True)
 class StatusQuestion:
-    """A Job or run, or Jobs with some labels; and where else the answer may be: in manifests, or in an output folder.
+    """A Job or run, or Jobs with some labels; and the done records, where else the answer may be.
 
-    outdir, specs: the output folder and the inputs, if the user names them. records: reads a Job's done records.
+    read_records: whether they are read although the cluster answers.
     """
 
     name: str | None
     selector: str | None
-    documents: Sequence[Object]
-    outdir: str | None
-    specs: Sequence[str]
-    records: Callable[[Cluster | None, Object], RunRecords | None]
+    source: RecordSource
+    read_records: bool = True
 
     def jobs(self, cluster: Cluster) -> list[Object]:
         """The Jobs that the cluster has.
@@ -45,9 +43,10 @@ class StatusQuestion:
             NoSuchObjectError: it has none; or retries only, and the records can tell more.
             UsageError: the server cannot read the selector.
         """
+        known = self.source
         if self.name is not None:
             # Of these shards the retries have a part only.
-            return find_jobs(cluster, self.name, retries_alone=not (self.documents or (self.outdir and self.specs)))
+            return find_jobs(cluster, self.name, retries_alone=not (known.documents or (known.outdir and known.specs)))
         try:
             found = sorted(cluster.list("jobs", labels=self.selector or ""), key=name_of)
         except ClusterError as error:
@@ -75,11 +74,13 @@ class StatusQuestion:
         if len(jobs) > 1 and self.name is not None:
             run = run_state(jobs)
             jobs, retried = run.jobs, len(run.retried)
-        if len(jobs) > 1 and (self.outdir or self.specs):
-            raise UsageError("-O and --shards are about one Job; this names several")
-        found = look(
-            cluster, jobs, lambda job: self.records(cluster, job), now=time.time(), pods=pods, siblings=siblings
-        )
+        if len(jobs) > 1:
+            self.source.refuse_many()
+
+        def read(job: Object) -> RunRecords | None:
+            return self.source.read(cluster, job) if self.read_records else None
+
+        found = look(cluster, jobs, read, now=time.time(), pods=pods, siblings=siblings)
         note = f"Job {self.name} is gone, and this is of its retries alone; -f MANIFEST tells of all its shards"
         for each in found if gone else ():
             each.notes.insert(0, note)
@@ -99,8 +100,6 @@ class StatusQuestion:
         lists = [live, pods]
         try:
             pods.list_anew()
-        except ClusterUnreachableError:
-            raise
         except ClusterError:
             # They may not be read.
             lists = [live]
@@ -135,12 +134,12 @@ class StatusQuestion:
         Raises:
             TarkitError: why, if it is not said where they are.
         """
-        if self.name is None or not (self.documents or self.outdir):
+        if self.name is None or not (self.source.documents or self.source.outdir):
             if self.name is not None and isinstance(why, ClusterUnreachableError):
                 raise ClusterUnreachableError(f"{why}; {UNANSWERED}")
             raise why
-        job = job_in(self.documents, self.name) or {"metadata": {"name": self.name}}
-        records = self.records(None, job)
+        job = job_in(self.source.documents, self.name) or {"metadata": {"name": self.name}}
+        records = self.source.read(None, job)
         if records is None:
             raise UsageError(
                 f"the manifest of {self.name} does not say where its records are (--raw?), and {why}; name it: -O OUT"

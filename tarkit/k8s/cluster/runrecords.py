@@ -7,14 +7,17 @@ import os
 import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 
 from tarkit.errors import MissingInputError, UsageError, printable
-from tarkit.k8s.apiobject import Object, name_of
+from tarkit.k8s.apiobject import Object, name_of, part_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import JobPlan, plan_of
 from tarkit.k8s.plan.shardlist import FILE_NAME, LIST_SPEC, name_end
+from tarkit.k8s.podfields import main_container
+from tarkit.k8s.tarprocwork import expected_fingerprint, work_in
 from tarkit.runs.status import Progress, progress_of
 from tarkit.specs.outputnames import plan_outputs
 from tarkit.specs.shardspec import expand, take_slice
@@ -97,51 +100,86 @@ def listed_specs(config_map: Object) -> list[str]:
     return [line for line in text.decode("utf-8", "surrogateescape").split("\n") if line]
 
 
-def plan_source(
-    cluster: Cluster | None, job: Object, documents: Sequence[Object] = ()
-) -> tuple[JobPlan, Sequence[str]]:
-    """(plan, shard specs) of a Job: from its annotations, and the ConfigMap with its list if it has one.
+@dataclass(frozen=True)
+class RecordSource:
+    """Where the done records of a Job are, and which shards they are of: as the Job says, or as the user names them.
 
-    documents: manifests in which such a ConfigMap may be, before the cluster is asked.
-
-    Raises:
-        ClusterError: the ConfigMap cannot be read. UsageError: annotations or list are not kubetpl's.
+    outdir, specs: the output folder and the inputs that the user names. check_inputs: ask every input whether it
+    changed since; it must be reachable from here. documents: manifests in which a ConfigMap with a list of shards may
+    be, before the cluster is asked.
     """
-    plan = plan_of(job)
-    specs = plan.inputs or ()
-    if LIST_SPEC in specs and plan.list_name is not None:
-        local = (each for each in documents if each.get("kind") == "ConfigMap" and name_of(each) == plan.list_name)
-        source = next(local, None)
+
+    outdir: str | None = None
+    specs: Sequence[str] = ()
+    check_inputs: bool = False
+    documents: Sequence[Object] = ()
+
+    def refuse_many(self) -> None:
+        """Refuse what the user names, as it is about one Job.
+
+        Raises:
+            UsageError: something is named.
+        """
+        if self.outdir or self.specs:
+            raise UsageError("-O and --shards are about one Job; this names several")
+
+    def specs_of(self, cluster: Cluster | None, job: Object) -> Sequence[str]:
+        """The shard specs of a Job: from its annotations, and the ConfigMap with its list if it has one.
+
+        Raises:
+            ClusterError: the ConfigMap cannot be read. UsageError: annotations or list are not kubetpl's.
+        """
+        plan = plan_of(job)
+        specs = plan.inputs or ()
+        if LIST_SPEC not in specs or plan.list_name is None:
+            return specs
+        maps = (each for each in self.documents if each.get("kind") == "ConfigMap")
+        source = next((each for each in maps if name_of(each) == plan.list_name), None)
         if source is None and cluster is not None:
             source = cluster.get("configmaps", plan.list_name)
-        if source is not None:
-            listed = listed_specs(source)
-            return plan, [each for spec in specs for each in (listed if spec == LIST_SPEC else [spec])]
-    return plan, specs
+        if source is None:
+            return specs
+        listed = listed_specs(source)
+        return [each for spec in specs for each in (listed if spec == LIST_SPEC else [spec])]
+
+    def shards(self, cluster: Cluster | None, job: Object) -> tuple[str | None, ShardMap | None]:
+        """(the output folder, the shards) of a Job; None where it is not known.
+
+        Raises:
+            As ``specs_of`` and ``shard_map``.
+        """
+        plan = plan_of(job)
+        folder = self.outdir or plan.outdir
+        specs = self.specs or self.specs_of(cluster, job)
+        return folder, shard_map(plan, specs, folder, own=not self.specs) if folder and specs else None
+
+    def read(self, cluster: Cluster | None, job: Object) -> RunRecords | None:
+        """The done records of a Job's shards; None if it is not known where they are.
+
+        None also of a Job that runs a command of its own, if that keeps no records.
+
+        Raises:
+            As ``shards`` and ``records_of``.
+        """
+        folder, shards = self.shards(cluster, job)
+        if folder is None:
+            return None
+        work = expected_fingerprint(job)
+        found = records_of(
+            folder, shards, check_inputs=self.check_inputs, work=work, own_urls=not self.specs,
+            any_command=work is None and is_per_shard(job),
+        )  # fmt: skip
+        known = found.found.done or found.found.stale or found.found.failed
+        return found if known or is_per_shard(job) or "spec" not in job else None
 
 
-def read_run(
-    cluster: Cluster | None,
-    job: Object,
-    documents: Sequence[Object],
-    outdir: str | None,
-    specs: Sequence[str],
-    check_inputs: bool,
-    work: str | None = None,
-) -> RunRecords | None:
-    """The done records of a Job's shards; None if it is not said where they are.
-
-    outdir, specs: what to take instead of the Job's own, if given. work: as its done records name what the Job does.
-
-    Raises:
-        As ``plan_source``, ``shard_map`` and ``records_of``.
-    """
-    plan, wanted = (plan_of(job), specs) if specs else plan_source(cluster, job, documents)
-    folder = outdir or plan.outdir
-    if folder is None:
-        return None
-    shards = shard_map(plan, wanted, folder, own=not specs) if wanted else None
-    return records_of(folder, shards, check_inputs=check_inputs, work=work, own_urls=not specs)
+def is_per_shard(job: Object) -> bool:
+    """Whether a Job runs tarproc over slices, so that its done records say what is left. --raw ones do not."""
+    try:
+        work = work_in(main_container(part_of(job, "spec", "template", "spec")))
+        return plan_of(job).inputs is not None and work is not None and bool(work.inputs)
+    except UsageError:
+        return False
 
 
 def shard_map(plan: JobPlan, specs: Sequence[str], outdir: str, *, own: bool = False) -> ShardMap:
@@ -190,12 +228,13 @@ def records_of(
     check_inputs: bool = False,
     work: str | None = None,
     own_urls: bool = False,
+    any_command: bool = False,
 ) -> RunRecords:
     """Read the done records of a run.
 
     check_inputs: also ask every input whether it changed since; it must be reachable from here. work: fingerprint
     of what the Job does, if it is known. own_urls: the shards are named as the Job names them, so records of other
-    inputs are not its.
+    inputs are not its. any_command: what is to be said of them.
 
     Raises:
         MissingInputError: there is no such folder on this machine, or none at all and the inputs are not known.
@@ -208,16 +247,18 @@ def records_of(
         raise MissingInputError(
             "there is no such folder on this machine", url=outdir, hint="-O names the output folder as seen from here"
         )
+    found = RunRecords(outdir, Progress(), shards, any_command)
     if shards is None:
-        return RunRecords(outdir, progress_of(outdir, work=work), None)
+        found.found = progress_of(outdir, work=work)
+        return found
     made_of = dict(zip(shards.names, shards.urls, strict=True)) if own_urls else None
     if check_inputs:
-        return RunRecords(outdir, progress_of(outdir, shards.urls, work, made_of), shards)
-    try:
-        everything = progress_of(outdir, work=work, made_of=made_of)
-    except MissingInputError:
-        everything = Progress()
-    return RunRecords(outdir, _only(everything, shards.names), shards)
+        found.found = progress_of(outdir, shards.urls, work, made_of)
+        return found
+    with suppress(MissingInputError):
+        found.found = progress_of(outdir, work=work, made_of=made_of)
+    found.found = _only(found.found, shards.names)
+    return found
 
 
 def _only(everything: Progress, names: Sequence[str]) -> Progress:
