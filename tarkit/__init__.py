@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tarkit.errors import TarkitError
     from tarkit.formats.tally import Tally
+    from tarkit.runs.process import process
     from tarkit.samples.dataset import WebDataset
     from tarkit.samples.read import read_members, read_samples
     from tarkit.samples.sample import Sample, group_by_keys
@@ -26,6 +27,7 @@ __all__ = [
     "WebDataset",
     "expand",
     "group_by_keys",
+    "process",
     "read_members",
     "read_samples",
 ]
@@ -39,6 +41,7 @@ _MODULES = {
     "WebDataset": "samples.dataset",
     "expand": "specs.shardspec",
     "group_by_keys": "samples.sample",
+    "process": "runs.process",
     "read_members": "samples.read",
     "read_samples": "samples.read",
 }

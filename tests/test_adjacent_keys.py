@@ -11,8 +11,8 @@ import pytest
 
 import tarkit
 from tarkit.errors import EncodeError, RepeatedKeyError
-from tarkit.runs.account import ERROR_FIELD, Sinks
-from tarkit.runs.stream import without_reports
+from tarkit.runs.account import Sinks
+from tarkit.runs.engine import ERROR_FIELD, without_reports
 from tarkit.samples.read import read_samples
 
 

@@ -374,7 +374,7 @@ def test_the_last_pod_of_each_index() -> None:
     assert has_log(second) and not has_log(waiting("ErrImagePull"))
 
 
-def test_the_line_that_says_why_is_not_that_of_the_books() -> None:
+def test_the_line_that_says_why_is_not_that_of_the_counts() -> None:
     log = "tarproc: s3://b/raw-3.tar: offset 1024: bad checksum\ntarproc: shards: done 0, failed 1; in 0 = out 0\n"
     assert last_line(log) == "tarproc: s3://b/raw-3.tar: offset 1024: bad checksum"
     assert last_line("tarproc: in 3 = out 3 + filtered 0 + failed 0\n") == (

@@ -1,9 +1,10 @@
-"""``tarkit.runs.stream`` with a pool that does as it is told: books, limits, sinks."""
+"""``tarkit.runs.account`` with a pool that does what the samples say: counts, limits, sinks."""
 
 from __future__ import annotations
 
 import os
 import tarfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ import pytest
 from tarkit.errors import StreamError, UsageError
 from tarkit.mapping.output import Output, Printed
 from tarkit.mapping.parallel import Batch, Failure, Outcome
-from tarkit.runs.account import ERROR_FIELD, Policy, Sinks, TooManyErrorsError
-from tarkit.runs.counts import Books, Limit
-from tarkit.runs.stream import run
+from tarkit.runs.account import Sinks, TooManyErrorsError, run_samples
+from tarkit.runs.counts import Counts, Limit
+from tarkit.runs.engine import ERROR_FIELD, Engine, Reporter
+from tarkit.runs.work import Work
 from tarkit.samples.sample import Sample
 
 
-class TellTale:
+class TellTale(Reporter):
     """A reporter that remembers."""
 
     def __init__(self) -> None:
@@ -34,8 +36,8 @@ class TellTale:
     def stray(self, key: str, names: list[str]) -> None:
         self.said.append(f"{key} left {' '.join(names)}")
 
-    def advanced(self, books: Books) -> None:
-        assert books.balanced()
+    def advanced(self, read: int, failed: int) -> None:
+        assert 0 <= failed <= read
 
 
 class Backwards:
@@ -74,12 +76,17 @@ def _samples(text: str) -> list[Sample]:
     return [{"__key__": f"k{number}", "do": what.encode()} for number, what in enumerate(text.split())]
 
 
-def _run(folder: Path, text: str, policy: Policy | None = None, **options: Any) -> tuple[Books, list[str]]:
+def run(samples: Iterable[Sample], pool: Backwards, sinks: Sinks, reporter: TellTale, **options: Any) -> Counts:
+    counts = Counts()
+    run_samples(iter(samples), sinks, Engine(Work(**options), pool, reporter), counts)
+    return counts
+
+
+def _run(folder: Path, text: str, **options: Any) -> tuple[Counts, list[str]]:
     teller = TellTale()
     sinks = Sinks(str(folder / "out.tar"), str(folder / "out.tar.failed.tar"), {})
-    options.setdefault("window", 1_000_000)
-    books = run(_samples(text), Backwards(), sinks, policy=policy or Policy(), reporter=teller, **options)
-    return books, teller.said
+    counts = run(_samples(text), Backwards(), sinks, teller, **{"mem": 1_000_000, **options})
+    return counts, teller.said
 
 
 def _names(path: Path) -> list[str]:
@@ -87,10 +94,14 @@ def _names(path: Path) -> list[str]:
         return archive.getnames()
 
 
-def test_books(tmp_path: Path) -> None:
-    books, said = _run(tmp_path, "ok fail drop double print ok")
-    assert (books.read, books.out, books.added, books.filtered, books.failed) == (6, 5, 1, 1, 1)
-    assert books.failures == {"exit": 1} and books.balanced()
+def test_counts(tmp_path: Path) -> None:
+    counts, said = _run(tmp_path, "ok fail drop double print ok")
+    assert (counts.read, counts.out, counts.added, counts.filtered, counts.failed) == (6, 5, 1, 1, 1)
+    assert (
+        counts.failures == {"exit": 1}
+        and counts.add_up()
+        and str(counts) == "in 6 + added 1 = out 5 + filtered 1 + failed 1"
+    )
     assert said == ["k1 failed: exit code 5", "k4 printed hi"]
     assert _names(tmp_path / "out.tar") == ["k0.do", "k3-0.do", "k3-1.do", "k4.do", "k5.do"]
     assert _names(tmp_path / "out.tar.failed.tar") == [f"k1.{ERROR_FIELD}", "k1.do"]
@@ -98,14 +109,14 @@ def test_books(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("window", [1, 3000, 10**9])
 def test_order_is_kept_whatever_the_window(tmp_path: Path, window: int) -> None:
-    _run(tmp_path, "ok " * 50, window=window)
+    _run(tmp_path, "ok " * 50, mem=window)
     assert _names(tmp_path / "out.tar") == [f"k{number}.do" for number in range(50)]
 
 
 def test_window_of_one_byte_runs_one_at_a_time(tmp_path: Path) -> None:
     pool = Backwards(8)
     sinks = Sinks(None, None, {})
-    run(_samples("ok " * 9), pool, sinks, policy=Policy(), reporter=TellTale(), window=1)
+    run(_samples("ok " * 9), pool, sinks, TellTale(), mem=1)
     assert pool.most == 1
 
 
@@ -119,20 +130,19 @@ def test_no_sample_is_drawn_too_many(tmp_path: Path) -> None:
             drawn += 1
             yield sample
 
-    policy = Policy("abort")
     with pytest.raises(TooManyErrorsError):
-        run(source(), Backwards(4), Sinks(None, None, {}), policy=policy, reporter=TellTale(), window=6000)
+        run(source(), Backwards(4), Sinks(None, None, {}), TellTale(), errors="abort", mem=6000)
     assert drawn <= 11 + 7
 
 
 def test_failures_of_a_batch_are_of_all_its_samples(tmp_path: Path) -> None:
-    books, _ = _run(tmp_path, "ok ok ok fail ok", batch_size=2)
-    assert (books.read, books.out, books.failed) == (5, 3, 2)
+    counts, _ = _run(tmp_path, "ok ok ok fail ok", batch=2)
+    assert (counts.read, counts.out, counts.failed) == (5, 3, 2)
 
 
 def test_without_output(tmp_path: Path) -> None:
-    books = run(_samples("ok fail"), Backwards(), Sinks(None, None, {}), policy=Policy(), reporter=TellTale(), window=9)
-    assert (books.out, books.failed) == (1, 1) and os.listdir(tmp_path) == []
+    counts = run(_samples("ok fail"), Backwards(), Sinks(None, None, {}), TellTale(), mem=9)
+    assert (counts.out, counts.failed) == (1, 1) and os.listdir(tmp_path) == []
 
 
 def test_nothing_is_published_on_an_error(tmp_path: Path) -> None:
@@ -142,44 +152,39 @@ def test_nothing_is_published_on_an_error(tmp_path: Path) -> None:
 
     sinks = Sinks(str(tmp_path / "out.tar"), str(tmp_path / "failed.tar"), {})
     with pytest.raises(StreamError, match="the line is dead"):
-        run(source(), Backwards(), sinks, policy=Policy(), reporter=TellTale(), window=10**6)
+        run(source(), Backwards(), sinks, TellTale(), mem=10**6)
     assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize(
-    ("text", "policy", "match"),
+    ("text", "options", "match"),
     [
-        ("fail fail", Policy(), "all 2 samples failed"),
-        ("ok fail", Policy("abort"), "k1: exit code 5; --errors abort ends the run"),
-        ("ok fail fail ok", Policy("skip", Limit(1)), "2 of 3 samples failed; --max-errors is 1"),
-        ("ok fail ok ok", Policy("keep", Limit(None, 24.9)), "1 of 4 samples failed; --max-errors is 24.9%"),
+        ("fail fail", {}, "all 2 samples failed"),
+        ("ok fail", {"errors": "abort"}, "k1: exit code 5; --errors abort ends the run"),
+        ("ok fail fail ok", {"errors": "skip", "max_errors": "1"}, "2 of 3 samples failed; --max-errors is 1"),
+        ("ok fail ok ok", {"max_errors": "24.9%"}, "1 of 4 samples failed; --max-errors is 24.9%"),
     ],
 )
-def test_too_many_errors(tmp_path: Path, text: str, policy: Policy, match: str) -> None:
+def test_too_many_errors(tmp_path: Path, text: str, options: dict[str, str], match: str) -> None:
     with pytest.raises(TooManyErrorsError, match=match) as caught:
-        _run(tmp_path, text, policy)
+        _run(tmp_path, text, **options)
     assert caught.value.exit_code == 1
     assert os.listdir(tmp_path) == []
 
 
-def test_unknown_policy(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="must be one of"):
-        _run(tmp_path, "ok", Policy("explode"))
-
-
 def test_log_field(tmp_path: Path) -> None:
-    books, said = _run(tmp_path, "print ok", Policy(log_field="log"))
-    assert said == [] and books.out == 2
+    counts, said = _run(tmp_path, "print ok", add_log="log")
+    assert said == [] and counts.out == 2
     with tarfile.open(tmp_path / "out.tar") as archive:
         log = archive.extractfile("k0.log")
         assert log is not None and log.read() == b"hi"
 
 
 def test_log_field_that_the_sample_has(tmp_path: Path) -> None:
-    books, said = _run(tmp_path, "double drop", Policy("skip", log_field="log"))
-    assert books.failed == 0
+    counts, said = _run(tmp_path, "double drop", errors="skip", add_log="log")
+    assert counts.failed == 0
     with pytest.raises(TooManyErrorsError, match="all 1 samples failed"):
-        _run(tmp_path, "print", Policy(log_field="do"))
+        _run(tmp_path, "print", add_log="do")
 
 
 @pytest.mark.parametrize(
@@ -191,7 +196,7 @@ def test_limit(text: str, limit: Limit) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1.5", "101%", "%", "1 %"])
 def test_limit_that_is_none(text: str) -> None:
-    with pytest.raises(UsageError, match="is no limit"):
+    with pytest.raises(UsageError, match="is not a limit"):
         Limit.parse(text)
 
 

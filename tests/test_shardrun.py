@@ -16,12 +16,15 @@ from tarkit.errors import DataError, MissingInputError, StreamError, TemporarySt
 from tarkit.formats.tally import Tally
 from tarkit.mapping.output import Printed
 from tarkit.mapping.parallel import Batch, Failure, Outcome
-from tarkit.runs.account import Policy, Sinks
-from tarkit.runs.counts import Books, Limit
-from tarkit.runs.donerecord import SUFFIX, DoneRecord, fingerprint, read_record
+from tarkit.runs.account import Sinks
+from tarkit.runs.counts import Counts
+from tarkit.runs.donerecord import SUFFIX, DoneRecord, read_record
+from tarkit.runs.engine import Engine, Reporter
 from tarkit.runs.retryfailed import RetryRun, outputs_of
-from tarkit.runs.shards import ShardRun, Totals
+from tarkit.runs.shardkeeper import ShardKeeper
+from tarkit.runs.shards import ShardRun
 from tarkit.runs.status import progress_of
+from tarkit.runs.work import Work
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import Sample
 from tarkit.specs.outputnames import plan_outputs
@@ -30,18 +33,13 @@ from tarkit.store.entries import Identity
 from tarkit.store.url import display_name
 
 
-class Told:
+class Told(Reporter):
     """A reporter that remembers."""
 
     def __init__(self) -> None:
         self.skipped: list[str] = []
         self.done: list[tuple[str, str, str | None]] = []
         self.missing: list[str] = []
-
-    def printed(self, key: str, printed: Printed) -> None: ...
-    def failed(self, key: str, failure: Failure, printed: Printed) -> None: ...
-    def stray(self, key: str, names: list[str]) -> None: ...
-    def advanced(self, books: Books) -> None: ...
 
     def shard_skipped(self, output_url: str) -> None:
         self.skipped.append(output_url.rpartition("/")[2])
@@ -98,38 +96,25 @@ class World:
         *,
         out: str | None = None,
         read: Callable[[str, Tally], Iterator[Sample]] | None = None,
-        policy: Policy | None = None,
         inputs: list[str] | None = None,
         slots: int = 3,
-    ) -> Totals:
+        **options: Any,
+    ) -> Counts:
         self.told = Told()
-        run = ShardRun(
-            read or (lambda url, tally: read_samples([url], tally=tally)),
-            Here(function, slots),
-            policy=policy or Policy(),
-            reporter=self.told,
-            window=1 << 20,
-            batch_size=1,
-            writer_options={},
-            work="work",
-            version="1",
-            open_shards=slots,
+        engine = Engine(Work(command="true", parallel=slots, **options), Here(function, slots), self.told)
+        if read is not None:
+            engine.read = lambda shards, tally: read(*shards, tally)  # type: ignore[method-assign]
+        counts = Counts()
+        ShardRun(engine, counts, ShardKeeper("work", "1")).run(
+            plan_outputs(inputs or self.inputs, out or str(self.out))
         )
-        return run.run(plan_outputs(inputs or self.inputs, out or str(self.out)))
+        return counts
 
-    def retry(self, function: Callable[[Sample], Sample | None] = same) -> Totals:
+    def retry(self, function: Callable[[Sample], Sample | None] = same) -> Counts:
         self.told = Told()
-        run = RetryRun(
-            Here(function),
-            prepare=lambda samples: samples,
-            policy=Policy(),
-            reporter=self.told,
-            window=1 << 20,
-            batch_size=1,
-            writer_options={},
-            work="again",
-        )
-        return run.run(str(self.out))
+        counts = Counts()
+        RetryRun(Engine(Work(command="again"), Here(function), self.told), counts).run(str(self.out))
+        return counts
 
     def names(self) -> list[str]:
         return sorted(path.name for path in self.out.iterdir())
@@ -153,13 +138,13 @@ def test_into_a_store(world: World) -> None:
     out = "memory://tests-of-shardrun"
     memory = fsspec.filesystem("memory")
     try:
-        assert world.run(out=out).exit_code() == 0
+        assert world.run(out=out).exit_code == 0
         assert world.told.done == [(f"s{number}.tar", "done", None) for number in range(3)]
         assert [sample["txt"] for sample in read_samples(f"{out}/s1.tar")] == [b"1.tar", b"1.tar"]
-        assert world.run(out=out).skipped == 3
+        assert world.run(out=out).shards_before == 3
         memory.pipe_file("/tests-of-shardrun/s1.tar", b"cut")
         totals = world.run(out=out)
-        assert (totals.done, totals.skipped) == (1, 2)
+        assert (totals.shards_done, totals.shards_before) == (1, 2)
     finally:
         memory.rm("/tests-of-shardrun", recursive=True)
 
@@ -172,13 +157,13 @@ def test_another_run_was_faster(world: World, tmp_path: Path) -> None:
 
     def slow(sample: Sample) -> Sample:
         if not marks:
-            assert rival.run().done == 3
+            assert rival.run().shards_done == 3
             marks.update({path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in world.out.glob("s*")})
         return sample
 
     totals = world.run(slow)
-    assert (totals.done, totals.skipped, totals.failed, totals.exit_code()) == (0, 3, 0, 0)
-    assert totals.books.read == 0
+    assert (totals.shards_done, totals.shards_before, totals.shards_failed, totals.exit_code) == (0, 3, 0, 0)
+    assert totals.read == 0
     assert {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in world.out.iterdir()} == marks
 
 
@@ -192,11 +177,11 @@ def test_an_input_that_changes_while_it_is_read(world: World) -> None:
         return sample
 
     totals = world.run(change, slots=1)
-    assert (totals.done, totals.failed, totals.exit_code()) == (2, 1, 75)
+    assert (totals.shards_done, totals.shards_failed, totals.exit_code) == (2, 1, 75)
     assert world.told.done[0][:2] == ("s0.tar", "failed")
     assert str(world.told.done[0][2]).endswith("the input changed while it was read")
     assert not (world.out / "s0.tar").exists()
-    assert world.run().done == 1
+    assert world.run().shards_done == 1
 
 
 def test_with_one_slot_a_shard_is_published_before_the_next_begins(world: World) -> None:
@@ -207,13 +192,13 @@ def test_with_one_slot_a_shard_is_published_before_the_next_begins(world: World)
         there.append(len(list(world.out.glob(f"*{SUFFIX}"))))
         return sample
 
-    assert world.run(look, slots=1).done == 3
+    assert world.run(look, slots=1).shards_done == 3
     assert there == [0, 0, 1, 1, 2, 2]
 
 
 def test_an_old_record_is_gone_before_a_new_output_is_there(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes are multiples of 10 KiB, so an old record may fit a new output of another content."""
-    assert world.run(fail_k1_of_s1).exit_code() == 3
+    assert world.run(fail_k1_of_s1).exit_code == 3
     size = (world.out / "s1.tar").stat().st_size
     (world.out / "s1.tar").unlink()
 
@@ -226,13 +211,13 @@ def test_an_old_record_is_gone_before_a_new_output_is_there(world: World, monkey
             world.run()
     assert (world.out / "s1.tar").stat().st_size == size
     assert not (world.out / ("s1.tar" + SUFFIX)).exists()
-    assert world.run().done == 1
+    assert world.run().shards_done == 1
     assert world.names() == sorted(f"s{n}.tar{end}" for n in range(3) for end in ("", SUFFIX))
 
 
 def test_a_retry_that_crashes_between_output_and_record(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The failed samples must not be put in a second time."""
-    assert world.run(fail_k1_of_s1).exit_code() == 3
+    assert world.run(fail_k1_of_s1).exit_code == 3
     publish = Sinks.publish
 
     def publish_and_crash(self: Sinks) -> None:
@@ -244,15 +229,15 @@ def test_a_retry_that_crashes_between_output_and_record(world: World, monkeypatc
         with pytest.raises(Crash):
             world.retry()
     totals = world.retry()
-    assert (totals.failed, totals.skipped, totals.exit_code()) == (1, 2, 1)
+    assert (totals.shards_failed, totals.shards_before, totals.exit_code) == (1, 2, 1)
     assert "was interrupted; run it anew" in str(world.told.done[0][2])
-    assert world.run().done == 1
+    assert world.run().shards_done == 1
     assert [sample["__key__"] for sample in read_samples(str(world.out / "s1.tar"))] == ["k0", "k1"]
     assert not (world.out / "s1.tar.failed.tar").exists()
 
 
 def test_an_output_that_can_not_be_published(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It fails, with its code and books; the others go on."""
+    """It fails, with its code; the others go on."""
     publish = Sinks.publish
 
     def break_one(self: Sinks) -> None:
@@ -263,11 +248,11 @@ def test_an_output_that_can_not_be_published(world: World, monkeypatch: pytest.M
     with monkeypatch.context() as patch:
         patch.setattr(Sinks, "publish", break_one)
         totals = world.run()
-    assert (totals.done, totals.failed, totals.exit_code()) == (2, 1, 75)
-    assert totals.books.out == 4, "what is not published does not count"
+    assert (totals.shards_done, totals.shards_failed, totals.exit_code) == (2, 1, 75)
+    assert totals.out == 4, "what is not published does not count"
     assert world.told.done[1] == ("s1.tar", "failed", "the store is tired")
     assert not [name for name in world.names() if name.startswith((".", "s1"))]
-    assert world.run().done == 1
+    assert world.run().shards_done == 1
 
 
 def test_an_output_that_can_not_be_written(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +265,7 @@ def test_an_output_that_can_not_be_written(world: World, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(TarWriter, "write_all", break_one)
     totals = world.run()
-    assert (totals.done, totals.failed, totals.exit_code()) == (2, 1, 1)
+    assert (totals.shards_done, totals.shards_failed, totals.exit_code) == (2, 1, 1)
     record = read_record(f"{world.out}/s1.tar{SUFFIX}")
     assert record is not None and record.state == "failed" and "no space left" in str(record.error)
 
@@ -290,12 +275,12 @@ def test_a_folder_that_takes_nothing(world: World) -> None:
     world.out.rmdir()
     world.out.touch()
     totals = world.run()
-    assert (totals.failed, totals.exit_code()) == (3, 1)
-    assert all("; and the record can not be written" in str(error) for _, _, error in world.told.done)
+    assert (totals.shards_failed, totals.exit_code) == (3, 1)
+    assert all("; and the record cannot be written" in str(error) for _, _, error in world.told.done)
 
 
 def test_a_store_that_can_not_be_asked_spoils_no_record(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert world.run().done == 3
+    assert world.run().shards_done == 3
     before = (world.out / ("s1.tar" + SUFFIX)).read_bytes()
 
     def tired(url: str) -> Any:
@@ -304,15 +289,15 @@ def test_a_store_that_can_not_be_asked_spoils_no_record(world: World, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr("tarkit.runs.shardkeeper.identify", tired)
         totals = world.run()
-    assert (totals.failed, totals.exit_code()) == (3, 75)
+    assert (totals.shards_failed, totals.exit_code) == (3, 75)
     assert (world.out / ("s1.tar" + SUFFIX)).read_bytes() == before
-    assert world.run().skipped == 3
+    assert world.run().shards_before == 3
 
 
 def test_missing_inputs(world: World) -> None:
     gone = [f"{world.inputs[0]}.{number}" for number in range(50)]
     totals = world.run(inputs=[gone[0], world.inputs[0], *gone[1:]])
-    assert (totals.done, totals.missing, totals.failed, totals.exit_code()) == (1, 50, 0, 66)
+    assert (totals.shards_done, totals.shards_missing, totals.shards_failed, totals.exit_code) == (1, 50, 0, 66)
     assert totals.missing_names == gone[:3] and len(world.told.missing) == 50
     assert world.names() == ["s0.tar", "s0.tar.done.json"]
 
@@ -321,7 +306,7 @@ def test_an_empty_shard(world: World) -> None:
     with TarWriter(world.inputs[1], encoder=False):
         pass
     totals = world.run()
-    assert (totals.done, totals.exit_code()) == (3, 0)
+    assert (totals.shards_done, totals.exit_code) == (3, 0)
     assert list(read_samples(str(world.out / "s1.tar"))) == []
 
 
@@ -332,9 +317,8 @@ def test_what_is_wrong_for_all_ends_the_run(world: World) -> None:
 
 
 def test_the_limit_counts_over_all_shards(world: World) -> None:
-    policy = Policy(limit=Limit(1))
     with pytest.raises(Exception, match="2 of 4 samples failed; --max-errors is 1; this shard is not published"):
-        world.run(lambda sample: None if sample["__key__"] == "k1" else sample, policy=policy)
+        world.run(lambda sample: None if sample["__key__"] == "k1" else sample, max_errors="1")
     assert world.names() == ["s0.tar", "s0.tar.done.json", "s0.tar.failed.tar"]
 
 
@@ -342,12 +326,12 @@ def test_the_limit_counts_over_all_shards(world: World) -> None:
     ("codes", "expected"), [((1, 65), 65), ((66, 65), 65), ((65, 75), 75), ((1,), 1), ((66,), 66), ((), 0)]
 )
 def test_exit_codes_of_several_failures(codes: tuple[int, ...], expected: int) -> None:
-    assert Totals(codes=set(codes)).exit_code() == expected
+    assert Counts(codes=set(codes)).exit_code == expected
 
 
 def test_exit_code_of_samples_set_aside() -> None:
-    assert Totals(set_aside=True).exit_code() == 3
-    assert Totals(set_aside=True, codes={1}).exit_code() == 1
+    assert Counts(shards_set_aside=1).exit_code == 3
+    assert Counts(shards_set_aside=1, codes={1}).exit_code == 1
 
 
 # Names
@@ -411,10 +395,6 @@ def test_fields_of_a_later_version_are_passed_over(tmp_path: Path) -> None:
     assert read_record(str(path)) == DoneRecord("done", {}, "w", "1")
 
 
-def test_fingerprint_is_of_values_and_not_of_their_order() -> None:
-    assert fingerprint({"a": 1, "b": None}) == fingerprint({"b": None, "a": 1}) != fingerprint({"a": 1, "b": ""})
-
-
 def test_outputs_of_a_folder(world: World) -> None:
     with pytest.raises(MissingInputError, match="no done record"):
         outputs_of(str(world.out))
@@ -426,7 +406,7 @@ def test_outputs_of_a_folder(world: World) -> None:
 
 def test_a_record_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b'{"format": "tarkit-done-1", "state": "done", "input": {}}')
-    with pytest.raises(DataError, match="no done record"):
+    with pytest.raises(DataError, match="not a done record"):
         read_record(str(tmp_path / "x"))
 
 
@@ -446,7 +426,7 @@ def test_an_input_of_which_only_the_size_is_known_may_have_changed(world: World)
     assert record is not None
     record.input["tag"] = None
     why = record.why_stale(record.work, record.tarkit, Identity(record.input["size"], None), world.inputs[0], output)
-    assert why == "its store says nothing of the input by which a change could be seen"
+    assert why == "its store reports neither version nor time of the input, so a change could not be seen"
 
 
 @pytest.mark.parametrize(
@@ -479,5 +459,5 @@ def test_one_record_of_wrong_values_hides_no_other(world: World, wrong: dict[str
     path.write_text(json.dumps({**json.loads(path.read_bytes()), **wrong}))
     found = progress_of(str(world.out))
     assert (found.done, list(found.failed)) == (["s1.tar", "s2.tar"], ["s0.tar"])
-    assert (totals := world.run()).exit_code() == 65
-    assert (totals.skipped, totals.failed) == (2, 1)
+    assert (totals := world.run()).exit_code == 65
+    assert (totals.shards_before, totals.shards_failed) == (2, 1)

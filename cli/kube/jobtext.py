@@ -117,10 +117,8 @@ def _shards(records: RunRecords, most: int | None) -> Iterator[str]:
     counts += [f"{len(found.failed)} failed"]
     counts += [f"{len(found.stale)} stale"] if found.stale else []
     yield f"shards: {', '.join(counts)}; records in {printable(display_name(records.outdir))}"
-    if found.samples:
-        added = f" + added {found.samples['added']}" if found.samples.get("added") else ""
-        rest = " + ".join(f"{name} {found.samples.get(name, 0)}" for name in ("filtered", "failed"))
-        yield f"samples: in {found.samples.get('in', 0)}{added} = out {found.samples.get('out', 0)} + {rest}"
+    if found.done and found.bytes:
+        yield f"samples: {found.counts}"
     if records.any_command and found.done:
         yield (
             "note: shards made by any command are counted, since a file in the container, or one of its variables, "

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,8 +14,6 @@ from .program import say
 
 _LINE_EVERY = 30.0  # seconds
 _BAR_EVERY = 0.2
-_MOST_SHARDS = 100_000
-"""So many names are made before a run begins, to know how many there are."""
 
 
 class Meter:
@@ -106,18 +103,3 @@ def _is_terminal() -> bool:
         return sys.stderr.isatty()
     except (AttributeError, ValueError):
         return False
-
-
-def counted_shards(specs: Iterable[str], *, allow_pipe_in_lists: bool) -> tuple[Iterator[str], int | None]:
-    """The shards that ``specs`` name, and how many; None if there are very many, or the only one is a stream.
-
-    Raises:
-        As :func:`tarkit.specs.shardspec.expand`.
-    """
-    from tarkit.specs.shardspec import expand
-
-    shards = expand(specs, allow_pipe_in_lists=allow_pipe_in_lists)
-    first = list(itertools.islice(shards, _MOST_SHARDS + 1))
-    is_stream = len(first) == 1 and (first[0] == "-" or first[0].startswith("pipe:"))
-    count = None if is_stream or len(first) > _MOST_SHARDS else len(first)
-    return itertools.chain(first, shards), count

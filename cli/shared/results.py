@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, OutputClosedError, StreamError, printable
 from tarkit.errors import counted as counted
+from tarkit.redaction import redact
 
 from .program import write_message, write_stdout
 
 if TYPE_CHECKING:
     from tarkit.formats.tally import Tally
+    from tarkit.runs.counts import Counts
 
 _BUFFER = 32 * 1024
 
@@ -74,13 +75,41 @@ def escaped(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else printable(c) for c in text)
 
 
+def counts_line(counts: Counts, *, per_shard: bool = False) -> str:
+    """What became of the samples of a run, and what its readers met. per_shard: and of its shards."""
+    parts = [str(counts)]
+    if counts.ignored:
+        parts.append(f"exit codes ignored: {counts.ignored}")
+    if counts.failed_output is not None:
+        parts.append(f"failed samples are in {redact(counts.failed_output)}")
+    parts += met(counts.met)
+    if counts.stray_files:
+        parts.append(f"files that belong to no sample: {counts.stray_files}")
+    if per_shard:
+        words = [f"done {counts.shards_done}", f"done before {counts.shards_before}", f"failed {counts.shards_failed}"]
+        words += [f"missing {counts.shards_missing}"] if counts.shards_missing else []
+        parts[0] = f"shards: {', '.join(words)}; samples: {counts}"
+    return "; ".join(parts)
+
+
+def missing_line(counts: Counts) -> str | None:
+    """How many inputs do not exist, with examples; None if all are there."""
+    if not counts.shards_missing:
+        return None
+    names = ", ".join(printable(name) for name in counts.missing_names)
+    if counts.shards_missing <= len(counts.missing_names):
+        return f"{counts.shards_missing} {'shard is' if counts.shards_missing == 1 else 'shards are'} missing: {names}"
+    return f"{counts.shards_missing} shards are missing, for example {names}"
+
+
 def met(tally: Tally, *, skipped: str = "skipped members") -> list[str]:
     """Phrases on what a reader met, none if there is nothing to tell. skipped: what to call such members."""
     parts = []
-    if kinds := skipped_kinds(tally.skipped):
+    # Folders are in most archives and are not reported.
+    if kinds := ", ".join(f"{why} {number}" for why, number in sorted(tally.skipped.items()) if why != "folder"):
         parts.append(f"{skipped}: {kinds}")
-    if lacking := missing_kinds(tally.missing_fields):
-        parts.append(lacking)
+    if lacking := ", ".join(f"{printable(name)} {number}" for name, number in sorted(tally.missing_fields.items())):
+        parts.append(f"samples without a field of --fields: {lacking}")
     if tally.replaced:
         parts.append(f"duplicate fields dropped: {tally.replaced}")
     if tally.damage:
@@ -90,17 +119,6 @@ def met(tally: Tally, *, skipped: str = "skipped members") -> list[str]:
             f"the first in {printable(url)} at {start} to {end} ({reason})"
         )
     return parts
-
-
-def skipped_kinds(skipped: Mapping[str, int]) -> str:
-    """Reasons and counts of skipped members. Folders are in most archives and are not reported."""
-    return ", ".join(f"{reason} {count}" for reason, count in sorted(skipped.items()) if reason != "folder")
-
-
-def missing_kinds(missing_fields: Mapping[str, int]) -> str:
-    """How many samples lack a field that was asked for; nothing if none does."""
-    counts = ", ".join(f"{printable(name)} {count}" for name, count in sorted(missing_fields.items()))
-    return f"samples without a field of --fields: {counts}" if counts else ""
 
 
 def exit_code_of(tally: Tally) -> int:

@@ -13,7 +13,7 @@ import click
 from tarkit.errors import CommandNotRunnableError, TarkitError, UsageError, printable
 from tarkit.redaction import redact
 
-from ..shared.meter import Meter, counted_shards
+from ..shared.meter import Meter
 from ..shared.program import reader_options, refuse_terminal_input, say, verbose_option, version_option, work_option
 from ..shared.results import Results, counted, exit_code_of, met
 from ..shared.series import earlier_shards, open_series, series_options
@@ -69,6 +69,7 @@ def command(inputs: tuple[str, ...], output: str, quiet: bool, post: str | None,
         from tarkit.formats.tally import Tally
         from tarkit.formats.tar.large import KeepInFiles
         from tarkit.samples.read import read_samples
+        from tarkit.specs.shardspec import counted_shards
 
         tally = Tally()
         policies = {name: options[name] for name in ("on_duplicate_field", "on_repeated_key", "on_damage")}

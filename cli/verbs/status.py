@@ -99,11 +99,7 @@ def _tell(found: Progress, results: Results, most: int | None) -> None:
     _list(results, most, [f"damaged {name}: the input had damage or dropped fields" for name in found.damaged])
     parts = [f"done {len(found.done)}", f"missing {len(found.missing)}"]
     parts += [f"{word} {len(names)}" for word, names in reasons]
-    samples = found.samples
-    added = f" + added {samples['added']}" if samples.get("added") else ""
-    books = f"in {samples.get('in', 0)}{added} = out {samples.get('out', 0)}"
-    books += f" + filtered {samples.get('filtered', 0)} + failed {samples.get('failed', 0)}"
-    results.line(f"shards: {', '.join(parts)}; samples of those done: {books}; {found.bytes} bytes")
+    results.line(f"shards: {', '.join(parts)}; samples of those done: {found.counts}; {found.bytes} bytes")
 
 
 def _list(results: Results, most: int | None, lines: Iterable[str]) -> None:

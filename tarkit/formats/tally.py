@@ -44,6 +44,10 @@ class Tally:
         """Whether something that was read is missing from the samples, as the policies allow."""
         return bool(self.damage or self.replaced or lost_samples(self.skipped))
 
+    def damage_as_dicts(self) -> list[dict[str, str | int]]:
+        """The stretches that were lost, as reports and records have them."""
+        return [dict(zip(("url", "start", "end", "reason"), each, strict=True)) for each in self.damage]
+
     @property
     def lost_bytes(self) -> int:
         """Bytes of the stretches that were lost to damage."""

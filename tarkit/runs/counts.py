@@ -1,13 +1,14 @@
-"""How many samples of a run went where, and how many of them may fail."""
+"""How many samples and shards of a run went where, and how many samples may fail."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tarkit.errors import UsageError
+from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, UsageError, exit_code_of_all
 from tarkit.formats.tally import Tally
 
 _RATE_AFTER = 100
@@ -29,7 +30,9 @@ class Limit(NamedTuple):
         """
         match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)%", text.strip())
         if match is None or (match[2] and float(match[2]) > 100):
-            raise UsageError(f"{text!r} is no limit for errors; say a number, such as 100, or a percentage, such as 1%")
+            raise UsageError(
+                f"{text!r} is not a limit for errors; write a number, such as 100, or a percentage, such as 1%"
+            )
         return cls(int(match[1])) if match[1] else cls(None, float(match[2]))
 
     def exceeded(self, failed: int, seen: int, *, at_end: bool = False) -> bool:
@@ -45,13 +48,18 @@ class Limit(NamedTuple):
 
 
 @dataclass
-class Books:
-    """How many samples went where. ``read + added == out + filtered + failed``, or there is a bug.
+class Counts:
+    """How many samples and shards went where. ``read + added == out + filtered + failed``, or there is a bug.
 
     read: samples that were processed. out: samples written, or without output, done. added:
     how many more than one were made of single samples. filtered: samples of which nothing
-    was left. failed: samples set aside or dropped. ignored: samples in out whose command failed, by
-    the policy ignore. stray_files: files left in samples' folders that belong to no sample.
+    was left. failed: samples that failed, by kind of failure in failures; failed_output: the shard that they are in.
+    ignored: samples in out whose command failed, by the policy ignore. stray_files: files left in samples' folders that
+    belong to no sample. met: what the readers of these samples met.
+
+    Of a run with an output for each input, all these are of the shards that it published, which shards_done counts.
+    shards_before: those that an earlier run did; shards_set_aside: those done now or before that lack samples. codes:
+    exit codes of shards that failed or whose input is missing, each once; missing_names: the first missing inputs.
     """
 
     read: int = 0
@@ -62,32 +70,79 @@ class Books:
     ignored: int = 0
     stray_files: int = 0
     failures: dict[str, int] = field(default_factory=dict)
+    failed_output: str | None = None
+    met: Tally = field(default_factory=Tally)
+    shards_done: int = 0
+    shards_before: int = 0
+    shards_failed: int = 0
+    shards_missing: int = 0
+    shards_set_aside: int = 0
+    missing_names: list[str] = field(default_factory=list)
+    codes: set[int] = field(default_factory=set)
 
-    def add(self, other: Books) -> None:
-        """Take another run's books into these."""
-        for each in dataclasses.fields(self):
-            mine, theirs = getattr(self, each.name), getattr(other, each.name)
-            if isinstance(mine, int):
-                setattr(self, each.name, mine + theirs)
-        for kind, count in other.failures.items():
-            self.failures[kind] = self.failures.get(kind, 0) + count
+    @classmethod
+    def of(cls, samples: Mapping[str, int]) -> Counts:
+        """From what as_dict() made."""
+        made = cls()
+        for word, name in _WORDS.items():
+            setattr(made, name, samples.get(word, 0))
+        return made
 
     def as_dict(self) -> dict[str, int]:
         """The counts of samples, as reports and records have them."""
-        return {
-            "in": self.read,
-            "added": self.added,
-            "out": self.out,
-            "filtered": self.filtered,
-            "failed": self.failed,
-            "ignored": self.ignored,
-        }
+        return {word: getattr(self, name) for word, name in _WORDS.items()}
 
-    def balanced(self) -> bool:
+    def __str__(self) -> str:
+        """The samples in one line: in + added = out + filtered + failed."""
+        added = f" + added {self.added}" if self.added else ""
+        return f"in {self.read}{added} = out {self.out} + filtered {self.filtered} + failed {self.failed}"
+
+    def add(self, other: Counts) -> None:
+        """Count what other shards of the run count."""
+        _add(self, other)
+
+    def add_up(self) -> bool:
         """Whether every sample is accounted for."""
         return self.read + self.added == self.out + self.filtered + self.failed
 
+    def count_shard(self, exit_code: int, *, done: bool, before: bool = False) -> None:
+        """One shard is done, now or ``before``, or it failed."""
+        if done:
+            self.shards_before += before
+            self.shards_done += not before
+            # A run that was interrupted and resumed ends like one that was not.
+            self.shards_set_aside += exit_code == EXIT_SET_ASIDE
+        else:
+            self.shards_failed += 1
+            self.codes.add(exit_code)
 
-def lost_anything(books: Books, tally: Tally) -> bool:
-    """Whether the exit code must say that samples were set aside."""
-    return bool(books.failed or tally.lost_anything)
+    @property
+    def lost_anything(self) -> bool:
+        """Whether samples are missing from what is done, as the policies allow."""
+        return bool(self.failed or self.shards_set_aside or self.met.lost_anything)
+
+    @property
+    def exit_code(self) -> int:
+        """That of the failed shards, if there are any (see :func:`tarkit.errors.exit_code_of_all`); 3 if samples were
+        set aside, else 0."""
+        return exit_code_of_all(self.codes) or (EXIT_SET_ASIDE if self.lost_anything else EXIT_OK)
+
+
+_WORDS = {"in": "read", **{name: name for name in ("added", "out", "filtered", "failed", "ignored")}}
+"""The words of reports and done records for the counts of samples."""
+
+
+def _add(total: Any, more: Any) -> None:
+    for each in dataclasses.fields(total):
+        mine, theirs = getattr(total, each.name), getattr(more, each.name)
+        if isinstance(mine, int):
+            setattr(total, each.name, mine + theirs)
+        elif isinstance(mine, dict):
+            for name, count in theirs.items():
+                mine[name] = mine.get(name, 0) + count
+        elif isinstance(mine, list):
+            mine += theirs
+        elif isinstance(mine, set):
+            mine |= theirs
+        elif isinstance(mine, Tally):
+            _add(mine, theirs)

@@ -1,18 +1,16 @@
-"""The done record: what stands beside an output shard and says what it was made of.
+"""The done record: a file beside an output shard that says what the shard was made of.
 
 The record is published after the shard, so a shard without one is not finished. It holds
-everything that is needed to tell, without looking at any sample, whether the shard still is
+everything that shows, without looking at any sample, whether the shard still is
 what a run would make: the input's identity, the command, the version, and the output's size
 and checksum.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -35,8 +33,8 @@ class DoneRecord:
 
     state: done, or failed (then error and exit_code say why, and there is no output).
     input: URL as it may be shown, with size and tag as in Identity. work: fingerprint of the command and
-    all options that change the output. tarkit: version. output: name, size in bytes, sha256. samples: the
-    books. failed: for each failed sample its key and how many output samples come before its place.
+    all options that change the output. tarkit: version. output: name, size in bytes, sha256. samples:
+    counts. failed: for each failed sample its key and how many output samples come before its place.
     skipped_members, missing_fields, dropped_fields, damage: what the reader met.
     retried: fingerprints of later runs of the failed samples alone.
     """
@@ -79,7 +77,7 @@ class DoneRecord:
         if (self.input.get("size"), self.input.get("tag")) != (source.size, source.tag):
             return "the input changed"
         if source.tag is None:
-            return "its store says nothing of the input by which a change could be seen"
+            return "its store reports neither version nor time of the input, so a change could not be seen"
         if self.work != work:
             return "the command changed"
         if self.tarkit != tarkit:
@@ -101,8 +99,8 @@ def read_record(url: str) -> DoneRecord | None:
     """The record at ``url`` (which ends in SUFFIX); None if there is none of this format.
 
     Raises:
-        DataError: it is no done record.
-        StreamError, TemporaryStreamError: it can not be read.
+        DataError: it is not a done record.
+        StreamError, TemporaryStreamError: it cannot be read.
     """
     try:
         with open_read(url, compression=None) as stream:
@@ -121,7 +119,7 @@ def read_record(url: str) -> DoneRecord | None:
         if not _is_sound(record):
             raise ValueError
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise DataError("this is no done record", url=url, hint="remove it, and the shard is made again") from None
+        raise DataError("this is not a done record", url=url, hint="remove it, and the shard is made again") from None
     return record
 
 
@@ -142,16 +140,10 @@ def _is_sound(record: DoneRecord) -> bool:
 
 
 def _place(url: str) -> str:
-    """The same for all ways to write a path, as far as that can be told without its folder."""
+    """The same for all ways to write a path, as far as that is known without its folder."""
     try:
         path = local_path(url)
     except UsageError:
-        # No path at all; a record may hold anything.
+        # Not a path; a record may hold anything.
         return url
     return url if path is None else re.sub(r"^(?:\.\./)+", "", os.path.normpath(path))
-
-
-def fingerprint(work: Mapping[str, Any]) -> str:
-    """SHA-256 of what is done to the samples: plain values in a dict, in any order."""
-    text = json.dumps(work, sort_keys=True, ensure_ascii=True)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -1,4 +1,4 @@
-"""Runs the failed samples of an earlier run again, and puts what comes of them into its shards.
+"""Runs the failed samples of an earlier run again, and puts the results into its shards.
 
 The done record says before which output sample each failed one has its place, so that a
 shard whose samples all succeed in the end has the bytes of one that never failed.
@@ -6,9 +6,8 @@ shard whose samples all succeed in the end has the bytes of one that never faile
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from tarkit.errors import (
     EXIT_FAILED,
@@ -21,15 +20,12 @@ from tarkit.errors import (
     UsageError,
 )
 from tarkit.formats.tally import lost_samples
-from tarkit.formats.tar.walk import LargeMembers
-from tarkit.mapping.parallel import Pool, in_batches, ordered_map
-from tarkit.runs.account import Account, Policy, Sinks, TooManyErrorsError
-from tarkit.runs.counts import Books
+from tarkit.runs.account import Account, Sinks, TooManyErrorsError
+from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import SUFFIX, DoneRecord, read_record
-from tarkit.runs.shards import ShardReporter, Totals
-from tarkit.runs.stream import without_reports
+from tarkit.runs.engine import Engine, without_reports
 from tarkit.samples.read import read_samples
-from tarkit.samples.sample import Sample, first_dot
+from tarkit.samples.sample import Sample
 from tarkit.specs.outputnames import FAILED_SUFFIX
 from tarkit.store.entries import entries, remove
 from tarkit.store.retry import GoneStores
@@ -51,35 +47,15 @@ def outputs_of(folder: str) -> list[str]:
 
 
 class RetryRun:
-    """Retries the failed samples of a folder. One call of run(); arguments as for ShardRun. large: see read_samples."""
+    """Retries the failed samples of a folder, and counts its shards. One call of run()."""
 
-    def __init__(
-        self,
-        pool: Pool,
-        *,
-        prepare: Callable[[Iterator[Sample]], Iterator[Sample]],
-        policy: Policy,
-        reporter: ShardReporter,
-        window: int,
-        batch_size: int,
-        writer_options: Mapping[str, Any],
-        work: str,
-        large: LargeMembers | None = None,
-    ) -> None:
-        self.totals = Totals()
-        self._pool = pool
-        self._prepare = prepare
-        self._policy = policy
-        self._reporter = reporter
-        self._window = window
-        self._batch_size = batch_size
-        self._writer_options = writer_options
-        # That by which the shards were written; by another one their samples would be others.
-        self._rule = writer_options.get("rule", first_dot)
-        self._work = work
-        self._large = large
+    def __init__(self, engine: Engine, counts: Counts) -> None:
+        self._engine = engine
+        self._counts = counts
+        self._reporter = engine.reporter
+        self._fingerprint = engine.work.fingerprint()
 
-    def run(self, folder: str) -> Totals:
+    def run(self, folder: str) -> None:
         """Retry every shard of the folder that has failed samples.
 
         Raises:
@@ -91,10 +67,9 @@ class RetryRun:
                 gone.refuse(output_url)
                 record = read_record(output_url + SUFFIX)
                 if record is None or record.state != "done":
-                    self._fail(output_url, _as_failed(record))
+                    self._count(output_url, _as_failed(record))
                 elif not record.failed:
-                    self.totals.skipped += 1
-                    self.totals.set_aside |= record.exit_code == EXIT_SET_ASIDE
+                    self._counts.count_shard(record.exit_code, done=True, before=True)
                     self._reporter.shard_skipped(output_url)
                 else:
                     self._count(output_url, self._retry(output_url, record))
@@ -102,31 +77,23 @@ class RetryRun:
                 raise
             except TarkitError as problem:
                 gone.note(problem)
-                self._fail(output_url, _as_failed(None, problem))
-        return self.totals
+                self._count(output_url, _as_failed(None, problem))
 
     def _count(self, output_url: str, record: DoneRecord) -> None:
-        self.totals.done += 1
-        self.totals.set_aside |= record.exit_code == EXIT_SET_ASIDE
-        self._reporter.shard_done(output_url, record)
-
-    def _fail(self, output_url: str, record: DoneRecord) -> None:
-        self.totals.failed += 1
-        self.totals.codes.add(record.exit_code)
+        self._counts.count_shard(record.exit_code, done=record.state == "done")
         self._reporter.shard_done(output_url, record)
 
     def _retry(self, output_url: str, record: DoneRecord) -> DoneRecord:
         failed_url = output_url + FAILED_SUFFIX
         if record.failed_output is None:
             raise MissingInputError("the failed samples were not kept (--errors skip)", url=failed_url)
-        options = {**self._writer_options, "checksum": True}
-        sinks = Sinks(output_url, failed_url, options)
-        account = Account(Books(), sinks, self._policy, self._reporter, before=self.totals.books)
+        sinks = Sinks(output_url, failed_url, {**self._engine.writer_options, "checksum": True})
+        account = Account(Counts(), sinks, self._engine, before=self._counts)
         try:
             # As they were written: what the policies allowed then is allowed now.
             old = self._read(output_url)
             self._merge(old, self._failed_samples(failed_url, record), record, account)
-            account.balance()
+            account.check()
             # The output is replaced before its record is. Killed in between, it must not be taken for
             # what the record says: the failed samples would be put into it once more.
             replace(record, state="failed", error=_INTERRUPTED, exit_code=EXIT_FAILED).publish(output_url)
@@ -134,20 +101,22 @@ class RetryRun:
         except BaseException:
             sinks.discard()
             raise
-        self.totals.books.add(account.books)
-        renewed = _renewed(record, account, self._work)
+        self._counts.add(account.counts)
+        renewed = _renewed(record, account, self._fingerprint)
         renewed.publish(output_url)
         if not sinks.has_failed:
             remove(failed_url)
         return renewed
 
     def _read(self, url: str) -> Iterator[Sample]:
-        return read_samples([url], literal=True, rule=self._rule, on_repeated_key="allow", large=self._large)
+        # The rule is that by which the shards were written; by another one their samples would be others.
+        work, large = self._engine.work, self._engine.large
+        return read_samples([url], literal=True, rule=work.key_rule, on_repeated_key="allow", large=large)
 
     def _failed_samples(self, failed_url: str, record: DoneRecord) -> Iterator[Sample]:
         samples = without_reports(self._read(failed_url))
         # Where they came from, as the first run saw it.
-        return self._prepare({**sample, "__url__": record.input["url"]} for sample in samples)
+        return self._engine.with_fields(({**sample, "__url__": record.input["url"]} for sample in samples), None)
 
     def _merge(self, old: Iterator[Sample], failed: Iterator[Sample], record: DoneRecord, account: Account) -> None:
         """Old outputs and the outcomes of the failed samples, each at its place."""
@@ -163,7 +132,7 @@ class RetryRun:
                 account.sinks.copy(earlier)
                 copied += 1
 
-        for batch, outcome in ordered_map(in_batches(failed, self._batch_size), self._pool, window=self._window):
+        for batch, outcome in self._engine.outcomes(self._engine.in_batches(failed)):
             account.enter(batch, outcome, copy_earlier)
         if (left := next(places, None)) is not None:
             raise _other_samples(left[0])
@@ -177,44 +146,30 @@ def _other_samples(key: str) -> DataError:
 
 
 def _as_failed(record: DoneRecord | None, problem: TarkitError | None = None) -> DoneRecord:
-    """What to tell of a shard whose failed samples can not be retried. It is not written."""
+    """The report on a shard whose failed samples cannot be retried. It is not written."""
     if record is not None:
         hint = "run it anew, without --retry-failed"
         error = record.error if record.error == _INTERRUPTED else f"{record.error}; {hint}"
         return replace(record, error=error)
-    told = "its record is of another version" if problem is None else str(problem)
+    error = "its record is of another version" if problem is None else str(problem)
     code = EXIT_FAILED if problem is None else problem.exit_code
-    return DoneRecord("failed", {}, "", "", error=told, exit_code=code)
+    return DoneRecord("failed", {}, "", "", error=error, exit_code=code)
 
 
 def _renewed(record: DoneRecord, account: Account, work: str) -> DoneRecord:
     """The record after a retry. The fingerprint of the first run stays: most samples are of it."""
-    books = account.books
     size, sha256 = account.sinks.checksum()
-    samples = dict(record.samples)
-    samples["failed"] = books.failed
-    for name, more in (
-        ("out", books.out),
-        ("added", books.added),
-        ("filtered", books.filtered),
-        ("ignored", books.ignored),
-    ):
-        samples[name] = samples.get(name, 0) + more
+    samples = Counts.of(record.samples)
+    samples.add(replace(account.counts, read=0))
+    samples.failed = account.counts.failed
     output = {**(record.output or {}), "size": size, "sha256": sha256}
-    lost = books.failed or record.damage or record.dropped_fields or lost_samples(record.skipped_members)
-    return DoneRecord(
-        state="done",
-        input=record.input,
-        work=record.work,
-        tarkit=record.tarkit,
+    lost = samples.failed or record.damage or record.dropped_fields or lost_samples(record.skipped_members)
+    return replace(
+        record,
         output=output,
         failed_output=record.failed_output if account.failed_at else None,
-        samples=samples,
+        samples=samples.as_dict(),
         failed=account.failed_at,
-        skipped_members=record.skipped_members,
-        missing_fields=record.missing_fields,
-        dropped_fields=record.dropped_fields,
-        damage=record.damage,
         retried=[*record.retried, work],
         exit_code=EXIT_SET_ASIDE if lost else EXIT_OK,
     )

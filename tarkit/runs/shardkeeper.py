@@ -6,9 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, MissingInputError, TarkitError, TemporaryStreamError
-from tarkit.formats.tally import Tally
 from tarkit.runs.account import Account
-from tarkit.runs.counts import Books, lost_anything
+from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import SUFFIX, DoneRecord, read_record
 from tarkit.specs.outputnames import FAILED_SUFFIX
 from tarkit.specs.shardspec import output_name
@@ -34,16 +33,16 @@ class Shard:
 
 @dataclass
 class Finished:
-    """A shard that came to its end. books: its samples; by_another: another run was faster."""
+    """A shard that came to its end. counts: of its samples; by_another: another run was faster."""
 
     shard: Shard
     record: DoneRecord
-    books: Books
+    counts: Counts
     by_another: bool = False
 
 
 class ShardKeeper:
-    """Knows what is done, and says so in records. work: fingerprint of the command. version: of tarkit.
+    """Knows what is done, and writes it into records. work: fingerprint of the command. version: of tarkit.
 
     gone: stores that did not answer, of which nothing more is asked. Its methods may be called from several threads.
     """
@@ -58,7 +57,7 @@ class ShardKeeper:
 
         Raises:
             MissingInputError: there is no such input. DataError: the record is damaged. StreamError,
-            TemporaryStreamError: one of them can not be asked.
+            TemporaryStreamError: one of them cannot be asked.
         """
         self.gone.refuse(url, output_url)
         try:
@@ -76,23 +75,22 @@ class ShardKeeper:
             return False
         return record.why_stale(self._work, self._version, shard.source, shard.url, shard.output_url) is None
 
-    def publish(self, shard: Shard, account: Account, tally: Tally) -> Finished:
+    def publish(self, shard: Shard, account: Account) -> Finished:
         """Publish a shard and then its record; unless another run did in the meantime."""
         record = self.record(shard, "done")
-        record.samples = account.books.as_dict()
+        tally = account.counts.met
+        record.samples = account.counts.as_dict()
         record.failed = account.failed_at
         record.skipped_members = tally.skipped
         record.missing_fields = tally.missing_fields
         record.dropped_fields = tally.replaced
-        record.damage = [
-            {"url": url, "start": start, "end": end, "reason": reason} for url, start, end, reason in tally.damage
-        ]
+        record.damage = tally.damage_as_dicts()
         try:
             self.gone.refuse(shard.output_url)
             there = read_record(shard.output_url + SUFFIX)
             if there is not None and self._is_fresh(shard, there):
                 account.sinks.discard()
-                return Finished(shard, there, account.books, by_another=True)
+                return Finished(shard, there, account.counts, by_another=True)
             _refuse_changed(shard)
             if shard.recorded:
                 # Sizes are multiples of 10 KiB: an old record might be taken for that of a new output.
@@ -101,7 +99,7 @@ class ShardKeeper:
             size, sha256 = account.sinks.checksum()
             record.output = {"name": output_name(shard.output_url), "size": size, "sha256": sha256}
             record.failed_output = output_name(shard.failed_url) if account.sinks.has_failed else None
-            record.exit_code = EXIT_SET_ASIDE if lost_anything(account.books, tally) else EXIT_OK
+            record.exit_code = EXIT_SET_ASIDE if account.counts.lost_anything else EXIT_OK
             if not account.sinks.has_failed:
                 _remove(shard.failed_url)
             record.publish(shard.output_url)
@@ -112,10 +110,10 @@ class ShardKeeper:
         except BaseException:
             account.sinks.discard()
             raise
-        return Finished(shard, record, account.books)
+        return Finished(shard, record, account.counts)
 
     def record(self, shard: Shard, state: str) -> DoneRecord:
-        """A record with nothing in it but what it is about."""
+        """A record that names its input, and nothing else."""
         source = {"url": display_name(shard.url), "size": shard.source.size, "tag": shard.source.tag}
         return DoneRecord(state, source, self._work, self._version)
 

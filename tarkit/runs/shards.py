@@ -1,37 +1,32 @@
 """Many shards in, as many shards out: each published whole, with a done record beside it.
 
-The samples of all shards go through one pool in one row, so that the next shard begins
-while the last samples of the one before it are still running. A shard that can not be
+The samples of all shards go through one pool as one series, so that the next shard begins
+while the last samples of the one before it are still running. A shard that cannot be
 read or published does not stop the others: it is counted, and recorded with its reason.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
 
 from tarkit.errors import (
     EXIT_MISSING,
-    EXIT_OK,
-    EXIT_SET_ASIDE,
     EncodeError,
     MissingExtraError,
     MissingInputError,
     StreamError,
     TarkitError,
     UsageError,
-    exit_code_of_all,
 )
-from tarkit.formats.tally import Tally
-from tarkit.mapping.parallel import Batch, Outcome, Pool, in_batches, ordered_map
-from tarkit.runs.account import Account, Policy, Reporter, Sinks, TooManyErrorsError
-from tarkit.runs.counts import Books
+from tarkit.mapping.parallel import Batch, Outcome
+from tarkit.runs.account import Account, Sinks, TooManyErrorsError
+from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import DoneRecord
+from tarkit.runs.engine import Engine
 from tarkit.runs.shardkeeper import Finished, Shard, ShardKeeper
-from tarkit.samples.sample import Sample
 from tarkit.store.entries import Identity
 from tarkit.store.url import display_name
 from tarkit.store.waits import Workers
@@ -46,97 +41,38 @@ _EXAMPLES = 3
 """Missing inputs whose names are kept."""
 
 
-class ShardReporter(Reporter, Protocol):
-    """What a run over shards tells while it goes on."""
-
-    def shard_skipped(self, output_url: str) -> None:
-        """It was done before."""
-
-    def shard_done(self, output_url: str, record: DoneRecord) -> None:
-        """It is published, or it failed; the record says which."""
-
-    def shard_missing(self, url: str) -> None:
-        """There is no such input."""
-
-
-@dataclass
-class Totals:
-    """What became of the shards. missing: inputs that do not exist; missing_names: the first of them.
-    set_aside: whether any shard that is done now lacks samples. books: of the shards that were
-    published; skipped_members: of the same shards, by reason; missing_fields: in the same shards, how many samples
-    lack a field. codes: exit codes of failed shards, each once."""
-
-    done: int = 0
-    skipped: int = 0
-    failed: int = 0
-    missing: int = 0
-    missing_names: list[str] = field(default_factory=list)
-    set_aside: bool = False
-    books: Books = field(default_factory=Books)
-    skipped_members: dict[str, int] = field(default_factory=dict)
-    missing_fields: dict[str, int] = field(default_factory=dict)
-    codes: set[int] = field(default_factory=set)
-
-    def exit_code(self) -> int:
-        """Of the failed shards, if there are any; see :func:`tarkit.errors.exit_code_of_all`."""
-        return exit_code_of_all(self.codes) or (EXIT_SET_ASIDE if self.set_aside else EXIT_OK)
-
-
 @dataclass
 class _Boundary:
-    """Between two batches: a shard begins, or ends. at: number of batches before it."""
+    """Between two batches: a shard begins, or ends. at: number of batches before it. counts: of its samples."""
 
     at: int
     shard: Shard
-    tally: Tally
+    counts: Counts
     ends: bool
     error: TarkitError | None = None
 
 
 class ShardRun:
-    """Runs shards through a pool. One call of run().
+    """Runs shards through an engine, and counts them. One call of run().
 
-    Args:
-        read: gives the samples of one shard; fills the tally.
-        pool, policy, reporter, window, batch_size: as for :func:`tarkit.runs.stream.run`; the limit for
-            errors counts over all shards.
-        writer_options: arguments of TarWriter.
-        work: fingerprint of what is done to the samples. version: of tarkit.
-        open_shards: how many may be begun and not yet published.
+    counts: filled while it runs. keeper: knows which shards are done.
     """
 
-    def __init__(
-        self,
-        read: Callable[[str, Tally], Iterator[Sample]],
-        pool: Pool,
-        *,
-        policy: Policy,
-        reporter: ShardReporter,
-        window: int,
-        batch_size: int,
-        writer_options: Mapping[str, Any],
-        work: str,
-        version: str,
-        open_shards: int,
-    ) -> None:
-        self.totals = Totals()
-        self._read = read
-        self._pool = pool
-        self._policy = policy
-        self._reporter = reporter
-        self._window = window
-        self._batch_size = batch_size
-        self._writer_options = writer_options
-        self._keeper = ShardKeeper(work, version)
-        self._open_shards = max(1, open_shards)
+    def __init__(self, engine: Engine, counts: Counts, keeper: ShardKeeper) -> None:
+        self._engine = engine
+        self._counts = counts
+        self._keeper = keeper
+        self._reporter = engine.reporter
+        # Shards that may be begun and not yet published.
+        self._open_shards = max(1, engine.work.parallel or 1)
         self._boundaries: deque[_Boundary] = deque()
         self._entered = 0
-        self._spent = Books()
+        self._spent = Counts()
         self._current: tuple[Shard, Account] | None = None
         self._publisher = Workers(2, "publish")
         self._publishing: deque[Future[Finished]] = deque()
 
-    def run(self, outputs: Iterable[tuple[str, str]]) -> Totals:
+    def run(self, outputs: Iterable[tuple[str, str]]) -> None:
         """Make every output that is not done yet.
 
         Raises:
@@ -144,7 +80,7 @@ class ShardRun:
             UsageError, MissingExtraError: what is wrong for all shards alike.
         """
         try:
-            for batch, outcome in ordered_map(self._batches(outputs), self._pool, window=self._window):
+            for batch, outcome in self._engine.outcomes(self._batches(outputs)):
                 self._enter(batch, outcome)
                 self._entered += 1
                 self._catch_up()
@@ -163,23 +99,22 @@ class ShardRun:
             while self._publishing:
                 if (last := self._publishing.popleft()).exception() is None:
                     self._count(last.result())
-        return self.totals
 
     def _batches(self, outputs: Iterable[tuple[str, str]]) -> Iterator[Batch]:
         count = 0
         for shard in self._to_do(outputs):
-            tally = Tally()
+            counts = Counts()
             error: TarkitError | None = None
-            self._mark(_Boundary(count, shard, tally, ends=False))
+            self._mark(_Boundary(count, shard, counts, ends=False))
             try:
-                for batch in in_batches(self._read(shard.url, tally), self._batch_size):
+                for batch in self._engine.in_batches(self._engine.read([shard.url], counts.met)):
                     yield batch
                     count += 1
             except (UsageError, MissingExtraError):
                 raise
             except TarkitError as problem:
                 error = problem
-            self._mark(_Boundary(count, shard, tally, ends=True, error=error))
+            self._mark(_Boundary(count, shard, counts, ends=True, error=error))
 
     def _mark(self, boundary: _Boundary) -> None:
         self._boundaries.append(boundary)
@@ -205,7 +140,7 @@ class ShardRun:
                 except (UsageError, MissingExtraError):
                     raise
                 except TarkitError as problem:
-                    # What the record says, and whether it is one, is not known: it is left alone.
+                    # Whether there is a record, and what it says, is not known: it is left alone.
                     self._fail(Shard(url, output_url, Identity(None, None)), problem, keep_record=True)
                 else:
                     if done is None:
@@ -214,20 +149,18 @@ class ShardRun:
                         self._skip(output_url, done)
 
     def _skip(self, output_url: str, record: DoneRecord) -> None:
-        self.totals.skipped += 1
-        # A run that was interrupted and resumed ends like one that was not.
-        self.totals.set_aside |= record.exit_code == EXIT_SET_ASIDE
+        self._counts.count_shard(record.exit_code, done=True, before=True)
         self._reporter.shard_skipped(output_url)
 
     def _miss(self, url: str) -> None:
-        self.totals.missing += 1
-        self.totals.codes.add(EXIT_MISSING)
-        if len(self.totals.missing_names) < _EXAMPLES:
-            self.totals.missing_names.append(display_name(url))
+        self._counts.shards_missing += 1
+        self._counts.codes.add(EXIT_MISSING)
+        if len(self._counts.missing_names) < _EXAMPLES:
+            self._counts.missing_names.append(display_name(url))
         self._reporter.shard_missing(url)
 
     def _catch_up(self) -> None:
-        """Begin and end shards whose place in the row of batches is reached."""
+        """Begin and end shards whose place in the series of batches is reached."""
         while self._boundaries and self._boundaries[0].at <= self._entered:
             boundary = self._boundaries.popleft()
             if boundary.ends:
@@ -239,14 +172,14 @@ class ShardRun:
     def _begin(self, boundary: _Boundary) -> None:
         shard = boundary.shard
         try:
-            failed_url = None if self._policy.errors == "skip" else shard.failed_url
-            sinks = Sinks(shard.output_url, failed_url, {**self._writer_options, "checksum": True})
+            failed_url = None if self._engine.work.errors == "skip" else shard.failed_url
+            sinks = Sinks(shard.output_url, failed_url, {**self._engine.writer_options, "checksum": True})
         except UsageError:
             raise
         except TarkitError as problem:
             self._fail(shard, problem)
             return
-        self._current = shard, Account(Books(), sinks, self._policy, self._reporter, before=self._spent)
+        self._current = shard, Account(boundary.counts, sinks, self._engine, before=self._spent)
 
     def _enter(self, batch: Batch, outcome: Outcome) -> None:
         """One outcome into the shard that is under way, unless that has failed."""
@@ -257,7 +190,7 @@ class ShardRun:
             self._current[1].enter(batch, outcome)
         except (StreamError, EncodeError) as problem:
             outcome.printed.discard()
-            self._give_up(problem)
+            self._abandon(problem)
 
     def _end(self, boundary: _Boundary) -> None:
         if self._current is None:
@@ -270,22 +203,22 @@ class ShardRun:
             except TooManyErrorsError as problem:
                 error = problem
         if error is not None:
-            self._give_up(error)
+            self._abandon(error)
             return
         self._current = None
-        self._spent.add(account.books)
-        self._publishing.append(self._publisher.submit(self._keeper.publish, shard, account, boundary.tally))
+        self._spent.add(account.counts)
+        self._publishing.append(self._publisher.submit(self._keeper.publish, shard, account))
 
-    def _give_up(self, problem: TarkitError) -> None:
-        """The shard that is under way comes to nothing."""
+    def _abandon(self, problem: TarkitError) -> None:
+        """The shard that is under way fails."""
         if self._current is not None:
             (shard, account), self._current = self._current, None
-            self._spent.add(account.books)
+            self._spent.add(account.counts)
             account.sinks.discard()
             self._fail(shard, problem)
 
     def _fail(self, shard: Shard, problem: TarkitError, *, keep_record: bool = False) -> None:
-        """A shard that comes to nothing: record why, if the output's folder takes a record."""
+        """A shard that fails: record why, if the output's folder takes a record."""
         record = self._keeper.record(shard, "failed")
         record.error, record.exit_code = str(problem), problem.exit_code
         self._keeper.gone.note(problem)
@@ -294,8 +227,8 @@ class ShardRun:
                 self._keeper.gone.refuse(shard.output_url)
                 record.publish(shard.output_url)
         except TarkitError as second:
-            record.error = f"{record.error}; and the record can not be written: {second}"
-        self._count(Finished(shard, record, Books()))
+            record.error = f"{record.error}; and the record cannot be written: {second}"
+        self._count(Finished(shard, record, Counts()))
 
     def _settle(self, most: int) -> None:
         """Wait until at most so many shards are being published."""
@@ -307,18 +240,7 @@ class ShardRun:
         if finished.by_another:
             self._skip(output_url, record)
             return
+        self._counts.count_shard(record.exit_code, done=record.state == "done")
         if record.state == "done":
-            self.totals.done += 1
-            self.totals.set_aside |= record.exit_code == EXIT_SET_ASIDE
-            self.totals.books.add(finished.books)
-            _add(self.totals.skipped_members, record.skipped_members)
-            _add(self.totals.missing_fields, record.missing_fields)
-        else:
-            self.totals.failed += 1
-            self.totals.codes.add(record.exit_code)
+            self._counts.add(finished.counts)
         self._reporter.shard_done(output_url, record)
-
-
-def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
-    for name, count in more.items():
-        total[name] = total.get(name, 0) + count

@@ -1,4 +1,4 @@
-"""How far the shards of a folder are: from their done records alone, whoever made them."""
+"""How far the shards of a folder are: from their done records alone, whichever run made them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tarkit.errors import EXIT_SET_ASIDE, DataError, MissingInputError, TarkitError
+from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import SUFFIX, DoneRecord, read_record
 from tarkit.specs.outputnames import plan_outputs
 from tarkit.store.entries import entries, identify
@@ -24,7 +25,7 @@ _Looked = tuple[str, DoneRecord | None, str | None]
 
 @dataclass
 class Progress:
-    """Names of shards by what is known of them, and totals of those that are done.
+    """Names of shards by what is known of them, and counts of the samples of those that are done.
 
     stale: name -> why. failed: name -> error. set_aside: name -> number of failed samples. damaged: of
     those done, the ones whose input had damage that was skipped, or fields that were dropped.
@@ -37,7 +38,7 @@ class Progress:
     failed: dict[str, str] = field(default_factory=dict)
     set_aside: dict[str, int] = field(default_factory=dict)
     damaged: list[str] = field(default_factory=list)
-    samples: dict[str, int] = field(default_factory=dict)
+    counts: Counts = field(default_factory=Counts)
     bytes: int = 0
 
     @property
@@ -59,7 +60,8 @@ class Progress:
             "failed": self.failed,
             "set_aside": self.set_aside,
             "damaged": self.damaged,
-            "samples": self.samples,
+            # Nothing, where shards of other runs are counted too.
+            "samples": self.counts.as_dict() if self.bytes else {},
             "bytes": self.bytes,
         }
 
@@ -79,7 +81,7 @@ def progress_of(
 
     Raises:
         MissingInputError: there is no such folder (never where inputs are given: then all are missing).
-        StreamError, TemporaryStreamError: a record can not be read.
+        StreamError, TemporaryStreamError: a record cannot be read.
     """
     base = folder.rstrip("/")
     found = Progress()
@@ -123,7 +125,7 @@ def progress_of(
 
 
 def _in_order(look: Callable[[str], _Looked], names: list[str]) -> Iterator[_Looked]:
-    """What a look at each name says, some at once; no more of them are held than a part has."""
+    """The result of a look at each name, some at once; no more of them are held than a part has."""
     with Workers(_AT_ONCE, "records") as executor:
         for start in range(0, len(names), _PART):
             yield from executor.map(look, names[start : start + _PART])
@@ -142,8 +144,7 @@ def _enter(found: Progress, name: str, record: DoneRecord, there: bool, size: in
     else:
         found.done.append(name)
         found.bytes += record.output["size"]
-        for kind, count in record.samples.items():
-            found.samples[kind] = found.samples.get(kind, 0) + count
+        found.counts.add(Counts.of(record.samples))
         if record.failed:
             found.set_aside[name] = len(record.failed)
         elif record.exit_code == EXIT_SET_ASIDE:
@@ -158,7 +159,7 @@ def _changed(source: str, record: DoneRecord, gone: GoneStores) -> str | None:
         return "the input is gone"
     except TarkitError as problem:
         gone.note(problem)
-        return f"the input can not be asked: {problem}"
+        return f"the input cannot be asked: {problem}"
     if (record.input.get("size"), record.input.get("tag")) != (now.size, now.tag):
         return "the input changed"
     return None

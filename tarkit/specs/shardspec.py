@@ -8,6 +8,7 @@ object stores are asked only for listings.
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 import re
 import sys
@@ -28,6 +29,8 @@ _NUMBER = re.compile(r"(?<!%)(?:%%)*%(?:0[0-9]{1,2}d|d(?![0-9A-Za-z])(?!.*/))", 
 _IPV6_HOST = re.compile(r"(?<=[/@])\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*\](?=[:/]|\Z)")
 _GLOB = re.compile(r"[*?\[]")
 _FEW = 1000
+_MOST_SHARDS = 100_000
+"""So many names are made before a run begins, to know how many there are."""
 
 
 def expand(
@@ -238,6 +241,19 @@ def check_local(specs: Iterable[str], *, allow_pipe_in_lists: bool = False) -> N
                     examples.append(printable(path))
     if missing and known > 1:
         raise MissingInputError(f"{missing} of {known} inputs are missing, for example {', '.join(examples)}")
+
+
+def counted_shards(specs: Iterable[str], *, allow_pipe_in_lists: bool) -> tuple[Iterator[str], int | None]:
+    """The shards that ``specs`` name, and how many; None if there are very many, or the only one is a stream.
+
+    Raises:
+        As :func:`expand`.
+    """
+    shards = expand(specs, allow_pipe_in_lists=allow_pipe_in_lists)
+    first = list(itertools.islice(shards, _MOST_SHARDS + 1))
+    is_stream = len(first) == 1 and (first[0] == "-" or first[0].startswith("pipe:"))
+    count = None if is_stream or len(first) > _MOST_SHARDS else len(first)
+    return itertools.chain(first, shards), count
 
 
 def shard_name(pattern: str, number: int) -> str:

@@ -130,11 +130,11 @@ class Bench:
         return contents(self.path / name)
 
     def report(self, name: str = "report.json") -> dict[str, Any]:
-        """The report, whose books must balance."""
+        """The report, whose counts must add up."""
         document: dict[str, Any] = json.loads((self.path / name).read_bytes())
-        books = document["samples"]
-        assert books["in"] + books["added"] == books["out"] + books["filtered"] + books["failed"]
-        assert sum(document["failures"].values()) == books["failed"]
+        counts = document["samples"]
+        assert counts["in"] + counts["added"] == counts["out"] + counts["filtered"] + counts["failed"]
+        assert sum(document["failures"].values()) == counts["failed"]
         return document
 
 

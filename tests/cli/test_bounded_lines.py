@@ -63,7 +63,7 @@ def test_of_a_usage_error(name: str, run: Run) -> None:
         (["tarkit", "cat", "-", "-o", f"{LONG}/x.tar"], ""),
         (["tarkit", "show", "-", "--key-rule", LONG], ""),
         (["tarkit", "get", f"http://127.0.0.1:1/{LONG}", "-"], "copy streams"),
-        (["tarproc", "-", "-c", "true", "--mem", LONG], "say for example 500k, 128M or 2G (try 'tarproc --help')"),
+        (["tarproc", "-", "-c", "true", "--mem", LONG], "write for example 500k, 128M or 2G (try 'tarproc --help')"),
         (["tarproc", "-", "-c", "true", "-I", f"({LONG}"], ""),
         (["tarproc", "-", "-S", LONG], "on the path"),
         (["tarproc", "-", "-c", "true", "-o", "out.tar", "--add-log", f"/{LONG}"], ""),

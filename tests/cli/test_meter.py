@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 from tarkit.cli.shared import meter
-from tarkit.cli.shared.meter import Meter, counted_shards
+from tarkit.cli.shared.meter import Meter
 
 from tarkit import TarWriter
+from tarkit.specs.shardspec import counted_shards
 
 Run = Callable[..., Any]
 
@@ -77,7 +78,7 @@ def test_what_is_known_of_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert count("a-{0..9}.tar", "-") == (11, 11)
     assert count("-") == (1, None) and count("pipe:cat x") == (1, None)
     assert count("-", "pipe:cat x") == (2, 2)
-    monkeypatch.setattr(meter, "_MOST_SHARDS", 5)
+    monkeypatch.setattr("tarkit.specs.shardspec._MOST_SHARDS", 5)
     assert count("a-{0..5}.tar") == (6, None) and count("a-{0..4}.tar") == (5, 5)
 
 

@@ -1,4 +1,4 @@
-"""What becomes of samples whose command fails: outputs, failed shards, exit codes, books."""
+"""What becomes of samples whose command fails: outputs, failed shards, exit codes, counts."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def test_a_damaged_record_is_an_error_and_stays(run: Run, shards: list[Path], ou
         (out / "s1.tar.done.json").write_bytes(text)
         result = run("tarproc", "-O", out, "-c", DOUBLE, *shards)
         assert result.code == 65
-        assert "s1.tar.done.json: this is no done record; remove it, and the shard is made again" in result.stderr
+        assert "s1.tar.done.json: this is not a done record; remove it, and the shard is made again" in result.stderr
         assert "done before 2, failed 1" in result.stderr
         assert (out / "s1.tar.done.json").read_bytes() == text
     _remove_record(shards, out)
@@ -212,7 +212,7 @@ def test_a_corrupt_shard_among_good_ones(run: Run, shards: list[Path], out: Path
         assert (found["state"], found["exit_code"], found["output"]) == ("failed", 65, None)
         assert not (out / "s1.tar").exists()
         assert contents(out / "s2.tar")["s2k0.cls"] == b"00"
-    assert "in 0 = out 0" in result.stderr, "what was read of a shard that failed is not in the books"
+    assert "in 0 = out 0" in result.stderr, "what was read of a shard that failed is not counted"
     shards[1].write_bytes(whole)
     assert run("tarproc", "-O", out, "-c", DOUBLE, *shards).code == 0
     assert record(out, "s1.tar")["state"] == "done"

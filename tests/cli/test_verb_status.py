@@ -35,8 +35,8 @@ def out(tmp_path: Path, run: Run, shards: list[Path]) -> Path:
 
 def test_complete(run: Run, out: Path, shards: list[Path]) -> None:
     size = sum(path.stat().st_size for path in out.glob("*.tar"))
-    books = "samples of those done: in 12 = out 11 + filtered 1 + failed 0"
-    line = f"shards: done 4, missing 0, stale 0, failed 0; {books}; {size} bytes\n"
+    counts = "samples of those done: in 12 = out 11 + filtered 1 + failed 0"
+    line = f"shards: done 4, missing 0, stale 0, failed 0; {counts}; {size} bytes\n"
     for inputs in ([], shards):
         assert run("tarkit", "status", out, *inputs) == (0, line.encode(), "")
 
@@ -107,7 +107,7 @@ def test_failed_damaged_and_old_records(run: Run, tmp_path: Path, out: Path, sha
     result = run("tarkit", "status", out)
     assert result.code == 1
     assert result.lines[0] == "stale s2.tar: its record is of another version"
-    assert result.lines[1].startswith("failed s1.tar: ") and "no done record" in result.lines[1]
+    assert result.lines[1].startswith("failed s1.tar: ") and "not a done record" in result.lines[1]
     assert result.lines[2].startswith(f"failed s3.tar: {shards[3]}")
 
 

@@ -274,5 +274,5 @@ def _only(everything: Progress, names: Sequence[str]) -> Progress:
         damaged=[name for name in everything.damaged if name in own],
     )
     if known <= own:
-        found.samples, found.bytes = everything.samples, everything.bytes
+        found.counts, found.bytes = everything.counts, everything.bytes
     return found

@@ -1,0 +1,200 @@
+"""What tarproc shows of a run while it goes on, and the report that it writes at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+
+from tarkit.errors import LINE, UsageError, printable, shortened
+from tarkit.formats.tally import Tally
+from tarkit.mapping.output import Printed
+from tarkit.mapping.parallel import Failure
+from tarkit.redaction import redact_text
+from tarkit.runs.counts import Counts
+from tarkit.runs.donerecord import DoneRecord
+from tarkit.runs.engine import Reporter
+from tarkit.runs.work import Work
+from tarkit.store.publish import PublishStream, open_publish
+from tarkit.store.url import display_name
+
+from .shared.meter import Meter
+from .shared.program import exit_code, write_message, write_stdout
+
+_STANDARD_OUTPUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+_STRAY_NOTES = 1
+_FAILURE_LINES = 10
+
+
+class RunDisplay(Reporter):
+    """A progress bar on a terminal, a line now and then elsewhere, and the commands' output. A context manager."""
+
+    def __init__(self, name: str, work: Work) -> None:
+        self.counts = Counts()
+        self._work = work
+        self._meter = Meter(name, quiet=work.quiet)
+        # Standard output carries a tar, so all that commands print goes to stderr.
+        self._to_stderr = work.output in _STANDARD_OUTPUT
+        # What commands print is all that comes of the run, so that it ends with the reader of standard output.
+        self._only_prints = work.output is None and work.outdir is None
+        self._closed: set[int] = set()
+        self._failed_are_kept = False
+        self._failures = self._strays = self._begun = self._read = self._failed = 0
+        self._tally = Tally()
+        self._shards: int | None = None
+
+    def __enter__(self) -> RunDisplay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take the bar away."""
+        self._meter.close()
+
+    def say(self, message: str) -> None:
+        """One line on stderr."""
+        self._meter.say(message)
+
+    def started(self, counts: Counts, shards: int | None, *, failed_are_kept: bool) -> None:
+        self.counts, self._shards, self._failed_are_kept = counts, shards, failed_are_kept
+
+    def reading(self, tally: Tally) -> None:
+        self._begun += 1
+        self._tally = tally
+
+    def printed(self, key: str, printed: Printed) -> None:
+        if printed.size:
+            with self._meter.hidden():
+                printed.stdout.show(self._write_out)
+                printed.stderr.show(self._write_err)
+
+    def _write_out(self, data: bytes) -> None:
+        if self._only_prints:
+            write_stdout(data)
+        else:
+            self._write_message(2 if self._to_stderr else 1, data)
+
+    def _write_err(self, data: bytes) -> None:
+        self._write_message(2, data)
+
+    def _write_message(self, fd: int, data: bytes) -> None:
+        if fd not in self._closed and not write_message(fd, data):
+            self._closed.add(fd)
+
+    def failed(self, key: str, failure: Failure, printed: Printed) -> None:
+        """Which sample failed, why, and the last line that its command printed."""
+        self._failures += 1
+        # In a shard they are at hand, so that not every one needs a line here.
+        if self._failed_are_kept and not self._work.verbose and self._failures > _FAILURE_LINES:
+            if self._failures == _FAILURE_LINES + 1:
+                self.say("further failures are not listed (-v lists them all)")
+            return
+        line = "" if failure.kind == "exception" else printed.last_line()
+        last = f": {printable(line)}" if line else ""
+        self.say(f"{printable(key)}: {shortened(failure.message, LINE // 2)}{last}")
+
+    def stray(self, key: str, names: list[str]) -> None:
+        """Once, which files do not become part of the output."""
+        self._strays += 1
+        if self._strays <= _STRAY_NOTES or self._work.verbose:
+            shown = ", ".join(printable(name) for name in names[:3])
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            self.say(
+                f"{printable(key)}: left in its folder, but no part of the output: {shown}{more} "
+                "(only sample.* are; -m or --subdirs make samples of the others)"
+            )
+
+    def advanced(self, read: int, failed: int) -> None:
+        self._read, self._failed = read, failed
+        if self._meter.is_due():
+            self._show()
+
+    def _show(self) -> None:
+        text = f"{self._read} samples so far, {self._failed} failed"
+        counts = self.counts
+        if self._work.outdir is not None:
+            done = counts.shards_done + counts.shards_before + counts.shards_failed
+            text += f", {done}{f' of {self._shards}' if self._shards else ''} shards done"
+        known = []
+        if self._work.count:
+            known.append(self._read / self._work.count)
+        # What needs no work shows nothing of how long the rest will take.
+        to_do = (self._shards or 0) - counts.shards_before - counts.shards_missing
+        if to_do > 0:
+            known.append((max(0, self._begun - 1) + self._tally.shards_read()) / to_do)
+        self._meter.show(text, max(known, default=None))
+
+    def shard_missing(self, url: str) -> None:
+        """An input does not exist. There may be 100,000 of them: the first is shown at once, the end counts them."""
+        if self.counts.shards_missing == 1:
+            self.say(f"{printable(display_name(url))}: there is no such file; missing shards are counted")
+        self.advanced(self._read, self._failed)
+
+    def shard_skipped(self, output_url: str) -> None:
+        if self._work.verbose:
+            self.say(f"{printable(display_name(output_url))}: done before")
+        self.advanced(self._read, self._failed)
+
+    def shard_done(self, output_url: str, record: DoneRecord) -> None:
+        name = printable(display_name(output_url))
+        if record.state != "done":
+            self.say(f"{name}: failed: {record.error}")
+        elif self._work.verbose or record.exit_code:
+            self.say(f"{name}: {Counts.of(record.samples)}")
+
+    def removed(self, url: str) -> None:
+        self.say(f"removed {display_name(url)} of an earlier run: no sample failed now")
+
+
+@contextlib.contextmanager
+def open_report(path: str | None) -> Iterator[PublishStream | None]:
+    """The file for the report, opened before the run, since after it is too late for complaints.
+
+    Raises:
+        UsageError: it is standard output. StreamError: it cannot be written.
+    """
+    if path is None:
+        yield None
+        return
+    if path == "-":
+        raise UsageError("--report - would mix with the tar or the commands' output; name a file")
+    report = open_publish(path, compression=None)
+    try:
+        yield report
+    finally:
+        # After commit, nothing.
+        report.discard()
+
+
+def report_document(work: Work, counts: Counts, seconds: float, error: BaseException | None) -> bytes:
+    """The counts as a JSON document."""
+    met = counts.met
+    document = {
+        "inputs": [display_name(each) for each in work.inputs or (str(work.retry_failed),)],
+        "exit_code": counts.exit_code if error is None else exit_code(error),
+        "error": None if error is None else redact_text(str(error)) or type(error).__name__,
+        "seconds": round(seconds, 3),
+        "samples": counts.as_dict(),
+        "failures": counts.failures,
+        "stray_files": counts.stray_files,
+        "skipped_members": met.skipped,
+        "missing_fields": met.missing_fields,
+        "duplicate_fields_dropped": met.replaced,
+        "repeated_keys": met.reopened,
+        "damage": met.damage_as_dicts(),
+    }
+    if work.outdir is None:
+        document["output"] = None if work.output is None else display_name(work.output)
+        document["published"] = error is None and work.output is not None
+    else:
+        document["outdir"] = display_name(work.outdir)
+        document["shards"] = {
+            "done": counts.shards_done,
+            "done_before": counts.shards_before,
+            "failed": counts.shards_failed,
+            "missing": counts.shards_missing,
+        }
+        document["missing_examples"] = counts.missing_names
+    return json.dumps(document, indent=2).encode("utf-8") + b"\n"

@@ -1,0 +1,220 @@
+"""What reads the samples of a run, and the pool that they go through: the same for all of its shards."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from tarkit.errors import CommandNotRunnableError, UsageError
+from tarkit.formats.fieldfile import LARGE
+from tarkit.formats.tally import Tally
+from tarkit.formats.tar.large import KeepInFiles
+from tarkit.mapping.output import Printed
+from tarkit.mapping.parallel import Batch, Failure, Outcome, Pool, in_batches, ordered_map
+from tarkit.mapping.scratch import Rules, Scratch
+from tarkit.runs.counts import Counts, Limit
+from tarkit.runs.donerecord import DoneRecord
+from tarkit.runs.work import Function, Work
+from tarkit.samples.read import read_samples
+from tarkit.samples.sample import Sample
+from tarkit.samples.transforms import keep_fields
+
+ERROR_FIELD = "__error__.txt"
+"""The field of a failed sample that says what went wrong."""
+
+
+class Reporter:
+    """What a run reports while it goes on. This one shows nothing; override what is wanted.
+
+    Its methods are called from one thread, the samples' in the order of the input.
+    """
+
+    def started(self, counts: Counts, shards: int | None, *, failed_are_kept: bool) -> None:
+        """Before the first sample. counts: filled from now on. shards: how many inputs, None if that is not known.
+        failed_are_kept: failed samples go into a shard."""
+
+    def reading(self, tally: Tally) -> None:
+        """A reader begins: of one shard with ``outdir``, else of all."""
+
+    def printed(self, key: str, printed: Printed) -> None:
+        """What a command printed, whole."""
+
+    def failed(self, key: str, failure: Failure, printed: Printed) -> None:
+        """A sample has failed."""
+
+    def stray(self, key: str, names: list[str]) -> None:
+        """A command left files that belong to no sample."""
+
+    def advanced(self, read: int, failed: int) -> None:
+        """One more sample is accounted for: so many of the run were read so far, and failed."""
+
+    def shard_skipped(self, output_url: str) -> None:
+        """A shard was done before."""
+
+    def shard_done(self, output_url: str, record: DoneRecord) -> None:
+        """A shard is published, or it failed; the record says which."""
+
+    def shard_missing(self, url: str) -> None:
+        """There is no such input."""
+
+    def removed(self, url: str) -> None:
+        """The failed samples of an earlier run, beside an output that has none now."""
+
+
+class Engine:
+    """Runs samples through a pool, as the work wants it.
+
+    scratch: folder for what is too large for memory; None keeps all in memory.
+    """
+
+    def __init__(self, work: Work, pool: Pool, reporter: Reporter, scratch: str | None = None) -> None:
+        self.work = work
+        self.reporter = reporter
+        self.limit = Limit.parse(work.max_errors)
+        self.batch_size = work.batch or 1
+        self.writer_options: dict[str, Any] = {
+            "mtime": work.mtime,
+            "format": work.format,
+            "rule": work.key_rule,
+            "on_repeated_key": work.on_repeated_key,
+        }
+        self.large = None if scratch is None else _large_members(work, scratch)
+        self._pool = pool
+
+    def outcomes(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Outcome]]:
+        """Each batch with what came of it, in the order of the batches."""
+        return ordered_map(batches, self._pool, window=self.work.mem)
+
+    def in_batches(self, samples: Iterable[Sample]) -> Iterator[Batch]:
+        """Samples by so many as one call of the command or function takes."""
+        return in_batches(samples, self.batch_size)
+
+    def read(self, shards: Iterable[str], tally: Tally) -> Iterator[Sample]:
+        """The samples of some shards, by their names, as the work wants them."""
+        work = self.work
+        self.reporter.reading(tally)
+        retry = work.retry_failed is not None
+        samples: Iterator[Sample] = read_samples(
+            shards,
+            rule=work.key_rule,
+            on_duplicate_field=work.on_duplicate_field,
+            on_repeated_key="allow" if retry else work.on_repeated_key,
+            on_damage=work.on_damage,
+            tally=tally,
+            literal=True,
+            large=self.large,
+        )
+        if retry:
+            samples = without_reports(samples)
+        return self.with_fields(itertools.islice(samples, work.count), tally)
+
+    def with_fields(self, samples: Iterator[Sample], tally: Tally | None) -> Iterator[Sample]:
+        """The samples with only the fields that are wanted."""
+        work = self.work
+        if work.fields is None:
+            return samples
+        wanted = [field for field in re.split(r"[\s,]+", work.fields) if field]
+        # The samples that failed may be just those that lack a field.
+        may_lack = work.fieldmode == "ignore" and work.retry_failed is not None
+        return keep_fields(samples, wanted, missing="allow" if may_lack else work.fieldmode, tally=tally)
+
+
+def without_reports(samples: Iterable[Sample]) -> Iterator[Sample]:
+    """Failed samples as they were before they failed."""
+    for sample in samples:
+        sample.pop(ERROR_FIELD, None)
+        yield sample
+
+
+@contextmanager
+def open_engine(work: Work, reporter: Reporter) -> Iterator[Engine]:
+    """The engine of a run, with its folder and its pool.
+
+    Raises:
+        UsageError: options that contradict each other; a function that cannot be loaded.
+        CommandNotRunnableError: the script or the shell cannot be run.
+    """
+    with Scratch(path=work.working_dir) as scratch, _open_pool(work, scratch.path) as pool:
+        yield Engine(work, pool, reporter, scratch.path)
+
+
+def _open_pool(work: Work, scratch: str) -> AbstractContextManager[Pool]:
+    if [work.command, work.script, work.function].count(None) != 2:
+        raise UsageError("give one of -c COMMAND, -S SCRIPT and --map FUNCTION")
+    slots = max(1, work.parallel or 1)
+    if work.function is not None:
+        from tarkit.mapping.pythonpool import PythonPool
+
+        return PythonPool(
+            work.function,
+            scratch,
+            setup=_setup(work),
+            slots=slots,
+            batched=work.batch is not None,
+            timeout=work.timeout,
+            mem=work.mem,
+        )
+    if work.setup:
+        raise UsageError("--setup goes with --map")
+    from tarkit.mapping.shellpool import ShellPool
+
+    if "/" in work.base or "." in work.base or not work.base:
+        raise UsageError(f"--base {work.base!r} must be a file name without a dot")
+    include, exclude = _pattern(work.include, "--include"), _pattern(work.exclude, "--exclude")
+    rules = Rules(work.base, work.multi, work.subdirs, work.separator, include, exclude, _large_field(work))
+    return ShellPool(
+        work.command if work.command is not None else _script(str(work.script), work.interpreter),
+        scratch,
+        slots=slots,
+        shell=work.shell,
+        timeout=work.timeout,
+        rules=rules if work.output is not None or work.outdir is not None else None,
+        base=work.base,
+        batched=work.batch is not None,
+        ignore_status=work.errors == "ignore",
+    )
+
+
+def _script(script: str, interpreter: str) -> str:
+    """The shell command that runs a script, or a program on the path."""
+    if os.path.exists(script):
+        return f"exec {interpreter} {shlex.quote(os.path.abspath(script))}"
+    found = shutil.which(script)
+    if found is None:
+        raise CommandNotRunnableError(f"script {script!r} is neither a file nor a program on the path", 127)
+    return f"exec {shlex.quote(found)}"
+
+
+def _setup(work: Work) -> str | Function | None:
+    """The setup; a name alone is looked up where the function is."""
+    if not isinstance(work.setup, str) or ":" in work.setup or not work.setup:
+        return work.setup or None
+    if not isinstance(work.function, str):
+        raise UsageError(f"setup {work.setup!r} must be module:function, file.py:function, or a callable")
+    return f"{work.function.rpartition(':')[0]}:{work.setup}"
+
+
+def _pattern(text: str | None, option: str) -> re.Pattern[str] | None:
+    try:
+        return None if text is None else re.compile(text)
+    except re.error as error:
+        raise UsageError(f"{option} {text!r} is not a regular expression: {error}") from None
+
+
+def _large_members(work: Work, scratch: str) -> KeepInFiles:
+    """What is kept in files of the scratch folder: for a command what is large, for a function what exceeds --mem."""
+    if work.function is None:
+        return KeepInFiles(scratch, _large_field(work), 2 * _large_field(work))
+    limit = max(LARGE, work.mem)
+    return KeepInFiles(scratch, limit, limit)
+
+
+def _large_field(work: Work) -> int:
+    """Bytes above which a field goes from file to file; few of them are at work at once, since each is open."""
+    return max(LARGE, work.mem // 16)

@@ -1,0 +1,253 @@
+"""All that ``tarproc`` does, from Python: :func:`process`."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tarkit.errors import MissingInputError, StreamError, TarkitError, UsageError, printable
+from tarkit.redaction import redact
+from tarkit.runs.account import Sinks, run_samples
+from tarkit.runs.counts import Counts
+from tarkit.runs.engine import Engine, Reporter, open_engine
+from tarkit.runs.work import Function, Work
+from tarkit.samples.sample import skip_reason
+from tarkit.specs.inputslice import plan_slice
+from tarkit.specs.outputnames import FAILED_SUFFIX, plan_outputs
+from tarkit.specs.shardspec import check_local, counted_shards, expand, is_pattern, parse_slice
+from tarkit.store.entries import remove
+from tarkit.store.publish import open_publish
+from tarkit.store.sinks import make_folder
+from tarkit.store.url import local_path
+
+_DESCRIPTOR = re.compile(r"/dev/std(out|err)|/(dev|proc/self)/fd/\d+")
+
+Path = str | os.PathLike[str]
+
+
+class ShardsFailedError(TarkitError):
+    """Some shards of a run failed, or their inputs are missing; the others are published. counts: of all of them."""
+
+    def __init__(self, counts: Counts) -> None:
+        names = f", for example {', '.join(counts.missing_names)}" if counts.missing_names else ""
+        super().__init__(
+            f"{counts.shards_failed} shards failed (their done records say why), {counts.shards_missing} inputs are "
+            f"missing{names}; {counts.shards_done + counts.shards_before} are done"
+        )
+        self.counts = counts
+        self.exit_code = counts.exit_code
+
+
+def process(
+    inputs: Work | Path | Iterable[Path] = (),
+    *,
+    output: Path | None = None,
+    outdir: Path | None = None,
+    command: str | None = None,
+    function: str | Function | None = None,
+    parallel: int | None = None,
+    reporter: Reporter | None = None,
+    **options: Any,
+) -> Counts:
+    """Run a command or a function over every sample of shards, as ``tarproc`` does.
+
+    ::
+
+        counts = tarkit.process("train-{0000..0147}.tar", outdir="grey", function=to_grey, parallel=8)
+
+    Args:
+        inputs: paths, URLs, shard specs; or a whole :class:`~tarkit.runs.work.Work`.
+        output: one shard for all samples. outdir: a folder, for a shard for each input; those that are done already
+            are skipped. Without either, nothing is written.
+        command: run by bash in each sample's folder. function: from a sample, a dict, to a dict, None, or several;
+            ``module:name``, ``file.py:name``, or any callable, a lambda too.
+        parallel: how many at once; the output is the same for any number.
+        reporter: is called while the run goes on.
+        options: other fields of Work, which are the long options of tarproc: ``fields="jpg cls"``, ``errors="skip"``.
+            work_id: with outdir and a callable, names what it does. Shards that were made under the same name are
+            taken as done; without a name, no shard is.
+
+    Returns:
+        The counts. Samples that failed are in ``counts.failed``, and in the shard OUT.failed.tar.
+
+    Raises:
+        ShardsFailedError: with outdir, some shards could not be made; the others are published.
+        TooManyErrorsError: more samples failed than ``max_errors``, or all of them.
+        TarkitError: a wrong option, damaged input, an output that cannot be written, and so on.
+    """
+    given = {"output": output, "outdir": outdir, "command": command, "function": function, "parallel": parallel}
+    named = {name: value for name, value in given.items() if value is not None} | options
+    named = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in named.items()}
+    if isinstance(inputs, Work):
+        work = replace(inputs, **named)
+    else:
+        each = [inputs] if isinstance(inputs, (str, os.PathLike)) else inputs
+        work = Work(inputs=tuple(os.fspath(path) for path in each), **named)
+    if work.has_callable and work.work_id is None:
+        # Never the same again, so no shard that another function made is taken as done.
+        work = replace(work, work_id=secrets.token_hex(16))
+    counts = Counts()
+    inputs = _inputs(work)
+    _check(work)
+    run = _run_one_output if work.outdir is None else _run_shards if work.retry_failed is None else _retry_shards
+    if run is _run_one_output and work.count is None:
+        check_local(inputs, allow_pipe_in_lists=work.allow_pipe)
+    with open_engine(work, reporter or Reporter()) as engine:
+        run(engine, inputs, counts)
+    if counts.shards_failed or counts.shards_missing:
+        raise ShardsFailedError(counts)
+    return counts
+
+
+def _check(work: Work) -> None:
+    """Refuse options that do not go together.
+
+    Raises:
+        UsageError: there are such.
+    """
+    if work.outdir is not None and work.output is not None:
+        raise UsageError("give -o OUT for one output, or -O OUTDIR for one for each input")
+    if work.output is not None and is_pattern(work.output):
+        raise UsageError(
+            f"-o {printable(redact(work.output))}: the output is one shard; pipe it into tarkit split - -o PATTERN"
+        )
+    if work.list_sha256 is not None and work.slice is None:
+        raise UsageError("--list-sha256 goes with --slice")
+    if work.slice is not None and work.outdir is None:
+        raise UsageError("--slice goes with -O OUTDIR")
+    if work.slice is not None and work.retry_failed is not None:
+        raise UsageError("--slice takes a part of the inputs; --retry-failed has none")
+    field = work.add_log
+    if field is not None and work.output is None and work.outdir is None:
+        raise UsageError("--add-log goes with -o or -O: without output there is no sample to keep it in")
+    if field is not None and (skip_reason(f"k.{field}") is not None or "/" in field):
+        raise UsageError(f"--add-log {field!r} cannot be a field's name")
+
+
+def _inputs(work: Work) -> tuple[str, ...]:
+    """The inputs as they were given, checked against --retry-failed.
+
+    Raises:
+        UsageError: there are none; or an output is an input too.
+    """
+    inputs, retry = work.inputs, work.retry_failed
+    failed = None if work.output is None else os.path.abspath(work.output + FAILED_SUFFIX)
+    output = redact(str(work.output))
+    if retry is None:
+        if not inputs:
+            raise UsageError("name the input shards")
+        if any(os.path.abspath(each) == failed for each in inputs):
+            raise UsageError(
+                f"{output}{FAILED_SUFFIX} is where failed samples of -o {output} go; it cannot be an input too"
+            )
+        return inputs
+    if work.outdir is not None and os.path.abspath(retry) != os.path.abspath(work.outdir):
+        raise UsageError(f"with -O, --retry-failed names the same folder: --retry-failed {redact(work.outdir)}")
+    if inputs:
+        raise UsageError("--retry-failed takes the place of inputs; give one or the other")
+    if os.path.abspath(retry) == failed:
+        raise UsageError(
+            f"-o {output} would be replaced by the retried samples alone; give another name, then join both with "
+            "tarkit cat"
+        )
+    return (retry,)
+
+
+def _run_one_output(engine: Engine, inputs: Sequence[str], counts: Counts) -> None:
+    """All inputs into one output, or into none."""
+    work = engine.work
+    failed_output = _failed_target(work)
+    sinks = Sinks(work.output, failed_output, engine.writer_options)
+    try:
+        shards, number = counted_shards(inputs, allow_pipe_in_lists=work.allow_pipe)
+        engine.reporter.started(counts, number, failed_are_kept=failed_output is not None)
+        run_samples(engine.read(shards, counts.met), sinks, engine, counts)
+    finally:
+        # After run_samples() has published them, there is nothing left to discard.
+        sinks.discard()
+    if failed_output is not None and counts.failed:
+        counts.failed_output = failed_output
+    elif failed_output is not None:
+        _remove_stale(failed_output, engine.reporter)
+
+
+def _run_shards(engine: Engine, inputs: Sequence[str], counts: Counts) -> None:
+    """Each input into an output of its own, unless it is done already."""
+    from importlib.metadata import version
+
+    from tarkit.runs.shardkeeper import ShardKeeper
+    from tarkit.runs.shards import ShardRun
+
+    work = engine.work
+    outdir = str(work.outdir)
+    outputs = expected_outputs(work, inputs, outdir)
+    folder = local_path(outdir)
+    if folder is not None:
+        try:
+            make_folder(folder, f"-O {folder}")
+        except StreamError as error:
+            raise UsageError(str(error)) from None
+    engine.reporter.started(counts, len(outputs), failed_are_kept=work.errors != "skip")
+    ShardRun(engine, counts, ShardKeeper(work.fingerprint(), version("tarkit"))).run(outputs)
+
+
+def _retry_shards(engine: Engine, inputs: Sequence[str], counts: Counts) -> None:
+    """The failed samples of a folder of shards, back into their shards."""
+    from tarkit.runs.retryfailed import RetryRun
+
+    engine.reporter.started(counts, None, failed_are_kept=engine.work.errors != "skip")
+    RetryRun(engine, counts).run(str(engine.work.outdir))
+
+
+def expected_outputs(work: Work, inputs: Sequence[str], outdir: str) -> list[tuple[str, str]]:
+    """Inputs with their outputs, of one slice if one is asked for.
+
+    All names are looked at before the first shard is begun, and whatever the slice: a long run must not
+    end with the last name being that of another shard, and two slices must not make the same output.
+    """
+    if work.slice is None:
+        return list(plan_outputs(expand(inputs, allow_pipe_in_lists=work.allow_pipe), outdir))
+    index, count = parse_slice(_with_index(work.slice))
+    return plan_slice(inputs, outdir, index, count, list_sha256=work.list_sha256, allow_pipe_in_lists=work.allow_pipe)
+
+
+def _with_index(piece: str) -> str:
+    if "/" in piece:
+        return piece
+    index = os.environ.get("JOB_COMPLETION_INDEX")
+    if index is None:
+        raise UsageError(
+            f"--slice {piece} says only how many slices there are; write I/W, or run where Kubernetes sets "
+            "JOB_COMPLETION_INDEX"
+        )
+    return f"{index}/{piece}"
+
+
+def _failed_target(work: Work) -> str | None:
+    """Name of the shard for failed samples; None if the output has no place beside it, or none is wanted."""
+    output = work.output
+    if output is None or output == "-" or work.errors == "skip":
+        return None
+    if output.startswith("pipe:") or _DESCRIPTOR.fullmatch(output):
+        return None
+    path = local_path(output)
+    if path is not None and os.path.exists(path) and not os.path.isfile(path):
+        return None
+    return output + FAILED_SUFFIX
+
+
+def _remove_stale(failed_output: str, reporter: Reporter) -> None:
+    """An earlier run's failed samples beside an output that has none would mislead."""
+    path = local_path(failed_output)
+    if path is not None:
+        # Opening it removes what a run that was killed left of it under a temporary name.
+        open_publish(path, compression=None).discard()
+    try:
+        remove(failed_output)
+    except MissingInputError:
+        return
+    reporter.removed(failed_output)
