@@ -68,6 +68,15 @@ def test_no_error_in_a_good_manifest(base: str, changes: list[str]) -> None:
         "apiVersion: events.k8s.io/v1\nkind: Event\nmetadata: {name: x, namespace: default}\neventTime: null\n",
         "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: x}\nspec: {}\n",
         "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: x}\n",
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: x}\n"
+        "roleRef: {kind: Role, name: r}\nsubjects: [{kind: ServiceAccount, name: s, namespace: default}]\n",
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: x}\n"
+        "roleRef: {apiGroup: '', kind: ClusterRole, name: r}\n",
+        "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: x}\n"
+        "roleRef: {apiGroup: null, kind: Role, name: r}\n",
+        "apiVersion: apps/v1\nkind: ControllerRevision\nmetadata: {name: x}\ndata: {a: b}\n",
+        "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: x}\naddressType: IPv4\n",
+        "apiVersion: v1\nkind: LimitRange\nmetadata: {name: x}\nspec: {}\n",
         "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: x}\nspec: {minAvailable: 1, tasks: []}\n",
         "apiVersion: snapshot.storage.k8s.io/v1\nkind: VolumeSnapshot\nmetadata: {name: x}\nspec: {source: {}}\n",
         "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: x}\nspec: {template: {}}\n",
@@ -75,7 +84,7 @@ def test_no_error_in_a_good_manifest(base: str, changes: list[str]) -> None:
 )
 def test_no_error_in_a_good_file(text: str) -> None:
     doubts: list[Doubt] = []
-    for kube_version in (None, "1.36"):
+    for kube_version in (None, "1.33", "1.36", "1.37"):
         assert errors(load_documents(text, "x", doubts), kube_version) == []
 
 

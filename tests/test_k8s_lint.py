@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -129,6 +130,22 @@ def long_argument(text: str) -> dict[str, Any]:
 
 def configmap(data: dict[str, str]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "files"}, "data": data}
+
+
+@pytest.mark.parametrize("value", ["n", "no", "off", "0"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{apiVersion: v1, kind: ConfigMap, metadata: {name: VALUE}}",
+        "{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {type: ExternalName, externalName: VALUE}}",
+        "{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {clusterIP: x, selector: {a: b}, ports: VALUE}}",
+        "{apiVersion: v1, kind: Pod, metadata: {name: x}, spec: {containers: VALUE}}",
+    ],
+)
+def test_a_value_that_yaml_does_not_read_as_text_is_not_called_missing(text: str, value: str) -> None:
+    (line,) = said(load_documents(text.replace("VALUE", value), "x"))
+    shown = "false" if value.isalpha() else value
+    assert re.search(rf": {shown} is not (a text; put it in quotes|a list)", line)
 
 
 ARG = "job/mytask: spec.template.spec.containers[0].args[0]"

@@ -117,7 +117,7 @@ def test_the_library_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         check_schema(JOB)
 
 
-def definitions(kube_version: str) -> dict[str, Any]:
+def definitions(kube_version: str, groups: str = "core|batch|apps|networking|scheduling") -> dict[str, Any]:
     """The published ones of a release by their short names, as they are."""
     folder = f"kubernetes-json-schema/v{kube_version}.0-local-strict"
     whole = json.loads((resources.files("kubernetes_validate") / folder / "_definitions.json").read_text())
@@ -125,9 +125,7 @@ def definitions(kube_version: str) -> dict[str, Any]:
     return {
         name.rpartition(".")[2]: body
         for name, body in found.items()
-        if re.match(
-            r"io\.k8s\.(api\.(core|batch|apps|networking|scheduling)\.v1|apimachinery\.pkg\.apis\.meta\.v1)\.", name
-        )
+        if re.match(rf"io\.k8s\.(api\.({groups})\.v1|apimachinery\.pkg\.apis\.meta\.v1)\.", name)
     }
 
 
@@ -175,6 +173,20 @@ def test_ranges_and_needless_fields_are_of_fields_that_exist(kube_version: str) 
         assert known[kind]["properties"][field]["type"][0][:3] in ("int", "i"), name
     for kind, fields in _NOT_NEEDED.items():
         assert fields <= set(known[kind]["properties"]), kind
+
+
+@pytest.mark.parametrize("kube_version", [None, "1.33", "1.34", "1.35", "1.36", "1.37"])
+def test_no_release_asks_for_a_field_that_the_newest_schema_does_not_require(kube_version: str | None) -> None:
+    binding: dict[str, Any] = {
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "x"},
+        "roleRef": {"kind": "Role", "name": "r"},
+    }  # fmt: skip
+    assert "apiGroup" in definitions("1.33", "rbac")["RoleRef"]["required"]
+    assert "apiGroup" not in definitions("1.37", "rbac")["RoleRef"]["required"]
+    assert verdict([binding], kube_version, lambda error: pytest.fail(str(error))) == []
+    del binding["roleRef"]["name"]
+    (found,) = verdict([binding], kube_version, lambda error: pytest.fail(str(error)))
+    assert str(found) == "rolebinding/x: roleRef.name: is missing, and must be there"
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def image(container: Node) -> Iterator[Finding]:
     text, node = container.text("image"), container.at("image")
     # Of a pod's template it is taken; and what is in the middle, everywhere.
     pod_itself = container.manifest.kind == "Pod" and text != text.strip()
-    if node.value is None or node.value == "":
+    if node.is_empty():
         yield node.error("is missing; write one, such as ubuntu:24.04")
     elif any(c.isspace() for c in text):
         sentence = f"{text!r} has blanks in it, so no node can pull it; write it without"
@@ -134,7 +134,7 @@ def probes(container: Node) -> Iterator[Finding]:
             yield probe.error("an init container cannot have it, unless its restartPolicy is Always; leave it out")
         for node in [probe] if kind != "lifecycle" else [probe.at("preStop"), probe.at("postStart")]:
             yield from one_of(node, _ACTIONS)
-            if node.has("exec") and not node.at("exec", "command").value:
+            if node.has("exec") and node.at("exec", "command").is_empty():
                 yield node.at("exec", "command").error("is missing; write what to run")
         if kind != "readinessProbe" and (probe.whole("successThreshold") or 1) != 1:
             yield probe.at("successThreshold").error("must be 1; only a readinessProbe can ask for more")

@@ -8,6 +8,7 @@ Source: staging/src/k8s.io/api (``+enum``), pkg/apis/core/validation and pkg/api
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 _WORDS = """
@@ -98,15 +99,13 @@ _RANGES: dict[str, tuple[int, int | None]] = {
 }
 _FORMATS = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 
-# Fields that the schemas require, and servers do not: what is missing is empty, 0, or has a default.
+# Fields that the schemas of all releases require, and servers do not: what is missing is empty, 0, or has a default.
 _NOT_NEEDED = {
     "HTTPHeader": {"value"},
     "ISCSIVolumeSource": {"lun"},
-    "NetworkPolicySpec": {"podSelector"},
+    "LimitRangeSpec": {"limits"},
     "PodFailurePolicy": {"rules"},
-    "PodFailurePolicyOnPodConditionsPattern": {"status"},
     "PreferredSchedulingTerm": {"preference"},
-    "PriorityClass": {"value"},
     "SleepAction": {"seconds"},
     "StatefulSetSpec": {"serviceName"},
     "Sysctl": {"value"},
@@ -119,10 +118,11 @@ def words() -> dict[str, list[str]]:
     return {name.strip(): values.split() for name, _, values in lines}
 
 
-def complete(definitions: dict[str, Any], quantity: str) -> None:
+def complete(definitions: dict[str, Any], quantity: str, newest: Mapping[str, Any] | None = None) -> None:
     """Put words and ranges into the definitions of a release, and take out what its servers do not ask for.
 
-    quantity: the form of a quantity, as a regular expression.
+    quantity: the form of a quantity, as a regular expression. newest: the newest release's
+    definitions; where they no longer require a field, the older description was wrong, and its servers take the same.
     """
     known = words()
     for long_name, body in definitions.items():
@@ -132,8 +132,12 @@ def complete(definitions: dict[str, Any], quantity: str) -> None:
             body["type"] = ["string", "null", "number" if name == "Quantity" else "integer"]
             body.update({"pattern": quantity} if name == "Quantity" else {})
             continue
-        if name in _NOT_NEEDED:
-            body["required"] = [each for each in body.get("required", ()) if each not in _NOT_NEEDED[name]]
+        required = set(body.get("required", ()))
+        needless = required & _NOT_NEEDED.get(name, set())
+        if newest and long_name in newest:
+            needless |= required.difference(newest[long_name].get("required", ()))
+        if needless:
+            body["required"] = sorted(required - needless)
         for key, field in body.get("properties", {}).items():
             inner = field.get("items", field)
             if values := known.get(f"{name}.{key}"):
@@ -144,5 +148,5 @@ def complete(definitions: dict[str, Any], quantity: str) -> None:
             inner.update({} if upper is None else {"maximum": upper})
             if key in body.get("required", ()) and field.get("type") == "string":
                 field["minLength"] = 1
-            if key in _NOT_NEEDED.get(name, ()) and isinstance(field.get("type"), str):
+            if key in needless and isinstance(field.get("type"), str):
                 field["type"] = [field["type"], "null"]

@@ -95,7 +95,7 @@ def _exit_codes(codes: Node, names: set[str]) -> Iterator[Finding]:
     if codes.has("containerName") and names and container not in names:
         there = ", ".join(sorted(names))
         yield codes.at("containerName").error(f"there is no container {container!r} in the pod; there is: {there}")
-    if not values.value:
+    if values.is_empty():
         yield values.error("names no exit code; write at least one")
     yield from _at_most(values, _CODES, "exit codes")
     numbers = [node.value for node in values.members() if type(node.value) is int]
@@ -118,7 +118,7 @@ def success_policy(job: Node) -> Iterator[Finding]:
     rules, completions = job.at("successPolicy", "rules"), job.whole("completions")
     if not job.has("successPolicy") or job.text("completionMode") != "Indexed":
         return
-    if not rules.value:
+    if rules.is_empty():
         yield rules.error("has no rule; write at least one")
     yield from _at_most(rules, _RULES, "rules")
     for rule in rules.items():

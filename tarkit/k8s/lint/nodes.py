@@ -129,6 +129,10 @@ class Node:
         """Whether there is a value other than null under the name."""
         return self.get(key) is not None
 
+    def is_empty(self) -> bool:
+        """Whether it is absent, null, an empty text or list."""
+        return self.value in (None, "", [])
+
     def text(self, key: str) -> str:
         """The text under a name; empty if there is none."""
         value = self.get(key)

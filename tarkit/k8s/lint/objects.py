@@ -61,7 +61,7 @@ def name(root: Node) -> Iterator[Finding]:
         yield node.warning("kubectl apply refuses it; use kubectl create -f, or write metadata.name", "--name")
     elif not text:
         # Another type is an error of the schema.
-        yield from [node.error("is missing; write one")] if not node.value else []
+        yield from [node.error("is missing; write one")] if node.is_empty() else []
     elif kind == "Service":
         if wrong := dns_label(text):
             yield node.error(wrong)
@@ -194,14 +194,14 @@ def service(root: Node) -> Iterator[Finding]:
     headless = "None" in (spec.text("clusterIP"), *(addresses if isinstance(addresses, list) else ()))
     if headless and kind in ("NodePort", "LoadBalancer"):
         yield spec.at("clusterIP").error(f"a {kind} has an address; leave out clusterIP: None, or the type")
-    if kind == "ExternalName" and not spec.text("externalName"):
+    if kind == "ExternalName" and spec.at("externalName").is_empty():
         yield spec.at("externalName").error("is missing; an ExternalName stands for another name")
-    if not headless and kind != "ExternalName" and not spec.at("ports").value:
+    if not headless and kind != "ExternalName" and spec.at("ports").is_empty():
         yield spec.at("ports").error("is missing; write a port, or clusterIP: None for a service of names only")
     seen = set()
     for port in listed:
         yield from valid(port, "name", dns_label)
-        if len(listed) > 1 and not port.text("name"):
+        if len(listed) > 1 and port.at("name").is_empty():
             yield port.at("name").error("is missing; where there are several ports, each needs a name")
         yield from valid(port, "targetPort", port_name)
         target, number = port.whole("targetPort"), (port.whole("port"), port.text("protocol") or "TCP")

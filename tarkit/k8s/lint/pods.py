@@ -16,7 +16,7 @@ def containers(spec: Node) -> list[Node]:
 def names(spec: Node) -> Iterator[Finding]:
     """There are containers, each with its own name; names of hosts, accounts, secrets, priorities and labels."""
     listed = spec.at("containers")
-    if not listed.value:
+    if listed.is_empty():
         yield listed.error(f"is {'empty' if listed.value == [] else 'missing'}; a pod has at least one container")
     for container in containers(spec):
         yield from valid(container, "name", dns_label)
@@ -30,7 +30,7 @@ def names(spec: Node) -> Iterator[Finding]:
             yield secret.at("name").unusable(wrong)
     yield from valid_labels(spec.at("nodeSelector"))
     # A pod without the cluster's DNS policy names its servers itself.
-    if spec.text("dnsPolicy") == "None" and not spec.at("dnsConfig", "nameservers").value:
+    if spec.text("dnsPolicy") == "None" and spec.at("dnsConfig", "nameservers").is_empty():
         yield spec.at("dnsConfig", "nameservers").error("is missing; dnsPolicy None needs one to three name servers")
 
 

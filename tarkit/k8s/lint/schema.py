@@ -58,7 +58,10 @@ def check_schema(document: dict[str, Any], kube_version: str = "1.33", number: i
     validator = _validator(schemas, root.manifest.kind, api)
     if validator is None:
         return [*found, _unknown_kind(root, api, release, schemas)]
-    for error in sorted(validator.iter_errors(document), key=lambda error: [str(step) for step in error.absolute_path]):
+    errors, newest = list(validator.iter_errors(document)), _release(NEWEST)[1]
+    if errors and newest != schemas:
+        errors = list(_validator(schemas, root.manifest.kind, api, newest).iter_errors(document))
+    for error in sorted(errors, key=lambda error: [str(step) for step in error.absolute_path]):
         found.extend(_findings(root, error))
     return found
 
@@ -111,39 +114,47 @@ def _release(kube_version: str) -> tuple[str, str]:
 
 
 @cache
-def _validator(schemas: str, kind: str, api: str) -> Any:
-    """Of a kind, made once: the definitions are megabytes. None if there is no such kind."""
+def _validator(schemas: str, kind: str, api: str, newest: str | None = None) -> Any:
+    """Of a kind, made once: the definitions are megabytes. None if there is no such kind.
+
+    newest: schemas by which required fields are corrected. They cost as much again, so only an error asks for them.
+    """
     if not _NAMES.fullmatch(f"{kind} {api}"):
         return None
-    utils = library("kubernetes_validate.utils", *_FOR)
     jsonschema = library("jsonschema", *_FOR)
     referencing = library("referencing", *_FOR)
     group, _, name = api.rpartition("/")
-    prefix = f"{group.partition('.')[0]}-{name}" if group else name
-    folder = f"kubernetes-json-schema/{schemas}"
-    try:
-        schema = utils.schema_contents(f"{folder}/{kind.lower()}-{prefix}.json", schemas)
-    except (FileNotFoundError, utils.VersionNotSupportedError):
+    file = f"{kind.lower()}-{group.partition('.')[0]}-{name}.json" if group else f"{kind.lower()}-{name}.json"
+    schema = _contents(schemas, file)
+    if schema is None:
         return None
-    complete({kind: schema}, QUANTITY)
-    registry = _definitions(folder) @ (referencing.Resource.from_contents(schema) @ referencing.Registry())
+    complete({kind: schema}, QUANTITY, {kind: _contents(newest, file) or schema} if newest else None)
+    registry = _definitions(schemas, newest) @ (referencing.Resource.from_contents(schema) @ referencing.Registry())
     return jsonschema.Draft202012Validator(schema, registry=registry)
 
 
 @cache
-def _definitions(folder: str) -> Any:
+def _definitions(schemas: str, newest: str | None = None) -> Any:
     """What all kinds of a release share, with the words and ranges that the published schemas lack."""
-    utils = library("kubernetes_validate.utils", *_FOR)
     referencing = library("referencing", *_FOR)
-    whole = utils.schema_contents(f"{folder}/_definitions.json", folder)
-    complete(whole["$defs"], QUANTITY)
+    whole = _contents(schemas, "_definitions.json")
+    complete(whole["$defs"], QUANTITY, _contents(newest, "_definitions.json")["$defs"] if newest else None)
     return referencing.Resource.from_contents(whole)
+
+
+def _contents(schemas: str, file: str) -> Any:
+    """A file of a release; None if there is none of this name."""
+    utils = library("kubernetes_validate.utils", *_FOR)
+    try:
+        return utils.schema_contents(f"kubernetes-json-schema/{schemas}/{file}", schemas)
+    except (FileNotFoundError, utils.VersionNotSupportedError):
+        return None
 
 
 def _unknown_kind(root: Node, api: str, release: str, schemas: str) -> Finding:
     """Of a kind that the release does not have: a mistake in the release's own groups, a custom kind in others."""
     group = api.rpartition("/")[0]
-    own = _definitions(f"kubernetes-json-schema/{schemas}").contents["$defs"][_OPTIONS]["properties"]["apiVersion"]
+    own = _definitions(schemas).contents["$defs"][_OPTIONS]["properties"]["apiVersion"]
     if group and group not in {each.rpartition("/")[0] for each in own["enum"] if each}:
         return root.warning(f"there is no schema of {printable(api)}, so its fields are unchecked")
     kind = printable(root.manifest.kind)

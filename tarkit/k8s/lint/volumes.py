@@ -33,7 +33,7 @@ def volumes(spec: Node) -> Iterator[Finding]:
 def _source(volume: Node) -> Iterator[Finding]:
     for kind, key in (("configMap", "name"), ("secret", "secretName")):
         source = volume.at(kind)
-        if isinstance(source.value, dict) and not source.text(key):
+        if isinstance(source.value, dict) and source.at(key).is_empty():
             yield source.at(key).error("is missing; write it")
         yield from valid(source, key, dns_subdomain, Node.unusable)
         for item in source.at("items").items():
