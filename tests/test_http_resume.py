@@ -6,6 +6,7 @@ import base64
 import email.utils
 import gzip
 import hashlib
+import lzma
 import random
 import shutil
 import struct
@@ -21,10 +22,10 @@ import pytest
 from faults.httpserver import KINDS, Fault, FaultServer, random_fault
 from faults.times import Times, fast
 
-from tarkit.errors import MissingInputError, StreamError, TarkitError, TemporaryStreamError
+from tarkit.errors import CompressionError, MissingInputError, StreamError, TarkitError, TemporaryStreamError
 from tarkit.store.checksums import from_headers
 from tarkit.store.http.place import _opener, identify
-from tarkit.store.read import open_read
+from tarkit.store.read import open_read, read_range
 from tarkit.store.retry import Retry
 
 DATA = random.Random(0).randbytes(300_000)
@@ -250,6 +251,8 @@ def test_content_encoding(server: FaultServer) -> None:
     packed = gzip.compress(DATA)
     url = server.put("a.tgz", packed, Fault("cut", 100), headers=(("Content-Encoding", "x-gzip"),))
     assert read(url, fast()) == packed
+    with open_read(url, retry=fast()) as stream:
+        assert stream.read(10) == DATA[:10]
     url = server.put("a", DATA, headers=(("Content-Encoding", "br"),))
     with pytest.raises(StreamError, match="Content-Encoding of its own, although identity was asked for"):
         read(url, fast())
@@ -260,6 +263,23 @@ def test_content_encoding(server: FaultServer) -> None:
         with pytest.raises(TemporaryStreamError, match="changed the Content-Encoding of a resumed read"):
             while stream.read(1000):
                 pass
+
+
+@pytest.mark.parametrize("label", ["gzip", "X-Gzip"])
+def test_a_content_encoding_that_the_name_does_not_have_is_undone(server: FaultServer, label: str) -> None:
+    packed = gzip.compress(DATA)
+    headers = (("Content-Encoding", label),)
+    url = server.put("labels.txt", packed, Fault("cut", 100_000), headers=headers)
+    assert read(f"{url}?a=x.gz", fast()) == DATA
+    assert read_range(url, 1000, 200_000, size=len(DATA), retry=fast()) == DATA[1000:200_000]
+    assert identify(url, fast()).size is None
+    # A tar that is compressed in itself, and once more on its way.
+    url = server.put("s.tar.xz", gzip.compress(lzma.compress(DATA)), headers=headers)
+    with open_read(url, retry=fast()) as stream:
+        assert b"".join(iter(lambda: stream.read(1 << 20), b"")) == DATA
+    url = server.put("cut.txt", packed[:-9], headers=headers)
+    with pytest.raises(CompressionError, match=r"cut\.txt"):
+        read(url, fast())
 
 
 def b64(digest: bytes) -> str:

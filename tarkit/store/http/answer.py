@@ -16,8 +16,7 @@ from tarkit.store.retry import Dropped
 
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)", re.IGNORECASE)
 _VERSIONS = ("x-goog-generation", "x-amz-version-id")
-# What passes through untouched and is told by its magic bytes later; servers label stored .tgz files so.
-_KNOWN_ENCODINGS = ("identity", "gzip", "x-gzip", "zstd")
+_ENCODINGS = {"identity": None, "gzip": "gz", "x-gzip": "gz", "zstd": "zst"}
 
 
 def is_temporary_status(status: int) -> bool:
@@ -116,13 +115,13 @@ def marks_of(headers: Message) -> Marks:
     return Marks(values, condition)
 
 
-def check_encoding(headers: Message) -> str:
-    """The Content-Encoding, ``identity`` if there is none: what the server insists on though identity was asked for.
+def encoding_of(headers: Message) -> str | None:
+    """The codec of the Content-Encoding, which some servers apply although identity was asked for; None for none.
 
     Raises:
-        StreamError: one that nobody behind this could undo.
+        StreamError: one that tarkit cannot undo.
     """
     encoding = headers.get("Content-Encoding", "identity").strip().lower() or "identity"
-    if encoding not in _KNOWN_ENCODINGS:
+    if encoding not in _ENCODINGS:
         raise StreamError("the server sends it in a Content-Encoding of its own, although identity was asked for")
-    return encoding
+    return _ENCODINGS[encoding]

@@ -15,22 +15,23 @@ from typing import TYPE_CHECKING, NoReturn
 
 from tarkit.errors import MissingInputError, StreamError, UsageError, printable
 from tarkit.store.checksums import Checksum, from_headers
+from tarkit.store.compression import DecompressingReader, compression_for_name
 from tarkit.store.foreign import without_secrets
 from tarkit.store.http.answer import (
     Marks,
-    check_encoding,
     content_length,
     content_range,
+    encoding_of,
     is_temporary_status,
     marks_of,
     retry_after,
     status_text,
 )
 from tarkit.store.http.body import HttpBody, NoBody
-from tarkit.store.place import Entry, Identity
+from tarkit.store.place import Entry, Identity, RawReader
 from tarkit.store.resume import Body, ResumingReader, check_size, read_part, read_up_to
 from tarkit.store.retry import DEFAULT_RETRY, Dropped, Retry
-from tarkit.store.url import base_name, display_name
+from tarkit.store.url import base_name, display_name, split_query
 
 if TYPE_CHECKING:
     import http.client
@@ -39,14 +40,32 @@ if TYPE_CHECKING:
 _SKIP = 1024 * 1024
 
 
-def open_read(url: str, name: str, retry: Retry) -> ResumingReader:
+class _Decoded:
+    """An object that comes in a Content-Encoding, without it."""
+
+    size = None
+
+    def __init__(self, encoded: RawReader, codec: str, name: str) -> None:
+        self.read = DecompressingReader(encoded.read, codec, name).read
+        self.close = encoded.close
+
+
+def open_read(url: str, name: str, retry: Retry) -> RawReader:
     """The object behind a URL. ``user:password@`` becomes basic authentication.
+
+    A Content-Encoding is undone, unless the URL's name says as well that the object is compressed so: servers label
+    stored .tgz files like that.
 
     Raises:
         MissingInputError: 404 or 410. StreamError: every other answer that trying again does not change.
         TemporaryStreamError: given up. UsageError: not a URL.
     """
-    return ResumingReader(HttpOrigin(url, name, retry), name, retry)
+    return _open(HttpOrigin(url, name, retry), name, retry)
+
+
+def _open(origin: HttpOrigin, name: str, retry: Retry) -> RawReader:
+    reader = ResumingReader(origin, name, retry)
+    return reader if origin.codec is None else _Decoded(reader, origin.codec, name)
 
 
 def identify(url: str, retry: Retry = DEFAULT_RETRY) -> Identity:
@@ -56,8 +75,9 @@ def identify(url: str, retry: Retry = DEFAULT_RETRY) -> Identity:
     """
     name = display_name(url)
     origin = HttpOrigin(url, name, retry)
-    ResumingReader(origin, name, retry).close()
-    return Identity(origin.size, origin.tag)
+    reader = _open(origin, name, retry)
+    reader.close()
+    return Identity(reader.size, origin.tag)
 
 
 def stat(url: str) -> Entry:
@@ -67,13 +87,14 @@ def stat(url: str) -> Entry:
 
 
 def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Retry) -> bytes:
-    """Some bytes of an object; read from its beginning, if nothing could tell that a second answer is about it."""
+    """Some bytes of an object; read from its beginning, if nothing could tell that a second answer is about it, or if
+    its bytes come in a Content-Encoding."""
     origin = HttpOrigin(url, name, retry)
     # The first answer, whose body is not waited for, says which object this is.
-    whole = ResumingReader(origin, name, retry)
+    whole = _open(origin, name, retry)
     try:
-        check_size(origin.size, size, name)
-        if origin.tag is None:
+        check_size(whole.size, size, name)
+        if origin.tag is None or origin.codec is not None:
             while start > 0 and (data := whole.read(min(start, _SKIP))):
                 start, stop = start - len(data), stop - len(data)
             return read_up_to(whole, stop - start)
@@ -95,7 +116,7 @@ class HttpOrigin:
         self._name = name
         self._retry = retry
         self._marks: Marks | None = None
-        self._encoding = "identity"
+        self._encoding: str | None = None
         self._checksum: Checksum | None = None
         # Only where nothing but the bytes can tell that an object is still the same.
         self._prefix = hashlib.sha256()
@@ -106,6 +127,11 @@ class HttpOrigin:
         """The marks of the object; None before the first answer, or if it gave none."""
         values = self._marks.values if self._marks is not None else {}
         return ", ".join(f"{header}: {value}" for header, value in sorted(values.items())) or None
+
+    @property
+    def codec(self) -> str | None:
+        """How the bytes of the answer are compressed beyond what the name of the object says."""
+        return None if self._encoding == compression_for_name(split_query(self._url)[0]) else self._encoding
 
     def open(self, offset: int) -> Body:
         known = self._marks
@@ -129,7 +155,7 @@ class HttpOrigin:
 
     def _body(self, response: http.client.HTTPResponse, offset: int) -> HttpBody:
         headers, status = response.headers, response.status
-        encoding = check_encoding(headers)
+        encoding = encoding_of(headers)
         if self._marks is None:
             if status != 200:
                 raise StreamError(f"{status_text(status)} to a plain GET; 200 would be right")
