@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from lanes import is_fast, is_slow, wants_server
 
 if TYPE_CHECKING:
     from hdfs import Hdfs
@@ -39,19 +41,24 @@ HERE = Path(__file__).resolve().parent
 for folder in ("faults", "services"):
     sys.path.insert(0, str(HERE / folder))
 
-SERVERS = {"s3_endpoint", "gcs_endpoint", "hdfs", "cluster", "s3", "webhdfs"}
 
-
-def _wants_server(item: pytest.Item) -> bool:
-    """Whether it names a server, as a fixture or as a parameter."""
-    parameters = getattr(getattr(item, "callspec", None), "params", {}).values()
-    names = {*getattr(item, "fixturenames", ()), *(one for one in parameters if isinstance(one, str))}
-    return bool(SERVERS & names)
-
-
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests with servers come first: neighbours go to one worker of pytest-xdist, so that each server starts once."""
-    items.sort(key=lambda item: not _wants_server(item))
+    """Mark the fast tests, and order all of them.
+
+    Tests with servers come first: neighbours go to one worker of pytest-xdist, so that each server starts once. Then
+    the slow ones, so that no worker has one left when the others have finished.
+    """
+    for item in items:
+        if is_fast(item):
+            item.add_marker(pytest.mark.fast)
+    items.sort(key=lambda item: (not wants_server(item), not is_slow(item)))
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from looking at thousands of tests, which stay to the end, each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -143,11 +143,11 @@ def test_what_was_said_is_waited_for_where_the_thread_that_reads_it_is_late(monk
 
 
 @pytest.mark.slow
-def test_10000_opens_leave_no_zombie() -> None:
+def test_2000_opens_leave_no_zombie() -> None:
+    """Twice as many as the files that a process may have open."""
     ways: tuple[Callable[[str], object], ...] = (to_the_end, stops_early)
     before, files = len(children()), len(os.listdir("/proc/self/fd"))
-    begin = time.monotonic()
-    for number in range(10_000):
+    for number in range(2000):
         if number % 5:
             ways[number % 2]("pipe:true")
         else:
@@ -155,6 +155,5 @@ def test_10000_opens_leave_no_zombie() -> None:
                 to_the_end("pipe:false")
         if number % 100 == 0:
             assert len(children()) == before
-    print(f"10,000 commands in {time.monotonic() - begin:.1f} s")
     assert len(children()) == before
     assert len(os.listdir("/proc/self/fd")) <= files
