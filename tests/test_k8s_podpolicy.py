@@ -165,7 +165,7 @@ def test_the_deadline_counts_from_the_first_pod() -> None:
     assert outcome == ("Failed", "DeadlineExceeded", "Job was active longer than specified deadline")
     assert book.take(1010) is None
     book.stop(0)
-    assert (book.done, book.failed, book.waiting, book.failures) == (set(), set(), 4, 1)
+    assert (book.done, book.failed, book.left, book.failures) == (set(), set(), 4, 1)
 
 
 def test_restarts_in_place_use_up_the_limit() -> None:
@@ -224,7 +224,7 @@ def test_no_index_is_lost_and_no_limit_exceeded(
             assert index not in book.done | book.failed
             begun.add(index)
         assert len(book.running) <= parallelism
-        assert len(book.done) + len(book.failed) + len(book.running) + book.waiting == completions
+        assert len(book.done) + len(book.failed) + len(book.running) + book.left == completions
         if book.running:
             index = data.draw(st.sampled_from(sorted(book.running)))
             code = data.draw(st.sampled_from([0, 0, 1, 137, 65, 2, 143]))

@@ -12,7 +12,7 @@ import pytest
 from kubetplrun import alone, kubetpl
 
 from tarkit.errors import UsageError
-from tarkit.k8s.cluster.retry import Changes, clean, next_name, retry_documents
+from tarkit.k8s.cluster.retryjob import Changes, clean, next_name, retry_documents
 from tarkit.k8s.cluster.runrecords import is_per_shard, listed_specs
 from tarkit.k8s.lint.rules import lint
 from tarkit.k8s.plan.shardlist import LIST_SPEC

@@ -10,7 +10,7 @@ from tarkit.errors import UsageError
 from tarkit.k8s.apiobject import timestamp
 from tarkit.k8s.cluster.failures import doubled, failure_of, group_failures, last_line, normalised
 from tarkit.k8s.cluster.joblogs import chosen_pods, has_log, label_of
-from tarkit.k8s.cluster.jobview import job_view, plan_of, state_of
+from tarkit.k8s.cluster.jobview import job_plan, job_view, state_of
 from tarkit.k8s.cluster.whynot import why_not
 
 NOW = timestamp("2026-11-21T12:10:00Z") or 0.0
@@ -110,15 +110,15 @@ def test_annotations() -> None:
         "tarkit.dev/inputs": '["a", "b"]',
         "tarkit.dev/outdir": "o",
     }
-    plan = plan_of(job(annotations=notes))
+    plan = job_plan(job(annotations=notes))
     assert (plan.shards, plan.slices, plan.inputs, plan.outdir, plan.list_name) == (7, 3, ("a", "b"), "o", None)
-    assert plan_of(job()).inputs is None
+    assert job_plan(job()).inputs is None
 
 
 @pytest.mark.parametrize(("key", "value"), [("inputs", "[1]"), ("inputs", "{"), ("shards", "many"), ("inputs", "3")])
 def test_annotations_that_are_not_ours(key: str, value: str) -> None:
     with pytest.raises(UsageError, match="Job grey: the annotations"):
-        plan_of(job(annotations={f"tarkit.dev/{key}": value}))
+        job_plan(job(annotations={f"tarkit.dev/{key}": value}))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.errors import UsageError
-from tarkit.k8s.expansion import escape, expand
+from tarkit.k8s.expansion import escape, substitute
 from tarkit.k8s.yamlreading import Doubt, key_text, plain_value
 from tarkit.k8s.yamltext import dump_documents, dump_json, load_documents
 
@@ -352,13 +352,13 @@ def test_other_values_are_refused() -> None:
     ],
 )
 def test_expansion_is_the_kubelets(text: str, expanded: str) -> None:
-    assert expand(text, {"A": "1"}) == expanded
+    assert substitute(text, {"A": "1"}) == expanded
 
 
 @given(COMMANDS | st.text("$()Ax", max_size=12))
 @settings(max_examples=200, deadline=None)
 def test_an_escaped_text_reaches_the_container_as_it_was(text: str) -> None:
-    assert expand(escape(text, {"A"}), {"A": "value"}) == text
+    assert substitute(escape(text, {"A"}), {"A": "value"}) == text
 
 
 def test_escaping_leaves_alone_what_no_kubelet_touches() -> None:

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from kubetplrun import MAIN, alone, at, documents, kubetpl, one, printed, refused, rendered
 
-from tarkit.k8s.expansion import expand
+from tarkit.k8s.expansion import substitute
 from tarkit.k8s.generate import generate
 from tarkit.k8s.settings import Request, Settings
 from tarkit.k8s.templates import read_template, template_path
@@ -64,8 +64,8 @@ def seen(container: dict[str, Any], text: str) -> str:
     known: dict[str, str] = {}
     for each in container["env"]:
         if "value" in each:
-            known[each["name"]] = expand(each["value"], known)
-    return expand(text, known)
+            known[each["name"]] = substitute(each["value"], known)
+    return substitute(text, known)
 
 
 def check(container: dict[str, Any], command: str) -> None:

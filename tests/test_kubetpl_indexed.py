@@ -15,7 +15,7 @@ import pytest
 import yaml
 from kubetplrun import MAIN, SPEC, alone, at, documents, env_of, kubetpl, one, refused, rendered
 
-from tarkit.k8s.expansion import expand
+from tarkit.k8s.expansion import substitute
 from tarkit.k8s.generate import generate
 from tarkit.k8s.settings import Request, Settings
 from tarkit.k8s.templates import read_template, template_path
@@ -79,7 +79,7 @@ def test_things_of_a_list(folder: Path) -> None:
 def test_values_are_not_looked_at_again(folder: Path) -> None:
     (folder / "things").write_text("a{n}\n$(HOME)\n'\"\n")
     found = rendered("jobs", "-n", "j{n}", "-c", "{i} {p}", "-p", "p={i}", "--over", "@things")
-    texts = [expand(at(each, f"{MAIN} args 0"), {"HOME": "/scratch"}) for each in found]
+    texts = [substitute(at(each, f"{MAIN} args 0"), {"HOME": "/scratch"}) for each in found]
     assert texts == ["a{n} {i}", "$(HOME) {i}", "'\" {i}"]
     names = [each["metadata"]["name"] for each in rendered("jobs", "-n", "j-{i}", "--over", "{a,b}")]
     assert names == ["j-a", "j-b"]
@@ -199,7 +199,7 @@ def test_what_looks_like_a_reference_is_escaped() -> None:
     words = [word.replace("s3://b/out", "s3://b/$(HOME)$$") for word in BASE]
     job = one(*words)
     assert at(job, f"{MAIN} args 3") == "s3://b/$$(HOME)$$$"
-    assert expand(env_of(job)["TARKIT_OUT"], {"HOME": "x"}) == "s3://b/$(HOME)$$"
+    assert substitute(env_of(job)["TARKIT_OUT"], {"HOME": "x"}) == "s3://b/$(HOME)$$"
     assert job["metadata"]["annotations"]["tarkit.dev/outdir"] == "s3://b/$(HOME)$$"
 
 

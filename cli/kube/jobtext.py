@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from tarkit.errors import counted, printable
-from tarkit.k8s.cluster.failures import Failure
+from tarkit.k8s.cluster.failures import FailureGroup
 from tarkit.k8s.cluster.jobstatus import JobStatus
 from tarkit.k8s.cluster.jobview import JobView
 from tarkit.k8s.cluster.runrecords import RunRecords
@@ -145,7 +145,7 @@ def _listed(word: str, names: Mapping[str, str], most: int | None) -> Iterator[s
         yield f"… and {len(names) - most} more (-v shows all)"
 
 
-def _failures(failures: list[Failure], most: int | None) -> Iterator[str]:
+def _failures(failures: list[FailureGroup], most: int | None) -> Iterator[str]:
     for each in failures[:most]:
         said = f' "{each.message}"' if each.message else ""
         where = f" on {'index' if len(each.indexes) == 1 else 'indexes'} {_cut(each.indexes)}" if each.indexes else ""

@@ -14,13 +14,13 @@ _EXPANDED = re.compile(r"\$\$|\$\(([^)]*)\)")
 _AMBIGUOUS = re.compile(r"\$(?=\$)|\$\(([^)]*)\)")
 
 
-def expand(text: str, env: Mapping[str, str]) -> str:
+def substitute(text: str, env: Mapping[str, str]) -> str:
     """``text`` as the container sees it, whose variables so far are ``env``."""
     return _EXPANDED.sub(lambda found: "$" if found[1] is None else env.get(found[1], found[0]), text)
 
 
 def escape(text: str, names: Collection[str]) -> str:
-    """A text that ``expand`` turns into ``text`` again, in a container with variables ``names``.
+    """A text that ``substitute`` turns into ``text`` again, in a container with variables ``names``.
 
     Nothing is changed but ``$$``, and ``$(NAME)`` of a known NAME: manifests stay readable.
     """

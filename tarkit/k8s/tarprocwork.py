@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tarkit.errors import TarkitError
-from tarkit.k8s.expansion import expand
+from tarkit.k8s.expansion import substitute
 from tarkit.k8s.podfields import main_container
 from tarkit.runs.work import Work
 
@@ -33,7 +33,7 @@ def expected_fingerprint(job: Mapping[str, Any]) -> str | None:
     try:
         container = main_container(dict(pod))
         env = {str(each.get("name")): each.get("value") for each in container.get("env") or []}
-        args = [expand(str(each), {}) for each in container.get("args") or ()]
+        args = [substitute(str(each), {}) for each in container.get("args") or ()]
         work = work_in({"command": container.get("command"), "args": args})
         if work is None or work.script is not None or work.files():
             # The content of files counts, and is in the container.

@@ -189,11 +189,10 @@ class _Report:
         if self._quiet or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _LINE_EVERY
-        ledgers = [job.ledger for job in jobs]
-        done, failed, running = (
-            sum(len(getattr(each, part)) for each in ledgers) for part in ("done", "failed", "running")
-        )
-        line = f"done {done}, failed {failed}, running {running}, waiting {sum(each.waiting for each in ledgers)}"
+        numbers = [
+            (len(each.done), len(each.failed), len(each.running), each.left) for each in (job.ledger for job in jobs)
+        ]
+        line = "done {}, failed {}, running {}, left {}".format(*map(sum, zip(*numbers, strict=True)))
         if line != self._last:
             say(NAME, line)
         self._last = line

@@ -21,7 +21,7 @@ from tarkit.errors import (
 )
 from tarkit.k8s.apiobject import Object, index_of, indexes_of, name_of, spec_of
 from tarkit.k8s.cluster.connection import Cluster
-from tarkit.k8s.cluster.failures import main_container
+from tarkit.k8s.cluster.failures import deciding_container
 from tarkit.k8s.cluster.joblogs import followed_log, has_log, label_of, pod_to_follow, pods_with_logs
 from tarkit.k8s.cluster.jobview import state_of
 from tarkit.k8s.cluster.runjobs import find_jobs, is_run, not_one
@@ -79,7 +79,7 @@ def command(
 
     def lines_of(pod: Object) -> Iterator[bytes]:
         # Of a pod with several containers, a server wants to be told which.
-        chosen = container or main_container(pod).get("name")
+        chosen = container or deciding_container(pod).get("name")
         if follow:
             return followed_log(cluster, name_of(pod), watching, container=chosen, tail=tail)
         return cluster.log(name_of(pod), container=chosen, tail=tail)

@@ -95,14 +95,14 @@ def command(
 def _measured(container: dict[str, Any], cpus: float, shards: list[str]) -> Measured:
     import math
 
-    from tarkit.k8s.expansion import expand
+    from tarkit.k8s.expansion import substitute
     from tarkit.k8s.plan.measure import measure
 
     env = dict(os.environ)
     env["TARKIT_CPUS"] = str(max(1, math.ceil(cpus)))
     for each in container.get("env", ()):
         if "value" in each:
-            env[each["name"]] = expand(each["value"], env)
+            env[each["name"]] = substitute(each["value"], env)
     # Those of the manifest are folders of the pod.
     for name in ("TMPDIR", "HOME"):
         env.pop(name, None)

@@ -24,7 +24,6 @@ from tarkit.errors import (
     printable,
     signal_name,
 )
-from tarkit.k8s import podfields
 from tarkit.k8s.apiobject import (
     Object,
     condition_of,
@@ -38,6 +37,7 @@ from tarkit.k8s.apiobject import (
     status_of,
 )
 from tarkit.k8s.indexset import format_indexes
+from tarkit.k8s.podfields import main_container
 from tarkit.k8s.quantity import is_milli, total
 
 _VARIABLE = (
@@ -70,7 +70,7 @@ _ADVICE = {
 
 
 @dataclass
-class Failure:
+class FailureGroup:
     """Failed pods that failed alike.
 
     kind: OOMKilled, disrupted, evicted, deadline, start, signal or exit. code: the container's exit code.
@@ -104,12 +104,12 @@ class Failure:
 
 def group_failures(
     pods: Iterable[Object], names_of: Callable[[int], Iterable[str]] = lambda index: ()
-) -> list[Failure]:
+) -> list[FailureGroup]:
     """Failed pods by what they failed of, the most frequent first.
 
     names_of: the shards that have failed, or may have, of an index; they are listed where data was at fault.
     """
-    groups: dict[tuple[Any, ...], Failure] = {}
+    groups: dict[tuple[Any, ...], FailureGroup] = {}
     for pod in pods:
         found = failure_of(pod)
         if found is None:
@@ -128,26 +128,32 @@ def group_failures(
     return sorted(groups.values(), key=lambda each: (each.kind == "disrupted", -each.count, each.title))
 
 
-def failure_of(pod: Object) -> Failure | None:
+def failure_of(pod: Object) -> FailureGroup | None:
     """Of what one pod failed; None if it did not."""
     status = status_of(pod)
     if phase_of(pod) != "Failed":
         return None
+    whole = str(status.get("reason") or "")
     if is_true(pod, "DisruptionTarget"):
         reason = str((condition_of(pod, "DisruptionTarget") or {}).get("reason") or "")
-        return Failure("disrupted", None, reason, "", "taken away, not counted: another pod does its index")
+        return FailureGroup("disrupted", None, reason, "", "taken away, not counted: another pod does its index")
     container = _terminated(pod)
-    if container is None or status.get("reason") in ("Evicted", "DeadlineExceeded"):
-        return _by_pod(status)
+    if container is None or whole in ("Evicted", "DeadlineExceeded"):
+        return _by_pod(whole, last_line(str(status.get("message") or "")))
     code, reason = int(container.get("exitCode") or 0), str(container.get("reason") or "")
     message = last_line(str(container.get("message") or status.get("message") or ""))
     if reason == "OOMKilled":
-        return Failure("OOMKilled", code, "", message, _more_memory(pod))
+        return FailureGroup("OOMKilled", code, "", message, _more_memory(pod))
     if reason in ("StartError", "ContainerCannotRun"):
-        return Failure("start", code, reason, message, "the container could not start: fix the command or -I --image")
+        advice = "the container could not start: fix the command or -I --image"
+        return FailureGroup("start", code, reason, message, advice)
     if 128 < code <= _LAST_SIGNAL:
-        return Failure("signal", code, "", message, _of_signal(code - 128, pod))
-    return Failure("exit", code, "", message, _of_exit(code, pod))
+        return FailureGroup("signal", code, "", message, _of_signal(code - 128, pod))
+    # By tarproc's codes, or the shell's; what other programs mean by theirs is not known.
+    program = str((deciding_container(pod).get("command") or ["tarproc"])[0]).rpartition("/")[2]
+    known = program == "tarproc" or code in (EXIT_CANNOT_RUN, EXIT_NOT_FOUND)
+    advice = _ADVICE.get(code, _ADVICE[EXIT_FAILED]) if known else _OWN_CODE
+    return FailureGroup("exit", code, "", message, advice)
 
 
 def normalised(message: str) -> str:
@@ -172,10 +178,9 @@ def doubled(quantity: str) -> str | None:
         return None
 
 
-def main_container(pod: Object) -> Object:
-    """The container whose fate is the pod's; an empty one if a server or a manifest names none."""
-    spec = spec_of(pod)
-    return podfields.main_container(dict(spec)) if spec.get("containers") else {}
+def deciding_container(pod: Object) -> Object:
+    """The container whose end is the pod's; an empty one if a server or a manifest names none."""
+    return main_container(spec_of(pod)) if spec_of(pod).get("containers") else {}
 
 
 def _terminated(pod: Object) -> Object | None:
@@ -187,29 +192,19 @@ def _terminated(pod: Object) -> Object | None:
     return None
 
 
-def _by_pod(status: Object) -> Failure:
+def _by_pod(reason: str, message: str) -> FailureGroup:
     """A pod that failed as a whole."""
-    reason, message = str(status.get("reason") or ""), last_line(str(status.get("message") or ""))
     if reason == "DeadlineExceeded":
-        return Failure("deadline", None, reason, message, "it ran out of its time: --deadline")
+        return FailureGroup("deadline", None, reason, message, "it ran out of its time: --deadline")
     if reason == "Evicted":
-        memory = "memory" in message and "ephemeral" not in message
-        flag = "-M --memory" if memory else "--scratch"
-        return Failure("evicted", None, "", message, f"it used more than it asked for: {flag}")
-    return Failure("lost", None, reason, message, "its node may be gone: kubetpl retry")
+        flag = "-M --memory" if "memory" in message and "ephemeral" not in message else "--scratch"
+        return FailureGroup("evicted", None, "", message, f"it used more than it asked for: {flag}")
+    return FailureGroup("lost", None, reason, message, "its node may be gone: kubetpl retry")
 
 
 def _more_memory(pod: Object) -> str:
-    more = doubled(str(part_of(main_container(pod), "resources", "limits").get("memory") or ""))
+    more = doubled(str(part_of(deciding_container(pod), "resources", "limits").get("memory") or ""))
     return f"retry --memory {more}" if more else "it has no limit of its own: its node was full; set -M --memory"
-
-
-def _of_exit(code: int, pod: Object) -> str:
-    """By tarproc's codes, or the shell's; what other programs mean by theirs is not known."""
-    program = str((main_container(pod).get("command") or ["tarproc"])[0]).rpartition("/")[2]
-    if program != "tarproc" and code not in (EXIT_CANNOT_RUN, EXIT_NOT_FOUND):
-        return _OWN_CODE
-    return _ADVICE.get(code, _ADVICE[EXIT_FAILED])
 
 
 def _of_signal(number: int, pod: Object) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from tarkit.errors import (
@@ -33,7 +33,7 @@ from tarkit.k8s.apiobject import (
     uid_of,
 )
 from tarkit.k8s.cluster.connection import Cluster
-from tarkit.k8s.cluster.failures import Failure, group_failures, normalised
+from tarkit.k8s.cluster.failures import FailureGroup, group_failures, normalised
 from tarkit.k8s.cluster.jobview import JobView, job_view
 from tarkit.k8s.cluster.runjobs import retries_of
 from tarkit.k8s.cluster.runrecords import RunRecords
@@ -58,7 +58,7 @@ class JobStatus:
 
     name: str
     view: JobView | None = None
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[FailureGroup] = field(default_factory=list)
     reasons: list[Reason] = field(default_factory=list)
     records: RunRecords | None = None
     retries: list[JobView] = field(default_factory=list)
@@ -90,11 +90,11 @@ class JobStatus:
         return {
             "name": self.name,
             "exit_code": self.exit_code,
-            "job": None if self.view is None else self.view.as_dict(),
+            "job": None if self.view is None else asdict(self.view),
             "failures": [each.as_dict() for each in self.failures],
-            "reasons": [each.as_dict() for each in self.reasons],
+            "reasons": [asdict(each) for each in self.reasons],
             "shards": records,
-            "retries": [each.as_dict() for each in self.retries],
+            "retries": [asdict(each) for each in self.retries],
             "notes": self.notes,
         }
 
@@ -161,7 +161,7 @@ def _records(
         return None
 
 
-def _failures(job: Object, view: JobView, pods: Collection[Object], records: RunRecords | None) -> list[Failure]:
+def _failures(job: Object, view: JobView, pods: Collection[Object], records: RunRecords | None) -> list[FailureGroup]:
     """Why pods failed; and of which failed indexes there is no pod that could tell."""
     unfinished = set() if records is None else records.unfinished_names()
 
@@ -178,7 +178,7 @@ def _failures(job: Object, view: JobView, pods: Collection[Object], records: Run
     lost = indexes_of(job, "failedIndexes") - {index_of(pod) for pod in pods if phase_of(pod) == "Failed"}
     if lost:
         why, advice = "their pods are gone, or may not be read", "see the done records; kubetpl retry"
-        found.append(Failure("gone", None, "", why, advice, len(lost), sorted(lost)))
+        found.append(FailureGroup("gone", None, "", why, advice, len(lost), sorted(lost)))
     return found
 
 

@@ -23,8 +23,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from tarkit.errors import UsageError
 from tarkit.k8s.apiobject import (
@@ -105,10 +104,6 @@ class JobView:
         """Whether no pod of it will run again."""
         return self.state in ENDED
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for a report."""
-        return asdict(self)
-
 
 def job_view(job: Object, pods: Iterable[Object] | None, now: float) -> JobView:
     """The view of a Job as the API gives it. pods: its pods; None if they may not be read."""
@@ -136,7 +131,7 @@ def job_view(job: Object, pods: Iterable[Object] | None, now: float) -> JobView:
         failed_indexes=str(status.get("failedIndexes") or ""),
         started=started, ended=ended, seconds=seconds, per_minute=rate,
         seconds_left=to_do * 60 / rate if to_do and rate else None,
-        run=run_of(job), retry_of=retry_of(job), plan=plan_of(job),
+        run=run_of(job), retry_of=retry_of(job), plan=job_plan(job),
     )  # fmt: skip
 
 
@@ -154,7 +149,7 @@ def has_ended(job: Object) -> bool:
     return state_of(job)[0] in ENDED
 
 
-def plan_of(job: Object) -> JobPlan:
+def job_plan(job: Object) -> JobPlan:
     """What its annotations and arguments say.
 
     Raises:

@@ -14,7 +14,7 @@ from itertools import accumulate
 from tarkit.errors import MissingInputError, UsageError, printable
 from tarkit.k8s.apiobject import Object, name_of, part_of
 from tarkit.k8s.cluster.connection import Cluster
-from tarkit.k8s.cluster.jobview import JobPlan, plan_of
+from tarkit.k8s.cluster.jobview import JobPlan, job_plan
 from tarkit.k8s.plan.shardlist import FILE_NAME, LIST_SPEC, name_end
 from tarkit.k8s.podfields import main_container
 from tarkit.k8s.tarprocwork import expected_fingerprint, work_in
@@ -129,7 +129,7 @@ class RecordSource:
         Raises:
             ClusterError: the ConfigMap cannot be read. UsageError: annotations or list are not kubetpl's.
         """
-        plan = plan_of(job)
+        plan = job_plan(job)
         specs = plan.inputs or ()
         if LIST_SPEC not in specs or plan.list_name is None:
             return specs
@@ -148,7 +148,7 @@ class RecordSource:
         Raises:
             As ``specs_of`` and ``shard_map``.
         """
-        plan = plan_of(job)
+        plan = job_plan(job)
         folder = self.outdir or plan.outdir
         specs = self.specs or self.specs_of(cluster, job)
         return folder, shard_map(plan, specs, folder, own=not self.specs) if folder and specs else None
@@ -177,7 +177,7 @@ def is_per_shard(job: Object) -> bool:
     """Whether a Job runs tarproc over slices, so that its done records say what is left. --raw ones do not."""
     try:
         work = work_in(main_container(part_of(job, "spec", "template", "spec")))
-        return plan_of(job).inputs is not None and work is not None and bool(work.inputs)
+        return job_plan(job).inputs is not None and work is not None and bool(work.inputs)
     except UsageError:
         return False
 

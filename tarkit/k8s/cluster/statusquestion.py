@@ -20,7 +20,7 @@ UNANSWERED = "-O OUT or -f MANIFEST answers from the done records alone"
 _ONE_WATCH = 30.0
 """Seconds: a connection that is silent for longer may have died."""
 
-Answer = tuple[list[JobStatus], int]
+StatusAnswer = tuple[list[JobStatus], int]
 """The Jobs, and how many of a run there are besides for which a retry counts."""
 
 
@@ -65,7 +65,7 @@ class StatusQuestion:
     def answer(
         self, cluster: Cluster, jobs: Sequence[Object], pods: Sequence[Object] | None = None,
         siblings: Sequence[Object] | None = None,
-    ) -> Answer:  # fmt: skip
+    ) -> StatusAnswer:  # fmt: skip
         """Of Jobs that the cluster has. pods, siblings: as for ``look``."""
         gone = self.name is not None and only_retries(jobs, self.name)
         if self.name is None or is_run(jobs, self.name):
@@ -88,7 +88,9 @@ class StatusQuestion:
             found[0].notes.insert(0, f"{retried} of the run's Jobs failed before, and this one counts instead")
         return found, retried
 
-    def answers(self, cluster: Cluster, jobs: Sequence[Object], watching: Watching, pause: float) -> Iterator[Answer]:
+    def answers(
+        self, cluster: Cluster, jobs: Sequence[Object], watching: Watching, pause: float
+    ) -> Iterator[StatusAnswer]:
         """One each ``pause`` seconds, and when all has ended. Lists once, then watches: what is asked of the cluster
         does not depend on how many Jobs there are.
 

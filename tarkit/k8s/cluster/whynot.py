@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from tarkit.errors import UsageError, counted, printable
 from tarkit.k8s.apiobject import (
@@ -90,10 +89,6 @@ class Reason:
         """As people read it."""
         many = f" (×{self.count})" if self.count > 1 else ""
         return f"not running: {self.text}{many}" + (f" → {self.advice}" if self.advice else "")
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for a report."""
-        return asdict(self)
 
 
 def why_not(

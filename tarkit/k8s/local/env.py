@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.apiobject import Object, name_of, part_of
-from tarkit.k8s.expansion import expand
+from tarkit.k8s.expansion import substitute
 from tarkit.k8s.quantity import parse_quantity
 
 ALLOWED = re.compile(
@@ -162,7 +162,7 @@ def container_env(pod: PodView, container: Object, sources: Sources) -> dict[str
     for entry in container.get("env") or ():
         name, source = str(entry.get("name")), entry.get("valueFrom")
         if entry.get("value") or source is None:
-            env[name] = expand(entry.get("value") or "", env)
+            env[name] = substitute(entry.get("value") or "", env)
         elif (found := _value_from(source, pod, container, sources, f"{where}: env {printable(name)}")) is not None:
             env[name] = found
     return env

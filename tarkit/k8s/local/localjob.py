@@ -14,11 +14,11 @@ from typing import Any
 
 from tarkit.errors import EXIT_NOT_FOUND, CommandNotRunnableError, UsageError, printable
 from tarkit.k8s.apiobject import Object, part_of, spec_of
-from tarkit.k8s.expansion import expand
+from tarkit.k8s.expansion import substitute
 from tarkit.k8s.local.env import Machine, PodView, Sources, container_env
+from tarkit.k8s.local.mounts import MountMap, mount_map, volume_folders
 from tarkit.k8s.local.policy import JobRules
 from tarkit.k8s.local.processes import MARK
-from tarkit.k8s.local.volumes import MountMap, mount_map, volume_folders
 from tarkit.k8s.quantity import parse_quantity
 from tarkit.k8s.wellknown import CONTROLLER, INDEX, JOB_NAME
 
@@ -199,7 +199,7 @@ def _process(
     if not container.get("command"):
         raise UsageError(f"{where} has no command; what its image would run is not known here, so write it out")
     # As a kubelet does it: what comes with the image or this machine is not known to $(NAME).
-    words = [mounts.word(expand(str(word), variables)) for word in _words(container)]
+    words = [mounts.word(substitute(str(word), variables)) for word in _words(container)]
     wanted = container.get("workingDir")
     cwd = mounts.path(str(wanted)) if wanted else folder
     if not os.path.isdir(cwd):

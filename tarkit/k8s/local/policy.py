@@ -190,7 +190,7 @@ class JobLedger:
         self._conclude()
 
     @property
-    def waiting(self) -> int:
+    def left(self) -> int:
         """How many indexes are neither done, failed, nor running."""
         return self.wanted - len(self.done) - len(self.failed) - len(self.running)
 

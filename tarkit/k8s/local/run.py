@@ -19,7 +19,7 @@ from tarkit.k8s.lint.nodes import root_of
 from tarkit.k8s.lint.volumes import lost_outputs
 from tarkit.k8s.local.env import Machine, Sources
 from tarkit.k8s.local.localjob import LocalJob, digest_of, jobs_of, notes_on, pod_view, processes_of
-from tarkit.k8s.local.pod import DEFAULT_GRACE, LocalPod, last_words
+from tarkit.k8s.local.localpod import DEFAULT_GRACE, LocalPod, last_words
 from tarkit.k8s.local.policy import Action, JobLedger, PodEnd
 from tarkit.k8s.local.processes import ProcessTable, Watchdog, can_measure
 from tarkit.k8s.local.state import StateFolder
@@ -75,7 +75,7 @@ class JobRun:
     @property
     def set_aside_only(self) -> bool:
         """Whether all that it failed by is samples that were set aside, and every index came to its end."""
-        return set(self.ledger.last_exit.values()) == {EXIT_SET_ASIDE} and not self.ledger.waiting
+        return set(self.ledger.last_exit.values()) == {EXIT_SET_ASIDE} and not self.ledger.left
 
     def status(self) -> dict[str, Any]:
         """As the API's JobStatus."""

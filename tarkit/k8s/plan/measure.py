@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tarkit.errors import TarkitError, UsageError, printable
-from tarkit.k8s.expansion import expand
+from tarkit.k8s.expansion import substitute
 from tarkit.redaction import redact
 from tarkit.runs.work import Work
 from tarkit.store.entries import identify
@@ -66,7 +66,7 @@ def measure(
         raise UsageError("--measure runs tarproc over shards; with --raw there is none: say --shard-seconds")
     if not shards:
         raise UsageError("--measure: there are no shards to measure")
-    args = [expand(each, env) for each in container.get("args", ())]
+    args = [substitute(each, env) for each in container.get("args", ())]
     took, sizes = [], []
     for shard in shards:
         sizes.append(identify(shard).size)

@@ -13,9 +13,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tarkit.errors import ClusterError, ClusterUnreachableError, UsageError, printable
+from tarkit.k8s import wellknown
 from tarkit.k8s.apiobject import Object, annotations_of, name_of, part_of, spec_of, uid_of
 from tarkit.k8s.cluster.connection import Cluster
-from tarkit.k8s.cluster.jobview import plan_of
+from tarkit.k8s.cluster.jobview import job_plan
 from tarkit.k8s.cluster.runrecords import is_per_shard
 from tarkit.k8s.expansion import escape
 from tarkit.k8s.names import index_name_budget, safe_label
@@ -25,33 +26,23 @@ from tarkit.k8s.plan.shardlist import LIST_SPEC, MOUNT_PATH, list_config_map
 from tarkit.k8s.podfields import fill_container, listed, main_container, mount, part, put_named
 from tarkit.k8s.settings import Settings
 from tarkit.k8s.tarprocwork import work_in
-from tarkit.k8s.wellknown import (
-    CANCELLED,
-    CONTROLLER,
-    INDEX,
-    INPUTS,
-    JOB_NAME,
-    JOB_TRACKING,
-    LAST_APPLIED,
-    LIST,
-    MANAGED_BY,
-    MIN_PARALLELISM,
-    PLAN,
-    QUEUE,
-    RETRY_OF,
-    RETRY_OF_UID,
-    RUN,
-    SHARDS,
-    SLICES,
-)
 from tarkit.specs.slicedlist import even_counts, sha256_of
 from tarkit.store.url import scheme_of
 
 _NUMBER = re.compile(r"-r([0-9]{1,4})\Z")
 # What servers, controllers and kubectl put on Jobs and pods; the first two without a domain, too, as of old.
-_SERVERS = (CONTROLLER, JOB_NAME, "controller-uid", "job-name", INDEX, LAST_APPLIED, JOB_TRACKING, CANCELLED)
+_SERVERS = (
+    wellknown.CONTROLLER,
+    wellknown.JOB_NAME,
+    "controller-uid",
+    "job-name",
+    wellknown.INDEX,
+    wellknown.LAST_APPLIED,
+    wellknown.JOB_TRACKING,
+    wellknown.CANCELLED,
+)
 _KUEUE = "kueue.x-k8s.io/"
-_KUEUE_KEPT = (QUEUE, MIN_PARALLELISM, f"{_KUEUE}priority-class", f"{_KUEUE}elastic-job")
+_KUEUE_KEPT = (wellknown.QUEUE, wellknown.MIN_PARALLELISM, f"{_KUEUE}priority-class", f"{_KUEUE}elastic-job")
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -119,14 +110,14 @@ def retry_documents(job: Object, specs: Sequence[str] | None, changes: Changes, 
     name = changes.name or next_name(old, taken, slices)
     metadata = part(fresh, "metadata")
     metadata["name"] = name
-    run = str(part(metadata, "labels").get(RUN) or safe_label(old))
-    metadata["labels"][RUN] = run
+    run = str(part(metadata, "labels").get(wellknown.RUN) or safe_label(old))
+    metadata["labels"][wellknown.RUN] = run
     notes = part(metadata, "annotations")
-    notes.pop(RETRY_OF_UID, None)
-    notes[RETRY_OF] = old
+    notes.pop(wellknown.RETRY_OF_UID, None)
+    notes[wellknown.RETRY_OF] = old
     if part_of(job, "metadata").get("uid"):
         # Another Job may get its name.
-        notes[RETRY_OF_UID] = uid_of(job)
+        notes[wellknown.RETRY_OF_UID] = uid_of(job)
     pod = part(spec, "template", "spec")
     container = main_container(pod)
     _resize(container, pod, changes)
@@ -185,7 +176,7 @@ def with_list(changes: Changes, job: Object, urls: Sequence[str]) -> Changes:
         return changes
     counts = even_counts(len(urls), slices_of(job, len(urls), changes))
     url = place_of(changes.list_url, content_sha256(urls, counts))
-    written = put_list(url, urls, counts, plan_of(job).outdir)
+    written = put_list(url, urls, counts, job_plan(job).outdir)
     return replace(changes, list_url=url, list_sha256=written.offsets_sha256)
 
 
@@ -207,7 +198,7 @@ def create_documents(cluster: Cluster, documents: Sequence[Object], report: Call
                 raise
             # The name has the content's checksum in it: it is the very list.
             report(f"ConfigMap {name} is there already")
-        if kind == "jobs" and (owned := annotations_of(made[name]).get(LIST)) in made:
+        if kind == "jobs" and (owned := annotations_of(made[name]).get(wellknown.LIST)) in made:
             owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid_of(made[name])}
             try:
                 cluster.patch("configmaps", owned, {"metadata": {"ownerReferences": [owner]}})
@@ -233,8 +224,8 @@ def _give(
     """Give the Job other inputs; the ConfigMap that holds them, if it is one that does."""
     metadata = part(job, "metadata")
     notes = part(metadata, "annotations")
-    old_list = notes.pop(LIST, None)
-    notes.pop(PLAN, None)
+    old_list = notes.pop(wellknown.LIST, None)
+    notes.pop(wellknown.PLAN, None)
     pod["volumes"] = [
         each for each in listed(pod, "volumes")
         if not old_list or (each.get("configMap") or {}).get("name") != old_list
@@ -245,12 +236,18 @@ def _give(
     list_sha256 = changes.list_sha256 if changes.list_url is not None else sha256_of(specs)
     given = [LIST_SPEC if changes.list_url is None else f"@{changes.list_url}"]
     if changes.list_url is None:
-        labels = {MANAGED_BY: "kubetpl", RUN: metadata["labels"][RUN]}
+        labels = {wellknown.MANAGED_BY: "kubetpl", wellknown.RUN: metadata["labels"][wellknown.RUN]}
         literal = [_literal(each) for each in specs]
         config_map = list_config_map(metadata["name"], literal, metadata.get("namespace"), labels)
-        notes[LIST] = config_map["metadata"]["name"]
-        mount(pod, container, "shards", {"configMap": {"name": notes[LIST]}}, MOUNT_PATH)
-    notes.update({SHARDS: str(len(specs)), SLICES: str(slices), INPUTS: json.dumps(given, ensure_ascii=False)})
+        notes[wellknown.LIST] = config_map["metadata"]["name"]
+        mount(pod, container, "shards", {"configMap": {"name": notes[wellknown.LIST]}}, MOUNT_PATH)
+    notes.update(
+        {
+            wellknown.SHARDS: str(len(specs)),
+            wellknown.SLICES: str(slices),
+            wellknown.INPUTS: json.dumps(given, ensure_ascii=False),
+        }
+    )
     _rewrite(container, slices, given, list_sha256, name_of(job))
     return config_map
 
