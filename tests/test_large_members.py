@@ -258,7 +258,7 @@ def test_sources_are_read_whole_or_left_where_they_are(
 
 
 def test_a_sample_of_many_sources_is_not_held_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fieldfile.SampleRoom.__init__, "__defaults__", (2000,))
+    monkeypatch.setattr(fieldfile.SampleRoom.__init__, "__defaults__", (2000, None))
     for number in range(9):
         (tmp_path / f"a.{number}").write_bytes(bytes([number]) * 500)
     lines = [f"a.{number} {tmp_path}/a.{number}".encode() for number in range(9)]

@@ -9,6 +9,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -21,8 +22,10 @@ from tarkit.errors import StreamError, UsageError
 from tarkit.formats.fieldfile import PIECE, FieldFile
 from tarkit.mapping import removal, scratch
 from tarkit.mapping.openfolder import OutsideError
+from tarkit.mapping.output import Output, Printed
 from tarkit.mapping.removal import Remover, remove
 from tarkit.mapping.scratch import PREFIX, FieldNameError, Rules, Scratch, extract, gather, sweep
+from tarkit.mapping.shellpool import ShellPool
 from tarkit.samples.sample import Sample
 from tarkit.store import temporary
 
@@ -38,8 +41,8 @@ def folder(tmp_path: Path) -> Path:
     return place
 
 
-def gathered(folder: Path, **rules: object) -> tuple[list[Sample], list[str]]:
-    return gather(str(folder), {"__key__": "d/k"}, Rules(**rules))  # type: ignore[arg-type]
+def gathered(place: Path, /, **rules: object) -> tuple[list[Sample], list[str]]:
+    return gather(str(place), {"__key__": "d/k"}, Rules(**rules))  # type: ignore[arg-type]
 
 
 # ---- extraction
@@ -294,6 +297,41 @@ def test_a_large_field_goes_from_file_to_file(tmp_path: Path) -> None:
     assert isinstance(sample["bin"], FieldFile)
     assert sample["bin"].read() == b"changed" + original.read()[7:]
     assert sample["cls"] == b"3"
+
+
+def test_a_large_file_with_another_name_is_read_before_the_next_command_can_change_it(
+    folder: Path, tmp_path: Path
+) -> None:
+    big = tmp_path / "big"
+    for later in (b"later" * 1000, b"cut"):
+        big.write_bytes(b"first" * 1000)
+        (folder / "sample.bin").unlink(missing_ok=True)
+        os.link(big, folder / "sample.bin")
+        ((sample,), _) = gathered(folder, large=1000)
+        with open(big, "r+b") as file:
+            file.write(later)
+            file.truncate()
+        assert isinstance(sample["bin"], FieldFile) and sample["bin"].read() == b"first" * 1000
+
+
+def test_what_is_kept_of_a_command_is_in_the_scratch_folder(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which may be on another disk than $TMPDIR."""
+    monkeypatch.setattr(tempfile, "tempdir", "/no such folder")
+    (tmp_path / "run").mkdir()
+    for number in range(5):
+        (folder / f"sample.{number}").write_bytes(b"x" * 900)
+    os.link(folder / "sample.0", tmp_path / "other")
+    ((sample,), _) = gathered(folder, large=899, folder=str(tmp_path / "run"))
+    assert isinstance(sample["0"], FieldFile) and isinstance(sample["4"], FieldFile)
+    ((sample,), _) = gathered(folder, large=1000, folder=str(tmp_path / "run"))
+    assert isinstance(sample["0"], bytes) and isinstance(sample["4"], FieldFile)
+    (tmp_path / "run" / "out").write_bytes(bytes(PIECE + 1))
+    log = Printed(Output.of_file(str(tmp_path / "run" / "out")), Output(b"err")).kept()
+    assert isinstance(log, FieldFile) and log.read() == bytes(PIECE + 1) + b"err"
+    with ShellPool("true", str(tmp_path / "run"), rules=Rules()) as pool:
+        assert pool._rules is not None and pool._rules.folder == str(tmp_path / "run")
 
 
 def test_many_files_are_neither_held_nor_open_together(folder: Path) -> None:

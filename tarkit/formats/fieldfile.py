@@ -78,9 +78,21 @@ class FieldFile:
         file = _Descriptor(descriptor)
         return cls(file, os.fstat(descriptor).st_size, url=name)
 
-    def beside(self, content: bytes, *, member: str | None = None) -> FieldFile:
-        """Another field's content, in the same file; this one must be by ``keep`` or ``beside``."""
-        return self._append([content], member)
+    @classmethod
+    def keep_after(
+        cls,
+        last: FieldFile | None,
+        content: bytes,
+        folder: str | None = None,
+        *,
+        url: str | None = None,
+        member: str | None = None,
+    ) -> FieldFile:
+        """One more field's content, in the file of ``last``, which was made to be kept; in a new file if that is None.
+
+        One file for all fields of a sample, since a process can have few open at once.
+        """
+        return cls.keep([content], folder, url=url, member=member) if last is None else last._append([content], member)
 
     def _append(self, pieces: Iterable[bytes], member: str | None) -> FieldFile:
         start = self._file.end
@@ -133,10 +145,14 @@ class FieldFile:
 
 
 class SampleRoom:
-    """Which fields of one sample are held in memory, and which wait in a file. limit: bytes held together."""
+    """Which fields of one sample are held in memory, and which wait in a file.
 
-    def __init__(self, limit: int = 2 * LARGE) -> None:
+    limit: bytes held together. folder: where the file is; None means the system's (``$TMPDIR``).
+    """
+
+    def __init__(self, limit: int = 2 * LARGE, folder: str | None = None) -> None:
         self._room = limit
+        self._folder = folder
         self._file: FieldFile | None = None
 
     def hold(self, content: bytes | FieldFile) -> bytes | FieldFile:
@@ -150,8 +166,7 @@ class SampleRoom:
         self._room -= len(content)
         if self._room >= 0:
             return content
-        # One file for all of them, since a process can have few open at once.
-        self._file = FieldFile.keep([content]) if self._file is None else self._file.beside(content)
+        self._file = FieldFile.keep_after(self._file, content, self._folder)
         return self._file
 
 

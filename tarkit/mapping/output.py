@@ -9,16 +9,17 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from tarkit.formats.fieldfile import PIECE, FieldFile
+
 IN_MEMORY = 64 * 1024
-_PIECE = 1024 * 1024
 
 
 class Output:
-    """Bytes that a command printed to one stream, kept until they are wanted or discarded."""
+    """Bytes that a command printed to one stream, kept until they are wanted or discarded. path: of their file."""
 
     def __init__(self, text: bytes = b"", *, path: str | None = None, size: int = 0) -> None:
         self._text = text
-        self._path = path
+        self.path = path
         self.size = size if path is not None else len(text)
 
     @classmethod
@@ -41,14 +42,14 @@ class Output:
 
     def pieces(self) -> Iterator[bytes]:
         """All of it, in pieces of at most 1 MiB."""
-        if self._path is None:
+        if self.path is None:
             if self._text:
                 yield self._text
             return
-        with open(self._path, "rb") as file:
+        with open(self.path, "rb") as file:
             # No further than it was when the command ended: something it left behind may go on.
             left = self.size
-            while left and (piece := file.read(min(left, _PIECE))):
+            while left and (piece := file.read(min(left, PIECE))):
                 left -= len(piece)
                 yield piece
 
@@ -59,9 +60,9 @@ class Output:
     def tail(self, size: int) -> bytes:
         """The last ``size`` bytes."""
         size = min(size, self.size)
-        if self._path is None:
+        if self.path is None:
             return self._text[len(self._text) - size :]
-        with open(self._path, "rb") as file:
+        with open(self.path, "rb") as file:
             file.seek(self.size - size)
             return file.read(size)
 
@@ -75,10 +76,10 @@ class Output:
 
     def discard(self) -> None:
         """Remove the file, if there is one."""
-        if self._path is not None:
+        if self.path is not None:
             with suppress(FileNotFoundError):
-                os.unlink(self._path)
-            self._path, self._text, self.size = None, b"", 0
+                os.unlink(self.path)
+            self.path, self._text, self.size = None, b"", 0
 
 
 @dataclass
@@ -106,6 +107,17 @@ class Printed:
     def read(self) -> bytes:
         """All of it at once."""
         return b"".join(self.pieces())
+
+    def kept(self) -> bytes | FieldFile:
+        """All of it at once; if it is long, in a file without a name, beside those that it was printed to.
+
+        Raises:
+            StreamError: the file cannot be written.
+        """
+        path = self.stdout.path or self.stderr.path
+        if path is None or self.size <= PIECE:
+            return self.read()
+        return FieldFile.keep(self.pieces(), os.path.dirname(path))
 
     def last_line(self) -> str:
         """The last line of standard error; of standard output, if the other is empty."""

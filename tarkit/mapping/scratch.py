@@ -173,7 +173,8 @@ class Rules(NamedTuple):
     base: the part of a file's name before its first dot for the sample itself. multi: other
     bases are samples of their own, key + separator + the base. subdirs: so is every folder.
     include, exclude: regular expressions searched in file names; what they leave out is dropped.
-    large: bytes of a file above which its content is not held in memory.
+    large: bytes of a file above which its content is not held in memory. folder: where content is kept that is neither
+    held nor in a file of its own; None means the system's (``$TMPDIR``).
     """
 
     base: str = "sample"
@@ -183,6 +184,7 @@ class Rules(NamedTuple):
     include: re.Pattern[str] | None = None
     exclude: re.Pattern[str] | None = None
     large: int = LARGE
+    folder: str | None = None
 
     def wants(self, name: str) -> bool:
         """Whether include and exclude let a file through."""
@@ -211,7 +213,7 @@ def _gather(folder: OpenFolder, original: str, rules: Rules) -> tuple[list[Sampl
     names = folder.names()
     stray, links = names.other, set(names.links)
     fields: dict[str, dict[str, bytes | FieldFile]] = {}
-    room = SampleRoom(2 * rules.large)
+    room = SampleRoom(2 * rules.large, rules.folder)
     keys: dict[str, str] = {}
     for name in sorted(names.files + names.links):
         stem, _, field = name.partition(".")
@@ -224,7 +226,7 @@ def _gather(folder: OpenFolder, original: str, rules: Rules) -> tuple[list[Sampl
             if is_reserved(field):
                 raise ValueError(why_reserved(field, f"{stem}."))
             read = _read_link if name in links else _read_file
-            content = read(folder, name, rules.large)
+            content = read(folder, name, rules)
             if content is None:
                 stray.append(name)
             else:
@@ -264,7 +266,7 @@ def _one_key(key: str, own: str, original: str, base: str) -> str:
 
 def _read_key(folder: OpenFolder, name: str, original: str) -> str:
     """The key in a file, one newline at its end not counted."""
-    raw = _read_file(folder, name, PIECE)
+    raw = _read_file(folder, name, Rules(large=PIECE))
     if isinstance(raw, FieldFile):
         raise ValueError(f"the command left a {name} of {len(raw)} bytes")
     if raw == original.encode("utf-8", "surrogateescape"):
@@ -275,27 +277,30 @@ def _read_key(folder: OpenFolder, name: str, original: str) -> str:
     return key
 
 
-def _read_link(folder: OpenFolder, name: str, large: int) -> bytes | FieldFile | None:
+def _read_link(folder: OpenFolder, name: str, rules: Rules) -> bytes | FieldFile | None:
     """What a link leads to; None if that is nothing, or not a file."""
     try:
-        return _read_file(folder, name, large)
+        return _read_file(folder, name, rules)
     except OSError as error:
         if error.errno in _NO_FILE:
             return None
         raise
 
 
-def _read_file(folder: OpenFolder, name: str, large: int) -> bytes | FieldFile:
-    """The content of a file; above ``large`` bytes it stays there, also once its name is gone."""
+def _read_file(folder: OpenFolder, name: str, rules: Rules) -> bytes | FieldFile:
+    """The content of a file; if it is large it stays there, also once its name is gone."""
     file, size = folder.open(name)
     try:
-        if size > large:
-            return FieldFile.opened(os.dup(file), name)
-        content = os.read(file, size)
+        if size > rules.large:
+            content = FieldFile.opened(os.dup(file), name)
+            # By another of its names, the next command may write to it before it is read.
+            is_shared = os.fstat(file).st_nlink > 1
+            return FieldFile.keep(content.pieces(), rules.folder, url=name) if is_shared else content
+        held = os.read(file, size)
         # Still growing in the hands of something in the background.
-        while len(content) < size and (more := os.read(file, size - len(content))):
-            content += more
-        return content
+        while len(held) < size and (more := os.read(file, size - len(held))):
+            held += more
+        return held
     finally:
         os.close(file)
 

@@ -171,7 +171,7 @@ class ShellPool:
         self._scratch = scratch
         self._timeout = timeout
         self._grace = grace
-        self._rules = rules
+        self._rules = None if rules is None else rules._replace(folder=scratch)
         self._base = base
         self._batched = batched
         self._ignore_status = ignore_status

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tarkit.errors import EXIT_CANNOT_RUN, EXIT_NOT_FOUND, EncodeError, TarkitError, printable, shortened
-from tarkit.formats.fieldfile import PIECE, FieldFile
+from tarkit.formats.fieldfile import FieldFile
 from tarkit.mapping.output import Printed
 from tarkit.mapping.parallel import Batch, Failure, Outcome
 from tarkit.runs.counts import Counts
@@ -123,7 +123,7 @@ class Account:
         key = batch[0]["__key__"]
         failure = outcome.failure
         ignored = failure is not None and failure.kind == "exit" and self._errors == "ignore" and outcome.made
-        log = _log(outcome.printed) if self._log_field is not None else None
+        log = outcome.printed.kept() if self._log_field is not None else None
         for number, sample in enumerate(batch):
             if first is not None:
                 first(sample)
@@ -229,11 +229,6 @@ def run_samples(samples: Iterator[Sample], sinks: Sinks, engine: Engine, counts:
     except BaseException:
         sinks.discard()
         raise
-
-
-def _log(printed: Printed) -> bytes | FieldFile:
-    """The content of the field for what was printed; in a file, if that is long."""
-    return printed.read() if printed.size <= PIECE else FieldFile.keep(printed.pieces())
 
 
 def _report(failure: Failure, printed: Printed) -> bytes:

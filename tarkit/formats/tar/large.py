@@ -77,8 +77,5 @@ class KeepInFiles(LargeMembers):
     def spill(self, sample: dict[str, Any], name: str, content: Any) -> FieldFile:
         if isinstance(content, FieldFile):
             return content
-        # One file for all of them: a process can have few open at once.
         last = next((value for value in reversed(sample.values()) if isinstance(value, FieldFile)), None)
-        if last is not None:
-            return last.beside(content, member=name)
-        return FieldFile.keep([content], self._folder, url=sample["__url__"], member=name)
+        return FieldFile.keep_after(last, content, self._folder, url=sample["__url__"], member=name)
