@@ -85,7 +85,7 @@ class TarkitError(Exception):
 
 
 class UsageError(TarkitError, ValueError):
-    """The caller asked for something that can not be: a wrong option, argument or configuration."""
+    """The caller asked for something that cannot be: a wrong option, argument or configuration."""
 
     exit_code = EXIT_USAGE
 
@@ -203,11 +203,11 @@ class CompressionError(DataError):
 
 
 class EncodeError(LocatedError, ValueError):
-    """A value can not be written: no encoder for it, or its key or field can not be a member's name."""
+    """A value cannot be written: no encoder for it, or its key or field cannot be a member's name."""
 
 
 class DecodeError(DataError):
-    """A field's bytes can not be decoded as its extension says."""
+    """A field's bytes cannot be decoded as its extension says."""
 
 
 class MissingInputError(LocatedError, FileNotFoundError):
@@ -221,7 +221,7 @@ class StreamError(LocatedError, OSError):
 
 
 class TemporaryStreamError(StreamError):
-    """Reading or writing a stream failed in a way that a later try may mend."""
+    """Reading or writing a stream failed in a way that a later try may succeed."""
 
     exit_code = EXIT_TEMPORARY
 
@@ -256,7 +256,7 @@ class AlreadyPublishedError(LocatedError, FileExistsError):
 
 
 class CommandNotRunnableError(TarkitError):
-    """The command itself can not be run: not found (127) or not executable (126)."""
+    """The command itself cannot be run: not found (127) or not executable (126)."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -278,7 +278,7 @@ class ClusterDeniedError(ClusterError):
 
 
 class NoSuchObjectError(ClusterError):
-    """There is no such object in the cluster, or no more."""
+    """The object does not exist in the cluster, or no longer."""
 
     exit_code = EXIT_MISSING
 

@@ -17,7 +17,7 @@ from lanes import is_fast, is_slow, wants_server
 if TYPE_CHECKING:
     from hdfs import Hdfs
 
-# Otherwise gcsfs asks by gRPC what kind of bucket it is, which the emulator can not answer, for minutes.
+# Otherwise gcsfs asks by gRPC what kind of bucket it is, which the emulator cannot answer, for minutes.
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
 
 # How long an example takes says more of the machine than of what is tested. All else stays as it is, in CI, too.

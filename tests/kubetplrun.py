@@ -112,7 +112,7 @@ def one(*arguments: str, warns: str | None = None) -> dict[str, Any]:
 
 
 def refused(*arguments: str) -> str:
-    """What is said of a command line that can not be: one line; nothing is printed."""
+    """What is said of a command line that cannot be: one line; nothing is printed."""
     outcome = kubetpl(*arguments)
     assert (outcome.code, outcome.out) == (2, ""), outcome
     lines = outcome.err.splitlines()

@@ -422,7 +422,7 @@ NPY = encode_field("npy", RGB)
 def test_bad_bytes_name_key_field_and_shard(field: str, data: bytes) -> None:
     with pytest.raises(DecodeError) as caught:
         decode_field(field, data, key="k/1", url="s3://b/s.tar")
-    assert str(caught.value).startswith(f"s3://b/s.tar, key 'k/1': field '{field}' can not be decoded: ")
+    assert str(caught.value).startswith(f"s3://b/s.tar, key 'k/1': field '{field}' cannot be decoded: ")
     assert "\n" not in str(caught.value)
 
 
@@ -464,7 +464,7 @@ def test_encoders_that_fail() -> None:
         make_encoder({"cls": str})({"__key__": "k", "json": {}})
     with pytest.raises(EncodeError, match="its encoder gave str; it must give bytes"):
         make_encoder({"cls": str})({"__key__": "k", "cls": 1})
-    with pytest.raises(EncodeError, match="can not be encoded: division by zero"):
+    with pytest.raises(EncodeError, match="cannot be encoded: division by zero"):
         make_encoder({"cls": lambda value: value / 0})({"__key__": "k", "cls": 1})
     with pytest.raises(EncodeError, match="key 'k': the encoder gave NoneType"):
         make_encoder(lambda sample: None)({"__key__": "k"})  # type: ignore[arg-type, return-value]

@@ -76,7 +76,7 @@ def test_a_body_that_ends_with_the_connection_is_believed_at_the_same_place_twic
     begin = len(HEAD) + 2
     assert read(server, answer) == TEXT
     assert read(server, answer[: begin + 10], answer) == TEXT
-    # This is what can not be known; a head that is cut can.
+    # This is what cannot be known; a head that is cut can.
     assert read(server, answer[: begin + 10]) == TEXT[:10]
     for cut in range(begin):
         with pytest.raises(TemporaryStreamError):

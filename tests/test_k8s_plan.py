@@ -258,7 +258,7 @@ def test_the_command_without_measuring(alone: Path, capfd: pytest.CaptureFixture
     assert "no price is configured" in lines[2]
     for arguments, words in (
         ((), "--shards"),
-        (("--shards", "x.tar"), "a pod can not see"),
+        (("--shards", "x.tar"), "a pod cannot see"),
         (("--shards", "s3://b/{0..9}.tar", "--measure", "2"), "--command"),
         (("--shards", "s3://b/{0..9}.tar", "--measure", "2", "--raw", "-c", "true"), "--raw"),
         (("--shards", "s3://b/{0..9}.tar", "-j", "0"), "--parallelism"),

@@ -119,7 +119,7 @@ def test_a_pattern_of_which_pods_look_at_all_names() -> None:
     assert "each pod looks at all 120,000 names" in note and "--list-url" in note
 
 
-# What a pod can not read
+# What a pod cannot read
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_a_pattern_of_which_pods_look_at_all_names() -> None:
         ("-", "no standard input"),
         ("@-", "no standard input"),
         ("pipe:cat x", "a command"),
-        ("x-{0..9}.tar", "a pod can not see"),
-        ("./x.tar", "a pod can not see"),
+        ("x-{0..9}.tar", "a pod cannot see"),
+        ("./x.tar", "a pod cannot see"),
         ("s3://b/{1..2", "not balanced"),
     ],
 )
@@ -154,7 +154,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_relative_names_where_they_have_a_meaning(folder: Path) -> None:
     (folder / "list").write_text("in/s0.tar\nin/s1.tar\n")
     for spec, n in (("in/s{0..4}.tar", 5), ("in/*.tar", 5), ("@list", 2)):
-        with pytest.raises(UsageError, match="a pod can not see"):
+        with pytest.raises(UsageError, match="a pod cannot see"):
             plan(spec)
         assert plan(spec, allow_local=True).shards == n
     assert plan(f"{folder}/in/*.tar").shards == 5
@@ -218,7 +218,7 @@ def test_config_maps_have_an_end() -> None:
             high = middle - 1
     assert 0.99 * MOST_BYTES < len(json.dumps(list_config_map("run", names[:low], None, {}))) < 1.01 * MOST_BYTES
     for spec in ("@l", "#x", "a\nb", " a", "", "pipe:x"):
-        with pytest.raises(UsageError, match="can not stand in a list"):
+        with pytest.raises(UsageError, match="cannot stand in a list"):
             list_config_map("run", [spec], None, {})
 
 

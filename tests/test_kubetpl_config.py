@@ -1,4 +1,4 @@
-"""Where settings come from, which of two wins, and what is said of those that can not be."""
+"""Where settings come from, which of two wins, and what is said of those that cannot be."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_a_setting_of_another_generator_does_no_harm(folder: Path) -> None:
     assert one("service")["metadata"]["name"] == "a"
 
 
-# What can not be.
+# What cannot be.
 
 
 @pytest.mark.parametrize(

@@ -47,11 +47,11 @@ def test_the_list_of_packages_equals_the_folders() -> None:
 
 def test_every_package_folder_has_an_init_file() -> None:
     without = sorted({str(path.parent) for path in source_files() if not (path.parent / "__init__.py").exists()})
-    assert not without, f"an editable install can not import a folder without __init__.py: {without}"
+    assert not without, f"an editable install cannot import a folder without __init__.py: {without}"
 
 
 def build_needs_isolation() -> bool:
-    """Whether what is installed can not build a wheel: setuptools brings bdist_wheel itself from 70.1 on."""
+    """Whether what is installed cannot build a wheel: setuptools brings bdist_wheel itself from 70.1 on."""
     if importlib.util.find_spec("setuptools") is None:
         return True
     version = tuple(int(part) for part in importlib.metadata.version("setuptools").split(".")[:2])

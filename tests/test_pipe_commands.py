@@ -37,7 +37,7 @@ def what_commands_say(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def nobody_is_left() -> Iterator[None]:
     if not Path(f"/proc/self/task/{os.getpid()}/children").exists():
-        pytest.skip("THIS SYSTEM DOES NOT LIST CHILDREN IN /proc: zombies can not be counted")
+        pytest.skip("THIS SYSTEM DOES NOT LIST CHILDREN IN /proc: zombies cannot be counted")
     before = children()
     yield
     assert children() <= before

@@ -76,7 +76,7 @@ def descendants(root: int) -> set[int]:
 def watched(folder: Path, *arguments: str, **more: str) -> Seen:
     """Run a program, and look at its descendants' arguments all the while."""
     if not Path("/proc/self/cmdline").exists():
-        pytest.skip("THIS SYSTEM HAS NO /proc: arguments of processes can not be looked at")
+        pytest.skip("THIS SYSTEM HAS NO /proc: arguments of processes cannot be looked at")
     environment = {
         **os.environ,
         "AWS_SECRET_ACCESS_KEY": ENVIRONMENT,

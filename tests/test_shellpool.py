@@ -444,7 +444,7 @@ def test_field_that_can_not_be_a_file(tmp_path: Path) -> None:
     with ShellPool("true", str(scratch), rules=Rules()) as pool:
         outcomes = _jobs(pool, [[sample] for sample in bad])
     for outcome in outcomes:
-        assert outcome.failure is not None and "can not be a file's name" in outcome.failure.message
+        assert outcome.failure is not None and "cannot be a file's name" in outcome.failure.message
     assert sorted(os.listdir(tmp_path)) == ["scratch"]
 
 
@@ -453,7 +453,7 @@ def test_scratch_that_is_gone(tmp_path: Path) -> None:
     scratch.mkdir()
     with ShellPool("true", str(scratch), rules=Rules()) as pool:
         shutil.rmtree(scratch)
-        with pytest.raises(StreamError, match="can not be extracted") as caught:
+        with pytest.raises(StreamError, match="cannot be extracted") as caught:
             pool.submit(0, [dict(SAMPLE)])
     assert caught.value.key == SAMPLE["__key__"]
 

@@ -285,7 +285,7 @@ def test_what_other_tars_write_besides_files_is_passed_over_with_its_content(kin
     assert tally.skipped == {reason: 1}
 
 
-# ---- members whose content can not be delivered
+# ---- members whose content cannot be delivered
 
 TAR_INSIDE = member(b"0.x", b"not a member") * 3
 

@@ -105,7 +105,7 @@ def test_rename_of_a_missing_field_names_key_and_fields() -> None:
 
 
 def test_rename_onto_a_field_that_stays() -> None:
-    with pytest.raises(DuplicateFieldError, match="'jpg' can not become 'png'"):
+    with pytest.raises(DuplicateFieldError, match="'jpg' cannot become 'png'"):
         list(transforms.rename_fields([sample(jpg=1, png=2)], {"png": "jpg"}))
 
 

@@ -41,7 +41,7 @@ def answer(command: click.Command, name: str) -> str | None:
     try:
         return _completer(command, name, shell).complete()
     except (TarkitError, click.ClickException):
-        # A line that is not finished may be wrong; whoever finishes it is told.
+        # A line that is not finished may be wrong; the error is shown when it runs.
         return ""
 
 

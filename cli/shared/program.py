@@ -144,7 +144,7 @@ def _reason(error: BaseException, name: str) -> str:
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
-    """A question to whoever has mistyped a name: ``did you mean split?``; or all that there are."""
+    """A question about a mistyped name: ``did you mean split?``; or all that there are."""
     import difflib
 
     near = difflib.get_close_matches(word, known, 1, 0.5)
@@ -160,7 +160,7 @@ def say(name: str, message: str) -> None:
 def _say_lines(text: str) -> None:
     if sys.stderr is None:
         return
-    # Where stderr cannot be written, there is no other place to say so.
+    # Where stderr cannot be written, no other place is left for the message.
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(text)
         sys.stderr.flush()

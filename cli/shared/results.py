@@ -71,7 +71,7 @@ class Results:
 
 
 def escaped(text: str) -> str:
-    """The text with everything escaped that a terminal would obey or can not show."""
+    """The text with everything escaped that a terminal would obey or cannot show."""
     return text if text.isprintable() else "".join(c if c.isprintable() else printable(c) for c in text)
 
 

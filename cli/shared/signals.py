@@ -18,7 +18,7 @@ class Terminated(BaseException):
 
 
 class Interrupted(KeyboardInterrupt):
-    """SIGINT came. Of a class of its own, since Python's can not be watched."""
+    """SIGINT came. Of a class of its own, since Python's cannot be watched."""
 
 
 class EndingSignals:

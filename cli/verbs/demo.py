@@ -84,7 +84,7 @@ def _make(place: Path) -> None:
         (place / _MARK).touch()
         (place / "mapper.py").write_text(MAPPER, encoding="utf-8")
     except OSError as error:
-        raise StreamError(f"can not be made: {error.strerror}", url=str(place)) from None
+        raise StreamError(f"cannot be made: {error.strerror}", url=str(place)) from None
     with ShardWriter(str(place).replace("%", "%%") + "/shard-%06d.tar", PER_SHARD, encoder=False) as writer:
         for sample in demo_samples(TOTAL):
             writer.write(sample)

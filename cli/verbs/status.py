@@ -69,7 +69,7 @@ def command(
     found = progress_of(outdir, expand(inputs, allow_pipe=False) if inputs else None)
     if not (inputs or wanted or found.done or found.unfinished):
         raise MissingInputError(
-            "there is no done record in this folder",
+            "this folder has no done record",
             url=outdir,
             hint="name the OUTDIR of tarproc -O, or its inputs too, to list them as missing",
         )

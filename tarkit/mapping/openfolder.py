@@ -75,7 +75,7 @@ class OpenFolder:
 
         Raises:
             OutsideError: the link leads out of the outermost folder.
-            OSError: there is no regular file, or it cannot be read.
+            OSError: it is not a regular file, or it cannot be read.
         """
         try:
             file = os.open(name, _FLAGS, dir_fd=self._fd)

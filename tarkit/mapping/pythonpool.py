@@ -135,7 +135,7 @@ class PythonPool:
             not below 32 MiB. None: no limit.
 
     Raises:
-        UsageError: the function can not be loaded.
+        UsageError: the function cannot be loaded.
     """
 
     def __init__(

@@ -41,7 +41,7 @@ def serve(
     """Answer batches until the parent is gone. Runs in a process of its own.
 
     inherited: the parent's ends of sockets, which a forked process must not keep open, since
-    nobody would notice then that the parent died. parent: its process id.
+    then no process would notice that the parent died. parent: its process id.
     """
     if os.getppid() == parent and os.getpid() != parent:
         for fd in inherited:
@@ -59,7 +59,7 @@ def serve(
         mapper = load(function)
         state = load(setup)() if setup is not None else None
     except Exception as error:
-        _send(fd, pid, f"the mapper can not be loaded: {_last_line(error)}")
+        _send(fd, pid, f"the mapper cannot be loaded: {_last_line(error)}")
         return
     _send(fd, pid, READY)
     while (message := _receive(fd)) is not None:
@@ -96,7 +96,7 @@ def load(spec: FunctionSpec) -> Callable[..., Any]:
     """The function that ``module:name`` or ``file.py:name`` names.
 
     Raises:
-        UsageError: there is no such module or function.
+        UsageError: the module or function does not exist.
     """
     if callable(spec):
         return spec
@@ -121,7 +121,7 @@ def _load_file(path: str) -> ModuleType:
         return known
     spec = importlib.util.spec_from_file_location(name, os.path.abspath(path))
     if not os.path.exists(path) or spec is None or spec.loader is None:
-        raise UsageError(f"there is no file {path!r}")
+        raise UsageError(f"the file {path!r} does not exist")
     # What stands beside it can be imported, as in a script that is run.
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     module = importlib.util.module_from_spec(spec)
@@ -137,7 +137,7 @@ def _load_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
-        raise UsageError(f"there is no module {error.name!r}") from None
+        raise UsageError(f"the module {error.name!r} does not exist") from None
 
 
 def log_path(scratch: str, pid: int, stream: str) -> str:

@@ -123,14 +123,14 @@ def _runs(pid: str) -> bool:
 
 
 class FieldNameError(ValueError):
-    """A field can not be the name of a file."""
+    """A field cannot be the name of a file."""
 
 
 def extract(sample: Sample, folder: str, base: str) -> None:
     """Write a sample as files into a new folder: ``base.FIELD``, ``__key__`` and ``__source__``.
 
     Raises:
-        FieldNameError: a field's name can not be a file's, or two are one on this file system.
+        FieldNameError: a field's name cannot be a file's, or two are one on this file system.
         OSError: the disk is full, or worse.
     """
     os.mkdir(folder, 0o700)
@@ -145,11 +145,11 @@ def extract(sample: Sample, folder: str, base: str) -> None:
                 raise ValueError("it has a slash")
             write_file(prefix + field, content)
         except (ValueError, FileExistsError) as error:
-            raise FieldNameError(f"field {printable(field)!r} can not be a file's name: {error}") from None
+            raise FieldNameError(f"field {printable(field)!r} cannot be a file's name: {error}") from None
         except OSError as error:
             if len(os.fsencode(field)) + len(base) < 250:
                 raise
-            raise FieldNameError(f"field {printable(field)!r} can not be a file's name: {error.strerror}") from None
+            raise FieldNameError(f"field {printable(field)!r} cannot be a file's name: {error.strerror}") from None
 
 
 def write_file(path: str, content: bytes | FieldFile) -> None:

@@ -139,13 +139,13 @@ class ShellPool:
         shell: bash, sh and dash are kept running; others are started for each batch.
         timeout: seconds for one batch, or None.
         grace: seconds between TERM and KILL.
-        rules: how files become samples; None if nobody wants them.
+        rules: how files become samples; None if they are not wanted.
         base: the part of the file names before the first dot.
         batched: lay out batches of one sample like those of several, too.
         ignore_status: gather the files whatever the command's exit code is.
 
     Raises:
-        CommandNotRunnableError: the shell can not be started.
+        CommandNotRunnableError: the shell cannot be started.
         StreamError: the scratch folder's disk is full.
     """
 
@@ -238,7 +238,7 @@ class ShellPool:
                     raise
                 if error.errno not in _DISK_ERRORS or not self._wait_for_space():
                     raise StreamError(
-                        f"a sample can not be extracted: {error.strerror}",
+                        f"a sample cannot be extracted: {error.strerror}",
                         url=self._scratch,
                         key=batch[0]["__key__"],
                         hint="set TMPDIR to a folder on a disk with room",
@@ -369,7 +369,7 @@ def _exit_message(code: int) -> str:
     if code == 127:
         return "exit code 127 (a command was not found)"
     if code == 126:
-        return "exit code 126 (a command can not be run)"
+        return "exit code 126 (a command cannot be run)"
     if code > 128:
         with suppress(ValueError):
             return f"exit code {code} ({signal.Signals(code - 128).name})"

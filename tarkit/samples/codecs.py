@@ -52,7 +52,7 @@ def encode_field(field: str, value: object, *, key: str | None = None) -> bytes:
     and in cls and its like a whole number; the other codecs refuse it.
 
     Raises:
-        EncodeError: there is no codec for this field and type, or the value does not fit it.
+        EncodeError: no codec exists for this field and type, or the value does not fit it.
         MissingExtraError: the codec's library is not installed.
     """
     return _encode_with(_ENCODERS, field, value, key)
@@ -82,7 +82,7 @@ def decode_field(
         MissingExtraError: the codec's library is not installed.
     """
     if image is not None and image not in IMAGE_SPECS:
-        raise UsageError(f"images can not be decoded to {image!r}; it must be one of {', '.join(IMAGE_SPECS)}, or None")
+        raise UsageError(f"images cannot be decoded to {image!r}; it must be one of {', '.join(IMAGE_SPECS)}, or None")
     extension, compressed = extension_of(field)
     decoder: Callable[[bytes], Any] | None = _DECODERS.get(extension)
     if extension in IMAGE_FORMATS and image is not None:
@@ -98,7 +98,7 @@ def decode_field(
     except TarkitError:
         raise
     except Exception as error:  # damaged bytes can make a parser raise anything
-        raise DecodeError(f"field {field!r} can not be decoded: {_sentence(error)}", url=url, key=key) from error
+        raise DecodeError(f"field {field!r} cannot be decoded: {_sentence(error)}", url=url, key=key) from error
 
 
 def encode_sample(sample: Mapping[str, Any]) -> Sample:
@@ -178,14 +178,14 @@ def _encode_with(encoders: Mapping[str, Callable[[Any], Any]], field: str, value
     if encoder is None:
         refusal = _REFUSED.get(extension)
         if refusal is None:
-            refusal = f"there is no encoder for it; give bytes or str, or an extension of {', '.join(sorted(encoders))}"
+            refusal = f"no encoder exists for it; give bytes or str, or an extension of {', '.join(sorted(encoders))}"
         raise EncodeError(f"{what}, is not encoded: {refusal}", key=key)
     try:
         data = encoder(value)
     except TarkitError:
         raise
     except Exception as error:  # the value comes from the caller, and its type can raise anything
-        raise EncodeError(f"{what}, can not be encoded: {_sentence(error)}", key=key) from error
+        raise EncodeError(f"{what}, cannot be encoded: {_sentence(error)}", key=key) from error
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise EncodeError(f"{what}: its encoder gave {type(data).__name__}; it must give bytes", key=key)
     return _compress(bytes(data)) if compressed else bytes(data)

@@ -41,7 +41,7 @@ def parse_plan(lines: Iterable[bytes], *, plan: str, rule: KeyRule, allow_pipe: 
         allow_pipe: whether sources may be commands.
 
     Raises:
-        UsageError: a line is no entry, or a source is not allowed.
+        UsageError: a line is not an entry, or a source is not allowed.
         DuplicateFieldError: a name comes twice in a sample.
         RepeatedKeyError: a key comes back after another sample.
     """
@@ -86,7 +86,9 @@ def _entry(text: str, number: int, where: str, rule: KeyRule, allow_pipe: bool) 
     split = rule(name)
     reason = skip_reason(name, rule)
     if split is None or reason is not None:
-        raise UsageError(f"{where}: the name {printable(name)!r} is no file of a sample ({reason}); it is KEY.FIELD")
+        raise UsageError(
+            f"{where}: the name {printable(name)!r} cannot be a file of a sample ({reason}); write KEY.FIELD"
+        )
     if source in ("-", "file:", "pipe:"):
         raise UsageError(f"{where}: the source {source!r} names nothing to read")
     if source.startswith("pipe:") and not allow_pipe:
@@ -98,7 +100,7 @@ def samples_of_plan(entries: Iterable[Entry], *, plan: str, folder: str = ".") -
     """The samples of a checked plan, read one at a time. folder: where relative paths begin.
 
     Raises:
-        MissingInputError, StreamError, TemporaryStreamError, UsageError: a source can not be read; the
+        MissingInputError, StreamError, TemporaryStreamError, UsageError: a source cannot be read; the
             error says in which line it is.
     """
     sample: Sample = {}

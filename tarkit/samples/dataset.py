@@ -63,7 +63,7 @@ class WebDataset:
 
     Raises:
         UsageError: an argument that is not taken; the message says what to use.
-        DataError: (from iterating) a shard is damaged, a field is missing, or there is no sample.
+        DataError: (from iterating) a shard is damaged, a field is missing, or no sample is found.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ _SPELLINGS = {"jpeg": "jpg", "tiff": "tif", "htm": "html", "yml": "yaml", "mpeg"
 
 @dataclass
 class Gathered:
-    """files: sorted by key, the fields of one sample together. others: (name, why it is no part of a
+    """files: sorted by key, the fields of one sample together. others: (name, why it is not part of a
     sample). stripped: how many names lost a leading slash or ``./``."""
 
     files: list[File] = field(default_factory=list)
@@ -64,7 +64,7 @@ def gather(paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out:
     Raises:
         MissingInputError: a path does not exist. UsageError: a name with ``..``.
         DuplicateFieldError: two files would be the same field of a sample.
-        StreamError: a folder can not be read.
+        StreamError: a folder cannot be read.
     """
     gathered = Gathered()
     outputs = {_file_id(path) for path in leave_out} - {None}
@@ -132,7 +132,7 @@ def refuse_same_extension(files: Iterable[Named], rule: KeyRule) -> None:
 
 
 def _walk(place: str, given: str, leave_out: set[tuple[int, int] | None]) -> Iterator[tuple[str, str | None]]:
-    """(path as given, None or why it is no file) of the file itself, or of all that is in the folder."""
+    """(path as given, None or why it is not a file) of the file itself, or of all that is in the folder."""
     if not given:
         raise UsageError("a file's name is empty")
     if os.path.isfile(place):
@@ -141,7 +141,7 @@ def _walk(place: str, given: str, leave_out: set[tuple[int, int] | None]) -> Ite
         try:
             entries = sorted(os.scandir(place), key=lambda entry: entry.name)
         except OSError as error:
-            raise StreamError(f"this folder can not be read: {error.strerror}", url=given) from error
+            raise StreamError(f"this folder cannot be read: {error.strerror}", url=given) from error
         for entry in entries:
             name = os.path.join(given, entry.name)
             if leave_out and _file_id(entry.path) in leave_out:
@@ -155,7 +155,7 @@ def _walk(place: str, given: str, leave_out: set[tuple[int, int] | None]) -> Ite
     elif os.path.islink(place):
         raise MissingInputError("this link leads nowhere", url=given)
     else:
-        raise MissingInputError("there is no such file or folder", url=given)
+        raise MissingInputError("no such file or folder", url=given)
 
 
 def _file_id(path: str) -> tuple[int, int] | None:
@@ -171,7 +171,7 @@ def _member_name(path: str) -> str:
     while name.startswith(("/", "./")):
         name = name[1:] if name[0] == "/" else name[2:]
     if ".." in name.split("/"):
-        raise UsageError(f"{printable(path)!r}: a member's name can not have .. in it; go to another folder with -C")
+        raise UsageError(f"{printable(path)!r}: a member's name cannot have .. in it; go to another folder with -C")
     return name
 
 
@@ -179,7 +179,7 @@ def samples_of(files: Iterable[File]) -> Iterator[Sample]:
     """The samples of :func:`gather`'s files, read one at a time.
 
     Raises:
-        MissingInputError, StreamError: a file is gone, or can not be read.
+        MissingInputError, StreamError: a file is gone, or cannot be read.
     """
     sample: Sample = {}
     room = SampleRoom()
@@ -199,7 +199,7 @@ def read_all(url: str | os.PathLike[str]) -> bytes:
     """All bytes of a file or URL, as they are: not decompressed.
 
     Raises:
-        MissingInputError, StreamError, TemporaryStreamError: it can not be read.
+        MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
     """
     with open_read(url, compression=None) as stream:
         return b"".join(_pieces(stream))
@@ -209,7 +209,7 @@ def read_content(url: str | os.PathLike[str]) -> bytes | FieldFile:
     """As :func:`read_all`; what is too large for memory stays in its file, or is kept in one.
 
     Raises:
-        MissingInputError, StreamError, TemporaryStreamError: it can not be read.
+        MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
     """
     with open_read(url, compression=None) as stream:
         if not isinstance(url, str) and (stream.size_hint or 0) > LARGE:

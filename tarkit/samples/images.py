@@ -51,13 +51,13 @@ def encode_image(extension: str, value: Any) -> bytes:
         extension: one of IMAGE_FORMATS.
 
     Raises:
-        TypeError, ValueError: it is no image, or the format can not hold it without changing values.
+        TypeError, ValueError: it is not an image, or the format cannot hold it without changing values.
         MissingExtraError: Pillow or numpy is not installed.
     """
     format_name, modes = IMAGE_FORMATS[extension]
     image = _as_image(value)
     if image.mode not in modes:
-        raise ValueError(f"{extension} can not hold an image of mode {image.mode}; convert it to {' or '.join(modes)}")
+        raise ValueError(f"{extension} cannot hold an image of mode {image.mode}; convert it to {' or '.join(modes)}")
     if image.mode == "I" and not 0 <= image.getextrema()[0] <= image.getextrema()[1] <= 65535:
         raise ValueError(f"{extension} holds values of 0 to 65535; these are {image.getextrema()}")
     stream = io.BytesIO()

@@ -58,7 +58,7 @@ def read_samples(
     Raises:
         TooLargeError: a sample has more than ``mem`` bytes.
         DataError: the shard is damaged, or is not what the policies allow.
-        MissingInputError, StreamError, TemporaryStreamError: it can not be read.
+        MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
     """
     tally = Tally() if tally is None else tally
     large = RefuseLarge(mem) if large is None else large

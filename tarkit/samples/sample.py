@@ -107,7 +107,7 @@ def key_rule(spec: str | KeyRule) -> KeyRule:
 
 
 def skip_reason(name: str, rule: KeyRule = first_dot) -> str | None:
-    """Why a regular file of this name is no part of a sample; None if it is a part of one.
+    """Why a regular file of this name is not part of a sample; None if it is a part of one.
 
     The reasons are the words under which the skipped members are counted.
     """

@@ -1,6 +1,6 @@
 """Samples to one tar shard.
 
-The same samples give the same bytes, whoever writes them, where and when: time stamps are
+The same samples give the same bytes, for every user, place and time: time stamps are
 0 unless asked for, owner and mode are fixed, fields come in sorted order. Headers are
 ustar; only where a name or size needs more, it comes as a PAX header, or as GNU tar writes it.
 Names and arguments are those of webdataset 1.0.2's writer.
@@ -44,7 +44,7 @@ def default_mtime() -> int:
     Source: reproducible-builds.org, "SOURCE_DATE_EPOCH specification".
 
     Raises:
-        UsageError: the variable is set to something that is no number.
+        UsageError: the variable is set to something else than a number.
     """
     text = os.environ.get("SOURCE_DATE_EPOCH", "0")
     if not (text.isascii() and text.isdigit()):
@@ -76,8 +76,8 @@ class TarWriter:
         checksum: compute the SHA-256 of the file, for :meth:`checksum_of_file`.
 
     Raises:
-        EncodeError: (from write) a value can not be encoded, or a key or field can not be a name.
-        StreamError: the shard can not be written.
+        EncodeError: (from write) a value cannot be encoded, or a key or field cannot be a name.
+        StreamError: the shard cannot be written.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class TarWriter:
             if not self.keep_meta and self._is_bookkeeping(field, key):
                 continue
             if "/" in field or "\0" in field or (not metadata and skip_reason(f"k.{field}") is not None):
-                raise EncodeError(f"{field!r} can not be the field of a member's name", url=self.name, key=key)
+                raise EncodeError(f"{field!r} cannot be the field of a member's name", url=self.name, key=key)
             plan.append((field, b"." + self._as_utf8(field, key)))
         if not plan:
             raise EncodeError("the sample has no fields, so it would leave no trace", url=self.name, key=key)

@@ -98,7 +98,7 @@ def _renamed(sample: Sample, plan: Mapping[str, list[str]]) -> Sample:
     for new, old in found.items():
         if new in result:
             raise DuplicateFieldError(
-                f"rename: {old!r} can not become {new!r}, which the sample has already",
+                f"rename: {old!r} cannot become {new!r}, which the sample has already",
                 url=sample.get("__url__"),
                 key=sample.get("__key__"),
             )

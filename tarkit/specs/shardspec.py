@@ -50,14 +50,14 @@ def expand(
       to the current folder, as in ``tar -T`` and ``ls DIR/*.tar > LIST``; those in a list at a URL are relative
       to that URL's folder.
     - ``pipe:`` commands are never expanded. In a list they stand only with ``allow_pipe_in_lists``,
-      since whoever writes such a list runs commands here.
+      since the author of such a list runs commands here.
     - ``-`` stays as it is; standard input can be named once.
 
     Raises:
-        UsageError: a spec that can not be: unbalanced braces, a pattern on a server that can not list,
+        UsageError: a spec that cannot be: unbalanced braces, a pattern on a server that cannot list,
             a ``pipe:`` that is not allowed, a ZMQ scheme, standard input named twice.
         MissingInputError: a pattern that matches nothing; a list that does not exist or names no shard.
-        StreamError: a list that can not be read.
+        StreamError: a list that cannot be read.
     """
     if isinstance(specs, (str, os.PathLike)):
         specs = [specs]
@@ -93,7 +93,7 @@ def _expand_one(spec: str, stdin_uses: list[str], allow_pipe: bool) -> Iterator[
         )
     elif spec.startswith("pipe:"):
         if not allow_pipe:
-            raise UsageError(f"{quoted(spec)}: a command can not be used here; name a path or a URL")
+            raise UsageError(f"{quoted(spec)}: a command cannot be used here; name a path or a URL")
         yield spec
     elif not scheme_of(spec) and os.path.exists(spec):
         yield spec
@@ -147,7 +147,7 @@ def _expand_glob(name: str) -> Iterator[str]:
     if scheme in ("http", "https"):
         if re.search(r"[*\[]", _IPV6_HOST.sub("", name.partition("?")[0])):
             raise UsageError(
-                f"{quoted(name)}: shards on an http server can not be listed; name them with braces or in an @list"
+                f"{quoted(name)}: shards on an http server cannot be listed; name them with braces or in an @list"
             )
         return iter((name,))
     if not _GLOB.search(_IPV6_HOST.sub("", name) if scheme else name):
@@ -200,7 +200,7 @@ def _lines_of(source: str) -> Iterator[bytes]:
     except LocatedError:
         raise
     except OSError as error:
-        raise StreamError(f"this list of shards can not be read: {error.strerror}", url=source) from error
+        raise StreamError(f"this list of shards cannot be read: {error.strerror}", url=source) from error
 
 
 def _beside(source: str, line: str) -> str:

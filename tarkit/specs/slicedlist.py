@@ -60,10 +60,10 @@ class SlicedList:
         """The shards of a slice.
 
         Raises:
-            UsageError: there is no such slice. DataError: LIST is not the one whose slices these are.
+            UsageError: the slice does not exist. DataError: LIST is not the one whose slices these are.
         """
         if not 0 <= index < self.w:
-            raise UsageError(f"{quoted(self.url)} has slices 0 to {self.w - 1}; there is no slice {index}")
+            raise UsageError(f"{quoted(self.url)} has slices 0 to {self.w - 1}; slice {index} does not exist")
         start, stop = self.borders[index], self.borders[index + 1]
         try:
             content = read_range(self.url, start, stop, size=self.size)
@@ -93,14 +93,14 @@ def check_name(name: str, list_url: str) -> str:
     """The name of a shard, if a line of a list can hold it so that it is read as just this name.
 
     Raises:
-        UsageError: it can not.
+        UsageError: it cannot.
     """
     if _SURELY_PLAIN.fullmatch(name):
         return name
     kept = name.strip() == name and "\n" not in name and "\r" not in name and not name.startswith(("#", _BOM))
     if not kept or set(name) & set("{}") or (fixed_names(name) is None and not _is_plain_http(name)):
         raise UsageError(
-            f"{quoted(name)} can not stand in a list of shards, where it would be taken for a pattern, a command or a "
+            f"{quoted(name)} cannot stand in a list of shards, where it would be taken for a pattern, a command or a "
             "comment; give it another name"
         )
     if scheme_of(list_url) and not scheme_of(name) and not name.startswith("/"):
@@ -122,14 +122,14 @@ def write_list(url: str, names: Iterable[str], counts: Sequence[int], *, outdir:
         url: of the list. names: of the shards, those of slice 0 first.
         counts: how many shards each slice has, see :func:`even_counts`.
         outdir: where the run's outputs go. No two shards may become the same output; this is checked
-            here, since a pod that sees only one slice can not. None: each pod has to look at the whole list.
+            here, since a pod that sees only one slice cannot. None: each pod has to look at the whole list.
 
     Raises:
-        UsageError: a name that a list can not hold; the names do not fill the slices; as ``plan_outputs``.
-        StreamError, TemporaryStreamError: it can not be written.
+        UsageError: a name that a list cannot hold; the names do not fill the slices; as ``plan_outputs``.
+        StreamError, TemporaryStreamError: it cannot be written.
     """
     if compression_for_name(url) is not None:
-        raise UsageError(f"{quoted(url)}: a list of which parts are read can not be compressed; name it .list or .txt")
+        raise UsageError(f"{quoted(url)}: a list of which parts are read cannot be compressed; name it .list or .txt")
     if _offsets_url(url) is None:
         raise UsageError(f"{quoted(url)}: name the list without a query, since its slices are in a file beside it")
     borders, sums = array("q", [0]), array("I")
@@ -199,7 +199,7 @@ def open_list(url: str) -> SlicedList | None:
     """The slices that were planned for a list; None if none were.
 
     Raises:
-        DataError: the file of the slices is damaged. TemporaryStreamError: it can not be asked for now.
+        DataError: the file of the slices is damaged. TemporaryStreamError: it cannot be asked for now.
     """
     beside = _offsets_url(url)
     if beside is None:

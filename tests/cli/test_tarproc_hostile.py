@@ -106,7 +106,7 @@ def test_scratch_is_deleted(bench: Bench) -> None:
     done = bench.run("-c", command, "in.tar", "-o", "out.tar")
     assert done.returncode == 1
     assert sorted(os.listdir(bench.path)) == ["in.tar"]
-    assert b"can not be extracted" in done.stderr and len(done.stderr.splitlines()) <= 2
+    assert b"cannot be extracted" in done.stderr and len(done.stderr.splitlines()) <= 2
 
 
 def test_odd_field_names(bench: Bench) -> None:
@@ -198,7 +198,7 @@ def test_folder_without_permissions(open_bench: Bench, command: str) -> None:
         become = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
         done = subprocess.run([*become, TARPROC, "--version"], capture_output=True)
         if done.returncode:
-            pytest.skip("the package is where another user can not read it")
+            pytest.skip("the package is where another user cannot read it")
     else:
         become = []
     done = subprocess.run(

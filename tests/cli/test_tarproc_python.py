@@ -353,9 +353,9 @@ def test_module_in_the_current_folder(bench: Bench) -> None:
     [
         ("mappers.py:missing", "no function 'missing'"),
         ("mappers.py:number", "no function 'number'"),
-        ("missing.py:f", "no file 'missing.py'"),
-        ("missing:f", "no module 'missing'"),
-        ("mappers.missing:f", "no module"),
+        ("missing.py:f", "the file 'missing.py' does not exist"),
+        ("missing:f", "the module 'missing' does not exist"),
+        ("mappers.missing:f", "the module 'mappers.missing' does not exist"),
         ("mappers", "must be module:function"),
         ("mappers.py", "must be module:function"),
         (":f", "must be module:function"),

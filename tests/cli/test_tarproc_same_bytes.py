@@ -70,7 +70,7 @@ def test_another_user(open_bench: Bench) -> None:
         pytest.skip("needs root and setpriv to become someone else")
     become = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     if subprocess.run([*become, TARPROC, "--version"], capture_output=True).returncode:
-        pytest.skip("the package is where another user can not read it")
+        pytest.skip("the package is where another user cannot read it")
     expected = _bytes(bench)
     for name in ("out.tar", "out.tar.failed.tar"):
         (bench.path / name).unlink()

@@ -14,7 +14,7 @@ import pytest
 from tarproc_support import Bench, contents, gone, numbered
 from waiting import wait_for
 
-# The last sample waits to be killed: a run that is over, but for Python's own end, can not be ended in good order.
+# The last sample waits to be killed: a run that is over, but for Python's own end, cannot be ended in good order.
 FAILING = 'sleep 0.00$RANDOM; [ $(cat sample.cls) != 399 ] || sleep 1000; [ $RANDOM -gt 16000 ] || exit 4; : "{marker}"'
 
 

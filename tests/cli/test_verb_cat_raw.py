@@ -115,7 +115,7 @@ def test_one_schedule(spawn: Run, tmp_path: Path, server: FaultServer, faults: l
     server.put("one", DATA, *faults)
     result = spawn("tarkit", "cat", "--raw", url)
     assert (result.code, len(errors(result.stderr.encode()))) == (code, int(code > 0))
-    # Standard output can not take back what was good and came before the fault.
+    # Standard output cannot take back what was good and came before the fault.
     assert result.stdout == DATA if code == 0 else DATA.startswith(result.stdout)
 
 

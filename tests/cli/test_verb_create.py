@@ -125,7 +125,7 @@ def test_the_output_is_not_put_into_itself(run: Run, tmp_path: Path) -> None:
         (["a.txt", "--plan", "p"], 2, "not both"),
         (["a.txt", "--allow-pipe"], 2, "--allow-pipe goes with --plan"),
         (["--plan", "p", "--skip-others"], 2, "--skip-others goes with files"),
-        (["nosuch.txt"], 66, "there is no such file or folder"),
+        (["nosuch.txt"], 66, "no such file or folder"),
         (["empty"], 66, "no file of a sample"),
         (["../data/a.txt"], 2, ".. in it"),
         ([""], 2, "name is empty"),
@@ -185,7 +185,7 @@ def test_plan_takes_content_as_it_is(run: Run, tmp_path: Path) -> None:
     [
         ("a.txt", 2, "plan.txt:2: 'a.txt' is not NAME SOURCE"),
         ("a.txt text", 66, "wanted by"),
-        ("README text:x", 2, "plan.txt:2: the name 'README' is no file of a sample (no-extension)"),
+        ("README text:x", 2, "plan.txt:2: the name 'README' cannot be a file of a sample (no-extension)"),
         ("/a.txt text:x", 2, "plan.txt:2: the name '/a.txt' begins with /"),
         ("a/../b.txt text:x", 2, "has .. in it"),
         ("a.txt pipe:touch RAN", 2, "plan.txt:2: commands are run only with --allow-pipe"),

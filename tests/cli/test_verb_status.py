@@ -138,7 +138,7 @@ def test_a_folder_without_records_is_not_complete(run: Run, tmp_path: Path, shar
     for options in ([], ["--json"]):
         result = run("tarkit", "status", folder, *options)
         assert (result.code, result.stdout) == (66, b"")
-        assert "there is no done record in this folder" in result.stderr
+        assert "this folder has no done record" in result.stderr
     assert run("tarkit", "status", folder, *shards).code == 1
     left = folder / ".s9.tar.tarkit-0123abcd"
     left.touch()

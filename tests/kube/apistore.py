@@ -60,7 +60,7 @@ class Store:
             self.changed.notify_all()
 
     def compact(self) -> None:
-        """From now on older versions can not be watched any more (410).
+        """From now on older versions cannot be watched any more (410).
 
         The log stays: the stand-in's own controllers, which read it at their own pace, must not lose a change.
         """

@@ -22,7 +22,7 @@ def entrypoint(image: str) -> list[str]:
 
 
 def pull_error(image: str) -> tuple[str, str] | None:
-    """The waiting reason and message of an image that can not be had: ErrImagePull or InvalidImageName."""
+    """The waiting reason and message of an image that cannot be had: ErrImagePull or InvalidImageName."""
     if re.search(r"[A-Z]", image.partition("@")[0].rpartition(":")[0] or image):
         said = "invalid reference format: repository name must be lowercase"
         message = f'Failed to apply default image tag "{image}": couldn\'t parse image name "{image}": {said}'

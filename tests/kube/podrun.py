@@ -131,7 +131,7 @@ class PodRun:
         while not self._kill.is_set():
             try:
                 if needs and not self.kubelet.unshare:
-                    raise MountError("the stand-in can not mount anything here: no root and no user namespaces")
+                    raise MountError("the stand-in cannot mount anything here: no root and no user namespaces")
                 return prepare(self.api.store, self.pod, self.folder / "volumes")
             except MountError as error:
                 self.say("FailedMount", str(error), "Warning")

@@ -11,7 +11,7 @@ from podenv import data_of, expand, field_value
 
 
 class MountError(Exception):
-    """A volume that can not be had (yet): the pod waits, with a FailedMount event."""
+    """A volume that cannot be had (yet): the pod waits, with a FailedMount event."""
 
 
 class Mount(NamedTuple):

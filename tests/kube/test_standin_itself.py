@@ -1,4 +1,4 @@
-"""The stand-in: that it starts by hand, leaves nothing behind, and says so where it can not do a thing."""
+"""The stand-in: that it starts by hand, leaves nothing behind, and says so where it cannot do a thing."""
 
 from __future__ import annotations
 

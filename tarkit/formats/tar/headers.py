@@ -54,7 +54,7 @@ REFUSALS = {
     ),
     "unknown-type": ("a member of a type that tar programs do not agree on", "write it as a regular file"),
 }
-"""What a file is whose content can not be delivered, by reason, and what to do about it."""
+"""What a file is whose content cannot be delivered, by reason, and what to do about it."""
 
 MAX_SIZE = 8**11 - 1
 """Bytes that eleven octal digits can say; larger members need an extended header."""
@@ -116,7 +116,7 @@ def parse(header: bytes) -> Header:
     """Parse one header whose checksum was found good.
 
     Raises:
-        ValueError: the size is no number.
+        ValueError: the size is not a number.
     """
     name, size, _, kind, magic, prefix = _FIELDS.unpack(header)
     name = name.partition(b"\0")[0]
@@ -324,7 +324,7 @@ _LOOKS = (
 
 
 def looks_like(head: bytes) -> str:
-    """A phrase for people: what a stream that begins so seems to be, if it is no tar."""
+    """A phrase for messages: what a stream that begins so seems to be, if it is not a tar."""
     for magic, phrase in _LOOKS:
         if head.startswith(magic):
             return f"it looks like {phrase}"

@@ -12,7 +12,7 @@ DEFAULT_MEM = 1 << 30
 
 
 class SkippedContent:
-    """Takes the place of content that nobody looks at. Its ``len()`` is the number of bytes."""
+    """Takes the place of content that is not read. Its ``len()`` is the number of bytes."""
 
     __slots__ = ("_size",)
 

@@ -147,7 +147,7 @@ class Archive:
         if len(self.buffer) - self.position >= want:
             return True
         while self.position > len(self.buffer):
-            # Skip to the position, which lies in padding or in content that nobody wants.
+            # Skip to the position, which lies in padding or in content that is not wanted.
             self.position -= len(self.buffer)
             self.base += len(self.buffer)
             self.buffer = b""  # so that the position is right if read() raises

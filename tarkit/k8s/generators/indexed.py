@@ -109,7 +109,7 @@ def _check(request: Request) -> None:
         )
     if not request.here and not scheme_of(outdir) and not outdir.startswith("/"):
         raise UsageError(
-            f"--outdir {printable(outdir)}: a folder of this machine, which a pod can not see; name a URL, or the "
+            f"--outdir {printable(outdir)}: a folder of this machine, which a pod cannot see; name a URL, or the "
             "absolute path of a volume that the pods mount"
         )
     if not settings.raw and settings.shell_flags is not None:

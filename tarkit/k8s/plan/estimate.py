@@ -115,7 +115,7 @@ def sizes_of(urls: Sequence[str]) -> list[int | None]:
     """The bytes of each shard, by asking its store, 16 at a time; None where the store does not say.
 
     Raises:
-        MissingInputError: a shard is not there. StreamError, TemporaryStreamError: its store can not be asked.
+        MissingInputError: a shard is not there. StreamError, TemporaryStreamError: its store cannot be asked.
     """
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sizes") as executor:
         return [identity.size for identity in executor.map(identify, urls)]

@@ -13,7 +13,7 @@ _GLOB = re.compile(r"[*?\[]")
 def listed_sizes(spec: str) -> dict[str, int]:
     """Name -> bytes of what is in the folder of a glob like ``s3://bucket/raw/*.tar``.
 
-    Empty for every other spec, and if the folder can not be listed: then the sizes are not known.
+    Empty for every other spec, and if the folder cannot be listed: then the sizes are not known.
     """
     folder, _, last = spec.rpartition("/")
     if not folder or not _GLOB.search(last) or re.search(r"[*?\[{}]", folder):

@@ -60,7 +60,7 @@ def measure(
     Raises:
         UsageError: the container does not run tarproc; no shards.
         TarkitError: a shard failed; with its last lines.
-        MissingInputError, StreamError, TemporaryStreamError: a shard can not be asked for its size.
+        MissingInputError, StreamError, TemporaryStreamError: a shard cannot be asked for its size.
     """
     if list(container.get("command", ())) != ["tarproc"]:
         raise UsageError("--measure runs tarproc over shards; with --raw there is none: say --shard-seconds")

@@ -51,6 +51,6 @@ def refuse_relative(names: Sequence[str]) -> None:
     for name in names:
         if not scheme_of(name) and not name.startswith("/"):
             raise UsageError(
-                f"{quoted(name)} is in a folder of this machine, which a pod can not see; name shards by URL, or by "
+                f"{quoted(name)} is in a folder of this machine, which a pod cannot see; name shards by URL, or by "
                 "the absolute path of a volume that the pods mount"
             )

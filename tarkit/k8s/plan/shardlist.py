@@ -27,7 +27,7 @@ def list_text(specs: Iterable[str]) -> bytes:
     """The content of the list, one spec a line, before compression.
 
     Raises:
-        UsageError: a spec that a line of a list can not hold.
+        UsageError: a spec that a line of a list cannot hold.
     """
     lines = []
     for spec in specs:
@@ -37,7 +37,7 @@ def list_text(specs: Iterable[str]) -> bytes:
             or set(spec) & set("\n\r")
             or spec.startswith(("#", "@", "pipe:", "\ufeff"))
         ):
-            raise UsageError(f"{quoted(spec)} can not stand in a list of shards; give it another name")
+            raise UsageError(f"{quoted(spec)} cannot stand in a list of shards; give it another name")
         lines.append(spec.encode("utf-8", "surrogateescape") + b"\n")
     return b"".join(lines)
 

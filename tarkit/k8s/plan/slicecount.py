@@ -27,7 +27,7 @@ def slice_count(
     if parallelism < 1:
         raise UsageError(f"--parallelism {parallelism}: at least one pod must run")
     if slices is not None:
-        # With more completions a Job can not have maxFailedIndexes as we set it.
+        # With more completions a Job cannot have maxFailedIndexes as we set it.
         if not 1 <= slices <= INDEXES:
             raise UsageError(f"--slices {slices}: a Job can have 1 to {INDEXES:,} of them")
         return min(n, slices)

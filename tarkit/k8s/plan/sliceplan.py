@@ -94,7 +94,7 @@ def plan_shards(
         publish: whether the list is really written to ``list_url``.
 
     Raises:
-        UsageError: a spec that a pod can not read; two shards with one output; too many shards for this form.
+        UsageError: a spec that a pod cannot read; two shards with one output; too many shards for this form.
         MissingInputError, StreamError, TemporaryStreamError: as ``tarkit.specs.shardspec.expand``.
     """
     specs = [absolute(spec) if allow_local else spec for spec in specs]
@@ -284,7 +284,7 @@ def _put_into_bucket(
 def _add_bytes(plan: ShardPlan, n: int, sizes: Sizes) -> None:
     if sizes == "none":
         return
-    # Of a list so long that names are found by their place in it, all can not be had one by one.
+    # Of a list so long that names are found by their place in it, all cannot be had one by one.
     wanted = n if sizes == "all" and (plan.source == "pattern" or n <= _MOST_READ_BY_ALL) else min(n, _SAMPLE)
     try:
         found = bytes_of(plan.sample(wanted), of=n)
