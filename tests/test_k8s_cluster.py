@@ -5,12 +5,17 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import on_this_machine
 
 from tarkit.errors import ClusterDeniedError, ClusterError, ClusterUnreachableError, NoSuchObjectError, UsageError
 from tarkit.k8s.cluster import config as clusterconfig
@@ -367,6 +372,45 @@ def test_logs_by_lines(cluster: Cluster, server: Server) -> None:
     assert "tailLines=5" in server.asked[0][1]
 
 
+def test_a_line_of_a_log_that_does_not_end_comes_in_parts(cluster: Cluster, server: Server) -> None:
+    """Progress bars write megabytes without a line feed."""
+    bar = b"".join(b"%06d/1000000\r" % number for number in range(300_000))
+    server.says((200, {}, b"begun\n" + bar + b"\n\nend"))
+    first, *parts, empty, last = cluster.log("p")
+    assert (first, b"".join(parts) == bar, empty, last) == (b"begun", True, b"", b"end")
+    assert len(parts) > 3 and max(map(len, parts)) < 1_200_000
+
+
+def test_a_signal_ends_a_program_while_the_name_of_its_cluster_is_looked_up(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text(config_text("http://cluster.example"))
+    # As a C library that waits for a name server: no signal reaches it.
+    program = (
+        "import ctypes, os, socket, sys\n"
+        "def look_up(*arguments, **more):\n"
+        "    os.write(1, b'.')\n"
+        "    mutex = ctypes.create_string_buffer(256)\n"
+        "    while True: ctypes.CDLL(None).pthread_mutex_lock(mutex)\n"
+        "socket.getaddrinfo = look_up\n"
+        "from tarkit.cli.kubetpl import main\n"
+        "sys.argv = ['kubetpl', 'wait', 'x']\n"
+        "sys.exit(main())\n"
+    )
+    environment = {**os.environ, "KUBECONFIG": str(tmp_path / "config")}
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with subprocess.Popen(
+            [sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as child:
+            try:
+                assert child.stdout is not None and child.stdout.read(1) == b"."
+                # By now it waits; if not, the signal comes too early to be missed.
+                time.sleep(0.3)
+                child.send_signal(number)
+                child.communicate(timeout=on_this_machine(5))
+            finally:
+                child.kill()
+        assert child.returncode == 128 + number
+
+
 # ---- watching
 
 
@@ -411,6 +455,13 @@ def test_a_job_created_anew_while_nobody_watched_is_another_one(cluster: Cluster
     assert next(seen) == "1"
     with pytest.raises(NoSuchObjectError, match="Job x was deleted meanwhile, and another one has its name"):
         next(seen)
+
+
+def test_an_event_of_any_length_is_whole(cluster: Cluster, server: Server) -> None:
+    big = {"metadata": {"name": "x", "annotations": {"a": "b" * 3_000_000}}}
+    text = json.dumps({"type": "MODIFIED", "object": big}).encode()
+    server.says((200, {}, text + b"\n" + text + b"\n"))
+    assert list(cluster.watch("jobs", version="1", seconds=5)) == [("MODIFIED", big)] * 2
 
 
 def test_a_watch_that_is_cut_or_forbidden(cluster: Cluster, server: Server) -> None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from tarkit.errors import ClusterDeniedError, UsageError, printable
 from tarkit.extras import library
 from tarkit.k8s.names import dns_label
+from tarkit.store import waits
 
 DEFAULT_FILE = "~/.kube/config"
 _IN_POD = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
@@ -70,7 +71,8 @@ def _from_files(files: str, context: str | None, namespace: str | None) -> Acces
         loader = module.KubeConfigLoader(config_dict=merged, active_context=wanted, config_base_path=None)
         configuration = client.Configuration()
         with login_errors() as problems:
-            loader.load_and_set(configuration)
+            # It may ask for a token; see waits.
+            waits.call(loader.load_and_set, configuration)
         chosen = loader.current_context["context"]
     except module.ConfigException as error:
         raise UsageError(f"kubeconfig {printable(files)}: {printable(str(error))}") from error

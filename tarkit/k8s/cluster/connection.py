@@ -9,6 +9,7 @@ Source of paths, verbs and status codes: https://kubernetes.io/docs/reference/us
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
@@ -27,6 +28,7 @@ from tarkit.extras import library
 from tarkit.k8s.apiobject import Object, Objects, part_of
 from tarkit.k8s.cluster.config import NEEDED_FOR, Access, login_errors
 from tarkit.k8s.names import dns_subdomain
+from tarkit.store import waits
 
 _GROUPS = {
     "jobs": "/apis/batch/v1",
@@ -46,6 +48,7 @@ _CONNECT_SECONDS = 10.0
 _READ_SECONDS = 60.0
 _TRIES = 4
 _LONGEST_PAUSE = 10.0
+_LONGEST_LINE = 1 << 20
 # What urllib3 puts before the reason: the connection as Python sees it.
 _POOL = re.compile(r"^(<[^>]*>|HTTPS?Connection(Pool)?\([^)]*\)): ")
 
@@ -120,7 +123,7 @@ class Cluster:
         self, pod: str, *, container: str | None = None, tail: int | None = None, follow: bool = False,
         stamped: bool = False, since: str | None = None,
     ) -> Generator[bytes, None, None]:  # fmt: skip
-        """Lines of a container's log, without their ends.
+        """Lines of a container's log, without their ends. One of more than 1 MiB, as of a progress bar, comes in parts.
 
         follow: until the container has ended. stamped: each line begins with its time. since: only lines from that
         time on, in seconds: a server ignores what is smaller.
@@ -129,7 +132,8 @@ class Cluster:
                  "timestamps": "true" if stamped else None, "sinceTime": since}  # fmt: skip
         query = {key: str(value) for key, value in asked.items() if value is not None}
         seconds = None if follow else _READ_SECONDS
-        yield from self._lines(self._send("get", "pods", pod, "log", query=query, read_seconds=seconds))
+        response = self._send("get", "pods", pod, "log", query=query, read_seconds=seconds)
+        yield from self._lines(response, _LONGEST_LINE)
 
     def watch(
         self, kind: str, *, version: str, seconds: float, labels: str = "", fields: str = ""
@@ -200,10 +204,8 @@ class Cluster:
         for attempt in range(1, _TRIES + 1):
             pause = 0.25 * 2 ** (attempt - 1)
             try:
-                response = self._client.rest_client.pool_manager.request(
-                    method, url, body=None if body is None else json.dumps(body).encode(),
-                    headers=self._headers(method), timeout=timeout, retries=False, preload_content=False,
-                )  # fmt: skip
+                # No signal reaches the look-up of a host's name, nor that of a server that gives out tokens.
+                response = waits.call(self._request, method, url, body, timeout)
             except errors as error:
                 # What was sent may have arrived: only questions are asked twice.
                 if method != "GET" or attempt == _TRIES or not _is_momentary(error):
@@ -219,6 +221,13 @@ class Cluster:
                 pause = min(float(asked), _LONGEST_PAUSE) if asked.isascii() and asked.isdigit() else pause
             self._sleep(pause)
         raise ClusterUnreachableError(f"{self.where} does not answer")
+
+    def _request(self, method: str, url: str, body: Object | None, timeout: Any) -> Any:
+        """The response of one attempt."""
+        return self._client.rest_client.pool_manager.request(
+            method, url, body=None if body is None else json.dumps(body).encode(),
+            headers=self._headers(method), timeout=timeout, retries=False, preload_content=False,
+        )  # fmt: skip
 
     def _refusal(
         self, response: Any, verb: str, kind: str, name: str | None, part: str
@@ -255,18 +264,25 @@ class Cluster:
                 headers[setting["key"]] = setting["value"]
         return headers
 
-    def _lines(self, response: Any) -> Generator[bytes, None, None]:
-        rest = b""
+    def _lines(self, response: Any, longest: float = math.inf) -> Generator[bytes, None, None]:
+        """Lines without their ends. longest: bytes after which a line is given in parts, as what it has so far."""
+        begun: list[bytes] = []
+        size = 0
         try:
             for piece in response.stream(65536, decode_content=True):
-                *lines, rest = (rest + piece).split(b"\n")
-                yield from lines
+                first, *lines = piece.split(b"\n")
+                begun.append(first)
+                size += len(first)
+                if lines or size >= longest:
+                    yield b"".join(begun)
+                    begun, size = lines[-1:], len(lines[-1]) if lines else 0
+                    yield from lines[:-1]
         except _http_errors() as error:
             raise self._unreachable(error) from error
         finally:
             response.close()
-        if rest:
-            yield rest
+        if size:
+            yield b"".join(begun)
 
     def _unreachable(self, error: BaseException) -> ClusterUnreachableError:
         while isinstance(reason := getattr(error, "reason", None), BaseException):
