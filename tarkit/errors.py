@@ -93,6 +93,7 @@ class UsageError(TarkitError, ValueError):
 PACKAGES = {
     "s3": "s3fs",
     "gcs": "gcsfs",
+    "azure": "adlfs",
     "hdfs": "hdfs-native",
     "images": "pillow numpy",
     "msgpack": "msgpack",

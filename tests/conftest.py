@@ -86,6 +86,19 @@ def gcs_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def azure_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of an Azurite of its own; the account and its key are in azure_client."""
+    from object_servers import Unavailable, azurite
+
+    pytest.importorskip("adlfs", reason="NO adlfs, AZURE IS NOT TESTED")
+    try:
+        with azurite(tmp_path_factory.mktemp("azurite"), Path.home() / ".cache" / "tarkit-tests") as endpoint:
+            yield endpoint
+    except Unavailable as reason:
+        pytest.skip(f"NO AZURITE, AZURE IS NOT TESTED: {reason}")
+
+
+@pytest.fixture(scope="session")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
     """A real HDFS with two DataNodes; its jars are kept in the user's cache folder for the next run."""
     from hdfs import Hdfs, HdfsUnavailable, class_path

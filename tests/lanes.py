@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).resolve().parent
-SERVERS = {"s3_endpoint", "gcs_endpoint", "hdfs", "cluster", "s3", "webhdfs"}
+SERVERS = {"s3_endpoint", "gcs_endpoint", "azure_endpoint", "hdfs", "cluster", "s3", "webhdfs"}
 """Fixtures, or parameters that name them: a server that runs for the whole session."""
 SERVER_FOLDERS = {HERE / name for name in ("faults", "kube", "services")}
 """What is defined here has to do with a server."""

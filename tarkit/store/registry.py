@@ -25,6 +25,9 @@ PLACES = {
     "s3a": "objects.s3",
     "gs": "objects.gcs",
     "gcs": "objects.gcs",
+    "az": "objects.azure",
+    "abfs": "objects.azure",
+    "abfss": "objects.azure",
 }
 """Scheme -> module below ``tarkit.store``. ``-`` is standard input and output, "" a path."""
 

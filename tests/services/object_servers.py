@@ -1,4 +1,4 @@
-"""Real object stores on free loopback ports: SeaweedFS for S3, gcp-storage-emulator for GCS.
+"""Real object stores on free loopback ports: SeaweedFS for S3, gcp-storage-emulator for GCS, Azurite for Azure.
 
 Each runs from a fresh folder and is killed by its process id. ``Unavailable`` says why one cannot run here.
 """
@@ -53,11 +53,11 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
-def answers(port: int, path: str) -> bool:
+def answers(port: int, path: str, status: int = 200) -> bool:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
         connection.request("GET", path)
-        return connection.getresponse().status == 200
+        return connection.getresponse().status == status
     except (OSError, http.client.HTTPException):
         return False
     finally:
@@ -66,7 +66,7 @@ def answers(port: int, path: str) -> bool:
 
 @contextlib.contextmanager
 def running(
-    command: Callable[[Path, list[int]], list[str]], folder: Path, ports: int, path: str
+    command: Callable[[Path, list[int]], list[str]], folder: Path, ports: int, path: str, status: int = 200
 ) -> Iterator[list[int]]:
     """A server from when the first of its ports answers until it is killed; its ports.
 
@@ -80,7 +80,7 @@ def running(
                 command(place, chosen), cwd=place, stdin=subprocess.DEVNULL, stdout=output, stderr=output
             )
         try:
-            if _comes_up(process, chosen[0], path, place / "log"):
+            if _comes_up(process, chosen[0], path, status, place / "log"):
                 yield chosen
                 return
         finally:
@@ -90,12 +90,12 @@ def running(
     raise Unavailable(f"it does not start: {(place / 'log').read_text(errors='replace')[-500:]}")
 
 
-def _comes_up(process: subprocess.Popen[bytes], port: int, path: str, log: Path) -> bool:
+def _comes_up(process: subprocess.Popen[bytes], port: int, path: str, status: int, log: Path) -> bool:
     """Wait until it answers; False if it ends. What does neither is an error: it can run here, but is too slow."""
     end = time.monotonic() + START_SECONDS
     while True:
         # Looked at last: who answers may be somebody else.
-        answered = answers(port, path)
+        answered = answers(port, path, status)
         # The emulator complains, and stays without a port.
         if process.poll() is not None or b"address already in use" in log.read_bytes().lower():
             return False
@@ -157,4 +157,22 @@ def gcs_emulator(folder: Path) -> Iterator[str]:
         return [emulator, "start", "--host=127.0.0.1", f"--port={ports[0]}", "--in-memory", "--quiet"]
 
     with running(command, folder, 1, "/") as [port]:
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextlib.contextmanager
+def azurite(folder: Path, cache: Path) -> Iterator[str]:
+    """Microsoft's emulator of Azure's blobs; the URL of its endpoint. cache: where npm may have installed it."""
+    installed = cache / "node_modules" / ".bin" / "azurite-blob"
+    found = shutil.which("azurite-blob") or (str(installed) if installed.exists() else None)
+    if found is None:
+        raise Unavailable(f"azurite-blob is not installed: npm install --prefix {cache} azurite")
+
+    def command(place: Path, ports: list[int]) -> list[str]:
+        options = ["--blobHost=127.0.0.1", f"--blobPort={ports[0]}", f"--location={place}"]
+        # The client's library may be newer than the emulator.
+        return [found, *options, "--silent", "--disableTelemetry", "--skipApiVersionCheck"]
+
+    # 400: it answers, and wants to know for which account.
+    with running(command, folder, 1, "/", 400) as [port]:
         yield f"http://127.0.0.1:{port}"

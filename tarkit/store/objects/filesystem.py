@@ -24,13 +24,11 @@ from tarkit.errors import (
 from tarkit.store import waits
 from tarkit.store.foreign import without_secrets
 from tarkit.store.http.answer import is_temporary_status
+from tarkit.store.registry import PLACES, place_of
 from tarkit.store.retry import DEFAULT_RETRY, Dropped, Patience, Retry
+from tarkit.store.url import is_chain
 
 T = TypeVar("T")
-_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "hdfs": "hdfs", "viewfs": "hdfs"}
-_OWN_SCHEMES = ("file", "http", "https", "hdfs", "viewfs", "webhdfs", "swebhdfs")
-_CONNECT_SECONDS = 10
-_READ_SECONDS = 60
 _TEMPORARY_ERRNO = (
     errno.EAGAIN,
     errno.EBUSY,
@@ -56,6 +54,8 @@ _TEMPORARY_CLASSES = (
     "HTTPException",  # http.client
     "ChecksumError",  # gcsfs
     "FSTimeoutError",  # fsspec
+    "ServiceRequestError",  # azure: no connection
+    "ServiceResponseError",
 )
 # Errors of S3 with a status that says otherwise: the body was damaged or cut on its way, or another write to the
 # same name was under way.
@@ -76,21 +76,22 @@ def filesystem(url: str, name: str) -> tuple[Any, str]:
     """The fsspec filesystem of a URL, and the path in it.
 
     Raises:
-        UsageError: nobody knows the protocol. MissingExtraError: its library is not installed.
+        UsageError: the protocol is not known. MissingExtraError: its library is not installed.
     """
     import fsspec
 
+    place = place_of(url)
     protocol = url.split(":", 1)[0]
     try:
-        if "::" in url:
+        if is_chain(url):
             # Chains (simplecache::s3://…) keep the retries of their libraries.
             fs, path = fsspec.core.url_to_fs(url)
         else:
-            fs, path = _without_retries(fsspec.get_filesystem_class(protocol), url)
+            fs, path = _without_retries(place, fsspec.get_filesystem_class(protocol), url)
         return fs, path
     except ImportError as error:
-        if protocol in _EXTRAS:
-            raise MissingExtraError(f"{protocol}://", _EXTRAS[protocol]) from None
+        if hasattr(place, "EXTRA"):
+            raise MissingExtraError(f"{protocol}://", place.EXTRA) from None
         # The package and its module mostly have the same name; where not, fsspec's sentence has that of the package.
         module = str(getattr(error.__cause__, "name", None))
         how = f"; pip install {module}" if module in str(error) else ""
@@ -101,9 +102,9 @@ def filesystem(url: str, name: str) -> tuple[Any, str]:
         raise_foreign(error, url, name, None)
 
 
-def _without_retries(kind: Any, url: str) -> tuple[Any, str]:
+def _without_retries(place: Any, kind: Any, url: str) -> tuple[Any, str]:
     settings = kind._get_kwargs_from_urls(url)
-    once, path = _kind_without_retries(kind), str(kind._strip_protocol(url))
+    once, path = _kind_without_retries(place, kind), str(kind._strip_protocol(url))
     if once is kind:
         return kind(**settings), path
     # The credentials may come over a network.
@@ -114,22 +115,12 @@ def _without_retries(kind: Any, url: str) -> tuple[Any, str]:
 
 
 @functools.cache
-def _kind_without_retries(kind: Any) -> Any:
-    """s3fs and gcsfs without retries of their own; any other filesystem as it is.
+def _kind_without_retries(place: Any, kind: Any) -> Any:
+    """A filesystem without retries of its own, if its place can make such; else as it is.
 
     Classes of their own, since fsspec shares filesystems with whatever else in this process uses them.
     """
-    if hasattr(kind, "_call_s3"):
-        return type(kind.__name__, (kind,), {"retries": 1, "_prepare_config_kwargs": _one_attempt})
-    if kind.__module__.startswith("gcsfs"):
-        return type(kind.__name__, (kind,), {"_request": kind._request.__wrapped__})
-    return kind
-
-
-def _one_attempt(fs: Any) -> dict[str, Any]:
-    """Settings of botocore; what the user asked for but the retries."""
-    once = {"retries": {"total_max_attempts": 1, "mode": "standard"}}
-    return {"connect_timeout": _CONNECT_SECONDS, "read_timeout": _READ_SECONDS, **fs.config_kwargs, **once}
+    return place.without_retries(kind) if hasattr(place, "without_retries") else kind
 
 
 def ask(
@@ -174,7 +165,7 @@ def _unknown(scheme: str) -> str:
 
     import fsspec
 
-    near = difflib.get_close_matches(scheme, sorted({*fsspec.available_protocols(), *_OWN_SCHEMES}), 1, 0.5)
+    near = difflib.get_close_matches(scheme, sorted({*fsspec.available_protocols(), *PLACES} - {"", "-"}), 1, 0.5)
     question = f" did you mean {near[0]}?" if near else ""
     return (
         f"unknown scheme {printable(scheme)!r};{question} a scheme is added by the Python package that registers it "

@@ -15,6 +15,8 @@ from tarkit.store.retry import DEFAULT_RETRY, Retry
 
 __all__ = ["check", "entries", "glob", "identify", "open_read", "open_sink", "read_range", "remove", "stat"]
 
+EXTRA = "gcs"
+
 
 def open_sink(url: str, name: str, *, if_absent: bool = False, sync: bool = True, retry: Retry = DEFAULT_RETRY) -> Sink:
     """An object that appears at commit, and is uploaded in parts while the writer goes on.
@@ -25,6 +27,11 @@ def open_sink(url: str, name: str, *, if_absent: bool = False, sync: bool = True
     """
     fs, path = filesystem(url, name)
     return ObjectSink(GcsStore(fs, path, new_token(), if_absent), fs.loop, url, name, if_absent, retry)
+
+
+def without_retries(kind: Any) -> Any:
+    """gcsfs without retries of its own."""
+    return type(kind.__name__, (kind,), {"_request": kind._request.__wrapped__})
 
 
 class GcsStore:

@@ -116,7 +116,13 @@ def entries(url: str, recursive: bool) -> Iterator[Entry]:
 
 def _url_of(fs: Any, url: str, inner: str, path: str) -> str:
     # Listings come without the protocol and, from HDFS, without the host: both are taken from what was asked.
-    return url[: len(url) - len(inner)] + path if url.endswith(inner) else str(fs.unstrip_protocol(path))
+    if url.endswith(inner):
+        return url[: len(url) - len(inner)] + path
+    # abfs://CONTAINER@ACCOUNT/PATH names the account behind the container.
+    folder = inner.partition("/")[2]
+    if "@" in url and folder and url.endswith(folder):
+        return url[: len(url) - len(folder)] + path.partition("/")[2]
+    return str(fs.unstrip_protocol(path))
 
 
 def glob(url: str) -> list[str]:

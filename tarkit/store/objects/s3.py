@@ -28,6 +28,10 @@ __all__ = [
     "stat",
 ]
 
+EXTRA = "s3"
+_CONNECT_SECONDS = 10
+_READ_SECONDS = 60
+
 
 def open_sink(url: str, name: str, *, if_absent: bool = False, sync: bool = True, retry: Retry = DEFAULT_RETRY) -> Sink:
     """An object that appears at commit, and is uploaded in parts while the writer goes on.
@@ -38,6 +42,17 @@ def open_sink(url: str, name: str, *, if_absent: bool = False, sync: bool = True
     """
     fs, path = filesystem(url, name)
     return ObjectSink(S3Store(fs, path, new_token(), if_absent), fs.loop, url, name, if_absent, retry)
+
+
+def without_retries(kind: Any) -> Any:
+    """s3fs without retries of its own and of botocore."""
+    return type(kind.__name__, (kind,), {"retries": 1, "_prepare_config_kwargs": _one_attempt})
+
+
+def _one_attempt(fs: Any) -> dict[str, Any]:
+    """Settings of botocore; what the user asked for but the retries."""
+    once = {"retries": {"total_max_attempts": 1, "mode": "standard"}}
+    return {"connect_timeout": _CONNECT_SECONDS, "read_timeout": _READ_SECONDS, **fs.config_kwargs, **once}
 
 
 class S3Store:

@@ -1,0 +1,110 @@
+"""Blobs of Azure storage, written through adlfs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tarkit.store.objects.filesystem import filesystem
+from tarkit.store.objects.place import check, entries, glob, identify, open_read, read_range, remove, stat
+from tarkit.store.objects.sink import TOKEN, Found, ObjectSink, new_token, parts_in_flight
+from tarkit.store.place import Sink
+from tarkit.store.retry import DEFAULT_RETRY, Retry
+
+__all__ = ["check", "entries", "glob", "identify", "open_read", "open_sink", "read_range", "remove", "stat"]
+
+EXTRA = "azure"
+# Names of metadata are identifiers here.
+_TOKEN = TOKEN.replace("-", "_")
+
+
+def open_sink(url: str, name: str, *, if_absent: bool = False, sync: bool = True, retry: Retry = DEFAULT_RETRY) -> Sink:
+    """A blob that appears at commit, and is uploaded in blocks while the writer goes on.
+
+    Raises:
+        AlreadyPublishedError: ``if_absent``, and something is there, which the store decides at commit.
+        StreamError, TemporaryStreamError, MissingExtraError: it cannot be written.
+    """
+    fs, path = filesystem(url, name)
+    return ObjectSink(AzureStore(fs, path, new_token(), if_absent), fs.loop, url, name, if_absent, retry)
+
+
+def without_retries(kind: Any) -> Any:
+    """adlfs without the retries of Azure's library, and without its cache of listings, of which it forgets too few."""
+
+    def do_connect(fs: Any) -> None:
+        kind.do_connect(fs)
+        fs.service_client._config.retry_policy.total_retries = 0
+
+    def invalidate_cache(fs: Any, path: str | None = None) -> None:
+        fs.dircache.clear()
+
+    return type(kind.__name__, (kind,), {"do_connect": do_connect, "invalidate_cache": invalidate_cache})
+
+
+class AzureStore:
+    """A block blob that is put at once or uploaded in blocks.
+
+    Protocol: https://learn.microsoft.com/rest/api/storageservices/put-block-list. The store verifies the MD5 of each
+    body. Blocks that were never committed are no part of any blob, and the store forgets them after a week. Of two
+    writers to one name, the first that commits discards the blocks of the other, which then is an error.
+    """
+
+    def __init__(self, fs: Any, path: str, token: str, if_absent: bool) -> None:
+        self.token = token
+        self._fs = fs
+        self._path = path
+        self._container, self._key, _ = fs.split_path(path)
+        self._if_absent = if_absent
+        self._blocks: dict[int, str] = {}
+
+    async def _call(self, call: Callable[[Any], Any]) -> Any:
+        async with self._fs.service_client.get_blob_client(self._container, self._key) as blob:
+            try:
+                return await call(blob)
+            except Exception as error:
+                # As the other libraries have it; what is none of these two is told by its status.
+                status = getattr(error, "status_code", None)
+                if status in (403, 404):
+                    raise (FileNotFoundError if status == 404 else PermissionError)(str(error)) from None
+                raise
+
+    async def put(self, data: bytes) -> None:
+        options = {"metadata": {_TOKEN: self.token}, "overwrite": not self._if_absent, "validate_content": True}
+        await self._call(lambda blob: blob.upload_blob(data, length=len(data), **options))
+
+    async def begin(self) -> None:
+        """Nothing: a blob has no upload of its own before its blocks are committed."""
+
+    async def send(self, number: int, data: bytes, final: bool) -> None:
+        # The names of all blocks of a blob have one length.
+        block = f"{self.token[:26]}{number:06d}"
+        await self._call(lambda blob: blob.stage_block(block, data, length=len(data), validate_content=True))
+        self._blocks[number] = block
+
+    async def finish(self) -> None:
+        from azure.core import MatchConditions
+        from azure.storage.blob import BlobBlock
+
+        blocks = [BlobBlock(self._blocks[number]) for number in sorted(self._blocks)]
+        condition = {"match_condition": MatchConditions.IfMissing} if self._if_absent else {}
+        await self._call(lambda blob: blob.commit_block_list(blocks, metadata={_TOKEN: self.token}, **condition))
+
+    async def abort(self) -> None:
+        """Nothing: blocks that are not committed are forgotten."""
+
+    async def look(self) -> Found | None:
+        try:
+            found = await self._call(lambda blob: blob.get_blob_properties())
+        except FileNotFoundError:
+            return None
+        return Found(found.size, (found.metadata or {}).get(_TOKEN), found.etag)
+
+    async def remove(self) -> None:
+        await self._call(lambda blob: blob.delete_blob())
+
+    def in_flight(self, size: int) -> int:
+        return parts_in_flight(size)
+
+    def refresh(self) -> None:
+        self._fs.invalidate_cache()
