@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tarkit.store.objects.filesystem import filesystem
 from tarkit.store.objects.place import check, entries, glob, identify, open_read, read_range, remove, stat
-from tarkit.store.objects.sink import TOKEN, Found, ObjectSink, new_token, parts_in_flight
-from tarkit.store.place import Sink
-from tarkit.store.retry import DEFAULT_RETRY, Retry
+from tarkit.store.objects.sink import TOKEN, Found, parts_in_flight
+from tarkit.store.objects.spool import uploads
 
 __all__ = ["check", "entries", "glob", "identify", "open_read", "open_sink", "read_range", "remove", "stat"]
 
@@ -18,19 +16,11 @@ EXTRA = "azure"
 _TOKEN = TOKEN.replace("-", "_")
 
 
-def open_sink(url: str, name: str, *, if_absent: bool = False, sync: bool = True, retry: Retry = DEFAULT_RETRY) -> Sink:
-    """A blob that appears at commit, and is uploaded in blocks while the writer goes on.
-
-    Raises:
-        AlreadyPublishedError: ``if_absent``, and something is there, which the store decides at commit.
-        StreamError, TemporaryStreamError, MissingExtraError: it cannot be written.
-    """
-    fs, path = filesystem(url, name)
-    return ObjectSink(AzureStore(fs, path, new_token(), if_absent), fs.loop, url, name, if_absent, retry)
-
-
 def without_retries(kind: Any) -> Any:
     """adlfs without the retries of Azure's library, and without its cache of listings, of which it forgets too few."""
+
+    if not hasattr(kind, "do_connect"):
+        return kind
 
     def do_connect(fs: Any) -> None:
         kind.do_connect(fs)
@@ -49,6 +39,8 @@ class AzureStore:
     body. Blocks that were never committed are no part of any blob, and the store forgets them after a week. Of two
     writers to one name, the first that commits discards the blocks of the other, which then is an error.
     """
+
+    library_has = "service_client"
 
     def __init__(self, fs: Any, path: str, token: str, if_absent: bool) -> None:
         self.token = token
@@ -108,3 +100,6 @@ class AzureStore:
 
     def refresh(self) -> None:
         self._fs.invalidate_cache()
+
+
+open_sink = uploads(AzureStore)

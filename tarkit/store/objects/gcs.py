@@ -7,30 +7,19 @@ from contextlib import suppress
 from typing import Any
 
 from tarkit.errors import MissingExtraError, StreamError
-from tarkit.store.objects.filesystem import filesystem
 from tarkit.store.objects.place import check, entries, glob, identify, open_read, read_range, remove, stat
-from tarkit.store.objects.sink import TOKEN, Found, ObjectSink, Payload, new_token
-from tarkit.store.place import Sink
-from tarkit.store.retry import DEFAULT_RETRY, Retry
+from tarkit.store.objects.sink import TOKEN, Found, Payload
+from tarkit.store.objects.spool import uploads
 
 __all__ = ["check", "entries", "glob", "identify", "open_read", "open_sink", "read_range", "remove", "stat"]
 
 EXTRA = "gcs"
 
 
-def open_sink(url: str, name: str, *, if_absent: bool = False, sync: bool = True, retry: Retry = DEFAULT_RETRY) -> Sink:
-    """An object that appears at commit, and is uploaded in parts while the writer goes on.
-
-    Raises:
-        AlreadyPublishedError: ``if_absent``, and something is there, which the store decides at commit.
-        StreamError, TemporaryStreamError, MissingExtraError: it cannot be written.
-    """
-    fs, path = filesystem(url, name)
-    return ObjectSink(GcsStore(fs, path, new_token(), if_absent), fs.loop, url, name, if_absent, retry)
-
-
 def without_retries(kind: Any) -> Any:
     """gcsfs without retries of its own."""
+    if not hasattr(kind, "_request"):
+        return kind
     return type(kind.__name__, (kind,), {"_request": kind._request.__wrapped__})
 
 
@@ -42,6 +31,8 @@ class GcsStore:
     how far it got. Part sizes are multiples of 256 KiB, as the protocol wants. The CRC32C that the
     store computed is verified at the end.
     """
+
+    library_has = "_call"
 
     def __init__(self, fs: Any, path: str, token: str, if_absent: bool) -> None:
         try:
@@ -141,3 +132,6 @@ class GcsStore:
 
     def refresh(self) -> None:
         self._fs.invalidate_cache(self._path)
+
+
+open_sink = uploads(GcsStore)

@@ -10,9 +10,8 @@ from typing import Any
 from tarkit.errors import MissingInputError, StreamError
 from tarkit.store.objects.filesystem import ask, filesystem
 from tarkit.store.objects.place import check, entries, glob, identify, open_read, read_range, remove, stat
-from tarkit.store.objects.sink import TOKEN, Found, ObjectSink, new_token, parts_in_flight
-from tarkit.store.place import Sink
-from tarkit.store.retry import DEFAULT_RETRY, Retry
+from tarkit.store.objects.sink import TOKEN, Found, parts_in_flight
+from tarkit.store.objects.spool import uploads
 from tarkit.store.url import display_name
 
 __all__ = [
@@ -33,19 +32,10 @@ _CONNECT_SECONDS = 10
 _READ_SECONDS = 60
 
 
-def open_sink(url: str, name: str, *, if_absent: bool = False, sync: bool = True, retry: Retry = DEFAULT_RETRY) -> Sink:
-    """An object that appears at commit, and is uploaded in parts while the writer goes on.
-
-    Raises:
-        AlreadyPublishedError: ``if_absent``, and something is there, which the store decides at commit.
-        StreamError, TemporaryStreamError, MissingExtraError: it cannot be written.
-    """
-    fs, path = filesystem(url, name)
-    return ObjectSink(S3Store(fs, path, new_token(), if_absent), fs.loop, url, name, if_absent, retry)
-
-
 def without_retries(kind: Any) -> Any:
     """s3fs without retries of its own and of botocore."""
+    if not hasattr(kind, S3Store.library_has):
+        return kind
     return type(kind.__name__, (kind,), {"retries": 1, "_prepare_config_kwargs": _one_attempt})
 
 
@@ -62,6 +52,8 @@ class S3Store:
     checksums that botocore computes (CRC32 by default), and the store verifies them. Only the
     filesystem knows the endpoint and the credentials.
     """
+
+    library_has = "_call_s3"
 
     def __init__(self, fs: Any, path: str, token: str, if_absent: bool) -> None:
         self.token = token
@@ -128,6 +120,9 @@ class S3Store:
 
     def refresh(self) -> None:
         self._fs.invalidate_cache(self._path)
+
+
+open_sink = uploads(S3Store)
 
 
 def remove_unfinished(url: str, older_than: float, now: float) -> Iterator[str]:

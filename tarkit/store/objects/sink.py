@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import io
-import os
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -66,11 +65,6 @@ class Payload(io.BytesIO):
 TOKEN = "tarkit-upload"  # noqa: S105
 
 
-def new_token() -> str:
-    """Of one writer."""
-    return os.urandom(16).hex()
-
-
 @dataclass(frozen=True)
 class Found:
     """What is under the final name.
@@ -121,12 +115,14 @@ class _Part:
 class ObjectStore(Protocol):
     """One object to be. Its methods run in the event loop of the filesystem.
 
+    library_has: an attribute of the filesystem of the library that it is written for.
     put: the whole object at once. Or begin, send for each part, finish: the object is there only
     after finish; ``final`` marks the last part. abort: forget the parts. look: what is under the
     name now. remove: take it away. in_flight: how many parts of a size may be sent at once.
     refresh: forget cached listings.
     """
 
+    library_has: str
     token: str
 
     async def put(self, data: bytes) -> None: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError, TemporaryStreamError
 from tarkit.store import waits
 from tarkit.store.objects.filesystem import ask, filesystem
-from tarkit.store.objects.sink import UNDER_WAY, seconds_to_send
+from tarkit.store.objects.sink import UNDER_WAY, ObjectSink, seconds_to_send
 from tarkit.store.place import Sink
 from tarkit.store.retry import DEFAULT_RETRY, Dropped, Retry
 from tarkit.store.sinks import raise_write_error
@@ -32,6 +33,25 @@ def open_sink(url: str, name: str, *, if_absent: bool = False, sync: bool = True
     """
     fs, path = filesystem(url, name)
     return SpoolSink(fs, path, url, name, if_absent, retry)
+
+
+def uploads(kind: Any) -> Callable[..., Sink]:
+    """The ``open_sink`` of a store whose objects are uploaded in parts while the writer goes on.
+
+    kind: makes the :class:`~tarkit.store.objects.sink.ObjectStore` of a filesystem, path, token and if_absent.
+    """
+
+    def open_sink(
+        url: str, name: str, *, if_absent: bool = False, sync: bool = True, retry: Retry = DEFAULT_RETRY
+    ) -> Sink:
+        fs, path = filesystem(url, name)
+        if not hasattr(fs, kind.library_has):
+            # Another library is registered for this scheme.
+            return SpoolSink(fs, path, url, name, if_absent, retry)
+        # With if_absent, the store itself decides at commit.
+        return ObjectSink(kind(fs, path, os.urandom(16).hex(), if_absent), fs.loop, url, name, if_absent, retry)
+
+    return open_sink
 
 
 class SpoolSink:
