@@ -236,18 +236,6 @@ def test_lists_of_the_failure_policy_end() -> None:
         ("indexed", "spec.shceduling={}", None, "error: job/imgnet-ppm: spec.shceduling: there is no such field"),
         ("pod", "spec.containers[0].restartPolicyRules=[]", "1.33", "error: pod/mytask: spec.containers[0].restart"),
         ("pod", "spec.containers[0].restartPolicyRules=[]", "1.35", None),
-        (
-            "pod",
-            "spec.containers[0].env[0].name=1ST",
-            "1.31",
-            "warning: pod/mytask: spec.containers[0].env[0].name: '1ST' may",
-        ),
-        (
-            "pod",
-            "spec.containers[0].env[0].name=1ST",
-            "1.32",
-            "warning: pod/mytask: spec.containers[0].env[0].name: she",
-        ),
         ("service", "metadata.name=0tasks", "1.36", None),
         (
             "service",

@@ -165,7 +165,7 @@ def test_a_server_that_takes_it(tmp_path: Path) -> None:
 def test_kubectl_that_fails_in_silence(tmp_path: Path) -> None:
     done = run("--server", stdin=GOOD, path=kubectl_that(tmp_path, "cat >/dev/null; exit 3"))
     assert done.returncode == 2
-    assert done.stdout == "-: error: server: kubectl ended with exit code 3 and said nothing\n"
+    assert done.stdout == "-: error: server: kubectl ended with exit code 3 and no message\n"
 
 
 def test_a_server_that_is_not_there(tmp_path: Path, kubectl_program: str) -> None:

@@ -168,7 +168,7 @@ def test_what_servers_take_for_something_else_is_refused(kubectl_program: str) -
     ("check", "right", "wrong"),
     [
         (names.dns_label, ["a", "a-1", "0a", "a" * 63], ["", "A", "-a", "a-", "a.b", "a_b", "a" * 64, "a\n", "ä"]),
-        (names.service_name, ["a", "a-1"], ["0a", "a-", "a.b", "A"]),
+        (names.dns_label_1035, ["a", "a-1"], ["0a", "a-", "a.b", "A"]),
         (names.dns_subdomain, ["a", "a.b", "0.1"], ["", "a..b", ".a", "a.", "A.b", "a" * 254, "a.-b"]),
         (names.label_key, ["a", "A_b.c", "example.com/a"], ["", "a b", "/a", "a/", "E.com/a", "a/b/c", "-a", "a" * 64]),
         (names.label_value, ["", "A_b.c", "1"], ["a b", "-a", "a@b", "a" * 64, "a/b"]),

@@ -6,11 +6,11 @@ import re
 from typing import Any
 
 from tarkit.errors import UsageError, printable
-from tarkit.k8s.names import EFFECTS
 from tarkit.k8s.podfields import dict_of, listed, main_container, part
 from tarkit.k8s.settings import Settings
 from tarkit.k8s.yamltext import Document
 
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _SPOT_GRACE = 15
 """Seconds: of the 30 that GKE gives by default, 15 are for its own pods."""
 
@@ -48,10 +48,10 @@ def fill_placement(spec: Document, settings: Settings) -> None:
 
 def _toleration(text: str) -> Document:
     match = re.fullmatch(r"([^=:]+)(?:=([^:]*))?(?::([A-Za-z]+))?", text)
-    if match is None or (match[3] and match[3] not in EFFECTS):
+    if match is None or (match[3] and match[3] not in _EFFECTS):
         raise UsageError(
             f"--toleration {printable(text)}: write KEY, KEY=VALUE or KEY=VALUE:EFFECT, where EFFECT is one of "
-            f"{', '.join(EFFECTS)}"
+            f"{', '.join(_EFFECTS)}"
         )
     found: Document = {"key": match[1], "operator": "Exists" if match[2] is None else "Equal"}
     if match[2] is not None:

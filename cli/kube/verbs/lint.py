@@ -6,7 +6,7 @@ import collections
 import json
 import shutil
 import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -73,27 +73,23 @@ def command(
             doubts: list[Doubt] = []
             documents = load_documents(text, shown(name), doubts)
             kinds.update(str(document["kind"]) for document in documents)
-            found = [_fields(Finding(WARNING, printable(each.where), printable(each.sentence))) for each in doubts]
-            found += [_fields(each) for each in findings_of(documents, kube_version, not no_schema)]
+            found = [Finding(WARNING, printable(each.where), printable(each.sentence)) for each in doubts]
+            found += findings_of(documents, kube_version, not no_schema)
             if kubectl is not None:
                 found += _asked(kubectl, text, cluster)
             for finding in found:
                 results.line(_line(name, finding, as_json))
-            errors += sum(finding["severity"] == "error" for finding in found)
+            errors += sum(finding.severity == "error" for finding in found)
     what = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
     say(_NAME, f"{counted(sum(kinds.values()), 'document')} looked at ({what}), {counted(errors, 'error')}")
     return EXIT_USAGE if errors else EXIT_OK
 
 
-def _fields(finding: Finding) -> dict[str, Any]:
-    kept = ("severity", "where", "sentence", "flag")
-    return {**{key: getattr(finding, key) for key in kept}, "text": str(finding)}
-
-
-def _line(name: str, finding: dict[str, Any], as_json: bool) -> str:
+def _line(name: str, finding: Finding, as_json: bool) -> str:
     if as_json:
-        return json.dumps({"file": name, **{key: value for key, value in finding.items() if key != "text"}})
-    return f"{name}: {finding['severity']}: {finding['text']}"
+        kept = ("severity", "where", "sentence", "flag")
+        return json.dumps({"file": name, **{key: getattr(finding, key) for key in kept}})
+    return f"{name}: {finding.severity}: {finding}"
 
 
 def _kubectl() -> str:
@@ -105,8 +101,10 @@ def _kubectl() -> str:
     return path
 
 
-def _asked(kubectl: str, text: str, cluster: dict[str, str | None]) -> list[dict[str, Any]]:
-    """What the server says to the manifests of a file, through kubectl."""
+def _asked(kubectl: str, text: str, cluster: dict[str, str | None]) -> list[Finding]:
+    """The server's findings about the manifests of a file, through kubectl."""
+    from tarkit.k8s.lint.nodes import ERROR, WARNING, Finding
+
     options = [f"--{name}={value}" for name, value in cluster.items() if value is not None]
     done = subprocess.run(
         [kubectl, "apply", "--dry-run=server", *options, "-f", "-"],
@@ -114,24 +112,14 @@ def _asked(kubectl: str, text: str, cluster: dict[str, str | None]) -> list[dict
         capture_output=True,
         check=False,
     )
-    said = [line.strip() for line in done.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
-    if done.returncode and any(_no_server(line) for line in said):
-        # What it advises, not to validate, is no use here.
-        why = next(line[max(line.find("dial tcp"), 0) :].partition("; ")[0] for line in said if _no_server(line))
+    lines = [line.strip() for line in done.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+    unreachable = next((line for line in lines if any(sign in line for sign in _UNREACHABLE)), None)
+    if done.returncode and unreachable is not None:
+        # Without kubectl's advice not to validate.
+        why = unreachable[max(unreachable.find("dial tcp"), 0) :].partition("; ")[0]
         raise ClusterUnreachableError(f"no server has looked at the manifests: {printable(why)}")
-    found = []
-    for line in said:
-        severity = "warning" if line.startswith("Warning:") or not done.returncode else "error"
-        found.append(
-            {"severity": severity, "where": "server", "sentence": line, "flag": None, "text": f"server: {line}"}
-        )
-    if done.returncode and not any(each["severity"] == "error" for each in found):
-        line = f"kubectl ended with exit code {done.returncode} and said nothing"
-        found.append(
-            {"severity": "error", "where": "server", "sentence": line, "flag": None, "text": f"server: {line}"}
-        )
-    return found
-
-
-def _no_server(line: str) -> bool:
-    return any(sign in line for sign in _UNREACHABLE)
+    refused = [line for line in lines if done.returncode and not line.startswith("Warning:")]
+    if done.returncode and not refused:
+        lines.append(f"kubectl ended with exit code {done.returncode} and no message")
+        refused = lines[-1:]
+    return [Finding(ERROR if line in refused else WARNING, "server", line) for line in lines]

@@ -72,9 +72,8 @@ def environment(container: Node) -> Iterator[Finding]:
     seen: set[str] = set()
     for variable in container.at("env").items():
         name, node = variable.text("name"), variable.at("name")
-        if name and (wrong := env_name(name, variable.manifest.kube_version)):
-            # What servers take depends on their release; all since 1.32 agree.
-            yield node.error(wrong) if env_name(name, "1.32") else node.unusable(wrong)
+        if name and (wrong := env_name(name)):
+            yield node.error(wrong)
         elif name and not _SHELL_NAME.fullmatch(name):
             yield node.warning(f"shells cannot read a variable called {name!r}; use letters, digits and _")
         if name in seen:

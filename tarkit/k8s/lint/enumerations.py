@@ -2,13 +2,13 @@
 
 A server serves both in its OpenAPI document (``enum``), or refuses the rest in its validation; the schemas that are
 published with a release have the words in the descriptions of the fields only, where a test looks for them. An empty
-word is the default. Left out are words of which it depends on the server's feature gates whether it takes them.
+word is the default. Left out are words that servers take with some feature gate only.
 Source: staging/src/k8s.io/api (``+enum``), pkg/apis/core/validation and pkg/apis/batch/validation of Kubernetes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 _WORDS = """
@@ -56,47 +56,24 @@ _WORDS = """
     VolumeMount.recursiveReadOnly: Disabled Enabled IfPossible
 """
 
-_PORT, _MODE, _COUNT, _USER = (1, 65535), (0, 0o777), (0, None), (0, 2**31 - 1)
-_RANGES: dict[str, tuple[int, int | None]] = {
-    "ClientIPConfig.timeoutSeconds": (1, 86400),
-    "ConfigMapVolumeSource.defaultMode": _MODE,
-    "ContainerPort.containerPort": _PORT,
-    "ContainerPort.hostPort": (0, 65535),
-    "CronJobSpec.startingDeadlineSeconds": _COUNT,
-    "DownwardAPIVolumeFile.mode": _MODE,
-    "DownwardAPIVolumeSource.defaultMode": _MODE,
-    "GRPCAction.port": _PORT,
-    "JobSpec.activeDeadlineSeconds": _COUNT,
-    "JobSpec.backoffLimit": _COUNT,
-    "JobSpec.backoffLimitPerIndex": _COUNT,
-    "JobSpec.completions": _COUNT,
-    "JobSpec.maxFailedIndexes": _COUNT,
-    "JobSpec.parallelism": _COUNT,
-    "JobSpec.ttlSecondsAfterFinished": _COUNT,
-    "KeyToPath.mode": _MODE,
-    "PodSecurityContext.fsGroup": _USER,
-    "PodSecurityContext.runAsGroup": _USER,
-    "PodSecurityContext.runAsUser": _USER,
-    "PodSpec.activeDeadlineSeconds": (1, 2**31 - 1),
-    "PreferredSchedulingTerm.weight": (1, 100),
-    "Probe.failureThreshold": _COUNT,
-    "Probe.initialDelaySeconds": _COUNT,
-    "Probe.periodSeconds": _COUNT,
-    "Probe.successThreshold": _COUNT,
-    "Probe.terminationGracePeriodSeconds": (1, None),
-    "Probe.timeoutSeconds": _COUNT,
-    "ProjectedVolumeSource.defaultMode": _MODE,
-    "SecretVolumeSource.defaultMode": _MODE,
-    "SecurityContext.runAsGroup": _USER,
-    "SecurityContext.runAsUser": _USER,
-    "ServiceAccountTokenProjection.expirationSeconds": (600, 2**32),
-    "ServicePort.nodePort": (0, 65535),
-    "ServicePort.port": _PORT,
-    "SuccessPolicyRule.succeededCount": _COUNT,
-    "TopologySpreadConstraint.maxSkew": (1, None),
-    "TopologySpreadConstraint.minDomains": (1, None),
-    "WeightedPodAffinityTerm.weight": (1, 100),
-}
+_RANGES = f"""
+    0 to 511: ConfigMapVolumeSource.defaultMode DownwardAPIVolumeFile.mode DownwardAPIVolumeSource.defaultMode
+    0 to 511: KeyToPath.mode ProjectedVolumeSource.defaultMode SecretVolumeSource.defaultMode
+    0 to 65535: ContainerPort.hostPort ServicePort.nodePort
+    0 to {2**31 - 1}: CronJobSpec.startingDeadlineSeconds JobSpec.backoffLimit JobSpec.backoffLimitPerIndex
+    0 to {2**31 - 1}: JobSpec.completions JobSpec.maxFailedIndexes JobSpec.parallelism JobSpec.ttlSecondsAfterFinished
+    0 to {2**31 - 1}: PodSecurityContext.fsGroup PodSecurityContext.runAsGroup PodSecurityContext.runAsUser
+    0 to {2**31 - 1}: Probe.failureThreshold Probe.initialDelaySeconds Probe.periodSeconds Probe.successThreshold
+    0 to {2**31 - 1}: Probe.timeoutSeconds SecurityContext.runAsGroup SecurityContext.runAsUser
+    0 to {2**31 - 1}: SuccessPolicyRule.succeededCount
+    0 to {2**63 - 1}: JobSpec.activeDeadlineSeconds
+    1 to 100: PreferredSchedulingTerm.weight WeightedPodAffinityTerm.weight
+    1 to 65535: ContainerPort.containerPort GRPCAction.port ServicePort.port
+    1 to 86400: ClientIPConfig.timeoutSeconds
+    1 to {2**31 - 1}: PodSpec.activeDeadlineSeconds TopologySpreadConstraint.maxSkew TopologySpreadConstraint.minDomains
+    1 to {2**63 - 1}: Probe.terminationGracePeriodSeconds
+    600 to {2**32}: ServiceAccountTokenProjection.expirationSeconds
+"""
 _FORMATS = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 
 # Fields that the schemas of all releases require, and servers do not: what is missing is empty, 0, or has a default.
@@ -114,8 +91,19 @@ _NOT_NEEDED = {
 
 def words() -> dict[str, list[str]]:
     """The words that a field can have, by ``Type.field``."""
-    lines = (line.partition(":") for line in _WORDS.strip().splitlines())
-    return {name.strip(): values.split() for name, _, values in lines}
+    return dict(_rows(_WORDS))
+
+
+def ranges() -> dict[str, tuple[int, int]]:
+    """The least and the largest number that a field can have, by ``Type.field``."""
+    rows = [(ends.split(" to "), names) for ends, names in _rows(_RANGES)]
+    return {name: (int(least), int(most)) for (least, most), names in rows for name in names}
+
+
+def _rows(table: str) -> Iterator[tuple[str, list[str]]]:
+    for line in table.strip().splitlines():
+        head, _, rest = line.partition(":")
+        yield head.strip(), rest.split()
 
 
 def complete(definitions: dict[str, Any], quantity: str, newest: Mapping[str, Any] | None = None) -> None:
@@ -124,7 +112,7 @@ def complete(definitions: dict[str, Any], quantity: str, newest: Mapping[str, An
     quantity: the form of a quantity, as a regular expression. newest: the newest release's
     definitions; where they no longer require a field, the older description was wrong, and its servers take the same.
     """
-    known = words()
+    known, limits = words(), ranges()
     for long_name, body in definitions.items():
         name = long_name.rpartition(".")[2]
         if name in ("Quantity", "IntOrString"):
@@ -142,10 +130,8 @@ def complete(definitions: dict[str, Any], quantity: str, newest: Mapping[str, An
             inner = field.get("items", field)
             if values := known.get(f"{name}.{key}"):
                 inner["enum"] = [*values, "", None]
-            least, most = _RANGES.get(f"{name}.{key}") or _FORMATS.get(inner.get("format", "")) or (None, None)
-            upper = _FORMATS.get(inner.get("format", ""), (None, None))[1] if most is None else most
-            inner.update({} if least is None else {"minimum": least})
-            inner.update({} if upper is None else {"maximum": upper})
+            ends = limits.get(f"{name}.{key}") or _FORMATS.get(inner.get("format", ""))
+            inner.update({} if ends is None else {"minimum": ends[0], "maximum": ends[1]})
             if key in body.get("required", ()) and field.get("type") == "string":
                 field["minLength"] = 1
             if key in needless and isinstance(field.get("type"), str):

@@ -15,7 +15,16 @@ from typing import Any
 from tarkit.errors import printable
 from tarkit.k8s.limits import ANNOTATIONS
 from tarkit.k8s.lint.nodes import Finding, Node, unique, valid, valid_labels
-from tarkit.k8s.names import SUBDOMAIN_LENGTH, config_key, dns_label, dns_subdomain, label_key, port_name, service_name
+from tarkit.k8s.names import (
+    SUBDOMAIN_LENGTH,
+    config_key,
+    dns_label,
+    dns_label_1035,
+    dns_subdomain,
+    label_key,
+    port_name,
+    version,
+)
 from tarkit.k8s.wellknown import APP_NAME, LAST_APPLIED
 
 SELECTING = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
@@ -65,7 +74,7 @@ def name(root: Node) -> Iterator[Finding]:
     elif kind == "Service":
         if wrong := dns_label(text):
             yield node.error(wrong)
-        elif wrong := service_name(text, root.manifest.kube_version):
+        elif version(root.manifest.kube_version) < (1, 36) and (wrong := dns_label_1035(text)):
             yield node.unusable(f"servers before 1.36 refuse it: {wrong}")
     # What is too long for a Job is a rule of Jobs.
     elif kind not in ("Job", "CronJob") or len(text) <= SUBDOMAIN_LENGTH:
