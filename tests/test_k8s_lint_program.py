@@ -37,7 +37,7 @@ def test_good_manifests(tmp_path: Path) -> None:
     done = run(str(tmp_path / "job.yaml"), str(tmp_path / "others.yaml"), "--no-schema")
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == (
-        "kubetpl: 7 documents looked at (1 ConfigMap, 1 CronJob, 1 Deployment, 1 Job, 1 JobSet, 1 Secret, "
+        "kubetpl: 7 documents checked (1 ConfigMap, 1 CronJob, 1 Deployment, 1 Job, 1 JobSet, 1 Secret, "
         "1 Service), 0 errors\n"
     )
 

@@ -215,25 +215,34 @@ def test_a_setting_of_another_generator_does_no_harm(folder: Path) -> None:
         ("image: [\n", "kubetpl.yaml: line 2, column 1: this cannot be used as YAML: "),
         ("image: x\nimage: y\n", "kubetpl.yaml: line 2, column 1: this cannot be used as YAML: the key 'image'"),
         ("1: x\n", "kubetpl.yaml: there is no setting '1'; kubetpl job --help lists what there is"),
-        ("image: [a, b]\n", "kubetpl.yaml: image (--image) is a text; got a list"),
-        ("image: {a: b}\n", "kubetpl.yaml: image (--image) is a text; got a dict"),
-        ("env: {A: yes}\n", "kubetpl.yaml: env (--env): write the value in quotes; YAML reads it as true"),
-        ("env: {A: off}\n", "kubetpl.yaml: env (--env): write the value in quotes; YAML reads it as false"),
-        ("env: {A: [1]}\n", "kubetpl.yaml: env (--env) is a text; got a list"),
+        ("image: [a, b]\n", "kubetpl.yaml: image (--image) is a text; got "),
+        ("image: {a: b}\n", "kubetpl.yaml: image (--image) is a text; got "),
+        (
+            "env: {A: yes}\n",
+            "kubetpl.yaml: env (--env) is a text, and YAML reads this as true or false",
+        ),
+        (
+            "env: {A: off}\n",
+            "kubetpl.yaml: env (--env) is a text, and YAML reads this as true or false",
+        ),
+        ("env: {A: [1]}\n", "kubetpl.yaml: env (--env) is a text; got "),
         ("env: [A]\n", "kubetpl.yaml: env (--env) is NAME=VALUE; got 'A'"),
         ("env: 3\n", "kubetpl.yaml: env (--env) is NAME=VALUE; got '3'"),
-        ("image: no\n", "kubetpl.yaml: image (--image): write the value in quotes; YAML reads it as false"),
+        (
+            "image: no\n",
+            "kubetpl.yaml: image (--image) is a text, and YAML reads this as true or false",
+        ),
         ("gpu: many\n", "kubetpl.yaml: gpu (--gpu) is a whole number, and not negative; got 'many'"),
         ("gpu: 1.5\n", "kubetpl.yaml: gpu (--gpu) is a whole number, and not negative; got '1.5'"),
         ("spot: gcp\n", "kubetpl.yaml: spot (--spot) is one of gke, eks, aks, karpenter; got 'gcp'"),
         ("raw: 3\n", "kubetpl.yaml: raw (--raw) is true or false; got '3'"),
         ("price: {cpu: 1}\n", "kubetpl.yaml: price.cpu: there is no such price; there are cpu_hour, gib_hour, spot"),
-        ("price: {cpu_hour: x}\n", "kubetpl.yaml: price.cpu_hour is a number that is not negative; got 'x'"),
-        ("price: {cpu_hour: -1}\n", "kubetpl.yaml: price.cpu_hour is a number that is not negative; got '-1'"),
-        ("price: {cpu_hour: .nan}\n", "kubetpl.yaml: price.cpu_hour is a number that is not negative; got '.nan'"),
-        ("price: {cpu_hour: .inf}\n", "kubetpl.yaml: price.cpu_hour is a number that is not negative; got '.inf'"),
-        ("price: {cpu_hour: %s}\n" % ("9" * 400), "kubetpl.yaml: price.cpu_hour is a number that is not negative; got"),
-        ("price: {cpu_hour: yes}\n", "kubetpl.yaml: price.cpu_hour is a number that is not negative; got 'True'"),
+        ("price: {cpu_hour: x}\n", "kubetpl.yaml: price.cpu_hour is a number, and not negative; got 'x'"),
+        ("price: {cpu_hour: -1}\n", "kubetpl.yaml: price.cpu_hour is a number, and not negative; got '-1'"),
+        ("price: {cpu_hour: .nan}\n", "kubetpl.yaml: price.cpu_hour is a number, and not negative; got '.nan'"),
+        ("price: {cpu_hour: .inf}\n", "kubetpl.yaml: price.cpu_hour is a number, and not negative; got '.inf'"),
+        ("price: {cpu_hour: %s}\n" % ("9" * 400), "kubetpl.yaml: price.cpu_hour is a number, and not negative; got"),
+        ("price: {cpu_hour: yes}\n", "kubetpl.yaml: price.cpu_hour is a number, and not negative; got 'True'"),
         ("price: 3\n", "kubetpl.yaml: price holds settings by name; got '3'"),
     ],
 )
@@ -296,9 +305,13 @@ def test_a_folder_called_as_a_configuration_is_none(folder: Path) -> None:
         ("KUBETPL_GPU", "many", "KUBETPL_GPU: gpu (--gpu) is a whole number, and not negative; got 'many'"),
         ("KUBETPL_SPOT", "x", "KUBETPL_SPOT: spot (--spot) is one of gke, eks, aks, karpenter; got 'x'"),
         ("KUBETPL_ENV", "A", "KUBETPL_ENV: env (--env) is NAME=VALUE; got 'A'"),
-        ("KUBETPL_ENV", "{bad", "KUBETPL_ENV: this is no JSON: "),
-        ("KUBETPL_ENV", '{"A": true}', "KUBETPL_ENV: env (--env): write the value in quotes"),
-        ("KUBETPL_PORT", "[1, {}]", "KUBETPL_PORT: port (--port) is a text; got a dict"),
+        ("KUBETPL_ENV", "{bad", "KUBETPL_ENV: this is not JSON: "),
+        (
+            "KUBETPL_ENV",
+            '{"A": true}',
+            "KUBETPL_ENV: env (--env) is a text, and YAML reads this as true or false",
+        ),
+        ("KUBETPL_PORT", "[1, {}]", "KUBETPL_PORT: port (--port) is a text; got "),
         ("KUBETPL_RAW", "maybe", "KUBETPL_RAW: raw (--raw) is true or false; got 'maybe'"),
         ("KUBETPL_MEMORY", "9GB", "--memory: 9GB is not a quantity"),
     ],
@@ -497,7 +510,7 @@ def test_params_without_effect() -> None:
     # Of jobs, these two are what --over gives.
     for key in ("i", "n"):
         said = refused("jobs", "-n", "j{i}", "-c", "echo {i} {n}", "--over", "{0..1}", "-p", f"{key}=x")
-        assert said == f"--param {key}: {{{key}}} stands for what --over gives; take another name"
+        assert said == f"--param {key}: {{{key}}} stands for an item of --over; use another name"
 
 
 def test_a_queue_may_be_in_a_label_or_a_template(folder: Path) -> None:

@@ -196,7 +196,7 @@ def test_what_is_not_asked_for_stays(case: Case) -> None:
     """Besides the fields that it is about a flag changes nothing: what others would change stands there as it was."""
     plain, changed = rendered(case.generator, *case.besides)[0] if case.name != "over" else None, None
     if plain is None:
-        assert "name what the Jobs are for" in refused("jobs", *case.besides)
+        assert "name the items that the Jobs are for" in refused("jobs", *case.besides)
         return
     changed = rendered(case.generator, *case.besides, *case.words(case.spellings[-1]))[0]
     kinds = {"name": "labels", "app": "labels", "label": "labels"}

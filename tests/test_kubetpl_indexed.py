@@ -211,7 +211,7 @@ def test_raw() -> None:
     assert at(job, f"{MAIN} command") == ["/bin/sh", "-eu", "-c"]
     assert "tarkit.dev/outdir" not in job["metadata"]["annotations"]
     assert "TARKIT_OUT" not in env_of(job)
-    assert "nowhere to go" in refused(*BASE, "--raw", "--", "--errors", "skip")
+    assert "has no effect" in refused(*BASE, "--raw", "--", "--errors", "skip")
     assert "name the command" in refused("indexed", "-n", "x", "--shards", PATTERN, "--raw")
 
 
@@ -508,7 +508,7 @@ def test_an_output_that_is_lost_with_the_pod(outdir: str, more: tuple[str, ...],
 @pytest.mark.parametrize("outdir", ["http://h/out", "https://u:secret@h/out", "HTTP://h/out"])
 def test_outputs_are_not_written_by_http(outdir: str) -> None:
     said = refused(*BASE[:-1], outdir)
-    assert said.startswith("--outdir ") and "can not be written by http" in said
+    assert said.startswith("--outdir ") and "cannot be written by http" in said
     assert "secret" not in said
     # What a command of one's own does is its own affair.
     assert one(*BASE[:-1], "http://h/out", "--raw")["metadata"]["annotations"]["tarkit.dev/outdir"] == "http://h/out"

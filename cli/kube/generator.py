@@ -90,7 +90,7 @@ def _accepted(documents: list[dict[str, Any]], kube_version: str, with_schema: b
         say("kubetpl", f"{'error' if finding in refused else finding.severity}: {finding}")
     wrong = len(refused)
     if wrong:
-        say("kubetpl", f"nothing was printed: {counted(wrong, 'error')} above; --no-lint prints it all the same")
+        say("kubetpl", f"nothing was printed: {counted(wrong, 'error')} above; --no-lint prints it anyway")
     return not wrong
 
 

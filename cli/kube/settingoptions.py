@@ -26,7 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass
 class Asked:
-    """What a command line asks for. switches: the options that are no settings."""
+    """What a command line asks for. switches: the options that are not settings."""
 
     generator: str
     configuration: Configuration
@@ -45,7 +45,7 @@ class Asked:
             request = suffixed(self.generator, request, os.urandom(3).hex())
         found = generate(self.generator, request, self.switches["assignments"])
         if self.generator not in ("service", "configmap"):
-            # Files serve all generators, and may say more than one of them has.
+            # Files serve all generators, and may have settings that one of them lacks.
             given = {
                 name: [key for key, origin in each.items() if origin == _COMMAND_LINE]
                 for name, each in self.configuration.origins.items()
@@ -82,20 +82,20 @@ _SECRET = re.compile(
 
 
 def _secrets_in(settings: Settings) -> Iterator[str]:
-    """What would stand in the manifest for everybody to read, a sentence each. Secrets themselves are not told."""
+    """Warnings about secrets that all readers of the manifest would see; the secrets themselves are not shown."""
     for name, value in settings.env.items():
         if value and not value.startswith("/") and _SECRET.fullmatch(name):
             yield (
-                f"warning: --env {printable(name)}: who may read the manifest, or the Job, can read its value; keep it "
-                "in a Secret, which --secret mounts, or use --service-account"
+                f"warning: --env {printable(name)}: all who may read the manifest or the Job can read its value; "
+                "keep it in a Secret, which --secret mounts, or use --service-account"
             )
     urls = [("--shards", each.removeprefix("@")) for each in settings.shards]
     urls += [("--outdir", settings.outdir or ""), ("--list-url", settings.list_url or "")]
     for flag, url in urls:
         if redact(url) != url:
             yield (
-                f"warning: {flag} {printable(redact(url))}: it has a password or a token in it, which who may read the "
-                "manifest, or the Job, can read; use --service-account"
+                f"warning: {flag} {printable(redact(url))}: it has a password or a token in it, which all who may "
+                "read the manifest or the Job can read; use --service-account"
             )
 
 
@@ -174,7 +174,7 @@ def asked(generator: str, options: Mapping[str, Any], words: list[str]) -> Asked
     """What the command line, the environment and the configuration files ask for together.
 
     Raises:
-        UsageError: one of them can not be understood.
+        UsageError: one of them is not valid.
     """
     switches = {name: options[name] for name in SWITCHES}
     given = {name: options[name] for name in TABLE if options.get(name) not in (None, ())}
@@ -216,7 +216,7 @@ def _files(given: tuple[str, ...]) -> list[str]:
 
 
 def shown(configuration: Configuration) -> str:
-    """All settings that somebody set, as YAML that ``--config`` reads again, each with where it came from."""
+    """All settings that were given, as YAML that ``--config`` reads again, each with its source."""
     from tarkit.k8s.yamltext import dump_documents
 
     lines = []
@@ -235,8 +235,8 @@ def shown(configuration: Configuration) -> str:
 
 
 def _commented(text: str, origin: str) -> list[str]:
-    """The lines of a value; inside a block no comment can stand, so it stands before it."""
-    # Not splitlines: a block has its other ends of lines inside.
+    """The lines of a value; a block cannot have a comment inside, so it is above."""
+    # Not splitlines: other ends of lines may be inside a block.
     lines = text.removesuffix("\n").split("\n")
     origin = printable(origin)
     if len(lines) == 1:

@@ -1,8 +1,8 @@
-"""Settings from where people write them: flags, environment, configuration files; and which of them set what.
+"""Settings from their sources: flags, environment, configuration files; and which source set what.
 
 From high to low: the command line; ``KUBETPL_*``; files given by ``--config``, later ones first; the
-files of the current folder; the user's own file. Inside a file: the profile asked for, the
-generator's section, the top. Lists and pairs of all of them are put together, but for the shards.
+files of the current folder; the user's own file. Inside a file: the selected profile, the
+generator's section, the top. Lists and pairs of all of them are added up, but for the shards.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ FOLDER_FILES = ("kubetpl.yaml", "kubetpl.yml", ".kubetpl.yaml", ".kubetpl.yml")
 """Read from the current folder if they are there; a later one wins over an earlier one."""
 
 ENV_PREFIX = "KUBETPL_"
-# What Kubernetes itself sets for a service called kubetpl is no setting.
+# What Kubernetes itself sets for a service called kubetpl is not a setting.
 _OF_SERVICE = re.compile(r"KUBETPL_(SERVICE_(HOST|PORT)|PORT_|PORT=[a-z]+://)")
 _ENVIRONMENT = "environment"
 _PRICES = ("cpu_hour", "gib_hour", "spot_factor")
 _REPLACED = ("shards",)
-"""Lists of which the highest source counts alone: nobody means to add shards to those of a file."""
+"""Lists of which the highest source counts alone: shards are not meant to be added to those of a file."""
 
 _SECTIONS = ("profiles", "price", *GENERATORS)
 
 
 @dataclass
 class Layer:
-    """What one source says: settings by name, not yet converted."""
+    """Settings of one source by name, not yet converted."""
 
     origin: str
     values: dict[str, Any]
@@ -55,7 +55,7 @@ def read_file(
     """The layers of a configuration file, lowest first; its prices; the names of its profiles.
 
     Raises:
-        UsageError: it is no YAML mapping, or has a key that is not known.
+        UsageError: it is not a YAML mapping, or has a key that is not known.
     """
     documents = load_yaml(text, where, "written")
     top = documents[0] if documents else None
@@ -69,7 +69,7 @@ def read_file(
     }
     layers = [Layer(where, _known({k: v for k, v in top.items() if k not in _SECTIONS}, where, _SECTIONS))]
     for section in GENERATORS:
-        # All sections are looked at, so that a mistake is found before it is needed.
+        # All sections are checked, so that a mistake is found before the section is needed.
         values = _known(_mapping(top.get(section), f"{where}: {section}"), f"{where}: {section}")
         if section == generator:
             layers.append(Layer(f"{where}, {section}", values))
@@ -81,16 +81,16 @@ def read_file(
 
 
 def read_environment(environ: Mapping[str, str]) -> Layer:
-    """What ``KUBETPL_*`` says. Lists and pairs are JSON or separated by commas.
+    """The settings of ``KUBETPL_*``. Lists and pairs are JSON or separated by commas.
 
     Raises:
-        UsageError: a variable of this prefix is no setting.
+        UsageError: a variable of this prefix is not a setting.
     """
     values: dict[str, Any] = {}
     for variable in sorted(environ):
         if not variable.startswith(ENV_PREFIX) or _OF_SERVICE.match(f"{variable}={environ[variable]}"):
             continue
-        # As most programs have it, and most scripts: set to nothing is not set.
+        # As in most programs, an empty variable is not set.
         if not environ[variable] and variable != ENV_PREFIX:
             continue
         name = variable.removeprefix(ENV_PREFIX).lower()
@@ -105,7 +105,7 @@ def _listed(text: str, variable: str) -> Any:
         try:
             return json.loads(text)
         except ValueError as error:
-            raise UsageError(f"{variable}: this is no JSON: {error}") from None
+            raise UsageError(f"{variable}: this is not JSON: {error}") from None
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
@@ -114,8 +114,8 @@ def merge(
 ) -> tuple[Settings, dict[str, dict[str, str]]]:
     """Settings from layers, lowest first, the last being the command line; and where each value came from.
 
-    reset: settings of which only the command line counts. compat_lists: as the original had it, a list on the
-    command line replaces that of the files.
+    reset: settings of which only the command line counts. compat_lists: a list on the command line replaces that of
+    the files, as in the original.
 
     Raises:
         UsageError: a value is not of its setting's kind.
@@ -154,24 +154,22 @@ def convert(name: str, raw: Any, origin: str) -> Any:
     Raises:
         UsageError: it is not of the setting's kind.
     """
-    kind, choices = TABLE[name].kind, TABLE[name].choices
-    if kind == PAIRS:
+    setting = TABLE[name]
+    if setting.kind == PAIRS:
         return _pairs(name, raw, origin)
-    if kind == LIST:
+    if setting.kind == LIST:
         return [_text(each, name, origin) for each in (raw if isinstance(raw, list) else [raw])]
-    if kind == FLAG:
-        if isinstance(raw, str) and raw.lower() in ("true", "1", "yes", "false", "0", "no"):
-            return raw.lower() in ("true", "1", "yes")
-        if not isinstance(raw, bool):
-            raise UsageError(f"{origin}: {_shown(name)} is true or false; got {printable(str(raw))!r}")
-        return raw
+    if setting.kind == FLAG:
+        if str(raw).lower() not in ("true", "1", "yes", "false", "0", "no"):
+            raise _wrong(name, origin, "true or false", raw)
+        return str(raw).lower() in ("true", "1", "yes")
     text = _text(raw, name, origin)
-    if kind == WHOLE:
+    if setting.kind == WHOLE:
         if not re.fullmatch("[0-9]{1,10}", text) or int(text) >= 2**31:
-            raise UsageError(f"{origin}: {_shown(name)} is a whole number, and not negative; got {printable(text)!r}")
+            raise _wrong(name, origin, "a whole number, and not negative", text)
         return int(text)
-    if choices and text not in choices:
-        raise UsageError(f"{origin}: {_shown(name)} is one of {', '.join(choices)}; got {printable(text)!r}")
+    if setting.choices and text not in setting.choices:
+        raise _wrong(name, origin, f"one of {', '.join(setting.choices)}", text)
     return text
 
 
@@ -185,18 +183,23 @@ def _pairs(name: str, raw: Any, origin: str) -> dict[str, str]:
             continue
         key, mark, value = _text(each, name, origin).partition("=")
         if not mark or not key:
-            raise UsageError(f"{origin}: {_shown(name)} is NAME=VALUE; got {printable(str(each))!r}")
+            raise _wrong(name, origin, "NAME=VALUE", each)
         found[key] = value
     return found
 
 
 def _text(value: Any, name: str, origin: str) -> str:
     if isinstance(value, bool):
-        # What YAML takes for a truth value was a word to whoever wrote it, but which of many is not known.
-        raise UsageError(f"{origin}: {_shown(name)}: write the value in quotes; YAML reads it as {str(value).lower()}")
+        # In YAML several words are truth values; which of them was written is not known here.
+        raise _wrong(name, origin, "a text, and YAML reads this as true or false; put it in quotes", value)
     if isinstance(value, (str, int, float)):
         return str(value)
-    raise UsageError(f"{origin}: {_shown(name)} is a text; got a {type(value).__name__}")
+    raise _wrong(name, origin, "a text", value)
+
+
+def _wrong(name: str, origin: str, kind: str, got: Any) -> UsageError:
+    shown = f"{name.replace('_', '-')} ({TABLE[name].flag})"
+    return UsageError(f"{origin}: {shown} is {kind}; got {printable(str(got))!r}")
 
 
 def _known(values: Mapping[str, Any], where: str, also: Sequence[str] = (), shown: str | None = None) -> dict[str, Any]:
@@ -221,11 +224,7 @@ def _mapping(value: Any, where: str) -> dict[str, Any]:
 def _price(name: str, value: Any, where: str) -> float:
     if name not in _PRICES:
         raise UsageError(f"{printable(where)}: there is no such price; there are {', '.join(_PRICES)}")
-    # Numbers come as they were written; so many digits that it would be infinite are none.
+    # Numbers come as they were written; one with so many digits that it would be infinite is refused.
     if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,20}(\.[0-9]*)?([eE][-+]?[0-9]{1,2})?", value):
-        raise UsageError(f"{printable(where)} is a number that is not negative; got {printable(str(value))!r}")
+        raise UsageError(f"{printable(where)} is a number, and not negative; got {printable(str(value))!r}")
     return float(value)
-
-
-def _shown(name: str) -> str:
-    return f"{name.replace('_', '-')} ({TABLE[name].flag})"

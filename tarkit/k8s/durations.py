@@ -1,4 +1,4 @@
-"""Spans of time as people write them, ``90s``, ``10m``, ``12h``, ``7d``, and read them."""
+"""Spans of time as people write and read them: ``90s``, ``10m``, ``12h``, ``7d``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def seconds(text: str, flag: str) -> float:
     """Seconds of a text such as ``90``, ``1.5h`` or ``7d``. flag: what to change, for the message.
 
     Raises:
-        UsageError: it is no such text.
+        UsageError: it is not such a text.
     """
     match = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([smhdw]?)", text.strip())
     if match is None:
@@ -22,10 +22,10 @@ def seconds(text: str, flag: str) -> float:
 
 
 def whole_seconds(text: str, flag: str, least: int = 1) -> int:
-    """As ``seconds``, rounded up: Kubernetes counts no fractions.
+    """Whole seconds of a text such as ``90`` or ``1.5h``, rounded up: Kubernetes counts no fractions.
 
     Raises:
-        UsageError: it is no such text, or less than ``least``, 1 or 0.
+        UsageError: it is not such a text, or less than ``least``, 1 or 0.
     """
     found = seconds(text, flag)
     if found <= 0 < least:

@@ -13,14 +13,14 @@ _STEP = re.compile(r'\.?(?:([^.\[\]"]+)|"([^"]+)")|\[([^\]]*)\]')
 
 
 def set_field(document: Document, assignment: str) -> None:
-    """Set a field to a value: ``PATH=VALUE``. The value is YAML; null takes the field away.
+    """Set a field to a value: ``PATH=VALUE``. The value is YAML; null removes the field.
 
     Steps of a path are names, in double quotes if they have dots themselves
-    (``metadata.annotations."a.b/c"``), places in lists (``[0]``; ``[]`` is after the last), and names of things in
+    (``metadata.annotations."a.b/c"``), places in lists (``[0]``; ``[]`` is after the last), and names of items in
     lists (``containers[main]``). What is missing on the way is made.
 
     Raises:
-        UsageError: it is no such assignment, or the path does not fit the manifest.
+        UsageError: it is not such an assignment, or the path does not fit the manifest.
     """
     path, value = _parsed(assignment)
     at: Any = document
@@ -41,8 +41,8 @@ def _parsed(assignment: str) -> tuple[list[str | int], Any]:
         step = _STEP.match(match[1], at)
         if step is None or (step[0].startswith(".") and at == 0):
             raise UsageError(
-                f"--set {printable(assignment)}: {printable(match[1][at:])!r} is no step of a path; "
-                "names are separated by dots, and stand in double quotes if they hold dots"
+                f"--set {printable(assignment)}: {printable(match[1][at:])!r} is not a step of a path; "
+                "names are separated by dots, and need double quotes if they have dots themselves"
             )
         inside = step[3]
         if inside is not None and re.fullmatch("[0-9]{1,6}", inside):
@@ -53,26 +53,26 @@ def _parsed(assignment: str) -> tuple[list[str | int], Any]:
     values = load_yaml(match[2], f"--set {assignment}", "typed") or [None]
     if len(values) > 1:
         raise UsageError(f"--set {printable(assignment)}: the value is several YAML documents")
-    # Nothing at all is an empty text; "null" is what takes away.
+    # Nothing at all is an empty text; "null" removes the field.
     return steps, "" if match[2] == "" else values[0]
 
 
 def _is_missing(at: Any, step: str | int, following: str | int | None) -> bool:
-    """Whether there is nothing to be taken away below a step, so that nothing is made on the way either."""
+    """Whether there is nothing to remove below a step, so that nothing is made on the way either."""
     if isinstance(at, list):
         return step in ("[]", len(at))
     return isinstance(at, dict) and (step not in at or (following is not None and at[step] is None))
 
 
 def _descend(at: Any, step: str | int, following: str | int | None, value: Any, assignment: str) -> Any:
-    """One step down; at the last, the value is set."""
+    """The value one step down; at the last step, it is set."""
     key: Any = step
     if isinstance(step, int) or step.startswith("["):
         if not isinstance(at, list):
             raise UsageError(f"--set {printable(assignment)}: there is no list at [{str(step).strip('[]')}]")
         key = _place(at, step, assignment)
     elif not isinstance(at, dict):
-        raise UsageError(f"--set {printable(assignment)}: {step} is to be in something that has no names")
+        raise UsageError(f"--set {printable(assignment)}: {step}: the value above it is not a mapping")
     if following is None:
         if value is not None:
             at[key] = value

@@ -34,7 +34,7 @@ def pod_of(document: Document) -> Document | None:
 
 
 def filled(document: Document, settings: Settings) -> Document:
-    """A copy of the manifest with everything that the settings say about objects of any kind."""
+    """A copy of the manifest with all settings of objects of any kind."""
     document = copy.deepcopy(document)
     pod = pod_of(document)
     if settings.name is not None:
@@ -78,13 +78,13 @@ def with_scripts(template: list[Document], settings: Settings) -> list[Document]
 
 
 def main_ones(documents: list[Document]) -> list[Document]:
-    """Those that a command line is about: the Jobs, else what else runs pods, else all."""
+    """The documents that a command line is about: the Jobs, else others that run pods, else all."""
     jobs = [each for each in documents if each["kind"] == "Job"]
     return jobs or [each for each in documents if each["kind"] in _POD_PATHS] or documents
 
 
 def without_name(settings: Settings) -> Settings:
-    """The same, and the same labels, for what keeps its own name."""
+    """The same settings, and the same labels, for an object that keeps its own name."""
     return dataclasses.replace(settings, name=None, app=app_of(settings))
 
 
@@ -109,9 +109,9 @@ def _fill_labels(document: Document, settings: Settings) -> None:
 
 
 def _follow(document: Document, before: Document, pod: Document) -> None:
-    """Have the selector of a Deployment and its like follow the labels of its pods, as a server wants it.
+    """Make the selector of a Deployment and its like follow the labels of its pods, as a server requires.
 
-    before: the pods' labels as they were. What did not fit then is not made fit: it may be a mistake.
+    before: the pods' labels as they were. A selector that did not fit them stays: it may be a mistake.
     """
     for name in _POD_PATHS[document["kind"]][:-1]:
         document = part(document, name)
@@ -138,7 +138,7 @@ def _fill_job(job: Document, settings: Settings) -> None:
         # Not "suspend": Kueue's webhook does that.
         part(job, "metadata", "labels")[QUEUE] = settings.queue
     if settings.restartpolicy == "Always":
-        raise UsageError("--restartpolicy Always: a Job's pods end; take Never or OnFailure")
+        raise UsageError("--restartpolicy Always: a Job's pods end; use Never or OnFailure")
     if settings.restartpolicy == "OnFailure":
         if spec.get("completionMode") == "Indexed":
             raise UsageError("--restartpolicy OnFailure: retries by slice, and rules by exit code, need Never")

@@ -23,7 +23,7 @@ _NEEDS = {
     "config_map_path": "config_map",
     "gpu_resource": "gpu",
 }
-"""Settings that say something about another one."""
+"""Settings that have an effect only with another one."""
 
 
 def generator_module(name: str) -> ModuleType:
@@ -32,7 +32,7 @@ def generator_module(name: str) -> ModuleType:
 
 
 def template_name(generator: str) -> str:
-    """The template that a generator begins with; one that is none of ours is a template itself."""
+    """The template that a generator fills; a name that is not a generator is a template itself."""
     return _TEMPLATES.get(generator, generator)
 
 
@@ -40,7 +40,7 @@ def generate(generator: str, request: Request, assignments: tuple[str, ...] = ()
     """The documents of a generator, or a filled template of the user's, with single fields set at last.
 
     Raises:
-        UsageError: what was asked for can not be. As the generators.
+        UsageError: the settings contradict each other or the template. As the generators.
     """
     if generator in GENERATORS:
         found: list[Document] = generator_module(generator).documents(request)
@@ -59,20 +59,20 @@ def generate(generator: str, request: Request, assignments: tuple[str, ...] = ()
 
 
 def _check_kept(document: Document, assignment: str) -> None:
-    """See to it that a manifest is still one, and that of indexed has an index for each slice of its shards."""
+    """Refuse an assignment after which it is not a manifest, or that of indexed lacks an index for a slice."""
     if not isinstance(document.get("kind"), str):
-        raise UsageError(f"--set {printable(assignment)}: a manifest has a kind, which is a text")
+        raise UsageError(f"--set {printable(assignment)}: the kind of a manifest is a text")
     annotations = part(document, "metadata").get("annotations")
     slices = annotations.get(SLICES) if isinstance(annotations, dict) else None
     if document["kind"] == "Job" and slices is not None and str(part(document, "spec").get("completions")) != slices:
         raise UsageError(
-            f"--set {printable(assignment)}: the shards are cut into {slices} slices, of which not all would be done; "
-            "--slices says how many there are"
+            f"--set {printable(assignment)}: the shards are cut into {slices} slices, and not all would be done; "
+            "use --slices for their number"
         )
 
 
 def refuse_lost(names: Collection[str], documents: list[Document]) -> None:
-    """See to it that no setting of these names was without effect, because a template has no place for it.
+    """Refuse settings that had no effect, because the template has no place for them.
 
     Raises:
         UsageError: a setting of Jobs, and there is no Job; one of pods, and there is no pod.
@@ -82,15 +82,15 @@ def refuse_lost(names: Collection[str], documents: list[Document]) -> None:
     for setting in TABLE.values():
         if setting.name in names and not setting.applies("configmap"):
             if not has_pod:
-                raise UsageError(f"{setting.flag}: nothing in the template runs a pod, which alone has that")
+                raise UsageError(f"{setting.flag}: nothing in the template runs a pod")
             if not has_job and not setting.applies("pod"):
-                raise UsageError(f"{setting.flag}: nothing in the template is a Job, which alone has that")
+                raise UsageError(f"{setting.flag}: nothing in the template is a Job")
 
 
 def refuse_idle(
     generator: str, settings: Settings, given: Mapping[str, Collection[str]], documents: list[Document]
 ) -> None:
-    """See to it that nothing was given that has no effect without something else.
+    """Refuse settings that have no effect without another one, which is not given.
 
     given: names of settings; of pairs their keys besides.
 
@@ -108,7 +108,7 @@ def refuse_idle(
             )
     for key in given.get("param", ()):
         if generator == "jobs" and key in OWN_PARAMS:
-            raise UsageError(f"--param {key}: {{{key}}} stands for what --over gives; take another name")
+            raise UsageError(f"--param {key}: {{{key}}} stands for an item of --over; use another name")
         if settings.command is None:
             raise UsageError(f"--param {printable(key)} has no effect without --command; add that, or leave it out")
         if replace_params(settings.command, {key: ""}) == settings.command:
@@ -119,7 +119,7 @@ def refuse_idle(
 
 
 def suffixed(generator: str, request: Request, suffix: str) -> Request:
-    """The same request with something after the name, wherever the name comes from; the label ``app`` stays."""
+    """The same request with a suffix after the name, from any source of the name; the label ``app`` stays."""
     settings, words = request.settings, list(request.words)
     name = settings.name
     if name is None and generator == "configmap":
@@ -132,7 +132,7 @@ def suffixed(generator: str, request: Request, suffix: str) -> Request:
             generator_module("jobs").NAME if generator == "jobs" else part(first, "metadata").get("name") or generator
         )
     if name is None:
-        # The generator says that it is missing.
+        # The generator reports that it is missing.
         return request
     app = settings.app if settings.app is not None or generator == "jobs" else name
     changed = dataclasses.replace(settings, name=f"{name}-{suffix}", app=app)

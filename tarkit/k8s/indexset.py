@@ -20,12 +20,12 @@ def parse_indexes(text: str) -> Iterator[int]:
     """The indexes of ``0-2,4``, in the order in which they are written; none of an empty text.
 
     Raises:
-        UsageError: it is no such text, or a range runs backwards.
+        UsageError: it is not such a text, or a range runs backwards.
     """
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         match = _PART.fullmatch(part)
         if match is None or int(match[2] or match[1]) < int(match[1]):
-            raise UsageError(f"{printable(part)!r} is no index or range of indexes; write for example 3,7-9")
+            raise UsageError(f"{printable(part)!r} is not an index or a range of indexes; write for example 3,7-9")
         first, last = int(match[1]), int(match[2] or match[1])
         if last - first >= _MOST:
             raise UsageError(f"{printable(part)}: no Job has that many indexes")

@@ -67,7 +67,7 @@ def _tolerate(spec: Document, toleration: Document) -> None:
 
 
 def _prefer_spot(spec: Document, cloud: str) -> None:
-    """Preferred, not required: when there is no spot node, the work goes on elsewhere."""
+    """Preferred, not required: without a spot node, the work goes on elsewhere."""
     label, value, tainted = _SPOT[cloud]
     if tainted:
         _tolerate(spec, {"key": label, "operator": "Equal", "value": value, "effect": "NoSchedule"})
@@ -82,7 +82,7 @@ def _prefer_spot(spec: Document, cloud: str) -> None:
 
 
 def without_spot(spec: Document) -> None:
-    """Take away what ``--spot`` of any cloud had put into a pod."""
+    """Remove what ``--spot`` of any cloud had put into a pod."""
     labels = {label for label, _, _ in _SPOT.values()}
     if spec.get("tolerations"):
         spec["tolerations"] = [each for each in spec["tolerations"] if each.get("key") not in labels]
@@ -105,7 +105,7 @@ def _labels_of(preferred: Any) -> set[str]:
 def fill_security(spec: Document, settings: Settings) -> None:
     """The pod security standard that is met, and the user that the container runs as.
 
-    Source: Kubernetes' Pod Security Standards. ``restricted`` has a read-only root besides, which they do not ask for.
+    Source: Kubernetes' Pod Security Standards. ``restricted`` also has a read-only root, which they do not ask for.
     """
     if settings.security == "restricted":
         _restrict(spec)
@@ -135,7 +135,7 @@ def _containers(spec: Document) -> list[Document]:
 def _restrict(spec: Document) -> None:
     context = part(spec, "securityContext")
     context["runAsNonRoot"] = True
-    # Root's own number would be no user that is allowed.
+    # Root's own number is not allowed.
     context["runAsUser"] = context.get("runAsUser") or 65532
     for name in ("runAsGroup", "fsGroup"):
         context.setdefault(name, 65532)

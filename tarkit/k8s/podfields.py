@@ -1,4 +1,4 @@
-"""What settings say about a pod and its container: image, command, environment, resources, files."""
+"""Settings into the fields of a pod and its container: image, command, environment, resources, files."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def main_container(spec: Document) -> Document:
 
 
 def dict_of(value: Any) -> Document:
-    """The same value, which is to be a mapping.
+    """The same value, which must be a mapping.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not one.
     """
     if not isinstance(value, dict):
         raise UsageError(f"the template has {printable(str(value))!r} where a mapping belongs")
@@ -102,7 +102,7 @@ def port_number(text: str) -> int:
     """A port from 1 to 65535.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not one.
     """
     if not re.fullmatch("[0-9]{1,5}", text) or not 1 <= int(text) <= 65535:
         raise UsageError(f"--port {printable(text)}: a port is a number from 1 to 65535")
@@ -110,7 +110,7 @@ def port_number(text: str) -> int:
 
 
 def fill_script(container: Document, settings: Settings) -> None:
-    """The container runs the command as a shell script, and gets exactly its bytes."""
+    """Let the container run the command as a shell script, of exactly these bytes."""
     shell, flags, given = settings.shell, settings.shell_flags, container.get("command")
     of_template = isinstance(given, list) and given and given[-1] == "-c"
     if shell is not None or flags is not None or (settings.command is not None and not of_template):
@@ -121,7 +121,7 @@ def fill_script(container: Document, settings: Settings) -> None:
 
 
 def _flags_of(shell: str) -> list[str]:
-    """What makes a shell stop at the first failure, as far as it is known to have that."""
+    """The flags with which a shell stops at the first failure, if it is known to have them."""
     name = os.path.basename(shell)
     if name in ("bash", "zsh", "ksh", "mksh"):
         return ["-euo", "pipefail"]
@@ -129,16 +129,16 @@ def _flags_of(shell: str) -> list[str]:
 
 
 def escape_in(container: Document, text: str) -> str:
-    """A text so written that the container gets exactly it, whatever it has for variables."""
+    """A text so written that the container gets exactly it, with any variables."""
     names = {str(dict_of(each).get("name")) for each in container.get("env") or []} | {"JOB_COMPLETION_INDEX"}
     if container.get("envFrom"):
-        # Nobody knows here which there will be.
+        # Their names are not known here.
         names |= set(_IDENTIFIER.findall(text))
     return escape(text, names)
 
 
 def replace_params(command: str, params: dict[str, str]) -> str:
-    """The command with ``{K}`` of declared names replaced; in one pass, so that values are not looked at.
+    """The command with ``{K}`` of declared names replaced; in one pass, so that values are not searched.
 
     ``${K}`` is a variable of the shell, and stays.
     """
@@ -176,15 +176,15 @@ def _credentials(gac: str, secrets: list[tuple[str, str]]) -> str:
         return gac
     if not secrets:
         raise UsageError(
-            "--gac default takes the key from a Secret, never from a ConfigMap, which everybody can read: kubectl "
-            f"create secret generic gac --from-file={_KEY_FILE}=KEYFILE, then add --secret gac; "
+            "--gac default takes the key from a Secret, never from a ConfigMap, which all users of the namespace can "
+            f"read: kubectl create secret generic gac --from-file={_KEY_FILE}=KEYFILE, then add --secret gac; "
             "or use --service-account"
         )
     return f"{secrets[0][1].rstrip('/')}/{_KEY_FILE}"
 
 
 def mount(spec: Document, container: Document, name: str, source: Document, path: str) -> None:
-    """A volume, mounted read only. name: made one that a volume may have, which is less than an object may."""
+    """Mount a volume, read only. name: is made a name that a volume can have, which an object's may not be."""
     name = safe_label(name)
     put_named(listed(spec, "volumes"), {"name": name, **source})
     mounts = listed(container, "volumeMounts")
@@ -217,10 +217,10 @@ def _quantity(text: str, flag: str) -> str:
 
 
 def _amount(text: str, flag: str) -> str:
-    """Bytes of which there are some; not the thousandths that a server would take, and pods not live on."""
+    """Bytes, more than none; not the thousandths that a server would take, and no pod can run with."""
     amount = _quantity(text, flag)
     if parse_quantity(amount) <= 0:
-        raise UsageError(f"{flag} {printable(text)}: write more than nothing, such as 4Gi or 4G")
+        raise UsageError(f"{flag} {printable(text)}: write more than 0, such as 4Gi or 4G")
     if is_milli(text):
         number = text.strip()[:-1]
         raise UsageError(f"{flag} {printable(text)}: m are thousandths of a byte; write {number}M or {number}Mi")

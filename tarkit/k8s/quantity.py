@@ -42,7 +42,7 @@ def canonical(value: str | int | float) -> str:
     """The text as which a server keeps a quantity: no fraction, the largest suffix that loses nothing.
 
     The kind of suffix stays as it was: ``4096Mi`` is ``4Gi``, ``4000M`` is ``4G``, ``4000e3`` is ``4e6``;
-    without one it is decimal. Binary ones turn decimal below 1024 and if it is no whole number
+    without one it is decimal. Binary ones turn decimal below 1024 and if it is not a whole number
     (``0.1Ki`` is ``102400m``). A few texts that are not in this form, as ``1.500`` and ``+1``, a server keeps as
     they are; here they are rewritten too, and a server leaves the result alone.
 
@@ -89,7 +89,7 @@ def is_milli(text: str | int | float) -> bool:
 
 
 def _read(value: str | int | float) -> tuple[int, str]:
-    """In units of 10^-9; and how it is written: decimal, binary, exponent."""
+    """The number in units of 10^-9; and its form: decimal, binary or exponent."""
     if not isinstance(value, (str, int, float)) or isinstance(value, bool):
         raise UsageError(f"{printable(str(value))} is not a quantity: {_advice(str(value))}")
     return _read_text(str(value))

@@ -1,4 +1,4 @@
-"""Where manifests begin: the complete documents that come with tarkit, and those that people keep themselves."""
+"""Templates: the complete manifests that come with tarkit, and those that users keep themselves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tarkit.k8s.yamlreading import read_bytes, utf8
 from tarkit.k8s.yamltext import Document, load_documents
 
 FOLDERS = ("kubetpl-templates", ".kubetpl", "/usr/local/lib/kubetpl", "/usr/lib/kubetpl")
-"""Where a template is looked for by name, before those that come with tarkit."""
+"""Folders in which a template is searched by name, before those that come with tarkit."""
 
 _MOST = 4 << 20
 """Bytes."""
@@ -32,7 +32,7 @@ def template_path(name: str, folders: list[str]) -> str:
         if found == name:
             return path
     raise MissingInputError(
-        f"there is no template {printable(name)}", hint="kubetpl templates lists those that there are and where"
+        f"there is no template {printable(name)}", hint="kubetpl templates lists all with their paths"
     )
 
 

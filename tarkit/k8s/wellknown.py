@@ -1,4 +1,4 @@
-"""Names of labels and annotations: tarkit's own, by which a Job tells later what it is about, and those of others.
+"""Names of labels and annotations: tarkit's own, from which a Job's shards are known later, and those of others.
 
 Source of the others: https://kubernetes.io/docs/reference/labels-annotations-taints/ and Kueue's reference.
 """

@@ -1,4 +1,4 @@
-"""``kubetpl lint``: what is wrong with manifests, before a server says it."""
+"""``kubetpl lint``: what is wrong with manifests, before a server reports it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Examples:
   kubetpl lint job.yaml
   kubetpl job --template mine.yaml -n grey | kubetpl lint --server
 """
-# What kubectl says when no server has judged.
+# Messages of kubectl when no server was reached.
 _UNREACHABLE = ("Unable to connect to the server", "The connection to the server", "connection refused", "no such host")
 
 
@@ -81,7 +81,7 @@ def command(
                 results.line(_line(name, finding, as_json))
             errors += sum(finding.severity == "error" for finding in found)
     what = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
-    say(_NAME, f"{counted(sum(kinds.values()), 'document')} looked at ({what}), {counted(errors, 'error')}")
+    say(_NAME, f"{counted(sum(kinds.values()), 'document')} checked ({what}), {counted(errors, 'error')}")
     return EXIT_USAGE if errors else EXIT_OK
 
 

@@ -27,7 +27,7 @@ EXAMPLE = (
     "      --shards 's3://bucket/raw-{000000..001281}.tar' -O s3://bucket/grey | kubectl apply -f -"
 )
 PARALLELISM = 128
-"""Pods at once, if nothing is said."""
+"""Pods at once, by default."""
 
 _INDEXES = ("JOB_COMPLETION_INDEX", "TARKIT_INDEX")
 _TOLD = ("TARKIT_SLICES", "TARKIT_RUN", "TARKIT_OUT")
@@ -44,7 +44,7 @@ def documents(request: Request) -> list[Document]:
     """The Job; before it the ConfigMap with the list of its shards, if they need one.
 
     Raises:
-        UsageError: no shards, no command, no output, no image; a number that can not be. As ``plan_shards``.
+        UsageError: no shards, no command, no output, no image; a number out of range. As ``plan_shards``.
     """
     _check(request)
     if request.here and request.settings.outdir is not None and not scheme_of(request.settings.outdir):
@@ -69,7 +69,7 @@ def plan_of(settings: Settings, here: bool = False, *, sizes: Sizes = "none", pu
     """How the shards are cut into slices. sizes, publish: as of ``plan_shards``.
 
     Raises:
-        UsageError: no shards; a number that can not be. As ``plan_shards``.
+        UsageError: no shards; a number out of range. As ``plan_shards``.
     """
     if not settings.shards:
         raise UsageError("name the input shards: --shards 's3://bucket/raw-{000000..001281}.tar', or --shards @LIST")
@@ -98,13 +98,13 @@ def _check(request: Request) -> None:
             "name the command: --command CMD" + ("" if settings.raw else ", or after -- tarproc's options")
         )
     if settings.raw and request.words:
-        raise UsageError(f"--raw runs the command itself, so {printable(request.words[0])} has nowhere to go")
+        raise UsageError(f"--raw runs the command itself, so {printable(request.words[0])} has no effect")
     if not settings.raw and not settings.outdir:
         raise UsageError("name where the output shards go: --outdir s3://bucket/folder")
     outdir = settings.outdir or "/"
     if not settings.raw and scheme_of(outdir) in ("http", "https"):
         raise UsageError(
-            f"--outdir {printable(redact(outdir))}: outputs can not be written by http; name a bucket, such as "
+            f"--outdir {printable(redact(outdir))}: outputs cannot be written by http; name a bucket, such as "
             "s3://bucket/folder"
         )
     if not request.here and not scheme_of(outdir) and not outdir.startswith("/"):
@@ -164,7 +164,7 @@ def _run_of(job: Document) -> str:
 
 
 def _annotate(job: Document, plan: ShardPlan, settings: Settings, found: list[Document]) -> None:
-    """What tells later, without the command line, which shards index i was about."""
+    """Annotations from which the shards of index i are known later, without the command line."""
     metadata = part(job, "metadata")
     for each in (metadata, part(pod_of(job) or {}, "metadata")):
         part(each, "labels")[RUN] = _run_of(job)
@@ -189,9 +189,9 @@ def _annotate(job: Document, plan: ShardPlan, settings: Settings, found: list[Do
 def _fill_env(container: Document, plan: ShardPlan, job: Document, settings: Settings) -> None:
     env = listed(container, "env")
     for each in env:
-        # With a fixed number, every pod would do the same slice, and nobody the others.
+        # With a fixed number, every pod would do the same slice, and none the others.
         if each.get("name") in _INDEXES and "valueFrom" not in each:
-            raise UsageError(f"{each['name']} tells a pod its slice; take it out of --env or the template")
+            raise UsageError(f"{each['name']} is a pod's slice; take it out of --env or the template")
     given = next((name for name in _TOLD if name in settings.env), None)
     if given is not None:
         raise UsageError(f"--env {given}: kubetpl sets it itself; give it another name")
@@ -200,7 +200,7 @@ def _fill_env(container: Document, plan: ShardPlan, job: Document, settings: Set
     if settings.outdir is not None:
         put_named(env, {"name": "TARKIT_OUT", "value": escape_in(container, settings.outdir)})
     if "cpu" not in container.get("resources", {}).get("requests", {}):
-        # Asked for what is not there, a kubelet would say 0.
+        # Of a missing request, a kubelet would make 0.
         env[:] = [each for each in env if each.get("name") != "TARKIT_CPUS"]
 
 
@@ -226,7 +226,7 @@ def _fill_tarproc(container: Document, plan: ShardPlan, request: Request) -> Non
 
 
 def _asked(request: Request) -> Work:
-    """The further options of tarproc, which leave alone which shards a pod takes, and where their outputs go.
+    """The further options of tarproc, which change neither the shards of a pod nor where their outputs go.
 
     Raises:
         UsageError: they do not, or tarproc does not have them.
@@ -254,6 +254,6 @@ def _max_failed(text: str, slices: int) -> int:
     if match is None or (match[2] and float(text[:-1]) > 100) or ("." in text and not match[2]):
         raise UsageError(f"--max-failed {printable(text)}: write a number of slices, or a share such as 5%")
     percent = float(text[:-1]) if match[2] else 0
-    # At least one: a share of few slices is not to mean none.
+    # At least one: a share of few slices must not mean none.
     number = max(1 if percent else 0, int(slices * percent / 100)) if match[2] else int(match[1])
     return min(number, slices)

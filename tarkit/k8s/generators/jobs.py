@@ -1,4 +1,4 @@
-"""Many Jobs in one stream, one for each thing of a row."""
+"""Many Jobs in one stream, one for each item of a list."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tarkit.k8s.wellknown import RUN
 from tarkit.k8s.yamltext import Document
 from tarkit.specs.shardspec import expand
 
-ABOUT = "A Job for each of a row of things, in one stream; {i} stands for the thing, {n} for its number."
+ABOUT = "A Job for each item of a list, in one stream; {i} stands for the item, {n} for its number."
 EXAMPLE = (
     "kubetpl jobs -n 'job{i}' -I example.com/etl:1 -c 'tarproc … raw-{i}.tar' \\\n"
     "      --over '{0000..0147}' | kubectl apply -f -"
@@ -22,7 +22,7 @@ NAME = "mytask-{n}"
 
 
 def documents(request: Request) -> list[Document]:
-    """For each thing that ``--over`` names, the template's documents, filled; all with the same label of the run.
+    """For each item that ``--over`` names, the template's documents, filled; all with the same label of the run.
 
     Raises:
         UsageError: no ``--over``, or the Jobs would have the same name.
@@ -30,7 +30,7 @@ def documents(request: Request) -> list[Document]:
     """
     settings = request.settings
     if settings.over is None:
-        raise UsageError("name what the Jobs are for: --over '{0000..0147}', or --over @LIST")
+        raise UsageError("name the items that the Jobs are for: --over '{0000..0147}', or --over @LIST")
     pattern = settings.name if settings.name is not None else NAME
     items = list(expand(settings.over, allow_pipe=False))
     run = safe_label(pattern.replace("{i}", "").replace("{n}", "").strip("-."))
@@ -41,7 +41,7 @@ def documents(request: Request) -> list[Document]:
         if own.name in names:
             raise UsageError(
                 f"--name {printable(pattern)}: {printable(names[own.name])} and {printable(item)} would both be "
-                f"called {own.name}; write {{i}} or {{n}} where the names are to differ"
+                f"called {own.name}; write {{i}} or {{n}} where the names must differ"
             )
         names[str(own.name)] = item
         found += with_scripts(request.template, own)

@@ -148,7 +148,7 @@ def queue(job: Node) -> Iterator[Finding]:
     document = job.root().at("metadata")
     queued = isinstance(document.at("labels", QUEUE).value, str)
     if job.whole("parallelism") == 0:
-        instead = "Kueue starts it when its turn comes" if queued else "suspend: true says so too"
+        instead = "Kueue starts it when its turn comes" if queued else "or write suspend: true"
         yield job.at("parallelism").warning(f"with 0 no pod ever starts; write how many may run at a time ({instead})")
     if job.whole("completions") == 0:
         yield job.at("completions").warning("with 0 the Job is complete at once, and nothing is run")

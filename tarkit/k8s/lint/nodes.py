@@ -194,7 +194,7 @@ def root_of(document: Any, number: int, kube_version: str) -> Node:
 
 
 def valid(node: Node, key: str, check: Check, report: Callable[[Node, str], Finding] = Node.error) -> Iterator[Finding]:
-    """What a check says about the text under a name, if there is one."""
+    """The defect that a check finds in the text under a name, if there is one."""
     if (text := node.text(key)) and (wrong := check(text)):
         yield report(node.at(key), wrong)
 

@@ -178,7 +178,7 @@ def _secret(key: str, node: Node, text: str) -> Iterator[Finding]:
     sign = next((what for what, pattern in _SIGNS.items() if pattern.search(text)), None)
     if sign is not None:
         yield node.unusable(
-            f"looks like {sign}, which everybody in the namespace could read; put it in a Secret: "
+            f"looks like {sign}, which all users of the namespace can read; put it in a Secret: "
             f"kubectl create secret generic NAME --from-file={key}, then --secret NAME",
             None,
         )

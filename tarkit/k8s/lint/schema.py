@@ -79,7 +79,7 @@ def refuse_types(documents: Sequence[Mapping[str, Any]]) -> None:
     _, schemas = _release(NEWEST)
     for number, document in enumerate(documents, 1):
         root = root_of(document, number, NEWEST)
-        # What tells kinds apart here is their names: apiVersion may be missing, or another release's.
+        # Only the kind counts: apiVersion may be missing, or of another release.
         validator = _validator(schemas, root.manifest.kind, "batch/v1" if "Job" in root.manifest.kind else "v1")
         errors = validator.iter_errors(document) if validator is not None else ()
         wrong = [each for error in errors if error.validator in _TYPING for each in _findings(root, error)]

@@ -141,7 +141,7 @@ def _outdirs(container: Node) -> Iterator[tuple[Node, bool]]:
 
 
 def credentials(spec: Node) -> Iterator[Finding]:
-    """A key file is mounted of a Secret, since everybody in the namespace may read ConfigMaps."""
+    """A key file is mounted of a Secret, since all users of the namespace can read ConfigMaps."""
     public = {volume.text("name") for volume in spec.at("volumes").items() if volume.has("configMap")}
     for container in containers(spec):
         folders = [m.text("mountPath") for m in container.at("volumeMounts").items() if m.text("name") in public]
@@ -151,7 +151,7 @@ def credentials(spec: Node) -> Iterator[Finding]:
                 folder and path.startswith(f"{folder.rstrip('/')}/") for folder in folders
             ):
                 yield variable.warning(
-                    "the key file is in a ConfigMap, which everybody in the namespace may read; put it in a Secret "
+                    "the key file is in a ConfigMap, which all users of the namespace can read; put it in a Secret "
                     "(kubectl create secret generic NAME --from-file=FILE), or do without by --service-account",
                     "--config-map to --secret",
                 )
