@@ -201,7 +201,7 @@ def test_a_job_that_does_not_run_tarproc(live: dict[str, Any]) -> None:
         (lambda job, args: args.__setitem__(1, "$(W)"), {}, "there is no --slice W among tarproc's arguments"),
         (lambda job, args: None, {"memory": "8 GB"}, "8 GB"),
         (lambda job, args: None, {"memory": "400m"}, "--memory 400m: m are thousandths of a byte"),
-        (lambda job, args: None, {"memory": "0"}, "--memory 0: write more than nothing"),
+        (lambda job, args: None, {"memory": "0"}, "--memory 0: write more than 0"),
         (lambda job, args: None, {"cpu": "two"}, "--cpu: two is not a quantity"),
         (lambda job, args: job["metadata"].update(name="n" * 60), {}, "longer than the 61 characters.*give one: -n"),
         (
