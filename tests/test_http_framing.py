@@ -157,10 +157,20 @@ def test_a_head_that_does_not_say_how_the_body_is_framed_is_an_error(server: Raw
         read(server, HEAD + head + b"\r\n" + TEXT)
 
 
-def test_the_same_length_twice_and_both_framings_are_read_as_the_rfc_says(server: RawServer) -> None:
+def test_the_same_length_twice_is_one_and_chunks_count_more_than_a_length(server: RawServer) -> None:
     length = b"Content-Length: %d\r\n" % len(TEXT)
     assert read(server, HEAD + length + length + b"\r\n" + TEXT) == TEXT
     assert read(server, HEAD + b"Content-Length: 3\r\n" + CHUNKED[len(HEAD) :] + chunks(TEXT, 17)) == TEXT
+
+
+def test_answers_before_the_answer_are_passed_over(server: RawServer) -> None:
+    hints = b"HTTP/1.1 103 Early Hints\r\nLink: </a>; rel=preload\r\nContent-Length: 3\r\n\r\n"
+    before = b"HTTP/1.1 100 Continue\r\n\r\n" + hints + b"HTTP/1.1 102 Processing\r\n\r\n" + hints
+    answer = before + HEAD + b"Content-Length: %d\r\n\r\n" % len(TEXT) + TEXT
+    assert read(server, answer) == TEXT
+    for cut in range(len(before)):
+        with pytest.raises(TemporaryStreamError):
+            read(server, answer[:cut])
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])

@@ -22,7 +22,14 @@ import pytest
 from faults.httpserver import KINDS, Fault, FaultServer, random_fault
 from faults.times import Times, fast
 
-from tarkit.errors import CompressionError, MissingInputError, StreamError, TarkitError, TemporaryStreamError
+from tarkit.errors import (
+    CompressionError,
+    MissingInputError,
+    StreamError,
+    TarkitError,
+    TemporaryStreamError,
+    UsageError,
+)
 from tarkit.store.checksums import from_headers
 from tarkit.store.http.place import _opener, identify
 from tarkit.store.read import open_read, read_range
@@ -486,8 +493,84 @@ def test_redirects(server: FaultServer) -> None:
     assert len(server.asked("moved")) == len(server.asked("target"))
     assert ranges(server, "target")[:2] == ["", "bytes=100000-"]
     assert not any("Authorization" in headers for headers in server.asked("target"))
-    elsewhere = (("Location", f"ftp://{CANARY}@h/x?sig={CANARY}"),)
-    url = server.put("moved", b"", always=Fault("status", status=302, headers=elsewhere))
-    with pytest.raises(StreamError) as caught:
-        read(url, fast(attempts=2))
+
+
+NOT_URLS = ["ftp://u:{}@h/x", "file:///{}", "http://127.0.0.1:{}/x", "http://[{}/x", "http://:80/{}", "http://a..{}/x"]
+
+
+@pytest.mark.parametrize("there", NOT_URLS)
+def test_a_redirect_to_what_is_not_a_url_is_an_error_without_its_text(server: FaultServer, there: str) -> None:
+    headers = (("Location", there.format(CANARY)),)
+    url = server.put("astray", b"", always=Fault("status", status=302, headers=headers))
+    server.requests.clear()
+    with pytest.raises(StreamError, match="/astray: redirected to an address that is not a URL") as caught:
+        read(url, fast())
+    # It was not tried again, and a UsageError would put the blame on a URL that is right.
+    assert not isinstance(caught.value, TemporaryStreamError)
+    assert len(server.asked("astray")) == 1
+    assert CANARY not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize("there", ["http://me:{}@127.0.0.1:1/x", "http://me:{}@127.0.0.1:1/x?sig={}#{}"])
+def test_an_address_that_was_redirected_to_and_fails_is_named_without_secrets(server: FaultServer, there: str) -> None:
+    headers = (("Location", there.format(CANARY, CANARY, CANARY)),)
+    url = server.put("gone", b"", always=Fault("status", status=302, headers=headers))
+    message = r"/gone: redirected to 127\.0\.0\.1:1: no answer from the server .*refused.* after 3 attempts"
+    with pytest.raises(TemporaryStreamError, match=message) as caught:
+        read(url, fast(attempts=3))
+    assert CANARY not in str(caught.value)
+    headers = (("Location", f"http://me:{CANARY}@{server.host}/missing?sig={CANARY}"),)
+    url = server.put("gone", b"", always=Fault("status", status=302, headers=headers))
+    with pytest.raises(
+        MissingInputError, match=r"/gone: redirected to 127\.0\.0\.1:\d+: the server answers 404"
+    ) as missing:
+        read(url, fast())
+    assert CANARY not in str(missing.value)
+
+
+def test_a_password_in_a_redirect_is_for_the_host_that_it_names(server: FaultServer) -> None:
+    server.put("target", DATA)
+    server.requests.clear()
+    headers = (("Location", f"http://you:other@{server.host}/target"),)
+    url = server.put("moved", b"", always=Fault("status", status=307, headers=headers))
+    assert read(url.replace("//", "//me:pw@"), fast()) == DATA
+    (asked,) = server.asked("target")
+    assert base64.b64decode(asked["Authorization"].split()[1]) == b"you:other"
+    assert asked["Host"] == server.host
+
+
+def test_redirects_that_do_not_end_are_an_error(server: FaultServer) -> None:
+    url = server.put("loop", b"", always=Fault("status", status=302, headers=(("Location", f"/loop?s={CANARY}"),)))
+    with pytest.raises(StreamError, match="/loop: the server redirected 10 times in a row") as caught:
+        read(url, fast())
+    assert not isinstance(caught.value, TemporaryStreamError)
+
+
+PROXIES = [f"http://{CANARY}:@127.0.0.1:xx", f"socks5://{CANARY}@127.0.0.1:1", f"{CANARY}:x", f"http://[{CANARY}"]
+
+
+@pytest.mark.parametrize("proxy", PROXIES)
+def test_a_proxy_that_is_not_a_url_is_named(server: FaultServer, monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
+    url = server.put("direct", DATA)
+    monkeypatch.setenv("http_proxy", proxy)
+    monkeypatch.delenv("no_proxy", raising=False)
+    _opener.cache_clear()
+    try:
+        with pytest.raises(UsageError, match="^http_proxy of the environment is not a URL: ") as caught:
+            read("http://example.test/a", fast())
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        assert read(url, fast()) == DATA
+    finally:
+        _opener.cache_clear()
+    assert CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:{}/a", "http://[{}/a", "http:///{}", "http://h/{}\n", "http://h/a b{}"]
+)
+def test_what_is_not_a_url_is_an_error_without_its_secrets(url: str) -> None:
+    with pytest.raises(UsageError, match="is not a URL: it") as caught:
+        read(url.format("me") + f"?sig={CANARY}", fast())
     assert CANARY not in str(caught.value)

@@ -18,6 +18,7 @@ from tarkit.store.foreign import without_secrets
 from tarkit.store.hdfs.client import Opener, Status, Writer, raise_java
 from tarkit.store.hdfs.resturl import Address
 from tarkit.store.hdfs.restwrite import ChunkedPut, Redirected
+from tarkit.store.http.address import MOST_REDIRECTS, follow, parsed, redirect_target, server_of
 from tarkit.store.http.answer import is_temporary_status, retry_after, status_text
 from tarkit.store.http.body import HttpBody
 from tarkit.store.resume import Body
@@ -26,7 +27,6 @@ from tarkit.store.retry import Dropped, Retry
 if TYPE_CHECKING:
     import http.client
 
-_REDIRECTS = 5
 _LONGEST_JSON = 256 << 20
 _PIECE = 1 << 20
 _CONTENT_TYPE = {"Content-Type": "application/octet-stream"}
@@ -111,20 +111,20 @@ class WebHdfsClient:
     def create(self, path: str) -> Writer:
         url = self._address.url(path, "CREATE", {"overwrite": "true", "createparent": "true"})
         response, hop = self._ask("PUT", url, path, _CONTENT_TYPE)
-        location = self._location(response, hop, path)
+        location = redirect_target(response, hop, self.shown(path))
         if location is None:
             if response.status >= 300:
                 self._refused(response, path)
             response.close()
             raise StreamError(f"{status_text(response.status)}, and says not where the data goes", url=self.shown(path))
-        for _ in range(_REDIRECTS):
+        for _ in range(MOST_REDIRECTS):
             headers = {**self._headers(location), **_CONTENT_TYPE}
             connection = self._connection(location, path)
             try:
                 return ChunkedPut(connection, self._target(location), headers, lambda r: self._refused(r, path))
             except Redirected as redirect:
-                location = self._location(redirect.response, location, path) or location
-        raise StreamError(f"the server redirected {_REDIRECTS} times in a row", url=self.shown(path))
+                location = redirect_target(redirect.response, location, self.shown(path)) or location
+        raise StreamError(f"the server redirected {MOST_REDIRECTS} times in a row", url=self.shown(path))
 
     def exclusion(self, node: str, path: str, offset: int) -> str | None:
         """What ``excludedatanodes`` takes for a DataNode of which host:port of its HTTP server is known.
@@ -237,25 +237,8 @@ class WebHdfsClient:
 
     def _follow(self, method: str, url: str, path: str) -> tuple[http.client.HTTPResponse, str]:
         """The answer at the end of all redirects, and the host:port it came from."""
-        for _ in range(_REDIRECTS + 1):
-            response, hop = self._ask(method, url, path, {})
-            location = self._location(response, hop, path)
-            if location is None:
-                return response, urllib.parse.urlsplit(hop).netloc
-            url = location
-        raise StreamError(f"the server redirected {_REDIRECTS} times in a row", url=self.shown(path))
-
-    def _location(self, response: http.client.HTTPResponse, url: str, path: str) -> str | None:
-        """Where an answer sends us; None if it is the answer itself. Proxies also use 300."""
-        location = response.headers.get("Location")
-        if not 300 <= response.status < 400 or response.status == 304 or not location:
-            return None
-        response.close()
-        location = urllib.parse.urljoin(url, location)
-        scheme = urllib.parse.urlsplit(location).scheme
-        if scheme != "https" and (scheme != "http" or url.startswith("https:")):
-            raise StreamError(f"the server redirects from https to {scheme}", url=self.shown(path))
-        return location
+        response, asked = follow(lambda target: self._ask(method, target, path, {}), url, self.shown(path))
+        return response, server_of(asked)
 
     def _ask(self, method: str, url: str, path: str, headers: dict[str, str]) -> tuple[http.client.HTTPResponse, str]:
         """The answer to one request, and the URL that was asked. A URL of the address: each NameNode in turn."""
@@ -275,10 +258,8 @@ class WebHdfsClient:
                     connection.sock.close()
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
-                netloc = urllib.parse.urlsplit(full).netloc
-                problem = _NodeDropped(
-                    f"no answer from {netloc} ({self._said(error)})", netloc, not url.startswith("/")
-                )
+                node = server_of(full)
+                problem = _NodeDropped(f"no answer from {node} ({self._said(error)})", node, not url.startswith("/"))
                 continue
             if len(bases) > 1 and response.status in (403, 404, 500, 503) and turn < len(bases) - 1:
                 try:
@@ -292,16 +273,13 @@ class WebHdfsClient:
         raise problem
 
     def _connection(self, url: str, path: str) -> http.client.HTTPConnection:
-        import http.client
-
         from tarkit.store.http.strict import Connection, SecureConnection
 
-        parts = urllib.parse.urlsplit(url)
+        parts = parsed(url)
+        if parts.scheme == "http" and self._address.bases[0].startswith("https:"):
+            raise StreamError("the server redirects from https to http", url=self.shown(path))
         kind = SecureConnection if parts.scheme == "https" else Connection
-        try:
-            return kind(parts.hostname or "", parts.port, timeout=self._retry.timeout)
-        except (http.client.InvalidURL, ValueError):
-            raise StreamError("the server redirects to no address", url=self.shown(path)) from None
+        return kind(parts.hostname or "", parts.port, timeout=self._retry.timeout)
 
     def _headers(self, url: str) -> dict[str, str]:
         own = self._is_own(url) and self._address.authorization is not None
@@ -309,8 +287,7 @@ class WebHdfsClient:
         return {"User-Agent": "tarkit", "Accept-Encoding": "identity", "Connection": "close", **basic}
 
     def _is_own(self, url: str) -> bool:
-        netloc = urllib.parse.urlsplit(url).netloc
-        return any(urllib.parse.urlsplit(base).netloc == netloc for base in self._address.bases)
+        return any(server_of(base) == server_of(url) for base in self._address.bases)
 
     def _target(self, url: str) -> str:
         parts = urllib.parse.urlsplit(url)

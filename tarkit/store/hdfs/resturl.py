@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from tarkit.errors import UsageError, printable
 from tarkit.redaction import redact
+from tarkit.store.http.address import parsed
 from tarkit.store.url import split_query
 
 _PORTS = {"webhdfs": 9870, "swebhdfs": 9871}
@@ -33,7 +34,7 @@ class Address(NamedTuple):
     def url(self, path: str, op: str, options: dict[str, str]) -> str:
         """Path and query of a call; the base is put before it."""
         query = urllib.parse.urlencode([("op", op), *options.items(), *self.identity])
-        return f"{self.prefix}{urllib.parse.quote(path)}?{query}"
+        return f"{urllib.parse.quote(self.prefix + path)}?{query}"
 
     def shown(self, path: str) -> str:
         """A path as it may be shown."""
@@ -83,14 +84,11 @@ def parse_address(url: str) -> tuple[Address, str]:
 
 def _base(scheme: str, host: str, shown: str) -> str:
     try:
-        parts = urllib.parse.urlsplit(f"//{host}")
-        port = parts.port or _PORTS[scheme]
+        parts = parsed(f"http://{host}")
     except ValueError:
-        parts, port = urllib.parse.urlsplit("//"), 0
-    if not parts.hostname or not port:
-        raise UsageError(f"{shown}: write {scheme}://HOST:PORT/PATH")
-    name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return f"{'https' if scheme == 'swebhdfs' else 'http'}://{name}:{port}"
+        raise UsageError(f"{shown}: write {scheme}://HOST:PORT/PATH") from None
+    name = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return f"{'https' if scheme == 'swebhdfs' else 'http'}://{name}:{parts.port or _PORTS[scheme]}"
 
 
 def _is_loopback(base: str) -> bool:

@@ -17,6 +17,7 @@ from tarkit.errors import MissingInputError, StreamError, UsageError, printable
 from tarkit.store.checksums import Checksum, from_headers
 from tarkit.store.compression import DecompressingReader, compression_for_name
 from tarkit.store.foreign import without_secrets
+from tarkit.store.http.address import follow, parsed, server_of
 from tarkit.store.http.answer import (
     Marks,
     content_length,
@@ -111,6 +112,10 @@ class HttpOrigin:
     """The object that the first answer was about."""
 
     def __init__(self, url: str, name: str, retry: Retry) -> None:
+        try:
+            parsed(url)
+        except ValueError as error:
+            raise UsageError(f"{printable(name)} is not a URL: {error}") from None
         self.size: int | None = None
         self._url = url
         self._name = name
@@ -162,8 +167,7 @@ class HttpOrigin:
             self.size = content_length(headers) if not response.chunked else None
             self._marks = marks_of(headers)
             self._encoding = encoding
-            host = urllib.parse.urlsplit(response.geturl()).netloc
-            self._checksum = from_headers(headers, host)
+            self._checksum = from_headers(headers, server_of(response.geturl()))
             return HttpBody(response, self._url, 0, self.size, True)
         self._marks.check(headers)
         if encoding != self._encoding:
@@ -244,40 +248,43 @@ class HttpOrigin:
         return True
 
     def _get(self, headers: dict[str, str], offset: int) -> http.client.HTTPResponse:
+        response, url = follow(lambda target: (self._ask(target, headers), target), self._url, self._name)
+        if not 200 <= response.status < 300:
+            response.close()
+            self._refused(response.status, response.headers, offset, self._via(url))
+        return response
+
+    def _ask(self, url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
         import http.client
-        import urllib.error
 
         try:
-            request = _request(self._url, headers)
-            response: http.client.HTTPResponse = _opener().open(request, timeout=self._retry.timeout)
+            response: http.client.HTTPResponse = _opener().open(_request(url, headers), timeout=self._retry.timeout)
             return response
-        except urllib.error.HTTPError as error:
-            error.close()
-            self._refused(error.code, error.headers, offset)
-        except (http.client.InvalidURL, ValueError) as error:
-            said = without_secrets(str(error), self._url)
-            raise UsageError(f"{printable(self._name)} is not a URL: {said}") from None
         except (OSError, http.client.HTTPException) as error:
             cause = getattr(error, "reason", error)
-            said = without_secrets(str(cause) or type(cause).__name__, self._url)
-            reason = f"no answer from the server ({said})"
+            said = without_secrets(str(cause) or type(cause).__name__, url)
+            reason = f"{self._via(url)}no answer from the server ({said})"
             if type(cause).__name__ == "SSLCertVerificationError":
                 raise StreamError(reason, url=self._name) from None
             raise Dropped(reason, answered=False) from None
 
-    def _refused(self, status: int, headers: Message, offset: int) -> NoReturn:
-        reason = status_text(status)
+    def _via(self, url: str) -> str:
+        """How a reason begins that is about an answer from ``url``."""
+        return "" if url == self._url else f"redirected to {server_of(url)}: "
+
+    def _refused(self, status: int, headers: Message, offset: int, via: str) -> NoReturn:
+        reason = via + status_text(status)
         if is_temporary_status(status):
-            raise Dropped(reason, retry_after(headers, self._retry.now())) from None
+            raise Dropped(reason, retry_after(headers, self._retry.now()))
         if status == 416 and self.size in (None, offset) and (content_range(headers) or ())[2:] == (offset,):
             self.size = offset
             raise _EndsHere
         if self._marks is None:
             kind = MissingInputError if status in (404, 410) else StreamError
-            raise kind(reason, url=self._name) from None
+            raise kind(reason, url=self._name)
         if status in (404, 410, 412, 416):
             reason = f"the object was changed or removed while it was read: {reason}"
-        raise StreamError(reason, url=self._name, offset=offset) from None
+        raise StreamError(reason, url=self._name, offset=offset)
 
 
 @functools.cache
@@ -291,13 +298,12 @@ def _request(url: str, headers: dict[str, str]) -> urllib.request.Request:
     import base64
     import urllib.request
 
-    parts = urllib.parse.urlsplit(url)
+    parts = parsed(url)
     user, at, host = parts.netloc.rpartition("@")
     # What follows a "#" is for the reader of the URL, not for the server.
     plain = urllib.parse.urlunsplit(parts._replace(netloc=host, fragment=""))
     request = urllib.request.Request(plain, headers={"User-Agent": "tarkit", **headers})
     if at:
         token = base64.b64encode(urllib.parse.unquote_to_bytes(user)).decode("ascii")
-        # Unredirected: another host that is redirected to must not see the password.
-        request.add_unredirected_header("Authorization", f"Basic {token}")
+        request.add_header("Authorization", f"Basic {token}")
     return request

@@ -12,6 +12,9 @@ import re
 import urllib.request
 from typing import Any
 
+from tarkit.errors import UsageError
+from tarkit.store.http.address import parsed
+
 CONNECT_SECONDS = 10.0
 """Seconds for a connection and its TLS handshake. Networks that lose packets answer within that, or not at all."""
 
@@ -38,6 +41,10 @@ class Answer(http.client.HTTPResponse):
 
     def begin(self) -> None:
         super().begin()
+        while 100 <= self.status < 200 and self.status != http.HTTPStatus.SWITCHING_PROTOCOLS:
+            # The answer is still to come (RFC 9110, 15.2); http.client waits for it after 100 alone.
+            self.headers = self.msg = None  # type: ignore[assignment]
+            super().begin()
         codings = _values(self.headers, "Transfer-Encoding")
         if codings and [coding.lower() for coding in codings] != ["chunked"]:
             raise http.client.UnknownTransferEncoding("a Transfer-Encoding other than chunked")
@@ -90,17 +97,19 @@ class _Secure(urllib.request.HTTPSHandler):
         return self.do_open(SecureConnection, req)
 
 
+class _Proxies(urllib.request.ProxyHandler):
+    def proxy_open(self, req: urllib.request.Request, proxy: str, type: str) -> http.client.HTTPResponse | None:
+        if not urllib.request.proxy_bypass(req.host):
+            try:
+                parsed(proxy if "://" in proxy else f"http://{proxy}")
+            except ValueError as error:
+                raise UsageError(f"{type}_proxy of the environment is not a URL: {error}") from None
+        return super().proxy_open(req, proxy, type)
+
+
 def new_opener() -> urllib.request.OpenerDirector:
-    """http and https, redirects, proxies; not ftp, to which a server could lead urllib's own opener."""
+    """http and https, also through proxies. Answers come as they are, redirects and errors too."""
     opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler,
-        urllib.request.UnknownHandler,
-        _Plain,
-        _Secure,
-        urllib.request.HTTPDefaultErrorHandler,
-        urllib.request.HTTPRedirectHandler,
-        urllib.request.HTTPErrorProcessor,
-    ):
+    for handler in (_Proxies, _Plain, _Secure):
         opener.add_handler(handler())
     return opener
