@@ -1,7 +1,7 @@
-"""Writes the pages of ``docs/cli`` from the programs themselves.
+"""Writes ``docs/api.md`` and the pages of ``docs/cli`` from the programs and docstrings themselves.
 
-``python -m tarkit.cli.document [--check] FOLDER`` writes one page for each program and verb, or
-with ``--check`` says which of them are not what the programs say, and exits with 1.
+``python -m tarkit.cli.document [--check] docs`` writes them, or with ``--check`` reports which of them are out of date,
+and exits with 1.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import click
 
 from tarkit.errors import EXIT_FAILED, EXIT_OK, MissingInputError
 
+from .apipage import api_page
 from .shared.program import run_program, say
 from .shared.sections import sections
 
@@ -42,12 +43,12 @@ def commands() -> Iterator[tuple[str, click.Context]]:
 
 
 def pages() -> dict[str, str]:
-    """Name of each page -> its text."""
-    made = {f"{name.replace(' ', '-')}.md": _page(name, context) for name, context in commands()}
+    """Each page's path below ``docs`` -> its text."""
+    made = {f"cli/{name.replace(' ', '-')}.md": _page(name, context) for name, context in commands()}
     lines = ["# Commands", "", "Made from the programs' own help; the same texts come with `--help`.", ""]
     for name, context in commands():
         lines.append(f"- [`{name}`]({name.replace(' ', '-')}.md): {context.command.get_short_help_str(200)}")
-    return {"README.md": "\n".join(lines) + "\n", **made}
+    return {"api.md": api_page(), "cli/README.md": "\n".join(lines) + "\n", **made}
 
 
 def _page(name: str, context: click.Context) -> str:
@@ -104,21 +105,22 @@ def _inline(text: str) -> str:
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("folder")
-@click.option("--check", is_flag=True, help="Write nothing; say what is out of date, and exit with 1.")
+@click.option("--check", is_flag=True, help="Write nothing; report what is out of date, and exit with 1.")
 def document(folder: str, check: bool) -> int:
-    """Write the pages of the commands into FOLDER."""
+    """Write the page of the API and those of the commands into FOLDER."""
     place = Path(folder)
     if not place.is_dir():
         raise MissingInputError("is no folder", url=folder)
     wanted = pages()
     wrong = [name for name, text in wanted.items() if not _is(place / name, text)]
-    wrong += sorted(path.name for path in place.glob("*.md") if path.name not in wanted)
+    wrong += sorted(name for path in place.glob("cli/*.md") if (name := f"cli/{path.name}") not in wanted)
     if check:
         for name in wrong:
-            say(_NAME, f"{place / name} is not what the programs say; run {_NAME} {folder}")
+            say(_NAME, f"{place / name} is out of date; run {_NAME} {folder}")
         return EXIT_FAILED if wrong else EXIT_OK
     for name in wrong:
         if name in wanted:
+            (place / name).parent.mkdir(exist_ok=True)
             (place / name).write_text(wanted[name], encoding="utf-8")
         else:
             (place / name).unlink()

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tarkit.specs.shardspec import expand
     from tarkit.writer import ShardWriter, TarWriter
 
+    __version__: str
+
 __all__ = [
     "Sample",
     "ShardWriter",
@@ -48,6 +50,10 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("tarkit")
     if name not in _MODULES:
         raise AttributeError(f"module 'tarkit' has no attribute {name!r}")
     import importlib
@@ -58,4 +64,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    """What is public; not the modules, which are there or not by what was used before."""
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__")), "__version__"])

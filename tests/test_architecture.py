@@ -37,7 +37,9 @@ ROOMS = {
     "cli.tarkit": "",
     "cli.kube": "generator settingoptions",
     "cli.kubetpl": "",
+    "cli.apipage": "",
     "cli.document": "",
+    "__main__": "",
 }
 
 FORBIDDEN_NAMES = ("utils", "common", "helpers", "base", "manager")
