@@ -18,8 +18,7 @@ from tarkit.errors import UsageError, printable
 TEXT, INTEGER, SECONDS, BYTES, FLAG = "text", "integer", "seconds", "bytes", "flag"
 """The kinds of options."""
 
-ERROR_POLICIES = ("keep", "skip", "ignore", "abort")
-
+_KINDS = {"bool": FLAG, "int": INTEGER, "float": SECONDS}
 _UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 _IN_MANIFESTS = ("-O", "-p", "-c")
 """Flags that to_args() writes short, as people do."""
@@ -28,24 +27,23 @@ Function = Callable[..., Any]
 
 
 class Option(NamedTuple):
-    """How a field is given on the command line. least, most: bounds of a number. recorded: the name under which the
-    field is part of the fingerprint, or None."""
+    """How a field is given on the command line. kind: one of those above. least, most: bounds of a number. recorded:
+    whether it is part of the fingerprint."""
 
     flags: tuple[str, ...]
-    help: str
     kind: str
+    default: Any
+    help: str
     metavar: str | None
     choices: tuple[str, ...]
     least: int | None
     most: int | None
-    recorded: str | None
-    default: Any
+    recorded: bool
 
     @property
     def name(self) -> str:
         """The flag that messages and manifests have: the long one, but for the most usual."""
-        long = next(each for each in self.flags if each.startswith("--"))
-        return self.flags[0] if self.flags[0] in _IN_MANIFESTS else long
+        return self.flags[0] if self.flags[0] in _IN_MANIFESTS or len(self.flags) == 1 else self.flags[1]
 
     def parse(self, text: str) -> Any:
         """The value that a text stands for.
@@ -55,7 +53,7 @@ class Option(NamedTuple):
         """
         if self.kind == TEXT:
             return text
-        if self.recorded is None and re.fullmatch(r"\$\([A-Za-z_][A-Za-z0-9_]*\)", text):
+        if not self.recorded and re.fullmatch(r"\$\([A-Za-z_][A-Za-z0-9_]*\)", text):
             return Variable(text)
         if self.kind == BYTES:
             return parse_size(text)
@@ -113,21 +111,19 @@ def _option(
     help: str,
     default: Any = None,
     *,
-    kind: str = TEXT,
+    kind: str | None = None,
     metavar: str | None = None,
     choices: tuple[str, ...] = (),
-    least: int | None = None,
-    most: int | None = None,
-    recorded: str | None = None,
+    bounds: tuple[int | None, int | None] = (None, None),
+    recorded: bool = True,
 ) -> Any:
-    option = Option(tuple(flags.split()), help, kind, metavar, choices, least, most, recorded, default)
-    return field(default=default, metadata={"option": option})
+    """flags: one letter, or all flags; without a long one, that is the field's name. kind: else that of its type."""
+    return field(default=default, metadata={"option": (flags.split(), kind, help, metavar, choices, *bounds, recorded)})
 
 
-def _recorded(flags: str, help: str, default: Any = None, *, name: str = "", **more: Any) -> Any:
-    """An option that changes what comes out, so that shards made with another value of it are made again."""
-    name = name or next(each for each in flags.split() if each.startswith("--")).strip("-").replace("-", "_")
-    return _option(flags, help, default, recorded=name, **more)
+def _unrecorded(flags: str, help: str, default: Any = None, **more: Any) -> Any:
+    """An option that changes no output, or that the fingerprint has in a form of its own."""
+    return _option(flags, help, default, recorded=False, **more)
 
 
 @dataclass(frozen=True)
@@ -142,112 +138,102 @@ class Work:
     """
 
     inputs: tuple[str, ...] = ()
-    output: str | None = _option("-o --output", "Shard to write; - is standard output.", metavar="OUT")
-    slice: str | None = _option(
-        "--slice", "With -O: slice I (from 0) of W; W alone takes I from JOB_COMPLETION_INDEX.", metavar="I/W"
+    output: str | None = _unrecorded("-o", "Shard to write; - is standard output.", metavar="OUT")
+    slice: str | None = _unrecorded(
+        "", "With -O: slice I (from 0) of W; W alone takes I from JOB_COMPLETION_INDEX.", metavar="I/W"
     )
-    outdir: str | None = _option(
-        "-O --outdir", "Write a shard for each input; skip those done before.", metavar="OUTDIR"
+    outdir: str | None = _unrecorded("-O", "Write a shard for each input; skip those done before.", metavar="OUTDIR")
+    parallel: int | None = _unrecorded("-p", "Commands at once.  [default: 1]", bounds=(0, 4096))
+    list_sha256: str | None = _unrecorded(
+        "", "With --slice: refuse any other list of inputs than the one that was planned.", metavar="HEX"
     )
-    parallel: int | None = _option("-p --parallel", "Commands at once.  [default: 1]", kind=INTEGER, least=0, most=4096)
-    list_sha256: str | None = _option(
-        "--list-sha256",
-        "With --slice: refuse any other list of inputs than the one that was planned.",
-        metavar="HEX",
+    command: str | None = _option("-c", "Shell command to run in each sample's folder.")
+    script: str | None = _unrecorded("-S", "Script to run in each sample's folder.", metavar="FILE")
+    interpreter: str = _option("", "Runs the script.", "bash")
+    shell: str = _option("", "Runs the command.", "bash")
+    function: str | Function | None = _option(
+        "--map", "Python function: module:name or file.py:name.", metavar="FUNCTION"
     )
-    command: str | None = _recorded("-c --command", "Shell command to run in each sample's folder.")
-    script: str | None = _option("-S --script", "Script to run in each sample's folder.", metavar="FILE")
-    interpreter: str = _recorded("--interpreter", "Runs the script.", "bash")
-    shell: str = _recorded("--shell", "Runs the command.", "bash")
-    function: str | Function | None = _recorded(
-        "--map", "Python function: module:name or file.py:name.", metavar="FUNCTION", name="mapper"
+    setup: str | Function | None = _option(
+        "", "Called once in each process; its result is the mapper's 2nd argument.", metavar="FUNCTION"
     )
-    setup: str | Function | None = _recorded(
-        "--setup", "Called once in each process; its result is the mapper's 2nd argument.", metavar="FUNCTION"
-    )
-    count: int | None = _recorded("--count", "Stop after N samples.", kind=INTEGER, least=0, metavar="N")
-    fields: str | None = _recorded("-f --fields", "Only these fields, separated by blanks or commas.")
-    fieldmode: str = _recorded(
-        "-F --fieldmode",
+    count: int | None = _option("", "Stop after N samples.", metavar="N", bounds=(0, None))
+    fields: str | None = _option("-f", "Only these fields, separated by blanks or commas.")
+    fieldmode: str = _option(
+        "-F",
         "A sample lacks one of --fields: stop, or count it. A field that no sample has is always an error.",
         "ignore",
         choices=("error", "ignore"),
     )
-    base: str = _recorded("-b --base", "Files in the folder are called BASE.FIELD.", "sample")
-    multi: bool = _recorded(
-        "-m --multi", "Files with another base than --base are samples of their own.", False, kind=FLAG
+    base: str = _option("-b", "Files in the folder are called BASE.FIELD.", "sample")
+    multi: bool = _option("-m", "Files with another base than --base are samples of their own.", False)
+    subdirs: bool = _option("", "Folders that the command makes are samples of their own.", False)
+    separator: str = _option("-s", "Between key and base, or key and folder (there, / by default).", "")
+    include: str | None = _option("-I", "Only files that match go to the output.", metavar="REGEX")
+    exclude: str | None = _option("-E", "Files that match do not go to the output.", metavar="REGEX")
+    batch: int | None = _option(
+        "", "N samples for one call, each in a folder of its own.", metavar="N", bounds=(1, None)
     )
-    subdirs: bool = _recorded("--subdirs", "Folders that the command makes are samples of their own.", False, kind=FLAG)
-    separator: str = _recorded("-s --separator", "Between key and base, or key and folder (there, / by default).", "")
-    include: str | None = _recorded("-I --include", "Only files that match go to the output.", metavar="REGEX")
-    exclude: str | None = _recorded("-E --exclude", "Files that match do not go to the output.", metavar="REGEX")
-    batch: int | None = _recorded(
-        "--batch", "N samples for one call, each in a folder of its own.", kind=INTEGER, least=1, metavar="N"
+    timeout: float | None = _unrecorded("", "For one call.", metavar="SECONDS")
+    add_log: str | None = _option(
+        "", "Keep what the command prints (stdout, then stderr) in this field.", metavar="FIELD"
     )
-    timeout: float | None = _option("--timeout", "For one call.", kind=SECONDS, metavar="SECONDS")
-    add_log: str | None = _recorded(
-        "--add-log", "Keep what the command prints (stdout, then stderr) in this field.", metavar="FIELD"
-    )
-    errors: str = _recorded(
+    errors: str = _option(
         "-e --errors --error-handling",
         "A sample fails: keep it in OUT.failed.tar, skip it, ignore the exit code, or abort the run.",
         "keep",
-        choices=ERROR_POLICIES,
+        choices=("keep", "skip", "ignore", "abort"),
     )
-    max_errors: str = _option("--max-errors", "Give up beyond so many failures.", "100", metavar="N|P%")
-    retry_failed: str | None = _option(
-        "--retry-failed", "Run the failed samples of an OUT.failed.tar or OUTDIR.", metavar="SHARD"
+    max_errors: str = _unrecorded("", "Give up beyond so many failures.", "100", metavar="N|P%")
+    retry_failed: str | None = _unrecorded(
+        "", "Run the failed samples of an OUT.failed.tar or OUTDIR.", metavar="SHARD"
     )
-    mem: int = _option(
-        "--mem",
+    mem: int = _unrecorded(
+        "",
         "Bytes of samples held at most; with --map, a sample that is larger fails.",
         128 * 1024**2,
         kind=BYTES,
-        least=1,
+        bounds=(1, None),
     )
-    working_dir: str | None = _option(
+    working_dir: str | None = _unrecorded(
         "-w --working-dir --working_dir", "New folder to work in, removed at the end.", metavar="DIR"
     )
-    mtime: int | None = _recorded(
-        "--mtime", "Time stamp of members.  [default: 0]", kind=INTEGER, least=0, metavar="SECONDS"
-    )
-    format: str = _option(
-        "--format",
+    mtime: int | None = _option("", "Time stamp of members.  [default: 0]", metavar="SECONDS", bounds=(0, None))
+    format: str = _unrecorded(
+        "",
         "For names and sizes too long for a plain header: PAX headers, those of GNU tar (for NVIDIA DALI's index "
         "tool and busybox), or an error.",
         "pax",
         choices=("pax", "gnu", "ustar"),
     )
-    report: str | None = _option("--report", "Write the counts as JSON.", metavar="FILE")
-    quiet: bool = _option("-q --quiet --silent", "No progress, no counts; only failures.", False, kind=FLAG)
-    key_rule: str = _recorded(
-        "--key-rule",
+    report: str | None = _unrecorded("", "Write the counts as JSON.", metavar="FILE")
+    quiet: bool = _unrecorded("-q --quiet --silent", "No progress, no counts; only failures.", False)
+    key_rule: str = _option(
+        "",
         "How a name splits into key and field: first-dot, last-dot, or a regular expression with two groups.",
         "first-dot",
         metavar="RULE",
     )
-    on_duplicate_field: str = _recorded(
-        "--on-duplicate-field",
+    on_duplicate_field: str = _option(
+        "",
         "Two files of one sample have the same field: stop, or keep one and count it.",
         "error",
         choices=("error", "first", "last"),
     )
-    on_repeated_key: str = _recorded(
-        "--on-repeated-key",
+    on_repeated_key: str = _option(
+        "",
         "A key comes back later in a shard: stop, or take each run of files as a sample.",
         "error",
         choices=("error", "allow"),
     )
-    on_damage: str = _recorded(
-        "--on-damage",
+    on_damage: str = _option(
+        "",
         "A shard is damaged: stop, or go on at the next good header, count what was lost, and exit 3.",
         "error",
         choices=("error", "skip"),
     )
-    allow_pipe: bool = _option(
-        "--allow-pipe", "Run pipe: commands that an @list names, too; not only those given here.", False, kind=FLAG
-    )
-    verbose: bool = _option("-v --verbose", "Say more; on an error, show where in tarkit it arose.", False, kind=FLAG)
+    allow_pipe: bool = _unrecorded("", "Run pipe: commands that an @list names, too; not only those given here.", False)
+    verbose: bool = _unrecorded("-v", "Say more; on an error, show where in tarkit it arose.", False)
     work_id: str | None = None
 
     def __post_init__(self) -> None:
@@ -278,11 +264,9 @@ class Work:
 
         if self.has_callable and self.work_id is None:
             raise UsageError("give a work_id with a function that is not named: done records cannot tell what it does")
-        known: dict[str, Any] = {}
-        for name, option in options().items():
-            if option.recorded is not None:
-                value = getattr(self, name)
-                known[option.recorded] = None if callable(value) else value
+        known = {name: getattr(self, name) for name, option in options().items() if option.recorded}
+        known = {name: None if callable(value) else value for name, value in known.items()}
+        known["mapper"] = known.pop("function")
         if self.mtime is None:
             known["mtime"] = default_mtime()
         if self.format != "pax":
@@ -343,7 +327,14 @@ class Work:
 @cache
 def options() -> dict[str, Option]:
     """The options of tarproc by the names of their fields."""
-    return {each.name: each.metadata["option"] for each in fields(Work) if each.metadata}
+    found = {}
+    for each in fields(Work):
+        if each.metadata:
+            flags, kind, *rest = each.metadata["option"]
+            long = [] if any(flag.startswith("--") for flag in flags) else [f"--{each.name.replace('_', '-')}"]
+            kind = kind or _KINDS.get(str(each.type).partition(" ")[0], TEXT)
+            found[each.name] = Option((*flags, *long), kind, each.default, *rest)
+    return found
 
 
 def parse_size(text: str) -> int:

@@ -1,0 +1,238 @@
+"""tarkit.process: all that tarproc does, from Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tarkit
+from tarkit.errors import MissingInputError, UsageError
+from tarkit.formats.tally import Tally
+from tarkit.mapping.output import Printed
+from tarkit.mapping.parallel import Failure
+from tarkit.runs.account import TooManyErrorsError
+from tarkit.runs.counts import Counts
+from tarkit.runs.donerecord import DoneRecord
+from tarkit.runs.engine import Reporter
+from tarkit.runs.process import ShardsFailedError
+from tarkit.runs.work import Work
+
+TWICE = "cat sample.cls sample.cls > x; mv x sample.cls"
+
+
+@pytest.fixture
+def shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
+    """Two shards of three samples; the folder for scratch is empty at the end."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    monkeypatch.chdir(tmp_path)
+    paths = [tmp_path / f"s{number}.tar" for number in range(2)]
+    for first, path in zip((0, 3), paths, strict=True):
+        with tarkit.TarWriter(str(path), encoder=False) as writer:
+            for number in range(3):
+                writer.write({"__key__": f"k{first + number}", "cls": b"%d" % number, "dat": b"x"})
+    yield paths
+    assert os.listdir(scratch) == []
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """Field of each sample -> its content."""
+    samples = tarkit.read_samples(str(path))
+    return {f"{each['__key__']}.{name}": each[name] for each in samples for name in each if name[0] != "_"}
+
+
+def tarproc(*words: object) -> str:
+    """What the program prints on stderr; it ends with 0."""
+    program = [sys.executable, "-m", "tarkit.cli.tarproc", *map(str, words)]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+class Events(Reporter):
+    """A reporter that remembers."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def started(self, counts: Counts, shards: int | None, *, failed_are_kept: bool) -> None:
+        self.seen.append(("started", shards, failed_are_kept))
+
+    def reading(self, tally: Tally) -> None:
+        self.seen.append("reading")
+
+    def printed(self, key: str, printed: Printed) -> None:
+        self.seen.append((key, printed.read()))
+
+    def failed(self, key: str, failure: Failure, printed: Printed) -> None:
+        self.seen.append((key, failure.message))
+
+    def shard_skipped(self, output_url: str) -> None:
+        self.seen.append(f"skipped {os.path.basename(output_url)}")
+
+    def shard_done(self, output_url: str, record: DoneRecord) -> None:
+        self.seen.append(f"{record.state} {os.path.basename(output_url)}")
+
+    def removed(self, url: str) -> None:
+        self.seen.append(f"removed {url}")
+
+
+def test_a_command_makes_the_bytes_that_tarproc_makes(
+    shards: list[Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    counts = tarkit.process([*shards], output=tmp_path / "a.tar", command=f"echo hi; {TWICE}", parallel=2)
+    assert (counts.read, counts.out, counts.failed, counts.exit_code) == (6, 6, 0, 0)
+    assert str(counts) == "in 6 = out 6 + filtered 0 + failed 0"
+    assert counts.met.members == 12 and counts.failed_output is None
+    assert capfd.readouterr() == ("", ""), "a library prints nothing"
+    tarproc(*shards, "-o", tmp_path / "b.tar", "-c", f"echo hi; {TWICE}")
+    assert (tmp_path / "a.tar").read_bytes() == (tmp_path / "b.tar").read_bytes()
+    assert tarkit.process("s{0..1}.tar", command="true", count=4).out == 4
+
+
+def test_lambdas_with_all_that_they_hold(shards: list[Path], tmp_path: Path) -> None:
+    suffix = b"!"
+    counts = tarkit.process(
+        shards[0],
+        output="out.tar",
+        function=lambda samples, more: [
+            {**sample, "cls": sample["cls"] + suffix + more} if sample["__key__"] != "k1" else None
+            for sample in samples
+        ],
+        setup=lambda: b"?",
+        batch=2,
+        fields="cls",
+    )
+    assert (counts.out, counts.filtered) == (2, 1)
+    assert contents(tmp_path / "out.tar") == {"k0.cls": b"0!?", "k2.cls": b"2!?"}
+
+
+def test_no_shard_of_another_function_is_taken_as_done(shards: list[Path], tmp_path: Path) -> None:
+    """Neither source nor name tell two functions apart: these differ in what they close over."""
+
+    def add(suffix: bytes) -> Callable[[dict[str, Any]], dict[str, Any]]:
+        return lambda sample: {**sample, "cls": sample["cls"] + suffix}
+
+    def made(suffix: bytes, **options: Any) -> tuple[int, int, bytes]:
+        counts = tarkit.process("s{0..1}.tar", outdir="out", function=add(suffix), **options)
+        return counts.shards_done, counts.shards_before, contents(tmp_path / "out" / "s1.tar")["k5.cls"]
+
+    assert made(b"a") == (2, 0, b"2a")
+    assert made(b"b") == (2, 0, b"2b")
+    assert made(b"b") == (2, 0, b"2b"), "not even the same function"
+    assert made(b"c", work_id="c") == (2, 0, b"2c")
+    assert made(b"c", work_id="c") == (0, 2, b"2c")
+    assert made(b"d", work_id="d") == (2, 0, b"2d")
+    assert made(b"d", work_id="d", fields="cls") == (2, 0, b"2d"), "options count as ever"
+
+
+def test_tarproc_resumes_what_a_process_began_and_the_other_way_round(shards: list[Path]) -> None:
+    assert tarkit.process(shards[0], outdir="out", command=TWICE).shards_done == 1
+    assert "done 1, done before 1" in tarproc("-O", "out", "-c", TWICE, *shards)
+    counts = tarkit.process([*shards], outdir="out", command=TWICE)
+    assert (counts.shards_done, counts.shards_before, counts.read) == (0, 2, 0)
+
+
+def test_failed_samples(shards: list[Path], tmp_path: Path) -> None:
+    events = Events()
+    counts = tarkit.process(
+        shards[0], output="out.tar", command="echo on; test $(cat __key__) != k1", reporter=events, max_errors="50%"
+    )
+    assert (counts.out, counts.failed, counts.failures, counts.exit_code) == (2, 1, {"exit": 1}, 3)
+    assert counts.lost_anything and counts.failed_output == "out.tar.failed.tar"
+    assert events.seen == [
+        ("started", 1, True), "reading", ("k0", b"on\n"), ("k1", "exit code 1"), ("k1", b"on\n"), ("k2", b"on\n"),
+    ]  # fmt: skip
+    again = tarkit.process(retry_failed="out.tar.failed.tar", output="more.tar", function=lambda sample: sample)
+    assert again.out == 1 and [*contents(tmp_path / "more.tar")] == ["k1.cls", "k1.dat"]
+    events = Events()
+    assert tarkit.process(shards[0], output="out.tar", command="true", reporter=events).failed == 0
+    assert events.seen[-1] == "removed out.tar.failed.tar"
+    with pytest.raises(TooManyErrorsError, match="all 3 samples failed"):
+        tarkit.process(shards[0], output="none.tar", command="false")
+    assert not (tmp_path / "none.tar").exists()
+
+
+def test_failed_samples_of_shards_are_retried_with_a_lambda(shards: list[Path], tmp_path: Path) -> None:
+    counts = tarkit.process([*shards], outdir="out", command="test $(cat __key__) != k1")
+    assert (counts.shards_done, counts.shards_set_aside, counts.failed) == (2, 1, 1)
+    counts = tarkit.process(outdir="out", retry_failed="out", function=lambda sample: sample)
+    assert (counts.shards_done, counts.shards_before, counts.failed, counts.exit_code) == (1, 1, 0, 0)
+    assert (tmp_path / "out" / "s0.tar").read_bytes() == _untouched(shards[0], tmp_path)
+
+
+def _untouched(shard: Path, folder: Path) -> bytes:
+    tarkit.process(shard, output=folder / "plain.tar", command="true")
+    return (folder / "plain.tar").read_bytes()
+
+
+def test_shards_that_fail_are_an_error_that_has_the_counts(shards: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "bad.tar").write_bytes(shards[0].read_bytes()[:700])
+    events = Events()
+    message = r"1 shards failed .*, 1 inputs are missing, for example gone\.tar; 2 are done"
+    with pytest.raises(ShardsFailedError, match=message) as caught:
+        tarkit.process([*shards, "bad.tar", "gone.tar"], outdir="out", command="true", reporter=events)
+    counts = caught.value.counts
+    assert (counts.shards_done, counts.shards_failed, counts.shards_missing, counts.out) == (2, 1, 1, 6)
+    assert caught.value.exit_code == counts.exit_code == 65
+    ends = [each for each in events.seen if each[:4] in ("done", "fail")]
+    assert sorted(ends) == ["done s0.tar", "done s1.tar", "failed bad.tar"]
+    assert json.loads((tmp_path / "out" / "bad.tar.done.json").read_text())["state"] == "failed"
+
+
+def test_a_work_is_an_argument_too(shards: list[Path]) -> None:
+    work = Work(inputs=("s{0..1}.tar",), command="true", count=5)
+    assert tarkit.process(work).read == 5
+    assert tarkit.process(work, count=2).read == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"command": "true", "inputs": ()}, "name the input shards"),
+        ({}, "give one of -c COMMAND"),
+        ({"command": "true", "function": len}, "give one of -c COMMAND"),
+        ({"command": "true", "setup": dict}, "--setup goes with --map"),
+        ({"function": lambda sample: sample, "setup": "prepare"}, "setup 'prepare' must be module:function"),
+        ({"command": "true", "output": "a.tar", "outdir": "out"}, "give -o OUT for one output, or -O"),
+        ({"command": "true", "output": "a-%06d.tar"}, "the output is one shard"),
+        ({"command": "true", "slice": "0/2"}, "--slice goes with -O"),
+        ({"command": "true", "errors": "hope"}, "--errors 'hope' must be one of"),
+        ({"command": "true", "parallel": -1}, "-p -1"),
+        ({"function": "tarkit:no_such"}, "has no function 'no_such'"),
+    ],
+)
+def test_wrong_arguments(shards: list[Path], tmp_path: Path, options: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        tarkit.process(**{"inputs": shards[0], **options})
+    assert expected in str(caught.value)
+    assert not list(tmp_path.glob("a*.tar"))
+
+
+def test_arguments_that_there_are_not(shards: list[Path]) -> None:
+    with pytest.raises(TypeError, match="colour"):
+        tarkit.process(shards[0], command="true", colour="grey")
+    with pytest.raises(MissingInputError):
+        tarkit.process("gone.tar", command="true")
+
+
+def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The blocks of docs/process.md, one after the other."""
+    monkeypatch.chdir(tmp_path)
+    for shard in range(2):
+        with tarkit.TarWriter(f"train-{shard}.tar", encoder=False) as writer:
+            for number in range(3):
+                writer.write({"__key__": f"k{3 * shard + number}", "cls": b"%d" % number})
+    page = (Path(__file__).resolve().parent.parent / "docs" / "process.md").read_text(encoding="utf-8")
+    blocks = [block.partition("```")[0] for block in page.split("```python\n")[1:]]
+    assert len(blocks) == 4
+    exec("\n".join(blocks), {"__name__": "page"})
+    assert capsys.readouterr().out == "k1 exit code 1\n"
