@@ -241,7 +241,7 @@ def test_shards_through_tarproc(tmp_path: Path) -> None:
     status = json.loads(done.stdout)["status"]
     assert done.returncode == 3, done.stderr
     found = progress_of(str(out), inputs)
-    assert len(found.done) == 7 and found.set_aside == {"in-1.tar": 1} and found.samples["out"] == 34
+    assert len(found.done) == 7 and found.set_aside == {"in-1.tar": 1} and found.counts.out == 34
     assert status["completedIndexes"].count(",") + status["completedIndexes"].count("-") == 1
     assert len(status["failedIndexes"]) == 1 and status["failed"] == 1
     # The index that set a sample aside is run again; its shards are done, so it takes no time.
