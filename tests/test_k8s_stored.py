@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kubetplrun import MAIN, SPEC, alone, at, kubetpl, one
 
-from tarkit.k8s.stored import store
+from tarkit.k8s.generate import store
 
 FIELD = {"fieldRef": {"fieldPath": "metadata.uid"}}
 STORED = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.uid"}}

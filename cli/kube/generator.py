@@ -10,10 +10,9 @@ import click
 from tarkit.errors import EXIT_OK, EXIT_USAGE, UsageError, printable
 from tarkit.k8s.settings import GENERATORS
 
-from ..shared.program import say, verbose_option, version_option, write_stdout
-from ..shared.results import counted
+from ..shared.program import verbose_option, version_option, write_stdout
 from ..shared.sections import LongHelp
-from .manifestfile import findings_of
+from .manifestfile import accepted, findings_of
 from .settingoptions import asked, print_options, setting_options, shown, switch_options
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def generator_command(generator: str) -> click.Command:
             _write(shown(request.configuration))
             return EXIT_OK
         documents = request.documents()
-        if not no_lint and not _accepted(documents, kube_version, request.from_outside):
+        if not no_lint and not accepted(findings_of(documents, kube_version, request.from_outside)):
             return EXIT_USAGE
         from tarkit.k8s.yamltext import dump_documents, dump_json
 
@@ -77,21 +76,6 @@ def asked_for(words: Sequence[str]) -> Asked:
     with generator_command(words[0]).make_context(words[0], list(words[1:])) as context:
         options = dict(context.params)
     return asked(words[0], options, list(options.pop("words")))
-
-
-def _accepted(documents: list[dict[str, Any]], kube_version: str, with_schema: bool) -> bool:
-    """Whether a server would take the manifests, and pods could do their work; what is wrong goes to stderr.
-
-    with_schema: fields may be there that tarkit has not put there.
-    """
-    findings = findings_of(documents, kube_version, with_schema)
-    refused = [finding for finding in findings if finding.severity == "error" or finding.unusable]
-    for finding in findings:
-        say("kubetpl", f"{'error' if finding in refused else finding.severity}: {finding}")
-    wrong = len(refused)
-    if wrong:
-        say("kubetpl", f"nothing was printed: {counted(wrong, 'error')} above; --no-lint prints it anyway")
-    return not wrong
 
 
 def _write(text: str) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tarkit.errors import MissingExtraError, UsageError
 
 from ..shared.program import say
+from ..shared.results import counted
 
 if TYPE_CHECKING:
     from tarkit.k8s.lint.nodes import Finding
@@ -42,6 +43,16 @@ def findings_of(documents: list[dict[str, Any]], kube_version: str | None, with_
     if not with_schema:
         return lint(documents, OLDEST if kube_version is None else kube_version)
     return verdict(documents, kube_version, unchecked)
+
+
+def accepted(findings: list[Finding]) -> bool:
+    """Whether a server would take the manifests, and pods could do their work; what is wrong goes to stderr."""
+    refused = [finding for finding in findings if finding.severity == "error" or finding.unusable]
+    for finding in findings:
+        say("kubetpl", f"{'error' if finding in refused else finding.severity}: {finding}")
+    if refused:
+        say("kubetpl", f"nothing was printed: {counted(len(refused), 'error')} above; --no-lint prints it anyway")
+    return not refused
 
 
 def unchecked(error: MissingExtraError) -> None:

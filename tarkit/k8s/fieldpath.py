@@ -25,9 +25,22 @@ def set_field(document: Document, assignment: str) -> None:
     path, value = _parsed(assignment)
     at: Any = document
     for step, following in zip(path, [*path[1:], None], strict=True):
-        if value is None and _is_missing(at, step, following):
+        key: Any = _key(at, step, assignment)
+        there = key < len(at) if isinstance(at, list) else key in at
+        missing = not there or (isinstance(at, dict) and following is not None and at[key] is None)
+        if missing and value is None:
+            # There is nothing to remove, so nothing is made on the way either.
             return
-        at = _descend(at, step, following, value, assignment)
+        if missing and isinstance(at, list):
+            at.append({})
+        elif missing:
+            at[key] = [] if isinstance(following, int) or following == "[]" else {}
+        if following is not None:
+            at = at[key]
+        elif value is None:
+            del at[key]
+        else:
+            at[key] = value
 
 
 def _parsed(assignment: str) -> tuple[list[str | int], Any]:
@@ -57,45 +70,22 @@ def _parsed(assignment: str) -> tuple[list[str | int], Any]:
     return steps, "" if match[2] == "" else values[0]
 
 
-def _is_missing(at: Any, step: str | int, following: str | int | None) -> bool:
-    """Whether there is nothing to remove below a step, so that nothing is made on the way either."""
-    if isinstance(at, list):
-        return step in ("[]", len(at))
-    return isinstance(at, dict) and (step not in at or (following is not None and at[step] is None))
-
-
-def _descend(at: Any, step: str | int, following: str | int | None, value: Any, assignment: str) -> Any:
-    """The value one step down; at the last step, it is set."""
-    key: Any = step
-    if isinstance(step, int) or step.startswith("["):
-        if not isinstance(at, list):
-            raise UsageError(f"--set {printable(assignment)}: there is no list at [{str(step).strip('[]')}]")
-        key = _place(at, step, assignment)
-    elif not isinstance(at, dict):
-        raise UsageError(f"--set {printable(assignment)}: {step}: the value above it is not a mapping")
-    if following is None:
-        if value is not None:
-            at[key] = value
-        elif isinstance(at, list):
-            del at[key]
-        else:
-            at.pop(key, None)
-        return None
-    if isinstance(at, dict) and at.get(key) is None:
-        at[key] = [] if isinstance(following, int) or following == "[]" else {}
-    return at[key]
-
-
-def _place(items: list[Any], step: str | int, assignment: str) -> int:
-    if step == "[]" or step == len(items):
-        items.append({})
-        return len(items) - 1
-    if isinstance(step, int):
-        if step < len(items):
+def _key(at: Any, step: str | int, assignment: str) -> str | int:
+    """The key of a mapping, or the place in a list, that a step means; the list's length is the place after its end."""
+    if isinstance(step, str) and not step.startswith("["):
+        if isinstance(at, dict):
             return step
-        raise UsageError(f"--set {printable(assignment)}: the list has {len(items)} items, so there is no [{step}]")
+        raise UsageError(f"--set {printable(assignment)}: {step}: the value above it is not a mapping")
+    if not isinstance(at, list):
+        raise UsageError(f"--set {printable(assignment)}: there is no list at [{str(step).strip('[]')}]")
+    if isinstance(step, int):
+        if step <= len(at):
+            return step
+        raise UsageError(f"--set {printable(assignment)}: the list has {len(at)} items, so there is no [{step}]")
+    if step == "[]":
+        return len(at)
     name = step.strip("[]")
-    for number, item in enumerate(items):
+    for number, item in enumerate(at):
         if isinstance(item, dict) and item.get("name") == name:
             return number
     raise UsageError(f"--set {printable(assignment)}: nothing in the list is called {printable(name)}")

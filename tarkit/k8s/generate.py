@@ -6,13 +6,14 @@ import dataclasses
 import importlib
 from collections.abc import Collection, Mapping
 from types import ModuleType
+from typing import Any
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.fieldpath import set_field
 from tarkit.k8s.fill import labels_of, main_ones, pod_of, with_scripts
 from tarkit.k8s.podfields import part, replace_params
+from tarkit.k8s.quantity import canonical
 from tarkit.k8s.settings import GENERATORS, OWN_PARAMS, TABLE, Request, Settings
-from tarkit.k8s.stored import store
 from tarkit.k8s.wellknown import QUEUE, SLICES
 from tarkit.k8s.yamltext import Document
 
@@ -116,6 +117,51 @@ def refuse_idle(
                 f"--param {printable(key)} has no effect: there is no {{{printable(key)}}} in --command (${{…}} is the "
                 "shell's); write it there, or leave it out"
             )
+
+
+def store(document: Document) -> None:
+    """Bring a Job, a Pod, or another object with pods into the form in which a server stores it.
+
+    A server keeps quantities in canonical form, and fills in defaults. What it compares only as a whole (a fieldRef, a
+    list of rules) then differs from the manifest, and ``kubectl apply --server-side`` reports a conflict.
+    """
+    _store("", document.get("spec"))
+
+
+def _store(name: str, value: Any) -> None:
+    """The value of the field of this name, and what is in it."""
+    if isinstance(value, list):
+        for each in value:
+            _store(name, each)
+    elif isinstance(value, dict) and value:
+        if name in ("requests", "limits"):
+            for resource in value:
+                _canonical(value, resource)
+        elif name == "emptyDir":
+            _canonical(value, "sizeLimit")
+        elif name == "resourceFieldRef":
+            value["divisor"] = "0" if value.get("divisor") is None else value["divisor"]
+            _canonical(value, "divisor")
+        elif name == "fieldRef":
+            # In the order in which kubectl writes them.
+            given = {key: each for key, each in value.items() if each is not None}
+            value.clear()
+            value.update({"apiVersion": "v1", **given})
+        elif name == "onPodConditions" and value.get("status") is None:
+            value["status"] = "True"
+        else:
+            for key, each in value.items():
+                if isinstance(each, (dict, list)):
+                    _store(key, each)
+
+
+def _canonical(amounts: Document, name: str) -> None:
+    try:
+        if amounts.get(name) is not None:
+            amounts[name] = canonical(amounts[name])
+    except UsageError:
+        # Lint reports it, with the place.
+        return
 
 
 def suffixed(generator: str, request: Request, suffix: str) -> Request:

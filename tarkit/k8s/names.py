@@ -13,9 +13,6 @@ from functools import cache
 
 from tarkit.errors import printable
 
-EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-"""Of taints."""
-
 LABEL_LENGTH = 63
 SUBDOMAIN_LENGTH = 253
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?")

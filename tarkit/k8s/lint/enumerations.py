@@ -74,6 +74,12 @@ _RANGES = f"""
     1 to {2**63 - 1}: Probe.terminationGracePeriodSeconds
     600 to {2**32}: ServiceAccountTokenProjection.expirationSeconds
 """
+# How many items a list can have.
+_ITEMS = """
+    0 to 20: PodFailurePolicy.rules PodFailurePolicyRule.onPodConditions
+    1 to 20: SuccessPolicy.rules
+    1 to 255: PodFailurePolicyOnExitCodesRequirement.values
+"""
 _FORMATS = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 
 # Fields that the schemas of all releases require, and servers do not: what is missing is empty, 0, or has a default.
@@ -94,9 +100,9 @@ def words() -> dict[str, list[str]]:
     return dict(_rows(_WORDS))
 
 
-def ranges() -> dict[str, tuple[int, int]]:
+def ranges(table: str = _RANGES) -> dict[str, tuple[int, int]]:
     """The least and the largest number that a field can have, by ``Type.field``."""
-    rows = [(ends.split(" to "), names) for ends, names in _rows(_RANGES)]
+    rows = [(ends.split(" to "), names) for ends, names in _rows(table)]
     return {name: (int(least), int(most)) for (least, most), names in rows for name in names}
 
 
@@ -112,7 +118,7 @@ def complete(definitions: dict[str, Any], quantity: str, newest: Mapping[str, An
     quantity: the form of a quantity, as a regular expression. newest: the newest release's
     definitions; where they no longer require a field, the older description was wrong, and its servers take the same.
     """
-    known, limits = words(), ranges()
+    known, limits, items = words(), ranges(), ranges(_ITEMS)
     for long_name, body in definitions.items():
         name = long_name.rpartition(".")[2]
         if name in ("Quantity", "IntOrString"):
@@ -132,6 +138,8 @@ def complete(definitions: dict[str, Any], quantity: str, newest: Mapping[str, An
                 inner["enum"] = [*values, "", None]
             ends = limits.get(f"{name}.{key}") or _FORMATS.get(inner.get("format", ""))
             inner.update({} if ends is None else {"minimum": ends[0], "maximum": ends[1]})
+            if ends := items.get(f"{name}.{key}"):
+                field.update(minItems=ends[0], maxItems=ends[1])
             if key in body.get("required", ()) and field.get("type") == "string":
                 field["minLength"] = 1
             if key in needless and isinstance(field.get("type"), str):

@@ -193,6 +193,8 @@ def _sentence(rule: str, wanted: Any, value: Any, message: str) -> str:
         return f"{_shown(value)} is not one of {', '.join(each for each in wanted if each)}"
     if rule == "minLength":
         return "is empty; write one"
+    if rule in ("minItems", "maxItems"):
+        return f"has {len(value)} items; write at {'least' if rule == 'minItems' else 'most'} {wanted}"
     if rule in ("minimum", "maximum"):
         return f"{value} is out of range; write at {'least' if rule == 'minimum' else 'most'} {wanted}"
     if rule == "pattern":
