@@ -182,6 +182,13 @@ def test_a_sample_of_many_members_has_the_same_bound(tmp_path: Path) -> None:
         list(read_samples(str(tmp_path / "x.tar"), mem=100_000))
 
 
+def test_the_last_member_of_a_sample_counts_as_well(tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(b"".join(member(name, bytes(900_000)) for name in (b"a.x", b"a.y", b"b.x")) + END)
+    with pytest.raises(TooLargeError, match=r"member 'a\.y', key 'a': .*\(mem=1000000\)"):
+        list(read_samples(str(tmp_path / "x.tar"), mem=1_000_000))
+    assert len(list(read_samples(str(tmp_path / "x.tar"), mem=2_000_000))) == 2
+
+
 def test_a_member_that_claims_an_absurd_size_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(header(b"a.x", size_field=b"\x80" + b"\x3f" * 11) + END)
     with pytest.raises(TooLargeError, match="member 'a.x'"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from tarkit.errors import DataError, DuplicateFieldError, UsageError
 from tarkit.formats.tally import Tally
 from tarkit.samples import transforms
+from tarkit.samples.sample import Sample
 
 
 def sample(key: str = "a/1", **fields: Any) -> dict[str, Any]:
@@ -141,6 +144,27 @@ def test_fields_of_several_shards_are_told_without_naming_one() -> None:
         with pytest.raises(DataError) as caught:
             list(transforms.require_fields(some, ["txt", "jgp"]))
         assert str(caught.value).startswith(f"{place}no sample has the field 'jgp', 'txt' that was asked for")
+
+
+def test_the_names_of_ten_million_shards_are_not_kept() -> None:
+    """While a field is not seen: it may be a rare one."""
+
+    class Url(str):
+        """A text whose life can be watched."""
+
+    alive: weakref.WeakSet[Url] = weakref.WeakSet()
+
+    def samples() -> Iterator[Sample]:
+        for number in range(100):
+            url = Url(f"{number}.tar")
+            alive.add(url)
+            yield {**sample(cls=1), "__url__": url}
+
+    reading = transforms.require_fields(samples(), ["rare"])
+    for _ in range(100):
+        next(reading)
+    gc.collect()
+    assert len(alive) <= 4
 
 
 def test_map_fields_leaves_the_given_sample_alone() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tarkit.errors import MissingInputError, UsageError, printable
+from tarkit.errors import MissingInputError, StreamError, TemporaryStreamError, UsageError, printable
 from tarkit.redaction import redact
 
 from .program import say, size
@@ -70,15 +70,26 @@ def reject_series(output: str) -> None:
         )
 
 
-def earlier_shards(pattern: str, options: Mapping[str, Any]) -> list[str]:
-    """Shards of the pattern that are there.
+def earlier_shards(program: str, pattern: str, options: Mapping[str, Any]) -> list[str]:
+    """Shards of the pattern that are there; none with --force where the folder may not be listed.
 
     Raises:
-        UsageError: there are some, and --force was not given.
+        UsageError: there are some, and --force was not given. StreamError: the folder cannot be listed.
     """
     from tarkit.specs.series import existing_shards
 
-    found = existing_shards(pattern, options["start"])
+    try:
+        found = existing_shards(pattern, options["start"])
+    except StreamError as error:
+        if isinstance(error, TemporaryStreamError):
+            raise
+        if not options["force"]:
+            error.hint = "--force writes the series without a look at what is there"
+            raise
+        say(
+            program, f"shards of an earlier run are replaced, but none is removed, since they cannot be listed: {error}"
+        )
+        return []
     if found and not options["force"]:
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
         raise UsageError(
@@ -88,16 +99,21 @@ def earlier_shards(pattern: str, options: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _reject_own_inputs(inputs: Iterable[str | PurePath], earlier: list[str]) -> None:
+def _reject_own_inputs(
+    inputs: Iterable[str | PurePath], pattern: str, options: Mapping[str, Any], earlier: list[str]
+) -> None:
     """Complain of an input that the series would replace or remove, perhaps before it is read.
 
     Raises:
         UsageError: there is one.
     """
+    from tarkit.specs.series import number_of_shard
+
     outputs = {_place(name) for name in earlier}
-    # The cost of a look at each input arises only with --force, and where there is something to replace.
-    for name in inputs if outputs else ():
-        if _place(name) in outputs:
+    # Without --force, nothing of the series is there.
+    for name in inputs if options["force"] else ():
+        number = number_of_shard(pattern, str(name))
+        if _place(name) in outputs or (number is not None and number >= options["start"]):
             shown = printable(redact(str(name)))
             raise UsageError(
                 f"{shown} is an input, and one of the shards that --force replaces or removes; write the series "
@@ -131,7 +147,7 @@ def open_series(
     from tarkit.store.entries import remove
     from tarkit.writer import ShardWriter
 
-    _reject_own_inputs(inputs, earlier)
+    _reject_own_inputs(inputs, pattern, options, earlier)
     with ShardWriter(
         pattern, options["maxcount"], options["maxsize"], post, options["start"], encoder=False, **writer_options
     ) as writer:

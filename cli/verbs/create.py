@@ -87,7 +87,7 @@ def command(paths: tuple[str, ...], output: str, plan: str | None, quiet: bool, 
     rule = key_rule(options["key_rule"])
     if not os.path.isdir(options["directory"]):
         raise MissingInputError("-C names no folder", url=options["directory"])
-    earlier = earlier_shards(output, options) if is_pattern(output) else None
+    earlier = earlier_shards(_NAME, output, options) if is_pattern(output) else None
     if earlier is None:
         reject_series_options(click.get_current_context())
     outputs = earlier or [output]

@@ -64,7 +64,7 @@ def command(inputs: tuple[str, ...], output: str, quiet: bool, post: str | None,
         raise UsageError(
             "-o takes a name with a number, such as out-%06d.tar; a series of shards does not go into a pipe"
         )
-    earlier = earlier_shards(output, options)
+    earlier = earlier_shards("tarkit split", output, options)
     with Meter("tarkit split", quiet=quiet) as meter, Results(only_messages=True) as results:
         from tarkit.formats.tally import Tally
         from tarkit.formats.tar.large import KeepInFiles

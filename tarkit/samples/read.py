@@ -52,7 +52,7 @@ def read_samples(
             list runs them here.
         literal: ``urls`` are names of shards as they are, such as :func:`tarkit.specs.shardspec.expand` gives them: a
             listing of a store may well have ``[`` or ``{`` in its names.
-        mem: bytes that one sample may have; a larger one is an error that names its member and size.
+        mem: bytes of the shard that one sample may span; a larger one is an error that names its member and size.
         large: another way for members that are too large (:mod:`tarkit.formats.tar.large`); ``mem`` has no effect then.
 
     Raises:

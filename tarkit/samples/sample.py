@@ -215,10 +215,10 @@ def group_by_keys(
                 tally.replaced += 1
                 if on_duplicate_field == "first":
                     continue
-            if offset > horizon:
+            if offset + len(content) > horizon:
                 # Seldom: the horizon moves on by the limit, not by samples.
                 horizon = seen[key] + sample_limit
-                if offset > horizon and spill is not None:
+                if offset + len(content) > horizon and spill is not None:
                     content = spill(sample, name, content)
             sample[field_name] = content
             continue

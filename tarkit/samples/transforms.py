@@ -159,7 +159,9 @@ def require_fields(samples: Iterable[Sample], fields: Iterable[str]) -> Iterator
     urls: dict[str | None, None] = {}
     for sample in samples:
         if unseen:
-            urls[sample.get("__url__")] = None
+            # Whether there is one shard or more is all that the message needs; there may be ten million.
+            if len(urls) < 2:
+                urls[sample.get("__url__")] = None
             for name in [name for name in unseen if name in sample]:
                 del unseen[name]
             if unseen and len(others) <= _FIELDS_SHOWN:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 
 from tarkit import TarWriter, read_samples
@@ -159,6 +160,27 @@ def test_the_end_of_a_series_may_be_cut_again_behind_its_inputs(shell: Run, seri
     result = shell("tarkit split p-00000{0,1}.tar -o 'p-%06d.tar' --maxcount 2 --force --start 2")
     assert (result.code, len(result.lines)) == (0, 5)
     assert len(keys(*sorted(tmp_path.glob("p-*.tar")))) == 20
+
+
+def test_a_bucket_that_may_be_written_but_not_listed_is_written_with_force(
+    run: Run, shard: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*arguments: object, **options: object) -> None:
+        raise PermissionError("AccessDenied")
+
+    memory = fsspec.filesystem("memory")
+    with monkeypatch.context() as patch:
+        patch.setattr(type(memory), "ls", denied)
+        command = ["tarkit", "split", "-o", "memory://only-put/o-%d.tar", "--maxcount", "10"]
+        memory.makedirs("/only-put", exist_ok=True)
+        result = run(*command, shard)
+        assert result.code == 1 and "--force writes the series without a look at what is there" in result.stderr
+        result = run(*command, shard, "--force")
+        assert (result.code, len(result.lines)) == (0, 3)
+        assert "shards of an earlier run are replaced, but none is removed, since they cannot be list" in result.stderr
+        assert run(*command, "memory://only-put/o-2.tar", "--force").code == 2
+        assert run(*command, "memory://only-put/o-2.tar", "--force", "--start", "3").code == 0
+    memory.rm("/only-put", recursive=True)
 
 
 def test_a_run_that_fails_removes_no_earlier_shard(run: Run, shard: Path, tmp_path: Path) -> None:
