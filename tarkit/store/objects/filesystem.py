@@ -192,7 +192,8 @@ def is_temporary(error: BaseException) -> bool:
             return True
         if status := _status(found):
             return is_temporary_status(status)
-        if isinstance(found, (TimeoutError, asyncio.TimeoutError, ConnectionError, EOFError)):
+        # KeyError: the library looks for a field that the answer does not have.
+        if isinstance(found, (TimeoutError, asyncio.TimeoutError, ConnectionError, EOFError, KeyError)):
             return True
         if any(kind.__name__ in _TEMPORARY_CLASSES for kind in type(found).__mro__):
             return True
@@ -230,6 +231,8 @@ def _code(error: BaseException) -> str:
 
 def _said(error: Exception, url: str) -> str:
     said = without_secrets(str(error), url)
+    if isinstance(error, KeyError):
+        return f"the store's answer has no {said}"
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 

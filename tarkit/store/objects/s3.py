@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -12,6 +12,7 @@ from tarkit.store.objects.filesystem import ask, filesystem
 from tarkit.store.objects.place import check, entries, glob, identify, open_read, read_range, remove, stat
 from tarkit.store.objects.sink import TOKEN, Found, parts_in_flight
 from tarkit.store.objects.spool import uploads
+from tarkit.store.retry import Dropped
 from tarkit.store.url import display_name
 
 __all__ = [
@@ -30,19 +31,42 @@ __all__ = [
 EXTRA = "s3"
 _CONNECT_SECONDS = 10
 _READ_SECONDS = 60
+_IN_LISTINGS = ("IsTruncated", "Name", "Bucket", "Buckets")
 
 
 def without_retries(kind: Any) -> Any:
     """s3fs without retries of its own and of botocore."""
     if not hasattr(kind, S3Store.library_has):
         return kind
-    return type(kind.__name__, (kind,), {"retries": 1, "_prepare_config_kwargs": _one_attempt})
+    import fsspec
+
+    call = _with_whole_listings(kind._call_s3)
+    calls = {"_call_s3": call, "call_s3": fsspec.asyn.sync_wrapper(call)}
+    return type(kind.__name__, (kind,), {"retries": 1, "_prepare_config_kwargs": _one_attempt, **calls})
 
 
 def _one_attempt(fs: Any) -> dict[str, Any]:
     """Settings of botocore; what the user asked for but the retries."""
     once = {"retries": {"total_max_attempts": 1, "mode": "standard"}}
     return {"connect_timeout": _CONNECT_SECONDS, "read_timeout": _READ_SECONDS, **fs.config_kwargs, **once}
+
+
+def _with_whole_listings(call: Callable[..., Any]) -> Callable[..., Any]:
+    """s3fs's ``_call_s3``, for which an answer that is not a listing is an error.
+
+    botocore finds nothing in a page of HTML, or in no body at all, and that would be an empty folder.
+    """
+
+    async def called(fs: Any, method: str, *settings: Any, **more: Any) -> Any:
+        answer = await call(fs, method, *settings, **more)
+        if method.startswith("list_"):
+            if answer.keys().isdisjoint(_IN_LISTINGS):
+                raise Dropped("the store's answer to a listing is not a listing")
+            if answer.get("IsTruncated") and not any(key.startswith("Next") for key in answer):
+                raise Dropped("the store's listing is not whole, and does not say how it goes on")
+        return answer
+
+    return called
 
 
 class S3Store:

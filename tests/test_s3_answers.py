@@ -1,0 +1,79 @@
+"""Answers of an S3 server that are not what was asked for: an error, never an empty folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import fsspec
+import pytest
+from faults.rawserver import RawServer, raw_server
+from faults.times import fast
+
+from tarkit.errors import GivenUpError, TarkitError
+from tarkit.store.entries import entries, glob
+from tarkit.store.objects.filesystem import ask, filesystem
+from tarkit.store.objects.s3 import remove_unfinished
+
+XMLNS = "http://s3.amazonaws.com/doc/2006-03-01/"
+ONE = "<Contents><Key>f/s1.tar</Key><Size>3</Size><LastModified>2026-01-01T00:00:00Z</LastModified></Contents>"
+
+
+def answer(body: str, status: str = "200 OK") -> bytes:
+    return f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+def listing(more: str, root: str = "ListBucketResult") -> bytes:
+    return answer(f'<?xml version="1.0"?><{root} xmlns="{XMLNS}"><Name>b</Name>{more}</{root}>')
+
+
+NOT_LISTINGS = {
+    "a page": answer("<html><body>login</body></html>"),
+    "nothing": answer(""),
+    "an error": answer("<Error><Code>InternalError</Code><Message>x</Message></Error>"),
+    "another answer": answer(f'<CopyObjectResult xmlns="{XMLNS}"><ETag>"a"</ETag></CopyObjectResult>'),
+    "no place to go on": listing(f"<IsTruncated>true</IsTruncated>{ONE}"),
+}
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[RawServer]:
+    with raw_server() as running:
+        endpoint = running.url.removesuffix("/object")
+        monkeypatch.setitem(fsspec.config.conf, "s3", {"endpoint_url": endpoint, "key": "k", "secret": "s"})
+        yield running
+
+
+@pytest.mark.parametrize("kind", NOT_LISTINGS)
+def test_an_answer_that_is_not_a_listing_is_an_error_and_not_an_empty_folder(server: RawServer, kind: str) -> None:
+    server.answers = [NOT_LISTINGS[kind]]
+    fs, path = filesystem("s3://b/f", "s3://b/f")
+    calls: list[Callable[[], object]] = [lambda: fs.glob(f"{path}/s*.tar"), lambda: fs.find(path), lambda: fs.ls(path)]
+    for call in calls:
+        fs.invalidate_cache()
+        with pytest.raises(GivenUpError, match="^s3://b/f: .*; given up after 2 attempts"):
+            ask(call, url="s3://b/f", name="s3://b/f", retry=fast(attempts=2))
+
+
+def test_a_listing_is_asked_for_again_until_it_is_one(server: RawServer) -> None:
+    server.answers = [NOT_LISTINGS["a page"], listing(f"<IsTruncated>false</IsTruncated>{ONE}")]
+    assert glob("s3://b/f/s*.tar") == ["s3://b/f/s1.tar"]
+    fs, _ = filesystem("s3://b", "s3://b")
+    fs.invalidate_cache()
+    server.answers = [answer("", "404 Not Found"), listing(ONE), listing(ONE)]
+    assert [entry.name for entry in entries("s3://b/f")] == ["s1.tar"]
+
+
+def test_unfinished_uploads_are_not_taken_for_none_at_all(server: RawServer) -> None:
+    more = listing("<IsTruncated>true</IsTruncated>", "ListMultipartUploadsResult")
+    last = answer(f'<ListMultipartUploadsResult xmlns="{XMLNS}"><Bucket>b</Bucket></ListMultipartUploadsResult>')
+    server.answers = [NOT_LISTINGS["nothing"], more, last]
+    assert list(remove_unfinished("s3://b/f/", 1.0, 1e9)) == []
+    assert len(server.requests) == 3
+
+
+def test_a_field_that_an_answer_does_not_have_is_named(server: RawServer) -> None:
+    def buckets() -> object:
+        return {}["Buckets"]
+
+    with pytest.raises(TarkitError, match=r"^s3://b: the store's answer has no 'Buckets'; given up after 2"):
+        ask(buckets, url="s3://b", name="s3://b", retry=fast(attempts=2))
