@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tarkit.cli.kubetpl import main
 
 from tarkit.errors import UsageError
 from tarkit.k8s.cluster.retryguards import refuse_running
+from tarkit.k8s.yamltext import load_documents
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -193,3 +195,74 @@ def test_a_retry_waits_for_what_it_is_a_retry_of() -> None:
     del known["part"]
     with pytest.raises(UsageError, match="part-r2, of the same shards, still runs"):
         refuse_running("grey-r3", known["grey-r3"], known, print)
+
+
+@pytest.fixture
+def server(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """An API server whose answers are under METHOD and kind of the request; what is not there is forbidden."""
+    answers: dict[str, Any] = {}
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            kind = self.path.partition("?")[0].partition("/namespaces/default/")[2].partition("/")
+            found = answers.get(f"{self.command} {kind[0]}{'/NAME' if kind[2] else ''}")
+            content = json.dumps({"message": "no role"} if found is None else found).encode()
+            self.send_response(403 if found is None else 200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_DELETE = answer
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing is to be said on stderr."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as http:
+        thread = threading.Thread(target=http.serve_forever, args=(0.02,))
+        thread.start()
+        config = tmp_path / "config"
+        config.write_text(CONFIG.format(port=http.server_port))
+        monkeypatch.setenv("KUBECONFIG", str(config))
+        yield answers
+        http.shutdown()
+        thread.join()
+
+
+def failed_job(manifest: Path) -> dict[str, Any]:
+    (job,) = load_documents(manifest.read_text(), "grey.yaml")
+    job["metadata"] |= {"uid": "U", "namespace": "default"}
+    job["status"] = {"conditions": [ENDED]}
+    return job
+
+
+def test_a_retry_reports_that_pods_may_not_be_listed(run: Run, manifest: Path, server: dict[str, Any]) -> None:
+    """Pods of a Job of this name that was deleted may be at work on the same shards."""
+    job = failed_job(manifest)
+    server |= {"GET jobs/NAME": job, "GET jobs": {"metadata": {}, "items": [job]}}
+    code, out, err = run("retry", "grey")
+    assert (code, "name: grey-r2\n" in out) == (0, True)
+    assert "you may not list pods" in err
+    assert "whether pods of a Job grey that was deleted still run is not known" in err
+    server["GET pods"] = {"metadata": {}, "items": []}
+    assert "is not known" not in run("retry", "grey")[2]
+
+
+def test_a_deletion_that_may_not_be_watched_is_reported_as_done_and_not_known_to_be_over(
+    run: Run, manifest: Path, server: dict[str, Any]
+) -> None:
+    empty = {"metadata": {}, "items": []}
+    server |= {"GET jobs/NAME": failed_job(manifest), "DELETE jobs/NAME": {}, "GET pods": empty}
+    code, out, err = run("cancel", "grey", "--delete")
+    assert (code, out) == (75, "")
+    assert "grey is deleted, but whether it is gone is not known, and pods may be at work" in err
+    assert "you may not list jobs" in err
+    assert "before you apply it again, wait until kubetpl cancel grey --delete ends with 0 or 66" in err
+    server["GET jobs"] = empty
+    assert run("cancel", "grey", "--delete")[:2] == (
+        0,
+        "grey is deleted, with its pods and their logs. The done records stay\n",
+    )
+    del server["GET pods"]
+    code, _, err = run("cancel", "grey", "--delete")
+    assert code == 0 and "whether pods of a Job grey that was deleted before still run is not known" in err

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from kubecluster import Cluster, Said
 from kubejobs import indexed, job
+from test_kube_runs import started
 from test_kube_verbs import applied, manifest, shards
 
 pytestmark = pytest.mark.cluster
@@ -134,3 +135,44 @@ def test_a_retry_says_that_it_waits(cluster: Cluster, kubetpl: Callable[..., Sai
         "kubetpl retry: Job slow: its last pods are ending; waiting for them, for 60 s at most\n"
     )
     assert kubetpl("status", "slow").code == 1
+
+
+def test_pods_of_a_job_that_was_deleted_before_are_waited_for(
+    cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path
+) -> None:
+    """Nothing of the name is at work when cancel --delete ends with 0, however the Job was deleted."""
+    command = f"trap 'until [ -e {tmp_path}/go ]; do sleep 0.1; done; exit 143' TERM; while :; do sleep 0.1; done"
+
+    def at_work(count: int) -> bool:
+        return sum(bool(pod["status"].get("startTime")) for pod in cluster.peek("pods")) == count
+
+    cluster.apply(indexed("slow", command, 2, pod={"terminationGracePeriodSeconds": 100}))
+    cluster.wait_for(lambda: at_work(2), "two pods at work")
+    cluster.kubectl("delete", "job", "slow", "--wait=false", check=True)
+    cluster.wait_for(lambda: not cluster.peek("jobs"), "that the Job is gone")
+    late = kubetpl("cancel", "slow", "--delete", "--timeout", "1")
+    assert (late.code, late.out) == (75, "") and "2 pods of an earlier Job slow still run" in late.err, late
+    cluster.apply(job("slow", command, pod={"terminationGracePeriodSeconds": 100}))
+    cluster.wait_for(lambda: at_work(3), "one more pod at work")
+    timer = threading.Timer(1.0, (tmp_path / "go").touch)
+    timer.start()
+    said = kubetpl("cancel", "slow", "--delete")
+    timer.join()
+    assert (said.code, said.err) == (0, "kubetpl cancel: slow: waiting until 3 pods have ended\n"), said
+    assert not cluster.peek("pods") and not cluster.peek("jobs")
+    assert kubetpl("cancel", "slow", "--delete").code == 66
+
+
+def test_a_retry_of_a_run_does_not_join_pods_of_a_job_that_is_gone(
+    cluster: Cluster, kubetpl: Callable[..., Said], tmp_path: Path
+) -> None:
+    started(cluster, kubetpl, f"[ {{i}} = 0 ] || exit 1; touch {tmp_path}/up; sleep 600")
+    cluster.wait_for((tmp_path / "up").exists, "a pod at work")
+    cluster.kubectl("delete", "job", "part0", "--cascade=orphan", check=True)
+    assert kubetpl("wait", "part", "--timeout", "180").code == 1
+    said = kubetpl("retry", "part")
+    assert (said.code, said.out) == (2, "") and "of a Job part0 that was deleted still run" in said.err, said
+    cluster.kubectl(
+        "delete", "pods", "-l", "batch.kubernetes.io/job-name=part0", "--grace-period=0", "--force", check=True
+    )
+    assert kubetpl("retry", "part").code == 0

@@ -10,6 +10,7 @@ import click
 from tarkit.errors import (
     EXIT_OK,
     EXIT_TEMPORARY,
+    ClusterDeniedError,
     ClusterError,
     NoSuchObjectError,
     UsageError,
@@ -19,7 +20,7 @@ from tarkit.k8s.apiobject import Object, active_pods, annotations_of, run_of
 from tarkit.k8s.cluster.cancellation import delete_jobs, delete_lists, left_after, queue_of, suspend_jobs
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import has_ended, state_of
-from tarkit.k8s.cluster.runjobs import find_jobs, is_run
+from tarkit.k8s.cluster.runjobs import find_jobs, is_run, orphans
 from tarkit.k8s.cluster.watching import Watching
 from tarkit.k8s.durations import seconds
 from tarkit.k8s.names import label_value
@@ -100,33 +101,58 @@ def _jobs(name: str, number: int, several: bool, one: str, many: str) -> str:
 
 
 def _delete(cluster: Cluster, name: str, limit: float) -> int:
-    """Delete a Job or a run, and wait for its pods."""
+    """Delete a Job or a run, and wait for its pods, also for those of a Job of this name that was deleted before."""
+    jobs: list[Object] = []
+    absent: NoSuchObjectError | None = None
     try:
         jobs = find_jobs(cluster, name)
-    except NoSuchObjectError:
-        # A Job may be gone by itself (--ttl); its list stays.
-        if _delete_lists(cluster, name):
-            return EXIT_OK
-        raise
-    several = is_run(jobs, name)
+    except NoSuchObjectError as error:
+        # A Job may be gone by itself (--ttl) or by kubectl; its list stays, and its pods may be at work for a while.
+        absent = error
     number = delete_jobs(cluster, jobs)
-    running = sum(map(active_pods, jobs))
+    lost = _orphans(cluster, name)
+    running = sum(map(active_pods, jobs)) + len(lost)
     if running and limit:
         say(_PROGRAM, f"{name}: waiting until {counted(running, 'pod has', 'pods have')} ended")
-    watching = Watching(lambda line: say(_PROGRAM, line), limit)
-    selector = {"labels": f"{RUN}={name}"} if several else {"fields": f"metadata.name={name}"}
-    left = left_after(cluster, jobs, watching, **selector)
-    if left:
-        still = f"{counted(len(left), 'Job')} of {len(jobs)} are" if several else "it is"
-        say(_PROGRAM, f"{name} is deleted, but {still} not gone, and pods may be at work: before you apply it again, "
+    if still := _still_there(cluster, name, jobs, lost, limit) if jobs or lost else "":
+        say(_PROGRAM, f"{name} is deleted, but {still}: before you apply it again, "
                       f"wait until kubetpl cancel {name} --delete ends with 0 or 66")  # fmt: skip
         return EXIT_TEMPORARY
     with Results(only_messages=True) as results:
-        what = _jobs(name, number, several, "is", "are")
-        results.line(f"{what} deleted, with {'their' if several else 'its'} pods and their logs. The done records stay")
-    for run in sorted({run_of(job) for job in jobs if LIST in annotations_of(job)}):
-        _delete_lists(cluster, run)
+        if jobs:
+            several = is_run(jobs, name)
+            what, its = _jobs(name, number, several, "is", "are"), "their" if several else "its"
+            results.line(f"{what} deleted, with {its} pods and their logs. The done records stay")
+        elif lost:
+            results.line(f"{name} was deleted before; its pods have ended")
+    # Of a Job that is gone it is not known whether it had a list.
+    runs = {run_of(job) for job in jobs if LIST in annotations_of(job)} if jobs else {name}
+    lists = [_delete_lists(cluster, run) for run in sorted(runs)]
+    if absent is not None and not lost and not any(lists):
+        raise absent
     return EXIT_OK
+
+
+def _still_there(cluster: Cluster, name: str, jobs: Sequence[Object], lost: Sequence[Object], limit: float) -> str:
+    """What is not gone when the time is up; "" if everything is."""
+    try:
+        watching = Watching(lambda line: say(_PROGRAM, line), limit)
+        left, pods = left_after(cluster, name, jobs, lost, watching)
+    except ClusterDeniedError as error:
+        return f"whether it is gone is not known, and pods may be at work ({error})"
+    if left:
+        still = f"{counted(left, 'Job')} of {len(jobs)} are" if is_run(jobs, name) else "it is"
+        return f"{still} not gone, and pods may be at work"
+    return f"{counted(pods, 'pod')} of an earlier Job {name} still run" if pods else ""
+
+
+def _orphans(cluster: Cluster, name: str) -> list[Object]:
+    """Pods at work of Jobs that were deleted before; none, and a line, if pods may not be listed."""
+    try:
+        return orphans(cluster, name)
+    except ClusterDeniedError as error:
+        say(_PROGRAM, f"{error}; whether pods of a Job {name} that was deleted before still run is not known")
+        return []
 
 
 def _delete_lists(cluster: Cluster, run: str) -> bool:

@@ -144,8 +144,7 @@ def _jobs(
         return None, [given], set()
     for each in map(name_of, jobs):
         refuse_running(each, known.get(each), known, _say)
-    if len(jobs) == 1:
-        refuse_orphans(cluster, name_of(jobs[0]), known)
+    refuse_orphans(cluster, name_of(jobs[0]) if len(jobs) == 1 else name, _say)
     return cluster, jobs, set(known)
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from tarkit.errors import ClusterError, ClusterUnreachableError, NoSuchObjectError, counted
 from tarkit.k8s.apiobject import Object, annotations_of, labels_of, name_of, part_of, uid_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import has_ended, state_of
-from tarkit.k8s.cluster.runjobs import run_state
+from tarkit.k8s.cluster.runjobs import is_run, pods_at_work, run_state
 from tarkit.k8s.cluster.watching import LiveList, Watching, looks
 from tarkit.k8s.plan.shardlist import FILE_NAME
 from tarkit.k8s.wellknown import CANCELLED, LIST, MANAGED_BY, QUEUE, RUN
 
 _ONE_WATCH = 10.0
+_ONE_LOOK = 1.0
 
 
 def suspend_jobs(cluster: Cluster, jobs: Sequence[Object], *, undo: bool) -> int:
@@ -64,19 +65,27 @@ def _each(jobs: Sequence[Object], act: Callable[[Object], object]) -> int:
     return number
 
 
-def left_after(cluster: Cluster, deleted: Iterable[Object], watching: Watching, **selector: str) -> list[str]:
-    """Names of the Jobs that are still there when the time is up; none as soon as all are gone, their pods before them.
+def left_after(
+    cluster: Cluster, name: str, deleted: Collection[Object], lost: Collection[Object], watching: Watching
+) -> tuple[int, int]:
+    """Numbers of the Jobs and of the lost pods that are still there when the time is up; none as soon as all are gone.
 
-    deleted: by ``delete_jobs``. selector: as for ``LiveList``, of a list in which they are.
+    name: of the Job or of the run. deleted: by ``delete_jobs``; a Job is gone after its pods. lost: ``orphans`` of it.
     """
-    uids = set(map(uid_of, deleted))
-    live = LiveList(cluster, "jobs", **selector)
-    left: list[str] = []
-    for _ in looks([live], watching, _ONE_WATCH):
-        left = sorted(name_of(job) for job in live.things if uid_of(job) in uids)
-        if not left:
+    of_run = bool(deleted) and is_run([*deleted], name)
+    selector = {"labels": f"{RUN}={name}"} if of_run else {"fields": f"metadata.name={name}"}
+    jobs = [LiveList(cluster, "jobs", **selector)] if deleted else []
+    pods = [LiveList(cluster, "pods", **selector) for selector in pods_at_work(name)] if lost else []
+    left = 0, 0
+    for _ in looks([*jobs, *pods], watching, _ONE_LOOK if lost else _ONE_WATCH):
+        left = _still_there(deleted, jobs), _still_there(lost, pods)
+        if not any(left):
             break
     return left
+
+
+def _still_there(things: Iterable[Object], lists: Iterable[LiveList]) -> int:
+    return len(set(map(uid_of, things)) & {uid_of(each) for live in lists for each in live.things})
 
 
 def delete_lists(cluster: Cluster, run: str) -> list[str]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tarkit.errors import ClusterDeniedError, UsageError, counted
-from tarkit.k8s.apiobject import Object, active_pods, labels_of, name_of, status_of, uid_of
+from tarkit.k8s.apiobject import Object, active_pods, labels_of, name_of, status_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import has_ended, state_of
-from tarkit.k8s.cluster.runjobs import origin, retries_among
+from tarkit.k8s.cluster.runjobs import origin, orphans, retries_among
 from tarkit.k8s.cluster.watching import Watching, run_states
-from tarkit.k8s.names import label_value
-from tarkit.k8s.wellknown import CONTROLLER, JOB_NAME, RUN
+from tarkit.k8s.wellknown import JOB_NAME, RUN
 
 _SETTLING_SECONDS = 60.0
 
@@ -54,24 +53,22 @@ def refuse_running(
             raise UsageError(f"{other}, of the same shards, still runs; kubetpl wait {other}, then retry that")
 
 
-def refuse_orphans(cluster: Cluster, name: str, known: Mapping[str, Object]) -> None:
-    """Pods of a Job that was deleted may be at work for some time, on the same shards.
+def refuse_orphans(cluster: Cluster, name: str, report: Callable[[str], None]) -> None:
+    """Pods of a Job, or of Jobs of a run, that were deleted may be at work for some time, on the same shards.
 
     Raises:
         UsageError: there are some.
     """
-    own = uid_of(known[name]) if name in known else None
     try:
-        pods = [] if label_value(name) else cluster.list(
-            "pods", labels=f"{JOB_NAME}={name}", fields="status.phase!=Succeeded,status.phase!=Failed"
-        )  # fmt: skip
-    except ClusterDeniedError:
+        left = orphans(cluster, name)
+    except ClusterDeniedError as error:
+        report(f"{error}; whether pods of a Job {name} that was deleted still run is not known")
         return
-    left = [pod for pod in pods if labels_of(pod).get(CONTROLLER) != own]
     if left:
+        of = labels_of(left[0]).get(JOB_NAME)
         raise UsageError(
-            f"{counted(len(left), 'pod')} of a Job {name} that was deleted still run: retry once they have ended, "
-            f"or delete them (kubectl delete pods -l {JOB_NAME}={name})"
+            f"{counted(len(left), 'pod')} of a Job {of} that was deleted still run: retry once they have ended, "
+            f"or delete them (kubectl delete pods -l {JOB_NAME}={of})"
         )
 
 

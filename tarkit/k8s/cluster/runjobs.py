@@ -8,11 +8,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tarkit.errors import ClusterError, NoSuchObjectError, UsageError, counted, printable
-from tarkit.k8s.apiobject import Object, annotations_of, created, grouped, name_of, retry_of, uid_of
+from tarkit.k8s.apiobject import (
+    Object,
+    Objects,
+    annotations_of,
+    created,
+    grouped,
+    labels_of,
+    name_of,
+    retry_of,
+    uid_of,
+)
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import has_ended, state_of
 from tarkit.k8s.names import dns_subdomain, label_value
-from tarkit.k8s.wellknown import RETRY_OF_UID, RUN
+from tarkit.k8s.wellknown import CONTROLLER, JOB_NAME, RETRY_OF_UID, RUN
 
 _NAMED = 3
 
@@ -65,6 +75,26 @@ def namespace_exists(cluster: Cluster) -> bool:
     except ClusterError:
         return True
     return True
+
+
+def pods_at_work(name: str) -> list[dict[str, str]]:
+    """Selectors of the pods that have not ended, of a Job of this name and of the Jobs of a run that is called so."""
+    if label_value(name):
+        return []
+    fields = "status.phase!=Succeeded,status.phase!=Failed"
+    return [{"labels": labels, "fields": fields} for labels in (f"{JOB_NAME}={name}", f"{RUN}={name},{JOB_NAME}")]
+
+
+def orphans(cluster: Cluster, name: str) -> Objects:
+    """Of ``pods_at_work``, those of Jobs that are gone: what such a Job was deleted with did not wait for its pods.
+
+    Raises:
+        As ``Cluster.list``.
+    """
+    pods = {uid_of(pod): pod for selector in pods_at_work(name) for pod in cluster.list("pods", **selector)}
+    # Asked for after the pods: the Job of a pod that is new by now is among them.
+    there = set(map(uid_of, cluster.list("jobs"))) if pods else set()
+    return [pod for pod in pods.values() if labels_of(pod).get(CONTROLLER) not in there]
 
 
 def is_run(jobs: Sequence[Object], name: str) -> bool:
