@@ -88,7 +88,7 @@ def manifest(tmp_path: Path) -> Path:
         (["cancel", "ev/status", "--delete"], "NAME: the name of a Job or run 'ev/status' may have only a-z, 0-9, -"),
         (["wait", "grey", "--timeout", "soon"], "--timeout soon: write a time"),
         (["logs", "grey", "--index", "1", "--shard", "a"], "both say which index"),
-        (["logs", "grey", "--index", "9-3"], "is no index or range"),
+        (["logs", "grey", "--index", "9-3"], "is not an index or a range"),
         (["logs", "grey", "--grep", "("], "--grep: not a regular expression"),
         (["scale", "grey"], "Missing option '-j'"),
         (["scale", "grey", "-j", "-1"], "not in the range"),
