@@ -36,7 +36,7 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """A name that is no command may be a template's, so it is told where those are looked for."""
+        """A name that is not a command may be a template's, so the message names the folders of templates."""
         name, known = args[0], self.list_commands(ctx)
         if ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
@@ -64,7 +64,7 @@ class _Commands(click.Group):
 
 
 def _path_in(args: Sequence[str]) -> str | None:
-    """The value of ``--path``, which tells what commands there are."""
+    """The value of ``--path``, on which it depends what commands there are."""
     for at, word in enumerate(args):
         if word == "--path" and at + 1 < len(args):
             return args[at + 1]
@@ -80,7 +80,7 @@ def _templates(ctx: click.Context) -> set[str]:
 
 
 def _spoken() -> click.Command:
-    """A command with all options of all generators, which tells where options end and the command's name is."""
+    """A command with all options of all generators: its parser finds where options end and the command's name is."""
 
     @click.command(NAME)
     @setting_options(None)
@@ -96,7 +96,7 @@ def _spoken() -> click.Command:
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @version_option
 def kubetpl() -> None:
-    """Run commands over tar shards as Kubernetes Jobs: print manifests, and tell what became of the shards.
+    """Run commands over tar shards as Kubernetes Jobs: print manifests, and report what became of the shards.
 
     job, pod, jobs, indexed, service and configmap print YAML for kubectl; local runs the same
     manifest on this machine.

@@ -71,12 +71,15 @@ def progress_of(
     inputs: Iterable[str] | None = None,
     work: str | None = None,
     made_of: Mapping[str, str] | None = None,
+    *,
+    check_inputs: bool = True,
 ) -> Progress:
     """Look at every done record of a folder.
 
     Args:
-        folder: path or URL. inputs: what the run was given, to know what is missing, and whether
-            an input changed since. work: fingerprint of what the run does; shards made by anything else are stale.
+        folder: path or URL. inputs: what the run was given, to know what is missing; records of others are left out.
+        check_inputs: ask each input whether it changed since. work: fingerprint of what the run does; shards made by
+            anything else are stale.
         made_of: output's name -> its input, as the run names it; shards made of anything else are stale.
 
     Raises:
@@ -107,7 +110,9 @@ def progress_of(
             record = read_record(f"{base}/{name}{SUFFIX}")
         except DataError as problem:
             return name, None, str(problem)
-        return name, record, None if sources is None or record is None else _changed(sources[name], record, gone)
+        if sources is None or record is None or not check_inputs:
+            return name, record, None
+        return name, record, _changed(sources[name], record, gone)
 
     for name, record, problem in _in_order(look, names):
         if record is None and problem is not None:

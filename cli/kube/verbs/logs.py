@@ -25,7 +25,7 @@ from tarkit.k8s.cluster.failures import deciding_container
 from tarkit.k8s.cluster.joblogs import followed_log, has_log, label_of, pod_to_follow, pods_with_logs
 from tarkit.k8s.cluster.jobview import state_of
 from tarkit.k8s.cluster.runjobs import find_jobs, is_run, not_one
-from tarkit.k8s.cluster.runrecords import RunRecords
+from tarkit.k8s.cluster.runrecords import RunRecords, ShardMap
 from tarkit.k8s.cluster.watching import Watching
 from tarkit.k8s.indexset import format_indexes, parse_indexes
 
@@ -78,7 +78,7 @@ def command(
     watching = Watching(lambda line: say(_PROGRAM, line))
 
     def lines_of(pod: Object) -> Iterator[bytes]:
-        # Of a pod with several containers, a server wants to be told which.
+        # For a pod with several containers, a server needs the name of one.
         chosen = container or deciding_container(pod).get("name")
         if follow:
             return followed_log(cluster, name_of(pod), watching, container=chosen, tail=tail)
@@ -93,17 +93,13 @@ def command(
         return EXIT_OK
     job = jobs[0]
     if shard is not None:
-        shards = source.shards(cluster, job)[1]
-        if shards is None:
-            raise UsageError("the Job does not say which shards it has (--raw?); --index names an index")
-        wanted = {shards.index_of(shard)}
+        wanted = {_index_of(shard, source.shards(cluster, job)[1])}
     if wanted is not None:
         _refuse_absent(job, wanted)
     failed = not follow and (failed or (wanted is None and state_of(job)[0] == "failed"))
-    if follow:
-        pods = [each for each in [pod_to_follow(cluster, job, wanted, watching)] if each is not None]
-    else:
-        pods = pods_with_logs(cluster, job, wanted, failed=failed)
+    pods = [] if follow else pods_with_logs(cluster, job, wanted, failed=failed)
+    if follow and (pod := pod_to_follow(cluster, job, wanted, watching)) is not None:
+        pods = [pod]
     if wanted is None and not failed and len(pods) > _MOST_PODS:
         raise UsageError(f"{name} has {len(pods)} pods; say which: --failed, --index SET or --shard NAME")
     with printed.results:
@@ -116,6 +112,12 @@ def command(
     if not printed.lines:
         raise MissingInputError(_nothing(name, bool(pods), failed, wanted, pattern))
     return EXIT_OK
+
+
+def _index_of(shard: str, shards: ShardMap | None) -> int:
+    if shards is None:
+        raise UsageError("the Job does not say which shards it has (--raw?); --index names an index")
+    return shards.index_of(shard)
 
 
 class _Printed:

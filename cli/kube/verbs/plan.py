@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import sys
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import click
 
 from tarkit.errors import EXIT_OK, UsageError
+from tarkit.k8s.apiobject import Object, part_of, spec_of
+from tarkit.k8s.durations import seconds
+from tarkit.k8s.expansion import substitute
+from tarkit.k8s.generators.indexed import PARALLELISM, plan_of
+from tarkit.k8s.plan.estimate import Price, estimate
+from tarkit.k8s.plan.measure import Measured, measure
+from tarkit.k8s.plan.planlines import plan_lines
+from tarkit.k8s.podfields import main_container
+from tarkit.k8s.quantity import parse_quantity
 
 from ...shared.program import verbose_option, version_option
 from ...shared.results import Results
 from ...shared.sections import LongHelp
 from ..settingoptions import Asked, asked, setting_options, switch_options
-
-if TYPE_CHECKING:
-    from tarkit.k8s.plan.measure import Measured
 
 _EPILOG = """\b
 Example:
@@ -32,7 +38,11 @@ Example:
 @setting_options("indexed")
 @switch_options
 @click.option(
-    "--measure", type=click.IntRange(1, 1000), metavar="N", help="Run N shards here, to know how long one takes."
+    "--measure",
+    "number",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    help="Run N shards here, to know how long one takes.",
 )
 @click.option(
     "--sizes",
@@ -42,79 +52,53 @@ Example:
 @verbose_option
 @version_option
 def command(
-    words: tuple[str, ...], measure: int | None, sizes: Literal["none", "sample", "all"] | None, verbose: bool,
+    words: tuple[str, ...], number: int | None, sizes: Literal["none", "sample", "all"] | None, verbose: bool,
     **options: Any,
 ) -> int:  # fmt: skip
-    """Tell how the shards of kubetpl indexed are cut into slices, how long that takes, and what it costs.
+    """Show how the shards of kubetpl indexed are cut into slices, how long that takes, and what it costs.
 
     Options are those of kubetpl indexed. Nothing is written but temporary files; a list for --list-url is
     not published. Prices come from the configuration: price: {cpu_hour, gib_hour, spot_factor}.
     """
-    from tarkit.k8s.durations import seconds
-    from tarkit.k8s.generators.indexed import PARALLELISM, plan_of
-    from tarkit.k8s.plan.estimate import Price, estimate
-    from tarkit.k8s.plan.planlines import plan_lines
-
     request = asked("indexed", options, list(words))
     settings = request.configuration.settings
     price = Price.of(request.configuration.price)
-    plan = plan_of(settings, sizes=sizes or ("none" if measure is None else "sample"), publish=False)
-    if measure is not None and settings.command is None and not words:
+    plan = plan_of(settings, sizes=sizes or ("none" if number is None else "sample"), publish=False)
+    if number is not None and settings.command is None and not words:
         raise UsageError("--measure runs the command over shards: name it with --command")
-    shards = plan.sample(measure or 1)
+    shards = plan.sample(number or 1)
     container = _container(request, shards)
-    cpus, memory = _requested(container)
-    measured = None if measure is None else _measured(container, cpus, shards)
-    told = None if settings.shard_seconds is None else seconds(settings.shard_seconds, "--shard-seconds")
-    parallelism = settings.parallelism or PARALLELISM
+    cpus, memory = (float(parse_quantity(_request(container, name))) for name in ("cpu", "memory"))
+    measured = None if number is None else _measured(container, cpus, shards)
+    given = None if settings.shard_seconds is None else seconds(settings.shard_seconds, "--shard-seconds")
+    parallelism, spot = settings.parallelism or PARALLELISM, settings.spot is not None
     made = estimate(
-        plan.shards,
-        plan.total_bytes,
-        plan.slices,
-        min(parallelism, plan.slices),
-        seconds_per_shard=told if measured is None else measured.per_shard.median,
+        plan.shards, plan.total_bytes, plan.slices, min(parallelism, plan.slices),
+        seconds_per_shard=given if measured is None else measured.per_shard.median,
         seconds_per_byte=None if measured is None or measured.per_byte is None else measured.per_byte.median,
-        cpus=cpus,
-        memory_gib=memory,
-        price=price,
-        spot=settings.spot is not None,
-    )
+        cpus=cpus, memory_gib=memory / 2**30, price=price, spot=spot,
+    )  # fmt: skip
     with Results() as results:
-        for line in plan_lines(
-            plan,
-            parallelism,
-            made,
-            measured=measured,
-            shard_seconds=told,
-            spot=settings.spot is not None,
-        ):
+        for line in plan_lines(plan, parallelism, made, measured=measured, shard_seconds=given, spot=spot):
             results.line(line)
     return EXIT_OK
 
 
-def _measured(container: dict[str, Any], cpus: float, shards: list[str]) -> Measured:
-    import math
+def _request(container: Object, resource: str) -> str:
+    return str(part_of(container, "resources", "requests").get(resource, 0))
 
-    from tarkit.k8s.expansion import substitute
-    from tarkit.k8s.plan.measure import measure
 
-    env = dict(os.environ)
-    env["TARKIT_CPUS"] = str(max(1, math.ceil(cpus)))
+def _measured(container: Object, cpus: float, shards: list[str]) -> Measured:
+    env = {**os.environ, "TARKIT_CPUS": str(max(1, math.ceil(cpus)))}
     for each in container.get("env", ()):
-        if "value" in each:
+        # Those of the manifest are folders of the pod.
+        if "value" in each and each["name"] not in ("TMPDIR", "HOME"):
             env[each["name"]] = substitute(each["value"], env)
-    # Those of the manifest are folders of the pod.
-    for name in ("TMPDIR", "HOME"):
-        env.pop(name, None)
-        if name in os.environ:
-            env[name] = os.environ[name]
     return measure(container, shards, env, (sys.executable, "-m", "tarkit.cli.tarproc"))
 
 
-def _container(request: Asked, shards: list[str]) -> dict[str, Any]:
+def _container(request: Asked, shards: list[str]) -> Object:
     """The container of the Job that ``kubetpl indexed`` would print for these shards."""
-    from tarkit.k8s.podfields import main_container
-
     configuration = request.configuration
     settings = configuration.settings
     alone = dataclasses.replace(
@@ -129,13 +113,5 @@ def _container(request: Asked, shards: list[str]) -> dict[str, Any]:
     asks = dataclasses.replace(request, configuration=dataclasses.replace(configuration, settings=alone))
     for document in asks.documents(here=True):
         if document["kind"] == "Job":
-            return main_container(document["spec"]["template"]["spec"])
+            return main_container(part_of(spec_of(document), "template", "spec"))
     raise UsageError("--template: there is no Job in it")
-
-
-def _requested(container: dict[str, Any]) -> tuple[float, float]:
-    from tarkit.k8s.quantity import parse_quantity
-
-    asks = container.get("resources", {}).get("requests", {})
-    cpus, memory = (parse_quantity(asks[name]) if name in asks else Decimal(0) for name in ("cpu", "memory"))
-    return float(cpus), float(memory / 2**30)

@@ -63,7 +63,7 @@ samples were set aside; 66 no such Job; 75 the cluster cannot be reached, and no
 def command(
     name: str | None, selector: str | None, as_json: bool, watch: str | None, no_records: bool, **options: Any
 ) -> int:
-    """Tell how far Job NAME is: indexes, shards, speed, why pods failed, and why nothing runs.
+    """Show how far Job NAME is: indexes, shards, speed, why pods failed, and why nothing runs.
 
     NAME may be a run of kubetpl jobs, too. What is done is read from the done records; so the answer
     does not need the pods, the Job or the cluster, if -f MANIFEST or -O OUT says where they are.

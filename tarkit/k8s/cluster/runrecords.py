@@ -7,7 +7,6 @@ import os
 import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -247,32 +246,7 @@ def records_of(
         raise MissingInputError(
             "there is no such folder on this machine", url=outdir, hint="-O names the output folder as seen from here"
         )
-    found = RunRecords(outdir, Progress(), shards, any_command)
-    if shards is None:
-        found.found = progress_of(outdir, work=work)
-        return found
-    made_of = dict(zip(shards.names, shards.urls, strict=True)) if own_urls else None
-    if check_inputs:
-        found.found = progress_of(outdir, shards.urls, work, made_of)
-        return found
-    with suppress(MissingInputError):
-        found.found = progress_of(outdir, work=work, made_of=made_of)
-    found.found = _only(found.found, shards.names)
-    return found
-
-
-def _only(everything: Progress, names: Sequence[str]) -> Progress:
-    """What concerns these shards; the folder may hold those of other runs."""
-    own = set(names)
-    known = {*everything.done, *everything.stale, *everything.failed}
-    found = Progress(
-        done=[name for name in everything.done if name in own],
-        missing=[name for name in names if name not in known],
-        stale={name: why for name, why in everything.stale.items() if name in own},
-        failed={name: why for name, why in everything.failed.items() if name in own},
-        set_aside={name: count for name, count in everything.set_aside.items() if name in own},
-        damaged=[name for name in everything.damaged if name in own],
-    )
-    if known <= own:
-        found.counts, found.bytes = everything.counts, everything.bytes
-    return found
+    urls = None if shards is None else shards.urls
+    made_of = dict(zip(shards.names, shards.urls, strict=True)) if own_urls and shards is not None else None
+    found = progress_of(outdir, urls, work, made_of, check_inputs=check_inputs)
+    return RunRecords(outdir, found, shards, any_command)
