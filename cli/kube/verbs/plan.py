@@ -39,7 +39,6 @@ Example:
 @switch_options
 @click.option(
     "--measure",
-    "number",
     type=click.IntRange(1, 1000),
     metavar="N",
     help="Run N shards here, to know how long one takes.",
@@ -52,7 +51,7 @@ Example:
 @verbose_option
 @version_option
 def command(
-    words: tuple[str, ...], number: int | None, sizes: Literal["none", "sample", "all"] | None, verbose: bool,
+    words: tuple[str, ...], measure: int | None, sizes: Literal["none", "sample", "all"] | None, verbose: bool,
     **options: Any,
 ) -> int:  # fmt: skip
     """Show how the shards of kubetpl indexed are cut into slices, how long that takes, and what it costs.
@@ -63,13 +62,13 @@ def command(
     request = asked("indexed", options, list(words))
     settings = request.configuration.settings
     price = Price.of(request.configuration.price)
-    plan = plan_of(settings, sizes=sizes or ("none" if number is None else "sample"), publish=False)
-    if number is not None and settings.command is None and not words:
+    plan = plan_of(settings, sizes=sizes or ("none" if measure is None else "sample"), publish=False)
+    if measure is not None and settings.command is None and not words:
         raise UsageError("--measure runs the command over shards: name it with --command")
-    shards = plan.sample(number or 1)
+    shards = plan.sample(measure or 1)
     container = _container(request, shards)
     cpus, memory = (float(parse_quantity(_request(container, name))) for name in ("cpu", "memory"))
-    measured = None if number is None else _measured(container, cpus, shards)
+    measured = None if measure is None else _measured(container, cpus, shards)
     given = None if settings.shard_seconds is None else seconds(settings.shard_seconds, "--shard-seconds")
     parallelism, spot = settings.parallelism or PARALLELISM, settings.spot is not None
     made = estimate(
