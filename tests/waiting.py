@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 
 def on_this_machine(seconds: float) -> float:
-    """What takes so many seconds on a machine of its own: more, where many programs share the processors."""
-    return seconds * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    """What takes so many seconds on a machine of its own: up to twice that, where programs share the processors."""
+    return seconds * min(2.0, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:

@@ -40,7 +40,8 @@ def rewrite(
     joined = Joined()
     last_key: str | None = None
     seen: dict[str, str] = {}
-    with TarWriter(output, encoder=False, format=format, rule=rule, on_repeated_key=on_repeated_key) as writer:
+    # Keys are checked here, since the message names both shards.
+    with TarWriter(output, encoder=False, format=format, rule=rule, on_repeated_key="allow") as writer:
         for url in expand(urls, allow_pipe_in_lists=allow_pipe_in_lists):
             joined.shards += 1
             for sample in read_samples(
