@@ -5,11 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -456,6 +458,32 @@ def test_scratch_that_is_gone(tmp_path: Path) -> None:
         with pytest.raises(StreamError, match="cannot be extracted") as caught:
             pool.submit(0, [dict(SAMPLE)])
     assert caught.value.key == SAMPLE["__key__"]
+
+
+@contextmanager
+def open_files_left(count: int) -> Iterator[None]:
+    free = os.dup(0)
+    os.close(free)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + count, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_too_many_open_files_are_not_reported_as_a_full_disk_or_a_bad_sample(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    message = r"cannot be \w+: Too many open files; raise the limit of open files"
+    with ShellPool("true", str(scratch), rules=Rules()) as pool:
+        # The other one that is under way is no reason to try again: the half of a folder cannot be removed either.
+        pool.submit(0, [dict(SAMPLE)])
+        with open_files_left(0), pytest.raises(StreamError, match=message) as caught:
+            pool.submit(1, [dict(SAMPLE)])
+        assert caught.value.key == SAMPLE["__key__"]
+        with open_files_left(1), pytest.raises(StreamError, match=message):
+            pool.collect()
 
 
 def test_a_field_that_cannot_be_read_is_not_blamed_on_the_scratch_folder(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -12,6 +13,8 @@ LARGE = 32 * 1024 * 1024
 """Bytes; what reads and writes whole samples keeps fields above this in files."""
 
 PIECE = 1024 * 1024
+TOO_MANY_FILES = (errno.EMFILE, errno.ENFILE)
+"""Errors of the system that say nothing about a disk or a file."""
 _ZEROS = bytes(PIECE)
 
 
@@ -194,5 +197,12 @@ def _no_room(error: OSError, place: str, url: str | None, member: str | None) ->
         f"content too large for memory cannot be kept in {place}: {error.strerror}",
         url=url,
         member=member,
-        hint="set TMPDIR to a folder on a disk with room",
+        hint=scratch_hint(error),
     )
+
+
+def scratch_hint(error: OSError) -> str:
+    """What to do about a file of the run's own that cannot be written."""
+    if error.errno in TOO_MANY_FILES:
+        return "raise the limit of open files (ulimit -n)"
+    return "set TMPDIR to a folder on a disk with room"

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from tarkit.errors import StreamError, UsageError, printable
-from tarkit.formats.fieldfile import LARGE, PIECE, FieldFile, SampleRoom
+from tarkit.formats.fieldfile import LARGE, PIECE, FieldFile, SampleRoom, scratch_hint
 from tarkit.mapping.openfolder import OpenFolder
 from tarkit.mapping.removal import remove
 from tarkit.samples.sample import BOOKKEEPING, Sample, is_reserved, why_reserved
@@ -56,7 +56,7 @@ class Scratch:
             raise StreamError(
                 f"no scratch folder can be made: {error.strerror}",
                 url=place,
-                hint="set TMPDIR to a folder on a disk with room",
+                hint=scratch_hint(error),
             ) from None
         # Locked before it has its name, so that no other run ever sees it unlocked.
         self._lock = create_locked(os.path.join(self.path, _UNBORN))

@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tarkit.errors import CommandNotRunnableError, StreamError, signal_name
+from tarkit.formats.fieldfile import TOO_MANY_FILES, scratch_hint
 from tarkit.mapping.output import Printed, PrintFiles
 from tarkit.mapping.parallel import Batch, Failure, Outcome
 from tarkit.mapping.removal import Remover, remove
@@ -42,7 +43,7 @@ _DRIVER = (
     "echo $?; done"
 )
 _DRIVEN_DIRECTLY = ("bash", "sh", "dash")
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, *TOO_MANY_FILES)
 _POLL = 0.02
 
 
@@ -236,15 +237,17 @@ class ShellPool:
                 if isinstance(error, StreamError):
                     # A field that cannot be read from its file.
                     raise
-                if error.errno not in _DISK_ERRORS or not self._wait_for_space():
-                    raise StreamError(
-                        f"a sample cannot be extracted: {error.strerror}",
-                        url=self._scratch,
-                        key=batch[0]["__key__"],
-                        hint="set TMPDIR to a folder on a disk with room",
-                    ) from None
+                # What could not be removed would be in the way of another attempt.
+                stays = os.path.lexists(job.folder)
+                if stays or error.errno not in _DISK_ERRORS or not self._wait_for_space():
+                    raise self._scratch_error("a sample cannot be extracted", job, error) from None
         self._ready.append(job)
         self._start_ready()
+
+    def _scratch_error(self, problem: str, job: _Job, error: OSError) -> StreamError:
+        """The error for what no sample is the cause of."""
+        key = job.batch[0]["__key__"]
+        return StreamError(f"{problem}: {error.strerror}", url=self._scratch, key=key, hint=scratch_hint(error))
 
     def _extract(self, job: _Job) -> None:
         if not self._batched:
@@ -351,6 +354,8 @@ class ShellPool:
             except FileNotFoundError:
                 failure = Failure("folder", "the command removed its own folder")
             except (OSError, ValueError) as error:
+                if isinstance(error, OSError) and error.errno in TOO_MANY_FILES:
+                    raise self._scratch_error("what the command left cannot be read", job, error) from None
                 failure = Failure("folder", f"what the command left cannot be used: {error}")
         self._remover.add(job.folder)
         return Outcome(made, job.printed, failure, stray)
