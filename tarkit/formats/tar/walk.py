@@ -310,6 +310,9 @@ class Archive:
         headers.check_pax(found, url=self.url, offset=self.header_offset)
         if header.kind != _PAX_GLOBAL:
             records.update(found)
+            if not records.get("path", b"."):
+                # An empty value takes a record back (POSIX.1, pax): the name is that of the member's own header.
+                del records["path"]
         elif "path" in found or "size" in found:
             raise self.corrupt("a global extended header sets the path or size of all members")
 
