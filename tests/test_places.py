@@ -17,7 +17,7 @@ from tarkit.store.url import base_name, is_url, join, local_path, scheme_of, spl
 
 
 def url_of(scheme: str) -> str:
-    return {"": "/a/b", "-": "-", "pipe": "pipe:true"}.get(scheme, f"{scheme}://host/a/b")
+    return {"": "/a/b", "pipe": "pipe:true"}.get(scheme, f"{scheme}://host/a/b")
 
 
 @pytest.mark.parametrize("scheme", PLACES)

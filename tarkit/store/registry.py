@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 from typing import Any
 
 from tarkit.errors import UsageError
-from tarkit.store.url import display_name, is_chain, scheme_of
+from tarkit.store.url import display_name, is_chain, is_stream, scheme_of
 
 PLACES = {
     "": "local",
     "file": "local",
     "local": "local",
-    "-": "pipe",
     "pipe": "pipe",
     "http": "http.place",
     "https": "http.place",
@@ -29,7 +29,7 @@ PLACES = {
     "abfs": "objects.azure",
     "abfss": "objects.azure",
 }
-"""Scheme -> module below ``tarkit.store``. ``-`` is standard input and output, "" a path."""
+"""Scheme -> module below ``tarkit.store``; "" is a path."""
 
 ANY_OTHER = "objects.place"
 """Chains, and whatever else fsspec reaches."""
@@ -49,8 +49,13 @@ FUNCTIONS = {
 
 def place_of(url: str) -> Any:
     """The module that knows the place of a URL."""
-    scheme = "-" if url == "-" else scheme_of(url)
-    name = ANY_OTHER if is_chain(url) else PLACES.get(scheme, ANY_OTHER)
+    if "://" not in url:
+        return _module("pipe" if is_stream(url) else "local")
+    return _module(ANY_OTHER if is_chain(url) else PLACES.get(scheme_of(url), ANY_OTHER))
+
+
+@functools.cache
+def _module(name: str) -> Any:
     return importlib.import_module(f"tarkit.store.{name}")
 
 

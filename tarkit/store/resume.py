@@ -7,11 +7,13 @@ same object, is the part of an :class:`Origin`, of which each place over a netwo
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, NoReturn, Protocol
 
-from tarkit.errors import DataError, StreamError
+from tarkit.errors import DataError, MissingInputError, StreamError
 from tarkit.store import waits
+from tarkit.store.checksums import Checksum
 from tarkit.store.place import RawReader
 from tarkit.store.retry import Dropped, Patience, Retry
 
@@ -52,6 +54,65 @@ class Origin(Protocol):
         False: it goes on, in another body. Raises Dropped: the body was cut.
         StreamError: the length or checksum is wrong, or it is another object now.
         """
+
+
+class ReportedOrigin:
+    """An origin whose store reports what tells one content of a name from the next, at each opening and at the end."""
+
+    def __init__(self, name: str) -> None:
+        self.size: int | None = None
+        self.name = name
+        self._checksum: Checksum | None = None
+        self._marks: Mapping[str, Any] | None = None
+
+    def report(self) -> tuple[Mapping[str, Any], Checksum | None]:
+        """The marks of the content, ``size`` among them if it is known, and its checksum, if there is one.
+
+        Raises:
+            MissingInputError: it is not there. Dropped, StreamError: it cannot be asked.
+        """
+        raise NotImplementedError
+
+    def open_at(self, offset: int) -> Body:
+        """The object from byte ``offset`` on. Raises: Dropped. StreamError."""
+        raise NotImplementedError
+
+    def open(self, offset: int) -> Body:
+        self._look(offset)
+        return self.open_at(offset)
+
+    def _look(self, offset: int) -> None:
+        try:
+            marks, checksum = self.report()
+        except MissingInputError:
+            if self._marks is None:
+                raise
+            self._changed("it is gone", offset)
+        if self._marks is None:
+            self._marks, self._checksum = marks, checksum
+            size = marks.get("size")
+            self.size = size if isinstance(size, int) else None
+        elif marks != self._marks:
+            differing = [name for name in {**self._marks, **marks} if marks.get(name) != self._marks.get(name)]
+            self._changed(f"its {' and '.join(differing[:2])} is another", offset)
+
+    def _changed(self, how: str, offset: int) -> NoReturn:
+        raise StreamError(f"the object was changed while it was read: {how}", url=self.name, offset=offset) from None
+
+    def delivered(self, data: bytes) -> None:
+        if self._checksum is not None:
+            self._checksum.update(data)
+
+    def at_end(self, body: Body, offset: int) -> bool:
+        self._look(offset)
+        if self.size is not None and offset < self.size:
+            raise Dropped(f"{offset} bytes came, but the object has {self.size}")
+        problem = self._checksum.problem() if self._checksum is not None else None
+        if self.size is not None and offset > self.size:
+            problem = f"{offset} bytes came, but the object has {self.size}"
+        if problem:
+            raise StreamError(problem, url=self.name, offset=offset)
+        return True
 
 
 class ResumingReader:

@@ -21,7 +21,7 @@ from tarkit.errors import (
 )
 from tarkit.specs.shardspec import expand
 from tarkit.store.hdfs import place
-from tarkit.store.hdfs.place import HdfsSink
+from tarkit.store.hdfs.sink import HdfsSink
 from tarkit.store.resume import ResumingReader
 from tarkit.store.retry import DEFAULT_RETRY, Retry
 
@@ -132,7 +132,7 @@ def test_a_file_replaced_in_mid_read_is_an_error(fake: FakeHdfs) -> None:
     reader = open_hdfs(url(fake, "/a"), QUICK)
     assert len(reader.read(1000)) == 1000
     fake.put("/a", CONTENT[::-1])
-    with pytest.raises(StreamError, match="changed while it was read: another file is there"):
+    with pytest.raises(StreamError, match="changed while it was read: its inode"):
         reader.read(1000)
     reader.close()
 

@@ -24,7 +24,7 @@ import pytest
 from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError
 from tarkit.specs.shardspec import expand
 from tarkit.store.hdfs import place
-from tarkit.store.hdfs.place import HdfsSink
+from tarkit.store.hdfs.sink import HdfsSink
 from tarkit.store.publish import open_publish
 from tarkit.store.read import open_read
 from tarkit.store.resume import ResumingReader

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, NoReturn, Protocol
+from collections.abc import Callable
+from typing import NamedTuple, NoReturn, Protocol, TypeVar
 
 from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError, printable
 from tarkit.store.foreign import without_secrets
 from tarkit.store.resume import Body
-from tarkit.store.retry import Dropped
+from tarkit.store.retry import Dropped, Patience, Retry
+
+T = TypeVar("T")
 
 # Java's classes for what passes by itself: a NameNode that starts or waits, blocks whose DataNodes are gone.
 _TEMPORARY = (
@@ -47,8 +50,6 @@ class Status(NamedTuple):
     size: int
     mtime: int
     number: int
-    owner: str
-    mode: int
 
 
 class Writer(Protocol):
@@ -62,24 +63,48 @@ class Writer(Protocol):
         """Stop; what was written is to be deleted by the caller."""
 
 
-class Opener(Protocol):
-    """One file to read, which remembers the DataNodes that failed."""
-
-    def open(self, offset: int, size: int, /) -> Body:
-        """The bytes from ``offset`` < ``size`` to the end, which is at ``size``."""
-
-
 class HdfsClient(Protocol):
-    """Calls of one cluster. Each raises Dropped if another attempt may help, else a LocatedError with the URL."""
+    """Calls of one cluster, for one operation: open remembers the DataNodes that failed, and avoids them.
+
+    Each raises Dropped if another attempt may help, else a LocatedError with the URL. open: the bytes from offset <
+    size to the end, which is at size.
+    """
 
     def shown(self, path: str, /) -> str: ...
     def status(self, path: str, /) -> Status: ...
     def listing(self, path: str, /) -> list[Status]: ...
-    def opener(self, path: str, /) -> Opener: ...
+    def open(self, path: str, offset: int, size: int, /) -> Body: ...
     def create(self, path: str, /) -> Writer: ...
     def rename(self, source: str, target: str, overwrite: bool, /) -> None: ...
     def delete(self, path: str, recursive: bool, /) -> bool: ...
-    def mkdirs(self, path: str, /) -> None: ...
+
+
+class Hdfs:
+    """A cluster, and calls that are tried again as ``retry`` says."""
+
+    def __init__(self, client: HdfsClient, retry: Retry) -> None:
+        self.client = client
+        self.retry = retry
+
+    def patiently(self, path: str, call: Callable[[], T]) -> T:
+        """What ``call`` returns, in the end.
+
+        Raises:
+            TemporaryStreamError: given up. LocatedError: what another attempt would not mend.
+        """
+        return Patience(self.retry, self.client.shown(path)).call(call)
+
+    def status(self, path: str) -> Status | None:
+        """None: there is nothing."""
+        try:
+            return self.patiently(path, lambda: self.client.status(path))
+        except MissingInputError:
+            return None
+
+    def listing(self, path: str) -> list[Status]:
+        """What is in a folder, by name."""
+        found = self.patiently(path, lambda: self.client.listing(path))
+        return sorted(found, key=lambda item: item.name)
 
 
 def raise_java(exception: str, message: str, url: str, name: str) -> NoReturn:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError, UsageError, printable
 from tarkit.extras import library
 from tarkit.store.foreign import without_secrets
-from tarkit.store.hdfs.client import Opener, Status, Writer, raise_java
+from tarkit.store.hdfs.client import Status, Writer, raise_java
 from tarkit.store.resume import Body
 from tarkit.store.retry import Dropped
 
@@ -51,14 +51,9 @@ class NativeClient:
     def listing(self, path: str) -> list[Status]:
         return [_status(item) for item in self.call(path, lambda: list(self._client.list_status(path, False)))]
 
-    def opener(self, path: str) -> Opener:
-        return _NativeOpener(self, path)
-
-    def stream(self, path: str, offset: int, size: int) -> Iterator[bytes]:
-        """Bytes [offset, size) in pieces as they come."""
+    def open(self, path: str, offset: int, size: int) -> Body:
         file = self.call(path, self._client.read, path)
-        pieces: Iterator[bytes] = self.call(path, file.read_range_stream, offset, size - offset)
-        return pieces
+        return _NativeBody(self, path, self.call(path, file.read_range_stream, offset, size - offset))
 
     def next_piece(self, path: str, pieces: Iterator[bytes]) -> bytes:
         """b"" at the end."""
@@ -79,9 +74,6 @@ class NativeClient:
 
     def delete(self, path: str, recursive: bool) -> bool:
         return bool(self.call(path, self._client.delete, path, recursive))
-
-    def mkdirs(self, path: str) -> None:
-        self.call(path, lambda: self._client.mkdirs(path, create_parent=True))
 
     def call(self, path: str, function: Any, *arguments: Any) -> Any:
         """A call of the library, whose errors become ours."""
@@ -108,16 +100,7 @@ class NativeClient:
 
 def _status(item: Any) -> Status:
     name = item.path.rstrip("/").rpartition("/")[2]
-    return Status(name, item.isdir, item.length, item.modification_time, 0, item.owner, item.permission)
-
-
-class _NativeOpener:
-    def __init__(self, client: NativeClient, path: str) -> None:
-        self._client = client
-        self._path = path
-
-    def open(self, offset: int, size: int) -> Body:
-        return _NativeBody(self._client, self._path, self._client.stream(self._path, offset, size))
+    return Status(name, item.isdir, item.length, item.modification_time, 0)
 
 
 class _NativeBody:

@@ -5,62 +5,28 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 import re
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import replace
-from typing import NoReturn, TypeVar
+from collections.abc import Iterator
+from typing import Any, TypeVar
 
 from tarkit.errors import (
-    AlreadyPublishedError,
-    LocatedError,
     MissingInputError,
     StreamError,
-    TemporaryStreamError,
     UsageError,
 )
-from tarkit.store import waits
-from tarkit.store.hdfs.client import HdfsClient, Status, Writer
+from tarkit.store.hdfs.client import Hdfs, HdfsClient, Status
 from tarkit.store.hdfs.native import NativeClient
 from tarkit.store.hdfs.rest import WebHdfsClient
 from tarkit.store.hdfs.resturl import parse_address
+from tarkit.store.hdfs.sink import HdfsSink
 from tarkit.store.http.body import NoBody
 from tarkit.store.place import Entry, Identity
-from tarkit.store.resume import Body, ResumingReader, read_part
-from tarkit.store.retry import DEFAULT_RETRY, Dropped, Patience, Retry
-from tarkit.store.temporary import temporary_name
+from tarkit.store.resume import Body, ReportedOrigin, ResumingReader, read_part
+from tarkit.store.retry import DEFAULT_RETRY, Retry
 from tarkit.store.url import scheme_of, split_query
 
 _MAGIC = re.compile(r"[*?\[]")
 
 T = TypeVar("T")
-
-
-class Hdfs:
-    """A cluster, and calls that are tried again as ``retry`` says."""
-
-    def __init__(self, client: HdfsClient, retry: Retry) -> None:
-        self.client = client
-        self.retry = retry
-
-    def patiently(self, path: str, call: Callable[[], T]) -> T:
-        """What ``call`` returns, in the end.
-
-        Raises:
-            TemporaryStreamError: given up. LocatedError: what another attempt would not mend.
-        """
-        return Patience(self.retry, self.client.shown(path)).call(call)
-
-    def status(self, path: str) -> Status | None:
-        """None: there is nothing."""
-        try:
-            return self.patiently(path, lambda: self.client.status(path))
-        except MissingInputError:
-            return None
-
-    def listing(self, path: str) -> list[Status]:
-        """What is in a folder, by name."""
-        found = self.patiently(path, lambda: self.client.listing(path))
-        return sorted(found, key=lambda item: item.name)
 
 
 def connect(url: str, retry: Retry = DEFAULT_RETRY) -> tuple[Hdfs, str]:
@@ -150,149 +116,23 @@ def remove(url: str, name: str, is_folder: bool) -> None:
         raise StreamError("the server did not remove it", url=name)
 
 
-class HdfsOrigin:
-    """One file, told from its successors by number, length and time of change; also asked at the end."""
+class HdfsOrigin(ReportedOrigin):
+    """One file, told from its successors by number, length and time of change. DataNodes verify their checksums."""
 
     def __init__(self, client: HdfsClient, path: str) -> None:
-        self.size: int | None = None
+        super().__init__(client.shown(path))
         self._client = client
         self._path = path
-        self._opener = client.opener(path)
-        self._first: Status | None = None
 
-    def open(self, offset: int) -> Body:
-        size = self._look(offset)
-        return self._opener.open(offset, size) if offset < size else NoBody()
-
-    def _look(self, offset: int) -> int:
-        try:
-            now = self._client.status(self._path)
-        except MissingInputError:
-            if self._first is None:
-                raise
-            self._changed("it is gone", offset)
+    def report(self) -> tuple[dict[str, Any], None]:
+        now = self._client.status(self._path)
         if now.is_folder:
-            raise StreamError("is a directory, not a file", url=self._client.shown(self._path))
-        before = self._first or now
-        if (now.number, now.size, now.mtime) != (before.number, before.size, before.mtime):
-            what = "another file is there" if now.number != before.number else "its length or time is another"
-            self._changed(what, offset)
-        self._first = before
-        self.size = now.size
-        return now.size
+            raise StreamError("is a directory, not a file", url=self.name)
+        return {"inode": now.number, "size": now.size, "time of change": now.mtime}, None
 
-    def _changed(self, how: str, offset: int) -> NoReturn:
-        name = self._client.shown(self._path)
-        raise StreamError(f"the file was changed while it was read: {how}", url=name, offset=offset) from None
-
-    def delivered(self, data: bytes) -> None:
-        """No checksum that could be had cheaply: DataNodes verify their blocks' themselves."""
-
-    def at_end(self, body: Body, offset: int) -> bool:
-        size = self._look(offset)
-        if offset < size:
-            raise Dropped(f"the connection ended after {offset} of {size} bytes")
-        if offset > size:
-            name = self._client.shown(self._path)
-            raise StreamError(f"{offset} bytes came, but the file has {size}", url=name, offset=offset)
-        return True
-
-
-class HdfsSink:
-    """A file under a temporary name, ``.NAME.tarkit-RANDOM``, that is renamed at commit, over an older one."""
-
-    def __init__(self, cluster: Hdfs, path: str, if_absent: bool) -> None:
-        self._cluster = cluster
-        self._client = cluster.client
-        self._path = path
-        self._name = self._client.shown(path)
-        self._if_absent = if_absent
-        self._written = 0
-        folder, base = posixpath.split(path)
-        there = cluster.status(path)
-        if not base or (there and there.is_folder):
-            raise StreamError("is a directory; the name of a file is needed", url=self._name)
-        if there and if_absent:
-            raise AlreadyPublishedError("is there already", url=self._name)
-        self._temporary = posixpath.join(folder, temporary_name(base))
-        self._file: Writer | None = None
-        try:
-            self._file = cluster.patiently(path, lambda: self._client.create(self._temporary))
-        except BaseException as error:
-            self.discard()
-            if isinstance(error, LocatedError):
-                error.url = self._name
-            raise
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self._written += memoryview(data).nbytes
-        self._once(lambda file: file.write(data))
-
-    def _once(self, call: Callable[[Writer], None]) -> None:
-        # What was sent is gone from memory, so a drop here can not be mended here.
-        if self._file is None:
-            raise StreamError("the file was given up already", url=self._name)
-        try:
-            waits.call(call, self._file)
-        except Dropped as drop:
-            reason = f"{drop.reason}; nothing was published"
-            raise TemporaryStreamError(reason, url=self._name, offset=self._written) from None
-        except LocatedError as error:
-            error.url = self._name
-            raise
-
-    def commit(self) -> None:
-        self._once(lambda file: file.close())
-        done = self._cluster.status(self._temporary)
-        size = None if done is None else done.size
-        if done is None or size != self._written:
-            found = "nothing is there" if done is None else f"{size} arrived"
-            raise TemporaryStreamError(f"{self._written} bytes were sent, but {found}", url=self._name)
-        self._cluster.patiently(self._path, lambda: self._rename(done))
-        self._cluster.patiently(self._path, lambda: self._verify(done))
-
-    def _verify(self, done: Status) -> None:
-        """The file has its name. Another one may have replaced it since; it was whole all the same."""
-        there: Status | None = None
-        with suppress(MissingInputError):
-            there = self._client.status(self._path)
-            if _content_of(there) == _content_of(done):
-                return
-        try:
-            self._client.status(self._temporary)
-        except MissingInputError:
-            if there is None:
-                raise Dropped("the server renamed the finished file, but nothing is under this name") from None
-        else:
-            raise StreamError("the server did not rename the finished file to this name", url=self._name)
-
-    def _rename(self, done: Status) -> None:
-        try:
-            self._client.rename(self._temporary, self._path, not self._if_absent)
-        except MissingInputError:
-            # An earlier attempt may have succeeded though its answer was lost.
-            with suppress(MissingInputError):
-                there = self._client.status(self._path)
-                if _content_of(there) == _content_of(done):
-                    return
-            raise StreamError("the finished file is gone, before it got this name", url=self._name) from None
-        except AlreadyPublishedError:
-            if self._if_absent:
-                raise
-            raise StreamError("something is in the way of the finished file's name", url=self._name) from None
-
-    def discard(self) -> None:
-        file, self._file = self._file, None
-        if file is not None:
-            file.abort()
-        # Whatever went wrong before is what counts; the name of what is left says what it is.
-        with waits.cleaning_up() as seconds, suppress(LocatedError):
-            brief = Patience(replace(self._cluster.retry, deadline=seconds), self._name)
-            brief.call(self._client.delete, self._temporary, False)
-
-
-def _content_of(status: Status) -> tuple[int, int, int]:
-    return status.number, status.size, status.mtime
+    def open_at(self, offset: int) -> Body:
+        size = self.size or 0
+        return self._client.open(self._path, offset, size) if offset < size else NoBody()
 
 
 def open_sink(

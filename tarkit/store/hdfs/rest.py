@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tarkit.errors import MissingInputError, StreamError
 from tarkit.store.foreign import without_secrets
-from tarkit.store.hdfs.client import Opener, Status, Writer, raise_java
+from tarkit.store.hdfs.client import Status, Writer, raise_java
 from tarkit.store.hdfs.resturl import Address
 from tarkit.store.hdfs.restwrite import ChunkedPut, Redirected
 from tarkit.store.http.address import MOST_REDIRECTS, follow, parsed, redirect_target, server_of
@@ -47,6 +47,8 @@ class WebHdfsClient:
         self._address = address
         self._retry = retry
         self._first = 0
+        self._avoid: list[str] = []
+        self._node: str | None = None
 
     def shown(self, path: str) -> str:
         return self._address.shown(path)
@@ -69,26 +71,40 @@ class WebHdfsClient:
             raise StreamError("the NameNode did not rename the finished file to this name", url=self.shown(target))
 
     def delete(self, path: str, recursive: bool) -> bool:
-        options = {"recursive": "true" if recursive else "false"}
-        return self._boolean("DELETE", path, "DELETE", options)
-
-    def mkdirs(self, path: str) -> None:
-        if not self._boolean("PUT", path, "MKDIRS", {}):
-            raise StreamError("the NameNode did not make this folder", url=self.shown(path))
+        answer = self._json("DELETE", path, "DELETE", None, {"recursive": "true" if recursive else "false"})
+        if not isinstance(answer.get("boolean"), bool):
+            self._senseless(path, "DELETE")
+        return bool(answer["boolean"])
 
     def checksum(self, path: str) -> str:
         """``ALGORITHM:HEX``. It depends on the block size, so it tells copies of one cluster apart, not all files."""
         answer = self._json("GET", path, "GETFILECHECKSUM", "FileChecksum")
         return f"{answer.get('algorithm')}:{answer.get('bytes')}"
 
-    def opener(self, path: str) -> Opener:
-        return _Opener(self, path)
+    def open(self, path: str, offset: int, size: int) -> Body:
+        """The bytes from ``offset`` to ``size``, from another DataNode than those whose earlier bodies broke."""
+        if self._node is not None:
+            # Opened again: what was opened before broke.
+            node, self._node = self._node, None
+            found = self._exclusion(node, path, offset)
+            if found is not None and found not in self._avoid:
+                self._avoid.append(found)
+        try:
+            body, self._node = self._open(path, offset, size)
+        except _NodeDropped as drop:
+            self._node = drop.node
+            raise
+        except Dropped:
+            # No other one has the block, or none of them lives: those that were avoided get another chance.
+            self._avoid.clear()
+            raise
+        return body
 
-    def open(self, path: str, offset: int, size: int, avoid: list[str]) -> tuple[Body, str]:
-        """The bytes from ``offset`` to ``size``, and the host:port that sends them."""
+    def _open(self, path: str, offset: int, size: int) -> tuple[Body, str]:
+        """The body, and the host:port that sends it."""
         options = {"offset": str(offset)}
-        if avoid:
-            options["excludedatanodes"] = ",".join(avoid)
+        if self._avoid:
+            options["excludedatanodes"] = ",".join(self._avoid)
         url = self._address.url(path, "OPEN", options)
         response, node = self._follow("GET", url, path)
         try:
@@ -126,7 +142,7 @@ class WebHdfsClient:
                 location = redirect_target(redirect.response, location, self.shown(path)) or location
         raise StreamError(f"the server redirected {MOST_REDIRECTS} times in a row", url=self.shown(path))
 
-    def exclusion(self, node: str, path: str, offset: int) -> str | None:
+    def _exclusion(self, node: str, path: str, offset: int) -> str | None:
         """What ``excludedatanodes`` takes for a DataNode of which host:port of its HTTP server is known.
 
         It is the address of its data transfer, which the block's locations tell; without them its IP address.
@@ -154,17 +170,9 @@ class WebHdfsClient:
                 int(item["length"]),
                 int(item["modificationTime"]),
                 int(item.get("fileId", 0)),
-                str(item.get("owner", "")),
-                int(str(item.get("permission", "0")), 8),
             )
         except (TypeError, KeyError, ValueError, AttributeError):
             self._senseless(path, "a status")
-
-    def _boolean(self, method: str, path: str, op: str, options: dict[str, str]) -> bool:
-        answer = self._json(method, path, op, None, options)
-        if not isinstance(answer.get("boolean"), bool):
-            self._senseless(path, op)
-        return bool(answer["boolean"])
 
     def _senseless(self, path: str, what: str) -> NoReturn:
         raise StreamError(f"the server's answer to {what} is not that of WebHDFS", url=self.shown(path))
@@ -295,34 +303,3 @@ class WebHdfsClient:
 
     def _said(self, error: BaseException) -> str:
         return without_secrets(str(error) or type(error).__name__, self._address.secrets)
-
-
-class _Opener:
-    """One file, whose openings avoid the DataNodes that sent the earlier ones and broke."""
-
-    def __init__(self, client: WebHdfsClient, path: str) -> None:
-        self._client = client
-        self._path = path
-        self._avoid: list[str] = []
-        self._node: str | None = None
-
-    def open(self, offset: int, size: int) -> Body:
-        if self._node is not None:
-            # Opened again: what was opened before broke.
-            self._exclude(offset)
-        try:
-            body, self._node = self._client.open(self._path, offset, size, self._avoid)
-        except _NodeDropped as drop:
-            self._node = drop.node
-            raise
-        except Dropped:
-            # Nobody else has the block, or none of them lives: whoever was avoided gets another chance.
-            self._avoid.clear()
-            raise
-        return body
-
-    def _exclude(self, offset: int) -> None:
-        node, self._node = self._node, None
-        found = self._client.exclusion(node, self._path, offset) if node else None
-        if found is not None and found not in self._avoid:
-            self._avoid.append(found)

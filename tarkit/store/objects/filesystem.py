@@ -165,9 +165,7 @@ def _unknown(scheme: str) -> str:
 
     import fsspec
 
-    near = difflib.get_close_matches(
-        scheme, sorted({*fsspec.available_protocols(), *PLACES} - {"", "-", "pipe"}), 1, 0.5
-    )
+    near = difflib.get_close_matches(scheme, sorted({*fsspec.available_protocols(), *PLACES} - {"", "pipe"}), 1, 0.5)
     question = f" did you mean {near[0]}?" if near else ""
     return (
         f"unknown scheme {printable(scheme)!r};{question} a scheme is added by the Python package that registers it "

@@ -8,9 +8,8 @@ from typing import Any, NoReturn
 
 from tarkit.errors import StreamError
 from tarkit.store.checksums import Checksum, from_info
-from tarkit.store.objects.filesystem import raise_dropped, raise_foreign
-from tarkit.store.resume import Body
-from tarkit.store.retry import Dropped
+from tarkit.store.objects.filesystem import raise_dropped, translated
+from tarkit.store.resume import Body, ReportedOrigin
 
 # What the filesystems' info() calls that which is another when the content is another.
 _MARKS = (
@@ -74,20 +73,16 @@ class FsspecBody:
             self._file.close()
 
 
-class FsspecOrigin:
+class FsspecOrigin(ReportedOrigin):
     """One file, told from its successors by the marks that its filesystem gives: size, ETag, version, times."""
 
     def __init__(self, fs: Any, path: str, url: str, name: str) -> None:
-        self.size: int | None = None
+        super().__init__(name)
         self._fs = fs
         self._path = path
         self._url = url
-        self._name = name
-        self._marks: dict[str, Any] | None = None
-        self._checksum: Checksum | None = None
 
-    def open(self, offset: int) -> Body:
-        self._look(offset)
+    def open_at(self, offset: int) -> Body:
         file = None
         try:
             file = self._fs.open(self._path, "rb")
@@ -97,46 +92,13 @@ class FsspecOrigin:
             if file is not None:
                 with suppress(Exception):
                     file.close()
-            raise_dropped(error, self._url, self._name, offset if offset else None)
-        return FsspecBody(file, self._url, self._name, offset)
+            raise_dropped(error, self._url, self.name, offset if offset else None)
+        return FsspecBody(file, self._url, self.name, offset)
 
-    def _look(self, offset: int) -> None:
-        """Ask the store, not a cache, which object this is; the same one as at first?"""
-        try:
-            self._fs.invalidate_cache(self._path)
-            info = self._fs.info(self._path)
-        except FileNotFoundError as error:
-            if self._marks is None:
-                raise_foreign(error, self._url, self._name, None)
-            self._changed("it is gone", offset)
-        except Exception as error:
-            raise_dropped(error, self._url, self._name, offset if self._marks is not None else None)
+    def report(self) -> tuple[dict[str, Any], Checksum | None]:
+        # The store is asked, not a cache.
+        self._fs.invalidate_cache(self._path)
+        info = translated(self._url, self.name, self._fs.info, self._path)
         if info.get("type") == "directory":
-            raise StreamError("is a directory, not a file", url=self._name)
-        marks = info_marks(info)
-        if self._marks is None:
-            self._marks = marks
-            size = marks.get("size")
-            self.size = size if isinstance(size, int) else None
-            self._checksum = from_info(info)
-        elif marks != self._marks:
-            differing = [mark for mark in _MARKS if marks.get(mark) != self._marks.get(mark)]
-            self._changed(f"its {' and '.join(differing[:2])} is another", offset)
-
-    def _changed(self, how: str, offset: int) -> NoReturn:
-        raise StreamError(f"the object was changed while it was read: {how}", url=self._name, offset=offset) from None
-
-    def delivered(self, data: bytes) -> None:
-        if self._checksum is not None:
-            self._checksum.update(data)
-
-    def at_end(self, body: Body, offset: int) -> bool:
-        self._look(offset)
-        if self.size is not None and offset < self.size:
-            raise Dropped(f"{offset} bytes came, but the object has {self.size}")
-        problem = self._checksum.problem() if self._checksum is not None else None
-        if self.size is not None and offset > self.size:
-            problem = f"{offset} bytes came, but the object has {self.size}"
-        if problem:
-            raise StreamError(problem, url=self._name, offset=offset)
-        return True
+            raise StreamError("is a directory, not a file", url=self.name)
+        return info_marks(info), from_info(info)
