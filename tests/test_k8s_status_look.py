@@ -227,7 +227,7 @@ def test_slices_are_those_of_tarproc() -> None:
         found.index_of("a-9.tar")
     other = shard_map(JobPlan(shards=6, slices=2), ["s3://b/a-{0..4}.tar"], "s3://b/out")
     assert not other.of_index(0)
-    with pytest.raises(MissingInputError, match="cannot be told"):
+    with pytest.raises(MissingInputError, match="which index has it is not known"):
         other.index_of("a-0.tar")
 
 

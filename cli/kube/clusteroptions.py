@@ -36,7 +36,7 @@ def refuse_name(name: str) -> None:
     """Refuse what neither a Job nor a run can be called: it would be a path or a selector of the API.
 
     Raises:
-        UsageError: as said.
+        UsageError: it is one of these.
     """
     wrong = dns_subdomain(name)
     if wrong and (not name or label_value(name)):
@@ -78,9 +78,9 @@ def record_options(function: F) -> F:
 
 
 def manifest_option(function: F) -> F:
-    """``-f``: what was applied, for when the cluster has it no more."""
+    """``-f``: what was applied, for when the cluster does not have it any more."""
     return click.option(
-        "-f", "--file", "manifest", metavar="MANIFEST", help="Of the Job, if the cluster has it no more."
+        "-f", "--file", "manifest", metavar="MANIFEST", help="Of the Job, if the cluster does not have it any more."
     )(function)
 
 

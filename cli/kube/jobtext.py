@@ -18,7 +18,7 @@ from tarkit.store.url import display_name
 MOST = 10
 _INDEX_TEXT = 60
 _ALIKE = 3
-"""So many Jobs of which the same is to be said have a line each; more have one for all."""
+"""So many Jobs that are alike have a line each; more have one for all."""
 
 
 def status_lines(status: JobStatus, most: int | None = MOST) -> Iterator[str]:
@@ -125,7 +125,7 @@ def _shards(records: RunRecords, most: int | None) -> Iterator[str]:
             "decides what the Job's does"
         )
     if records.shards is not None and not records.shards.starts:
-        yield "note: which index has which shard cannot be told: the inputs are not those the Job was made for"
+        yield "note: which index has which shard is not known: the inputs are not those the Job was made for"
     yield from _listed("failed shard", found.failed, most)
     yield from _listed("stale shard", found.stale, most)
     if found.set_aside:

@@ -25,7 +25,7 @@ def work_in(container: Mapping[str, Any]) -> Work | None:
 
 
 def expected_fingerprint(job: Mapping[str, Any]) -> str | None:
-    """The fingerprint that the done records of a Job have; None if it cannot be told from the manifest alone.
+    """The fingerprint that the done records of a Job have; None if the manifest alone does not decide it.
 
     A record with another one is of another command over the same shards, so it is not this Job's.
     """

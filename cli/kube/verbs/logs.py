@@ -186,7 +186,7 @@ def _refuse_absent(job: Object, wanted: Collection[int]) -> None:
     """Refuse indexes that the Job never had.
 
     Raises:
-        MissingInputError: as said.
+        MissingInputError: there are some.
     """
     if not wanted:
         raise UsageError("--index must not be empty; write for example 3,7-9")

@@ -67,7 +67,9 @@ def _from_files(files: str, context: str | None, namespace: str | None) -> Acces
         current = merged.safe_get("current-context") or None
         wanted = current if context is None else context
         if wanted not in names:
-            raise UsageError(_no_context(wanted, context is not None, names, files))
+            missing = "current context" if wanted is None else f"context {printable(wanted)}"
+            known = ", ".join(map(printable, names)) or "none"
+            raise UsageError(f"kubeconfig {printable(files)} has no {missing}; name one with --context: {known}")
         loader = module.KubeConfigLoader(config_dict=merged, active_context=wanted, config_base_path=None)
         configuration = client.Configuration()
         with login_errors() as problems:
@@ -82,7 +84,7 @@ def _from_files(files: str, context: str | None, namespace: str | None) -> Acces
         why = " ".join(str(error).split())
         raise UsageError(f"kubeconfig {printable(files)} cannot be used: {printable(why)}") from error
     if problems:
-        # Without it one would be anonymous, and be told so at best.
+        # Without it the user would be anonymous to the server.
         raise ClusterDeniedError(f"cannot log in to context {printable(str(wanted))}: {problems[0]}; log in again")
     own = f"kubeconfig {printable(files)}, context {printable(str(wanted))}"
     space = _namespace(namespace, str(chosen.get("namespace") or "default"), own)
@@ -91,33 +93,23 @@ def _from_files(files: str, context: str | None, namespace: str | None) -> Acces
 
 @contextmanager
 def login_errors() -> Iterator[list[str]]:
-    """What the client has to say meanwhile about programs of a kubeconfig that failed, each on one line.
+    """What the client logs meanwhile about programs of a kubeconfig that failed, each on one line.
 
-    It raises nothing, logs it, and goes on without credentials.
+    It raises nothing, and goes on without credentials.
     """
-    said: list[str] = []
+    problems: list[str] = []
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if record.module == "kube_config":
-                said.append(printable(" ".join(record.getMessage().split())))
+                problems.append(printable(" ".join(record.getMessage().split())))
 
     listener = Listener(logging.ERROR)
     logging.root.addHandler(listener)
     try:
-        yield said
+        yield problems
     finally:
         logging.root.removeHandler(listener)
-
-
-def _no_context(wanted: str | None, by_option: bool, names: list[str], files: str) -> str:
-    known = ", ".join(printable(name) for name in names) or "none"
-    if wanted is None:
-        return f"kubeconfig {printable(files)} has no current context; name one with --context: {known}"
-    if not by_option:
-        said = f"its current-context is {printable(wanted)}, which it does not have"
-        return f"kubeconfig {printable(files)}: {said}; name one with --context: {known}"
-    return f"--context {printable(wanted)}: kubeconfig {printable(files)} has no such context; it has {known}"
 
 
 def _from_pod(namespace: str | None) -> Access:

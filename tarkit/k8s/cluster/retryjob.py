@@ -98,9 +98,7 @@ def retry_documents(job: Object, specs: Sequence[str] | None, changes: Changes, 
             too long, or cannot stand in a list.
     """
     if specs is not None and not is_per_shard(job):
-        raise UsageError(
-            f"Job {name_of(job)} does not run tarproc over slices, so which shards are left cannot be told"
-        )
+        raise UsageError(f"Job {name_of(job)} does not run tarproc over slices, so which shards are left is not known")
     fresh = clean(job)
     old = name_of(job)
     spec = part(fresh, "spec")
@@ -211,7 +209,7 @@ def create_documents(cluster: Cluster, documents: Sequence[Object], report: Call
 def _resize(container: Object, pod: Object, changes: Changes) -> None:
     limited = changes.cpu is not None and "cpu" in part(container, "resources", "limits")
     fill_container(pod, Settings(image=changes.image, memory=changes.memory, cpu=changes.cpu))
-    # Which takes a limit of CPUs out; who had one keeps one.
+    # Which takes a limit of CPUs out; a container that had one keeps one.
     if limited and (cpu := part(container, "resources", "requests").get("cpu")):
         part(container, "resources", "limits")["cpu"] = cpu
     if changes.on_demand:

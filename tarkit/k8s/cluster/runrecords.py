@@ -54,7 +54,7 @@ class ShardMap:
         if at is None:
             raise MissingInputError("this run has no such shard", url=shard)
         if not self.starts:
-            raise MissingInputError("which index has it cannot be told; the inputs are not the Job's", url=shard)
+            raise MissingInputError("which index has it is not known: the inputs are not the Job's", url=shard)
         return bisect_right(self.starts, at) - 1
 
 
@@ -63,7 +63,7 @@ class RunRecords:
     """What the done records of a run's own shards say.
 
     found: of these shards alone. shards: all of the run, None if its inputs are not known. any_command: they are
-    counted whatever command made them, since which one the run's is cannot be told.
+    counted whatever command made them, since the run's own command is not known.
     """
 
     outdir: str
@@ -187,7 +187,7 @@ def shard_map(plan: JobPlan, specs: Sequence[str], outdir: str, *, own: bool = F
     own: they are the Job's own specs, and must still stand for what it was made for.
 
     Raises:
-        DataError: they do not; what is left could not be told.
+        DataError: they do not, so what is left is not known.
         As ``expand`` and ``plan_outputs``.
     """
     if LIST_SPEC in specs:
@@ -233,7 +233,7 @@ def records_of(
 
     check_inputs: also ask every input whether it changed since; it must be reachable from here. work: fingerprint
     of what the Job does, if it is known. own_urls: the shards are named as the Job names them, so records of other
-    inputs are not its. any_command: what is to be said of them.
+    inputs are not its. any_command: for ``RunRecords``.
 
     Raises:
         MissingInputError: there is no such folder on this machine, or none at all and the inputs are not known.

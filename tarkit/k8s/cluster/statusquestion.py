@@ -134,7 +134,7 @@ class StatusQuestion:
         """What the done records say, since the cluster says nothing.
 
         Raises:
-            TarkitError: why, if it is not said where they are.
+            TarkitError: why, if it is not known where they are.
         """
         if self.name is None or not (self.source.documents or self.source.outdir):
             if self.name is not None and isinstance(why, ClusterUnreachableError):

@@ -38,10 +38,10 @@ _IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNever
 # Refusals of pods, in the words of the admission plugins, and the flag that helps against each.
 _REFUSALS = (
     (r"violates PodSecurity", "pod security", "--security restricted"),
-    (r"must specify [\w.,\-]*memory", "quota", "-M --memory: the quota wants it to be said"),
+    (r"must specify [\w.,\-]*memory", "quota", "-M --memory: the quota requires it"),
     (r"must specify [\w.,\-]*limits\.cpu", "quota",
-     "--set 'spec.template.spec.containers[main].resources.limits.cpu=2': the quota wants a limit, and -C sets none"),
-    (r"must specify [\w.,\-]*cpu", "quota", "-C --cpu: the quota wants it to be said"),
+     "--set 'spec.template.spec.containers[main].resources.limits.cpu=2': the quota requires a limit; -C sets none"),
+    (r"must specify [\w.,\-]*cpu", "quota", "-C --cpu: the quota requires it"),
     (r"exceeded quota", "quota", "scale -j to what fits, ask for less by -C --cpu and -M --memory, or wait"),
     (r"(maximum|minimum) memory usage", "LimitRange", "-M --memory within the namespace's limits"),
     (r"(maximum|minimum) cpu usage", "LimitRange", "-C --cpu within the namespace's limits"),

@@ -134,7 +134,7 @@ class LocalPod:
 
     @property
     def stopping(self) -> bool:
-        """Whether it was told to end."""
+        """Whether it was asked to end."""
         return self._kill_at is not None
 
     def poll(self, now: float) -> PodEnd | None:

@@ -63,6 +63,7 @@ class Watchdog:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            bufsize=0,
             cwd="/",
             start_new_session=True,
             pass_fds=(lock,),
@@ -73,7 +74,7 @@ class Watchdog:
         self._tell(f"+ {group}\n")
 
     def ended(self, group: int) -> None:
-        """It is gone; its number may be somebody else's soon."""
+        """It is gone; another process may soon have its number."""
         self._tell(f"- {group}\n")
 
     def close(self) -> None:
@@ -84,11 +85,10 @@ class Watchdog:
         self._shell.wait()
 
     def _tell(self, line: str) -> None:
-        # Somebody killed it: then the pods are only as safe as any process is.
+        # Another process killed it: then the pods are only as safe as any process is.
         with suppress(BrokenPipeError):
             if self._shell.stdin is not None:
                 self._shell.stdin.write(line.encode("ascii"))
-                self._shell.stdin.flush()
 
 
 def can_measure() -> bool:
@@ -102,13 +102,10 @@ class ProcessTable:
     def __init__(self) -> None:
         self._parents: dict[int, int] = {}
         self._sessions: dict[int, int] = {}
-        names = os.listdir("/proc") if can_measure() else []
-        for name in filter(str.isdigit, names):
-            with suppress(OSError), open(f"/proc/{name}/stat", "rb") as stream:
-                # After the name, which may hold blanks and brackets: state, parent, group, session.
-                fields = stream.read().rpartition(b")")[2].split()
-                self._parents[int(name)] = int(fields[1])
-                self._sessions[int(name)] = int(fields[3])
+        for name in _numbers():
+            with suppress(OSError):
+                _, parent, _, session = _stat(name)[:4]
+                self._parents[int(name)], self._sessions[int(name)] = int(parent), int(session)
 
     def of(self, leader: int) -> set[int]:
         """Processes of a leader's session, and all their descendants wherever they are."""
@@ -124,11 +121,21 @@ def marked(mark: str) -> list[int]:
     """Processes that were started with this value of ``MARK``."""
     wanted = f"\0{MARK}={mark}\0".encode("utf-8", "surrogateescape")
     found = []
-    for name in filter(str.isdigit, os.listdir(_PROC) if can_measure() else []):
+    for name in _numbers():
         with suppress(OSError):
             if wanted in b"\0" + _environment(name):
                 found.append(int(name))
     return found
+
+
+def _numbers() -> list[str]:
+    return list(filter(str.isdigit, os.listdir(_PROC))) if can_measure() else []
+
+
+def _stat(name: str) -> list[bytes]:
+    """proc_pid_stat(5) from its third field on, after the name, which may have blanks and brackets: state, parent, …"""
+    with open(f"{_PROC}/{name}/stat", "rb") as stream:
+        return stream.read().rpartition(b")")[2].split()
 
 
 def _environment(name: str) -> bytes:
@@ -143,10 +150,8 @@ def _environment(name: str) -> bytes:
 
 
 def _has_none(name: str) -> bool:
-    """Whether a process that shows no variables has none."""
-    with open(f"{_PROC}/{name}/stat", "rb") as stream:
-        # From the third field of proc_pid_stat(5) on: vsize is the 23rd, env_start and env_end the 50th and 51st.
-        fields = stream.read().rpartition(b")")[2].split()
+    """Whether a process that shows no variables has none: by the 23rd field, vsize, and env_start and env_end."""
+    fields = _stat(name)
     vsize, start, end = fields[20], fields[47], fields[48]
     return vsize == b"0" or start == end != b"0"
 
