@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -100,7 +100,7 @@ def earlier_shards(program: str, pattern: str, options: Mapping[str, Any]) -> li
 
 
 def _reject_own_inputs(
-    inputs: Iterable[str | PurePath], pattern: str, options: Mapping[str, Any], earlier: list[str]
+    inputs: Collection[str | PurePath], pattern: str, options: Mapping[str, Any], earlier: list[str]
 ) -> None:
     """Complain of an input that the series would replace or remove, perhaps before it is read.
 
@@ -132,7 +132,7 @@ def _place(name: str | PurePath) -> str:
 @contextmanager
 def open_series(
     program: str,
-    inputs: Iterable[str | PurePath],
+    inputs: Collection[str | PurePath],
     pattern: str,
     options: Mapping[str, Any],
     earlier: list[str],
@@ -142,7 +142,7 @@ def open_series(
     """A writer of the series. At a good end, shards of an earlier run that were not replaced are removed.
 
     Raises:
-        UsageError: one of the ``inputs`` is an earlier shard.
+        UsageError: with --force, one of the ``inputs`` is a shard of the series.
     """
     from tarkit.store.entries import remove
     from tarkit.writer import ShardWriter

@@ -11,7 +11,8 @@ _PROGRAMS = ("tarproc", "tarkit", "kubetpl")
 _EPILOG = """\b
 Examples:
   echo 'eval "$(tarkit completion bash)"' >> ~/.bashrc
-  echo 'eval "$(tarkit completion zsh)"' >> ~/.zshrc
+  echo 'autoload -Uz compinit && compinit; eval "$(tarkit completion zsh)"' >> ~/.zshrc
+  mkdir -p ~/.config/fish/completions
   tarkit completion fish > ~/.config/fish/completions/tarkit.fish
 """
 

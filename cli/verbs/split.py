@@ -69,16 +69,16 @@ def command(inputs: tuple[str, ...], output: str, quiet: bool, post: str | None,
         from tarkit.formats.tally import Tally
         from tarkit.formats.tar.large import KeepInFiles
         from tarkit.samples.read import read_samples
-        from tarkit.specs.shardspec import counted_shards
+        from tarkit.specs.shardspec import counted_shards, fixed_names
 
         tally = Tally()
         policies = {name: options[name] for name in ("on_duplicate_field", "on_repeated_key", "on_damage")}
         found, number = counted_shards(urls, allow_pipe_in_lists=options["allow_pipe"])
-        # All of them are looked up before the first shard is written, which a pattern might match.
-        shards = list(found)
+        # Looked up before the first shard is written, which a glob might match, and with --force replace.
+        known = [*found] if options["force"] or None in map(fixed_names, urls) else []
         with open_series(
             "tarkit split",
-            shards,
+            known,
             output,
             options,
             earlier,
@@ -89,7 +89,7 @@ def command(inputs: tuple[str, ...], output: str, quiet: bool, post: str | None,
             on_repeated_key=options["on_repeated_key"],
         ) as writer:
             samples = read_samples(
-                shards, literal=True, rule=options["key_rule"], tally=tally, large=KeepInFiles(), **policies
+                known or found, literal=True, rule=options["key_rule"], tally=tally, large=KeepInFiles(), **policies
             )
             for sample in samples:
                 writer.write(sample)

@@ -83,6 +83,13 @@ def test_split(bomb: Path, tmp_path: Path) -> None:
     assert listing(tmp_path / "1.tar.zst", tmp_path) == [f"b  bin:{SIZE} cls:1"]
 
 
+def test_split_of_a_pattern_holds_no_names(tmp_path: Path) -> None:
+    (tmp_path / "s-0.tar").write_bytes(member(b"a.cls", b"1") + member(b"b.cls", b"2") + END)
+    argv = ["split", "s-{0..9999999}.tar", "-o", "%d.tar", "--maxcount", "1"]
+    code, _, printed, error = peak("tarkit", argv, tmp_path)
+    assert (code, printed) == (66, "0.tar\n") and "s-1.tar" in error
+
+
 def test_create(tmp_path: Path) -> None:
     (tmp_path / "b.bin").touch()
     with open(tmp_path / "b.bin", "r+b") as file:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import select
 import shutil
 import subprocess
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import program_path
+from tarkit.cli.verbs.completion import _EPILOG
 
 Run = Callable[..., Any]
 PROGRAMS = ("tarproc", "tarkit", "kubetpl")
@@ -67,6 +70,21 @@ def test_a_real_shell_completes(shell: str, tmp_path: Path) -> None:
         say("tarproc --versi\t\n", "tarproc 0.")
         say("tarproc --on-repeated-key al\t--version\n", "tarproc 0.")
         say("tarkit cat --raw notes-\t| cat\n", "content of the notes")
+
+
+@pytest.mark.parametrize("shell", START)
+def test_the_lines_that_set_it_up_work_in_an_empty_home(shell: str, tmp_path: Path) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} IS NOT INSTALLED: its completion is not tested")
+    lines = [line for line in _EPILOG.splitlines() if re.search(rf"\b{shell}\b", line)]
+    environment = {
+        "HOME": str(tmp_path), "PATH": f"{Path(program_path('tarkit')).parent}:{os.environ['PATH']}", "TERM": "dumb",
+    }  # fmt: skip
+    options: dict[str, Any] = {"env": environment, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    done = subprocess.run(["bash", "-ec", "\n".join(lines)], check=False, **options)
+    assert (lines != [], done.returncode, done.stderr) == (True, 0, "")
+    started = subprocess.run([shell, "-i", "-c", "echo up"], check=False, **options)
+    assert started.stdout == "up\n" and "not found" not in started.stderr
 
 
 def asked(run: Run, monkeypatch: pytest.MonkeyPatch, line: str) -> list[str]:

@@ -43,8 +43,8 @@ Examples:
   kubetpl logs grey --index 3 --follow
 
 \b
-Exit codes: 0 something was shown; 66 no such Job, index or shard, or nothing to show; 75 the
-cluster cannot be reached.
+Exit codes: 0 something was shown; 2 options that do not go together, or more pods than can be shown;
+66 no such Job, index or shard, or nothing to show; 75 the cluster cannot be reached.
 """
 
 

@@ -31,8 +31,9 @@ Examples:
   kubetpl wait job                          # all Jobs of kubetpl jobs -n 'job{i}'
 
 \b
-Exit codes: 0 complete; 1 failed, of a run once all have ended; 3 complete, but samples were set
-aside; 66 no such Job, or it was deleted; 75 the time was up, or the cluster did not answer for long.
+Exit codes: 0 complete; 1 failed, of a run once all have ended; 2 a name or time that is not valid;
+3 complete, but samples were set aside; 66 no such Job, or it was deleted; 75 the time was up, or the
+cluster did not answer for long.
 """
 
 
