@@ -18,26 +18,20 @@ from .settingoptions import asked, print_options, setting_options, shown, switch
 if TYPE_CHECKING:
     from .settingoptions import Asked
 
-_WORDS = {"indexed": "[-- TARPROC OPTIONS]", "configmap": "[NAME] FILE..."}
-
 
 def generator_command(generator: str) -> click.Command:
     """The command of a generator, or of a template that is called so."""
-    if generator in GENERATORS:
-        from tarkit.k8s.generate import generator_module
+    from tarkit.k8s.generate import generator_of
 
-        module = generator_module(generator)
-        about, epilog = module.ABOUT, f"\b\nExample:\n  {module.EXAMPLE}"
-    else:
-        about, epilog = f"Fill the template {generator}.", ""
+    about, example, _, form, _ = generator_of(generator)
 
     @click.command(
         generator,
         cls=LongHelp,
         help=f"{about}\n\nWhat is not set stays as the template has it. Only YAML goes to standard output.",
-        epilog=epilog,
+        epilog=f"\b\nExample:\n  {example}" if example else "",
     )
-    @click.argument("words", metavar=_WORDS.get(generator, ""), nargs=-1, type=click.UNPROCESSED)
+    @click.argument("words", metavar=form, nargs=-1, type=click.UNPROCESSED)
     @setting_options(generator if generator in GENERATORS else "job")
     @switch_options
     @print_options
@@ -47,7 +41,7 @@ def generator_command(generator: str) -> click.Command:
         words: tuple[str, ...], kube_version: str, no_lint: bool, print_config: bool, output: str, verbose: bool,
         **options: Any,
     ) -> int:  # fmt: skip
-        if words and generator not in _WORDS:
+        if words and not form:
             raise UsageError(f"{words[0]}: kubetpl {generator} takes options only")
         request = asked(generator, options, list(words))
         if print_config:

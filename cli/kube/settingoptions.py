@@ -60,13 +60,15 @@ class Asked:
     @property
     def template_path(self) -> str:
         """The file with the template: the one given, or the first of its name."""
-        from tarkit.k8s.generate import template_name
+        from tarkit.k8s.generate import generator_of
         from tarkit.k8s.templates import template_path
 
         given: str | None = self.switches["template"]
         if given is not None:
             return given
-        return template_path(template_name(self.generator), template_folders(self.switches["path"]))
+        return template_path(
+            generator_of(self.generator).template or self.generator, template_folders(self.switches["path"])
+        )
 
     @property
     def from_outside(self) -> bool:

@@ -11,7 +11,7 @@ from tarkit.k8s.durations import whole_seconds
 from tarkit.k8s.names import safe_label
 from tarkit.k8s.placement import fill_placement, fill_security
 from tarkit.k8s.podfields import dict_of, fill_container, fill_script, main_container, part
-from tarkit.k8s.settings import Settings
+from tarkit.k8s.settings import Request, Settings
 from tarkit.k8s.wellknown import APP_NAME, QUEUE
 from tarkit.k8s.yamltext import Document
 
@@ -41,7 +41,7 @@ def filled(document: Document, settings: Settings) -> Document:
         part(document, "metadata")["name"] = settings.name
     if settings.namespace is not None:
         part(document, "metadata")["namespace"] = settings.namespace
-    before = {} if pod is None else dict(labels_of(pod))
+    before = {} if pod is None else dict(labels_in(pod))
     for each in [document] if pod is None or pod is document else [document, pod]:
         _fill_labels(each, settings)
     if pod is not None and pod is not document:
@@ -77,6 +77,11 @@ def with_scripts(template: list[Document], settings: Settings) -> list[Document]
     ]
 
 
+def fill_template(request: Request) -> list[Document]:
+    """The template's documents, filled."""
+    return with_scripts(request.template, request.settings)
+
+
 def main_ones(documents: list[Document]) -> list[Document]:
     """The documents that a command line is about: the Jobs, else others that run pods, else all."""
     jobs = [each for each in documents if each["kind"] == "Job"]
@@ -88,7 +93,7 @@ def without_name(settings: Settings) -> Settings:
     return dataclasses.replace(settings, name=None, app=app_of(settings))
 
 
-def labels_of(document: Document) -> Document:
+def labels_in(document: Document) -> Document:
     """The labels of an object, or of a pod's template; empty if there are none."""
     labels = dict_of(document.get("metadata") or {}).get("labels")
     return labels if isinstance(labels, dict) else {}
@@ -117,7 +122,7 @@ def _follow(document: Document, before: Document, pod: Document) -> None:
         document = part(document, name)
     selector = document.get("selector")
     wanted: Any = selector.get("matchLabels") if isinstance(selector, dict) else None
-    labels = labels_of(pod)
+    labels = labels_in(pod)
     for key in wanted if isinstance(wanted, dict) else ():
         if key in before and before[key] == wanted[key] and key in labels:
             wanted[key] = labels[key]

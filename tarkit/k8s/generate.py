@@ -5,19 +5,17 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Collection, Mapping
-from types import ModuleType
 from typing import Any
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.fieldpath import set_field
-from tarkit.k8s.fill import labels_of, main_ones, pod_of, with_scripts
+from tarkit.k8s.fill import fill_template, labels_in, main_ones, pod_of
 from tarkit.k8s.podfields import part, replace_params
 from tarkit.k8s.quantity import canonical
-from tarkit.k8s.settings import GENERATORS, OWN_PARAMS, TABLE, Request, Settings
+from tarkit.k8s.settings import GENERATORS, MANY, OWN_PARAMS, TABLE, Generator, Request, Settings
 from tarkit.k8s.wellknown import QUEUE, SLICES
 from tarkit.k8s.yamltext import Document
 
-_TEMPLATES = {"jobs": "job"}
 _NEEDS = {
     "slice_target": "shard_seconds",
     "min_parallelism": "queue",
@@ -27,14 +25,13 @@ _NEEDS = {
 """Settings that have an effect only with another one."""
 
 
-def generator_module(name: str) -> ModuleType:
-    """The module of a generator: ``documents``, ``ABOUT``, ``EXAMPLE``."""
-    return importlib.import_module(GENERATORS[name])
-
-
-def template_name(generator: str) -> str:
-    """The template that a generator fills; a name that is not a generator is a template itself."""
-    return _TEMPLATES.get(generator, generator)
+def generator_of(name: str) -> Generator:
+    """The generator of a name; a name that is not in the registry is a template of the user's."""
+    if name not in GENERATORS:
+        return Generator(f"Fill the template {name}.", "", fill_template)
+    module, _, constant = GENERATORS[name].partition(":")
+    found: Generator = getattr(importlib.import_module(f"tarkit.k8s.generators.{module}"), constant)
+    return found
 
 
 def generate(generator: str, request: Request, assignments: tuple[str, ...] = ()) -> list[Document]:
@@ -43,12 +40,9 @@ def generate(generator: str, request: Request, assignments: tuple[str, ...] = ()
     Raises:
         UsageError: the settings contradict each other or the template. As the generators.
     """
-    if generator in GENERATORS:
-        found: list[Document] = generator_module(generator).documents(request)
-    else:
-        found = with_scripts(request.template, request.settings)
-        if request.settings.command is not None and all(pod_of(each) is None for each in found):
-            raise UsageError(f"--command: nothing in template {printable(generator)} runs one")
+    found = generator_of(generator).documents(request)
+    if generator not in GENERATORS and request.settings.command is not None and not any(map(pod_of, found)):
+        raise UsageError(f"--command: nothing in template {printable(generator)} runs one")
     for assignment in assignments:
         for document in main_ones(found):
             set_field(document, assignment)
@@ -102,7 +96,7 @@ def refuse_idle(
         has_it = getattr(settings, needed) is not None
         if needed == "queue":
             # Also by --label, or in a template.
-            has_it = any(QUEUE in labels_of(each) for each in documents)
+            has_it = any(QUEUE in labels_in(each) for each in documents)
         if name in given and not has_it:
             raise UsageError(
                 f"{TABLE[name].flag} has no effect without {TABLE[needed].flag}; add it, or leave both out"
@@ -173,10 +167,8 @@ def suffixed(generator: str, request: Request, suffix: str) -> Request:
     elif name is None and generator == "service":
         name = settings.app
     elif name is None:
-        first = main_ones(request.template)[0]
-        name = (
-            generator_module("jobs").NAME if generator == "jobs" else part(first, "metadata").get("name") or generator
-        )
+        own = part(main_ones(request.template)[0], "metadata").get("name")
+        name = MANY if generator == "jobs" else own or generator
     if name is None:
         # The generator reports that it is missing.
         return request

@@ -6,8 +6,9 @@ A setting that was not given leaves the template as it is: the defaults are the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from tarkit.k8s.yamltext import Document
@@ -16,18 +17,21 @@ TEXT, WHOLE, FLAG, LIST, PAIRS = "text", "whole", "flag", "list", "pairs"
 _KINDS = {"str | None": TEXT, "int | None": WHOLE, "bool": FLAG, "list[str]": LIST, "dict[str, str]": PAIRS}
 
 GENERATORS = {
-    "job": "tarkit.k8s.generators.job",
-    "pod": "tarkit.k8s.generators.pod",
-    "jobs": "tarkit.k8s.generators.jobs",
-    "indexed": "tarkit.k8s.generators.indexed",
-    "service": "tarkit.k8s.generators.service",
-    "configmap": "tarkit.k8s.generators.configmap",
+    "job": "jobs:JOB",
+    "pod": "jobs:POD",
+    "jobs": "jobs:JOBS",
+    "indexed": "indexed:INDEXED",
+    "service": "service:SERVICE",
+    "configmap": "configmap:CONFIGMAP",
 }
-"""What makes manifests, by name, and the module with its ``documents``, ``ABOUT`` and ``EXAMPLE``."""
+"""What makes manifests, by name: the module of tarkit.k8s.generators, and the ``Generator`` in it."""
 
 _PODS = ("job", "pod", "jobs", "indexed")
 _JOBS = ("job", "jobs", "indexed")
 _SHARDED = ("indexed",)
+MANY = "mytask-{n}"
+"""The name of the Jobs of ``jobs``, unless another is given."""
+
 OWN_PARAMS = ("i", "n")
 """What ``jobs`` itself replaces: the item that a Job is for, and its number."""
 
@@ -179,3 +183,17 @@ class Request:
     words: list[str] = field(default_factory=list)
     here: bool = False
     notes: list[str] = field(default_factory=list)
+
+
+class Generator(NamedTuple):
+    """What makes manifests, and its help.
+
+    about: one sentence. example: a command line. words: the form of its arguments besides flags. template: the name of
+    the template that it fills, if that is another one.
+    """
+
+    about: str
+    example: str
+    documents: Callable[[Request], list[Document]]
+    words: str = ""
+    template: str | None = None

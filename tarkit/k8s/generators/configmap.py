@@ -11,12 +11,9 @@ from tarkit.k8s.fill import filled
 from tarkit.k8s.limits import ANNOTATIONS
 from tarkit.k8s.names import config_key
 from tarkit.k8s.podfields import part
-from tarkit.k8s.settings import Request
+from tarkit.k8s.settings import Generator, Request
 from tarkit.k8s.yamlreading import read_bytes
 from tarkit.k8s.yamltext import Document
-
-ABOUT = "A ConfigMap with the content of files: NAME FILE… or NAME KEY=FILE…"
-EXAMPLE = "kubetpl configmap files mapper.py labels.txt | kubectl apply -f -"
 
 
 def documents(request: Request) -> list[Document]:
@@ -70,3 +67,11 @@ def _key_and_path(word: str) -> tuple[str, str]:
     if wrong := config_key(key):
         raise UsageError(f"{printable(word)}: as a key of a ConfigMap {wrong}; write KEY=FILE")
     return key, path
+
+
+CONFIGMAP = Generator(
+    "A ConfigMap with the content of files: NAME FILE… or NAME KEY=FILE…",
+    "kubetpl configmap files mapper.py labels.txt | kubectl apply -f -",
+    documents,
+    words="[NAME] FILE...",
+)

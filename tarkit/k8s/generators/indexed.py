@@ -14,18 +14,13 @@ from tarkit.k8s.names import safe_label
 from tarkit.k8s.plan.shardlist import MOUNT_PATH, list_config_map
 from tarkit.k8s.plan.sliceplan import ShardPlan, Sizes, plan_shards
 from tarkit.k8s.podfields import escape_in, fill_script, listed, main_container, mount, part, put_named, replace_params
-from tarkit.k8s.settings import Request, Settings
+from tarkit.k8s.settings import Generator, Request, Settings
 from tarkit.k8s.wellknown import INPUTS, LIST, MANAGED_BY, MIN_PARALLELISM, OUTDIR, PLAN, RUN, SHARDS, SLICES
 from tarkit.k8s.yamltext import Document
 from tarkit.redaction import redact
 from tarkit.runs.work import Variable, Work, options
 from tarkit.store.url import scheme_of
 
-ABOUT = "One Job over many shards: tarproc over each slice of them in a pod of its own."
-EXAMPLE = (
-    "kubetpl indexed -n grey -I IMAGE -c 'convert sample.jpg -colorspace Gray sample.jpg' \\\n"
-    "      --shards 's3://bucket/raw-{000000..001281}.tar' -O s3://bucket/grey | kubectl apply -f -"
-)
 PARALLELISM = 128
 """Pods at once, by default."""
 
@@ -257,3 +252,12 @@ def _max_failed(text: str, slices: int) -> int:
     # At least one: a share of few slices must not mean none.
     number = max(1 if percent else 0, int(slices * percent / 100)) if match[2] else int(match[1])
     return min(number, slices)
+
+
+INDEXED = Generator(
+    "One Job over many shards: tarproc over each slice of them in a pod of its own.",
+    "kubetpl indexed -n grey -I IMAGE -c 'convert sample.jpg -colorspace Gray sample.jpg' \\\n"
+    "      --shards 's3://bucket/raw-{000000..001281}.tar' -O s3://bucket/grey | kubectl apply -f -",
+    documents,
+    words="[-- TARPROC OPTIONS]",
+)

@@ -1,24 +1,17 @@
-"""Many Jobs in one stream, one for each item of a list."""
+"""A Job or a pod that runs a command; and many Jobs in one stream, one for each item of a list."""
 
 from __future__ import annotations
 
 import dataclasses
 
 from tarkit.errors import UsageError, printable
-from tarkit.k8s.fill import with_scripts
+from tarkit.k8s.fill import fill_template, with_scripts
 from tarkit.k8s.names import safe_label
 from tarkit.k8s.podfields import replace_params
-from tarkit.k8s.settings import OWN_PARAMS, Request, Settings
+from tarkit.k8s.settings import MANY, OWN_PARAMS, Generator, Request, Settings
 from tarkit.k8s.wellknown import RUN
 from tarkit.k8s.yamltext import Document
 from tarkit.specs.shardspec import expand
-
-ABOUT = "A Job for each item of a list, in one stream; {i} stands for the item, {n} for its number."
-EXAMPLE = (
-    "kubetpl jobs -n 'job{i}' -I example.com/etl:1 -c 'tarproc … raw-{i}.tar' \\\n"
-    "      --over '{0000..0147}' | kubectl apply -f -"
-)
-NAME = "mytask-{n}"
 
 
 def documents(request: Request) -> list[Document]:
@@ -31,7 +24,7 @@ def documents(request: Request) -> list[Document]:
     settings = request.settings
     if settings.over is None:
         raise UsageError("name the items that the Jobs are for: --over '{0000..0147}', or --over @LIST")
-    pattern = settings.name if settings.name is not None else NAME
+    pattern = settings.name if settings.name is not None else MANY
     items = list(expand(settings.over, allow_pipe=False))
     run = safe_label(pattern.replace("{i}", "").replace("{n}", "").strip("-."))
     found: list[Document] = []
@@ -59,3 +52,22 @@ def _settings_of(settings: Settings, pattern: str, item: str, number: str, run: 
         app=settings.app if settings.app is not None else run,
         label={RUN: run, **settings.label},
     )
+
+
+JOBS = Generator(
+    "A Job for each item of a list, in one stream; {i} stands for the item, {n} for its number.",
+    "kubetpl jobs -n 'job{i}' -I example.com/etl:1 -c 'tarproc … raw-{i}.tar' \\\n"
+    "      --over '{0000..0147}' | kubectl apply -f -",
+    documents,
+    template="job",
+)
+JOB = Generator(
+    "A Job that runs a shell command in one pod.",
+    "kubetpl job -n job0000 -I example.com/etl:1 -c 'curl -sf URL | tarproc -c \"ls -l\"' | kubectl apply -f -",
+    fill_template,
+)
+POD = Generator(
+    "A pod, without a Job that starts it again.",
+    "kubetpl pod -n shell -I ubuntu:24.04 -c 'sleep 1h' | kubectl apply -f -",
+    fill_template,
+)

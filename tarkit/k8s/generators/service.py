@@ -7,11 +7,8 @@ import dataclasses
 from tarkit.errors import UsageError
 from tarkit.k8s.fill import app_of, filled
 from tarkit.k8s.podfields import part, port_number
-from tarkit.k8s.settings import Request
+from tarkit.k8s.settings import Generator, Request
 from tarkit.k8s.yamltext import Document
-
-ABOUT = "A service by which the pods of an app are found."
-EXAMPLE = "kubetpl service -a bigdata19 -P 7880 | kubectl apply -f -"
 
 
 def documents(request: Request) -> list[Document]:
@@ -39,3 +36,10 @@ def documents(request: Request) -> list[Document]:
         ]
         found.append(document)
     return found
+
+
+SERVICE = Generator(
+    "A service by which the pods of an app are found.",
+    "kubetpl service -a bigdata19 -P 7880 | kubectl apply -f -",
+    documents,
+)

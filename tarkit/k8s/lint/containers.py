@@ -44,7 +44,7 @@ def image(container: Node) -> Iterator[Finding]:
         yield node.warning(f"{text!r} is not an image to most nodes; write [HOST/]name[:TAG], the name in lower case")
 
 
-def words(container: Node) -> Iterator[Finding]:
+def strings(container: Node) -> Iterator[Finding]:
     """What Linux takes as words of a command, and as an environment."""
     for key in ("command", "args"):
         for word in container.at(key).members():

@@ -38,7 +38,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
         volumes.volumes, volumes.mounts, volumes.memory_disks, volumes.lost_outputs, volumes.credentials,
     ),
     "container": (
-        containers.image, containers.words, containers.environment, containers.ports, containers.probes,
+        containers.image, containers.strings, containers.environment, containers.ports, containers.probes,
         containers.resources,
     ),
     "files": (objects.files,),
