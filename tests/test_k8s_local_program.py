@@ -103,7 +103,7 @@ def test_variables_of_this_shell_only_where_asked_for(tmp_path: Path) -> None:
         (["-f", "nosuch.yaml"], "", 66, "nosuch.yaml: there is no such file"),
         (["-f", "-"], "", 2, "it has no manifest in it"),
         (["-f", "-"], "kind: Deployment", 2, "a Deployment does not run on this machine"),
-        (["-f", "-", "--index", "x"], manifest("true"), 2, "is no index or range"),
+        (["-f", "-", "--index", "x"], manifest("true"), 2, "is not an index or a range"),
         (["-f", "-", "--index", "9"], manifest("true"), 2, "has indexes 0-3"),
         (["-f", "-", "--volume", "x"], manifest("true"), 2, "write NAME=DIR"),
         (["-f", "-", "indexed"], manifest("true"), 2, "not both -f and indexed"),
