@@ -425,7 +425,7 @@ def test_an_input_of_which_only_the_size_is_known_may_have_changed(world: World)
     record = read_record(f"{output}{SUFFIX}")
     assert record is not None
     record.input["tag"] = None
-    why = record.why_stale(record.work, record.tarkit, Identity(record.input["size"], None), world.inputs[0], output)
+    why = record.why_stale(lambda: None, source=Identity(record.input["size"], None), url=world.inputs[0])
     assert why == "its store reports neither version nor time of the input, so a change could not be seen"
 
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tarkit.errors import DataError, MissingInputError, UsageError
-from tarkit.store.entries import Identity, identify
+from tarkit.store.entries import Identity
 from tarkit.store.publish import open_publish
 from tarkit.store.read import open_read
 from tarkit.store.url import display_name, local_path
@@ -68,25 +69,38 @@ class DoneRecord:
                 return None
         return recorded
 
-    def why_stale(self, work: str, tarkit: str, source: Identity, url: str, output_url: str) -> str | None:
-        """Why the shard that is to be made of ``url`` must be made again; None if it need not."""
+    def why_stale(
+        self,
+        output_size: Callable[[], int | None],
+        *,
+        url: str | None = None,
+        source: Identity | None = None,
+        work: str | None = None,
+        tarkit: str | None = None,
+    ) -> str | None:
+        """Why the shard must be made again; None if it need not. What is None is not compared.
+
+        Args:
+            output_size: the size of the output, None if its store does not report one; raises MissingInputError.
+            url: what the shard is to be made of. source: what is there now. work: fingerprint. tarkit: version.
+        """
         if self.state != "done" or self.output is None:
-            return "failed"
-        if other := self.other_input(url):
+            return self.error or "unknown"
+        if url is not None and (other := self.other_input(url)):
             return f"it was made of {other}"
-        if (self.input.get("size"), self.input.get("tag")) != (source.size, source.tag):
+        if source is not None and (self.input.get("size"), self.input.get("tag")) != (source.size, source.tag):
             return "the input changed"
-        if source.tag is None:
+        if source is not None and source.tag is None:
             return "its store reports neither version nor time of the input, so a change could not be seen"
-        if self.work != work:
-            return "the command changed"
-        if self.tarkit != tarkit:
+        if work not in (None, self.work):
+            return "it was made by another command"
+        if tarkit not in (None, self.tarkit):
             return f"it was made by tarkit {self.tarkit}"
         try:
-            size = identify(output_url).size
+            size = output_size()
         except MissingInputError:
             return "the output is gone"
-        return "the output has another size" if size not in (None, self.output["size"]) else None
+        return None if size in (None, self.output["size"]) else "the output has another size"
 
     def publish(self, output_url: str) -> None:
         """Write the record beside the shard ``output_url``, whole or not at all."""

@@ -68,12 +68,17 @@ class ShardKeeper:
             self.gone.note(problem)
             raise
         shard = Shard(url, output_url, source, record is not None)
-        return shard, record if self._is_fresh(shard, record) else None
+        return shard, record if record is not None and self._is_fresh(shard, record) else None
 
-    def _is_fresh(self, shard: Shard, record: DoneRecord | None) -> bool:
-        if record is None:
-            return False
-        return record.why_stale(self._work, self._version, shard.source, shard.url, shard.output_url) is None
+    def _is_fresh(self, shard: Shard, record: DoneRecord) -> bool:
+        why = record.why_stale(
+            lambda: identify(shard.output_url).size,
+            url=shard.url,
+            source=shard.source,
+            work=self._work,
+            tarkit=self._version,
+        )
+        return why is None
 
     def publish(self, shard: Shard, account: Account) -> Finished:
         """Publish a shard and then its record; unless another run did in the meantime."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ from tarkit.errors import EXIT_SET_ASIDE, DataError, MissingInputError, TarkitEr
 from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import SUFFIX, DoneRecord, read_record
 from tarkit.specs.outputnames import plan_outputs
-from tarkit.store.entries import entries, identify
+from tarkit.store.entries import Identity, entries, identify
 from tarkit.store.retry import GoneStores
 from tarkit.store.waits import Workers
 
@@ -110,42 +110,52 @@ def progress_of(
             record = read_record(f"{base}/{name}{SUFFIX}")
         except DataError as problem:
             return name, None, str(problem)
-        if sources is None or record is None or not check_inputs:
+        if record is None or record.state != "done":
             return name, record, None
-        return name, record, _changed(sources[name], record, gone)
+        try:
+            source = _identified(sources[name], gone) if sources is not None and check_inputs else None
+        except MissingInputError:
+            return name, record, "the input is gone"
+        except TarkitError as problem:
+            return name, record, f"the input cannot be asked: {problem}"
+        url = None if made_of is None else made_of.get(name)
+        return name, record, record.why_stale(lambda: _size_in(sizes, name), url=url, source=source, work=work)
 
-    for name, record, problem in _in_order(look, names):
-        if record is None and problem is not None:
-            found.failed[name] = problem
-        elif record is None:
-            found.stale[name] = "its record is of another version"
-        else:
-            if work is not None and record.state == "done" and record.work != work:
-                problem = "it was made by another command"
-            other = None if made_of is None or name not in made_of else record.other_input(made_of[name])
-            if other is not None:
-                problem = f"it was made of {other}"
-            _enter(found, name, record, name in sizes, sizes.get(name), problem)
+    with Workers(_AT_ONCE, "records") as executor:
+        # No more of them are held than a part has.
+        for start in range(0, len(names), _PART):
+            for name, record, problem in executor.map(look, names[start : start + _PART]):
+                _enter(found, name, record, problem)
     return found
 
 
-def _in_order(look: Callable[[str], _Looked], names: list[str]) -> Iterator[_Looked]:
-    """The result of a look at each name, some at once; no more of them are held than a part has."""
-    with Workers(_AT_ONCE, "records") as executor:
-        for start in range(0, len(names), _PART):
-            yield from executor.map(look, names[start : start + _PART])
+def _identified(url: str, gone: GoneStores) -> Identity:
+    try:
+        gone.refuse(url)
+        return identify(url)
+    except MissingInputError:
+        raise
+    except TarkitError as problem:
+        gone.note(problem)
+        raise
 
 
-def _enter(found: Progress, name: str, record: DoneRecord, there: bool, size: int | None, changed: str | None) -> None:
-    if record.state != "done" or record.output is None:
+def _size_in(sizes: Mapping[str, int | None], name: str) -> int | None:
+    if name not in sizes:
+        raise MissingInputError("there is no such file", url=name)
+    return sizes[name]
+
+
+def _enter(found: Progress, name: str, record: DoneRecord | None, problem: str | None) -> None:
+    if record is None:
+        if problem is None:
+            found.stale[name] = "its record is of another version"
+        else:
+            found.failed[name] = problem
+    elif record.state != "done" or record.output is None:
         found.failed[name] = record.error or "unknown"
-        return
-    if not there:
-        found.stale[name] = "the output is gone"
-    elif size is not None and size != record.output["size"]:
-        found.stale[name] = "the output has another size"
-    elif changed is not None:
-        found.stale[name] = changed
+    elif problem is not None:
+        found.stale[name] = problem
     else:
         found.done.append(name)
         found.bytes += record.output["size"]
@@ -154,17 +164,3 @@ def _enter(found: Progress, name: str, record: DoneRecord, there: bool, size: in
             found.set_aside[name] = len(record.failed)
         elif record.exit_code == EXIT_SET_ASIDE:
             found.damaged.append(name)
-
-
-def _changed(source: str, record: DoneRecord, gone: GoneStores) -> str | None:
-    try:
-        gone.refuse(source)
-        now = identify(source)
-    except MissingInputError:
-        return "the input is gone"
-    except TarkitError as problem:
-        gone.note(problem)
-        return f"the input cannot be asked: {problem}"
-    if (record.input.get("size"), record.input.get("tag")) != (now.size, now.tag):
-        return "the input changed"
-    return None
