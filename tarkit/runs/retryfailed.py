@@ -64,19 +64,18 @@ class RetryRun:
         gone = GoneStores()
         for output_url in outputs_of(folder):
             try:
-                gone.refuse(output_url)
-                record = read_record(output_url + SUFFIX)
-                if record is None or record.state != "done":
-                    self._count(output_url, _as_failed(record))
-                elif not record.failed:
-                    self._counts.count_shard(record.exit_code, done=True, before=True)
-                    self._reporter.shard_skipped(output_url)
-                else:
-                    self._count(output_url, self._retry(output_url, record))
+                with gone.asking(output_url):
+                    record = read_record(output_url + SUFFIX)
+                    if record is None or record.state != "done":
+                        self._count(output_url, _as_failed(record))
+                    elif not record.failed:
+                        self._counts.count_shard(record.exit_code, done=True, before=True)
+                        self._reporter.shard_skipped(output_url)
+                    else:
+                        self._count(output_url, self._retry(output_url, record))
             except (TooManyErrorsError, UsageError, MissingExtraError):
                 raise
             except TarkitError as problem:
-                gone.note(problem)
                 self._count(output_url, _as_failed(None, problem))
 
     def _count(self, output_url: str, record: DoneRecord) -> None:

@@ -59,14 +59,10 @@ class ShardKeeper:
             MissingInputError: there is no such input. DataError: the record is damaged. StreamError,
             TemporaryStreamError: one of them cannot be asked.
         """
-        self.gone.refuse(url, output_url)
-        try:
+        # Noted there: the next look may be under way before this answer is looked at.
+        with self.gone.asking(url, output_url):
             source = identify(url)
             record = read_record(output_url + SUFFIX)
-        except TarkitError as problem:
-            # Noted here: the next look may be under way before this answer is looked at.
-            self.gone.note(problem)
-            raise
         shard = Shard(url, output_url, source, record is not None)
         return shard, record if record is not None and self._is_fresh(shard, record) else None
 
@@ -91,31 +87,33 @@ class ShardKeeper:
         record.dropped_fields = tally.replaced
         record.damage = tally.damage_as_dicts()
         try:
-            self.gone.refuse(shard.output_url)
-            there = read_record(shard.output_url + SUFFIX)
-            if there is not None and self._is_fresh(shard, there):
-                account.sinks.discard()
-                return Finished(shard, there, account.counts, by_another=True)
-            _refuse_changed(shard)
-            if shard.recorded:
-                # Sizes are multiples of 10 KiB: an old record might be taken for that of a new output.
-                _remove(shard.output_url + SUFFIX)
-            account.sinks.publish()
-            size, sha256 = account.sinks.checksum()
-            record.output = {"name": output_name(shard.output_url), "size": size, "sha256": sha256}
-            record.failed_output = output_name(shard.failed_url) if account.sinks.has_failed else None
-            record.exit_code = EXIT_SET_ASIDE if account.counts.lost_anything else EXIT_OK
-            if not account.sinks.has_failed:
-                _remove(shard.failed_url)
-            record.publish(shard.output_url)
+            with self.gone.asking(shard.output_url):
+                there = read_record(shard.output_url + SUFFIX)
+                if there is not None and self._is_fresh(shard, there):
+                    account.sinks.discard()
+                    return Finished(shard, there, account.counts, by_another=True)
+                self._publish(shard, record, account)
         except TarkitError as problem:
-            self.gone.note(problem)
             account.sinks.discard()
             record.state, record.error, record.exit_code = "failed", str(problem), problem.exit_code
         except BaseException:
             account.sinks.discard()
             raise
         return Finished(shard, record, account.counts)
+
+    def _publish(self, shard: Shard, record: DoneRecord, account: Account) -> None:
+        _refuse_changed(shard)
+        if shard.recorded:
+            # Sizes are multiples of 10 KiB: an old record might be taken for that of a new output.
+            _remove(shard.output_url + SUFFIX)
+        account.sinks.publish()
+        size, sha256 = account.sinks.checksum()
+        record.output = {"name": output_name(shard.output_url), "size": size, "sha256": sha256}
+        record.failed_output = output_name(shard.failed_url) if account.sinks.has_failed else None
+        record.exit_code = EXIT_SET_ASIDE if account.counts.lost_anything else EXIT_OK
+        if not account.sinks.has_failed:
+            _remove(shard.failed_url)
+        record.publish(shard.output_url)
 
     def record(self, shard: Shard, state: str) -> DoneRecord:
         """A record that names its input, and nothing else."""

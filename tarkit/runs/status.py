@@ -10,7 +10,7 @@ from tarkit.errors import EXIT_SET_ASIDE, DataError, MissingInputError, TarkitEr
 from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import SUFFIX, DoneRecord, read_record
 from tarkit.specs.outputnames import plan_outputs
-from tarkit.store.entries import Identity, entries, identify
+from tarkit.store.entries import entries, identify
 from tarkit.store.retry import GoneStores
 from tarkit.store.waits import Workers
 
@@ -113,7 +113,10 @@ def progress_of(
         if record is None or record.state != "done":
             return name, record, None
         try:
-            source = _identified(sources[name], gone) if sources is not None and check_inputs else None
+            source = None
+            if sources is not None and check_inputs:
+                with gone.asking(sources[name]):
+                    source = identify(sources[name])
         except MissingInputError:
             return name, record, "the input is gone"
         except TarkitError as problem:
@@ -127,17 +130,6 @@ def progress_of(
             for name, record, problem in executor.map(look, names[start : start + _PART]):
                 _enter(found, name, record, problem)
     return found
-
-
-def _identified(url: str, gone: GoneStores) -> Identity:
-    try:
-        gone.refuse(url)
-        return identify(url)
-    except MissingInputError:
-        raise
-    except TarkitError as problem:
-        gone.note(problem)
-        raise
 
 
 def _size_in(sizes: Mapping[str, int | None], name: str) -> int | None:

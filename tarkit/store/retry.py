@@ -13,11 +13,12 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tarkit.errors import GivenUpError, TemporaryStreamError, UsageError, printable
+from tarkit.errors import GivenUpError, TarkitError, TemporaryStreamError, UsageError, printable
 from tarkit.redaction import redact
 from tarkit.store import waits
 
@@ -180,6 +181,20 @@ class GoneStores:
 
     def __init__(self) -> None:
         self._gone: set[str] = set()
+
+    @contextmanager
+    def asking(self, *urls: str) -> Iterator[None]:
+        """For an operation of the run on some URLs; that it fails is noted.
+
+        Raises:
+            TemporaryStreamError: one of the URLs is in such a store.
+        """
+        self.refuse(*urls)
+        try:
+            yield
+        except TarkitError as problem:
+            self.note(problem)
+            raise
 
     def note(self, error: BaseException) -> None:
         """An operation of the run failed."""

@@ -164,12 +164,11 @@ def _one(job: Job, overwrite: bool, gone: GoneStores, under_way: Callable[[int],
     if job.problem is not None:
         return Done(job, 0, False, job.problem)
     try:
-        gone.refuse(job.source.url, job.target)
-        return Done(job, _copied(job, overwrite, under_way), False, None)
+        with gone.asking(job.source.url, job.target):
+            return Done(job, _copied(job, overwrite, under_way), False, None)
     except AlreadyPublishedError as error:
         return _kept(job, error)
     except TarkitError as error:
-        gone.note(error)
         return Done(job, 0, False, error)
 
 
