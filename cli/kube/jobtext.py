@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 
 from tarkit.errors import counted, printable
 from tarkit.k8s.cluster.failures import FailureGroup
@@ -52,20 +51,19 @@ def short_line(view: JobView) -> str:
 
 def table_lines(found: Sequence[JobStatus], verbose: bool) -> Iterator[str]:
     """A line for each Job, what is wrong below it; of many that are alike, one for all of them unless ``verbose``."""
-    groups: dict[tuple[str, ...], list[JobStatus]] = {}
+    groups: dict[tuple[object, ...], list[tuple[JobStatus, list[str]]]] = {}
     for number, each in enumerate(found):
-        alone = (str(number),) if verbose else ()
-        groups.setdefault(
-            (*alone, _nameless(each, _numbers(each)), *map(partial(_nameless, each), _wrong(each))), []
-        ).append(each)
+        wrong = [f"  {line}" for line in _wrong(each)]
+        alike = (_nameless(each, line) for line in (_numbers(each), *wrong))
+        groups.setdefault((number if verbose else None, *alike), []).append((each, wrong))
     for group in groups.values():
         if len(group) > _ALIKE:
-            names = ", ".join(each.name for each in group[:_ALIKE])
-            yield f"{len(group)} Jobs ({names}, …), each {_numbers(group[0])}"
-        for each in group if len(group) <= _ALIKE else ():
+            first, wrong = group[0]
+            yield f"{len(group)} Jobs ({', '.join(each.name for each, _ in group[:_ALIKE])}, …), each {_numbers(first)}"
+            yield from wrong
+        for each, wrong in group if len(group) <= _ALIKE else ():
             yield short_line(each.view) if each.view is not None else each.name
-            yield from (f"  {line}" for line in _wrong(each))
-        yield from (f"  {line}" for line in (_wrong(group[0]) if len(group) > _ALIKE else ()))
+            yield from wrong
 
 
 def _numbers(status: JobStatus) -> str:

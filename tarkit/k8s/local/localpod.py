@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Collection, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import IO
 
 from tarkit.errors import EXIT_CANNOT_RUN, EXIT_NOT_FOUND
@@ -122,28 +123,24 @@ class LocalPod:
         self.name = name
         self.containers: list[Container] = []
         self.began = now
-        self._processes = processes
+        self._mains = [each for each in processes if each.role == "main"]
         self._log_of = log_of
         self._grace = grace
         self._deadline = deadline
         self._watchdog = watchdog
-        self._inits = [each for each in processes if each.role != "main"]
-        self._mains_began = False
         self._kill_at: float | None = None
-        self._restart_at: float | None = None
-
-    @property
-    def stopping(self) -> bool:
-        """Whether it was asked to end."""
-        return self._kill_at is not None
+        self._begin_at = now
+        # What is started together; init containers end a step, as they are waited for.
+        self._steps: deque[list[Process]] = deque([[]])
+        for each in processes:
+            self._steps[-1].append(each)
+            if each.role == "init":
+                self._steps.append([])
 
     def poll(self, now: float) -> PodEnd | None:
         """Start what is due; its end, once all has ended."""
-        if self._restart_at is not None and not self.stopping:
-            if now < self._restart_at:
-                return None
-            self._restart_at = None
-            self._begin([each for each in self._processes if each.role == "main"])
+        if now < self._begin_at and self._kill_at is None:
+            return None
         for container in self.containers:
             container.poll()
         if self._deadline is not None and now - self.began >= self._deadline:
@@ -151,30 +148,14 @@ class LocalPod:
         if self._kill_at is not None and now >= self._kill_at:
             self.kill()
         inits = [each for each in self.containers if each.process.role == "init"]
-        failed = any(each.exit_code for each in inits)
-        if not failed and not self.stopping and not any(each.alive for each in inits):
-            self._go_on()
-        return self._end(now, failed)
+        goes_on = self._kill_at is None and not any(each.exit_code for each in inits)
+        if goes_on and self._steps and not any(each.alive for each in inits):
+            for process in self._steps.popleft():
+                self.containers.append(Container(process, self._log_of(process.name), self._watchdog))
+        return None if goes_on and self._steps else self._end(now)
 
-    def _go_on(self) -> None:
-        """Start the next init container, or all others after the last; sidecars are not waited for."""
-        while self._inits:
-            following = self._inits.pop(0)
-            self._begin([following])
-            if following.role == "init":
-                return
-        if not self._mains_began:
-            self._mains_began = True
-            self._begin([each for each in self._processes if each.role == "main"])
-
-    def _begin(self, processes: Collection[Process]) -> None:
-        for process in processes:
-            self.containers.append(Container(process, self._log_of(process.name), self._watchdog))
-
-    def _end(self, now: float, init_failed: bool) -> PodEnd | None:
+    def _end(self, now: float) -> PodEnd | None:
         if any(each.alive for each in self.containers if each.process.role != "sidecar"):
-            return None
-        if not (self._mains_began or init_failed or self.stopping):
             return None
         if any(each.alive for each in self.containers):
             self.terminate(now)
@@ -186,14 +167,14 @@ class LocalPod:
 
     def restart(self, now: float, delay: float) -> None:
         """Start its containers again in a while, in the same folders."""
-        self._restart_at = now + delay
+        self._steps.append(self._mains)
+        self._begin_at = now + delay
         self._kill_at = None
 
     def terminate(self, now: float) -> None:
         """Ask all processes to end; those that do not are killed after the time of grace."""
         if self._kill_at is None:
             self._kill_at = now + self._grace
-            self._restart_at = None
             for container in self.containers:
                 container.signal(signal.SIGTERM)
 
