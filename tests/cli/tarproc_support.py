@@ -140,8 +140,7 @@ def run_inside(
 class Bench:
     """A folder to run in, a TMPDIR that every run must leave empty.
 
-    inside: run() takes this process, not one of its own; but for Python mappers, which stay in the process that loads
-    them, and where it is given options of ``subprocess.run``.
+    inside: run() takes this process, not one of its own, but where it is given options of ``subprocess.run``.
     """
 
     def __init__(self, path: Path, *, inside: bool = False) -> None:
@@ -167,7 +166,7 @@ class Bench:
         **options: Any,
     ) -> subprocess.CompletedProcess[bytes]:
         place: dict[str, Any] = {"cwd": self.path, "env": {**self.env, **(env or {})}, "timeout": timeout}
-        if self._inside and not options and "--map" not in arguments:
+        if self._inside and not options:
             done = run_inside(arguments, input=input or b"", **place)
         else:
             if input is None:

@@ -147,10 +147,10 @@ def test_error_file(bench: Bench, command: str, text: bytes) -> None:
 
 def test_error_file_of_a_timeout(bench: Bench) -> None:
     command = "echo trying; [ $(cat sample.cls) = 2 ] && sleep 1000; true"
-    done = bench.run("-c", command, "--timeout", "4.5", "in.tar", "-o", "out.tar", "-p", "4")
+    done = bench.run("-c", command, "--timeout", "2.5", "in.tar", "-o", "out.tar", "-p", "4")
     assert done.returncode == 3
     error = bench.members("out.tar.failed.tar")["k2.__error__.txt"]
-    assert error.startswith(b"timed out after 4.5 s") and error.endswith(b"--- stdout ---\ntrying\n")
+    assert error.startswith(b"timed out after 2.5 s") and error.endswith(b"--- stdout ---\ntrying\n")
 
 
 def test_error_file_has_the_end_of_a_long_output(bench: Bench) -> None:

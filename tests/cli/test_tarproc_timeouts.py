@@ -77,7 +77,7 @@ def test_background_job_stalls_nothing_and_does_not_survive(bench: Bench, marker
 
 def test_time_of_each_sample_is_its_own(bench: Bench) -> None:
     bench.shard(numbered(8))
-    done = bench.run("-c", "sleep 1", "in.tar", "--timeout", "7", "-p", "1")
+    done = bench.run("-c", "sleep 0.5", "in.tar", "--timeout", "3.5", "-p", "1")
     assert done.returncode == 0
 
 
