@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from kubetplrun import alone, kubetpl
 
-from tarkit.errors import TarkitError
+from tarkit.errors import TarkitError, UsageError
 from tarkit.k8s.lint import schema
 from tarkit.k8s.lint.schema import refuse_types
 from tarkit.k8s.local.env import Machine, Sources
@@ -195,3 +195,9 @@ def test_one_line_says_that_types_are_not_checked(tmp_path: Path, monkeypatch: p
         "kubetpl: warning: fields, their types and words are not checked: checking manifests against the API's schema "
         "needs a library that is not installed: pip install kubernetes-validate (or tarkit with its extra 'lint')"
     ]
+
+
+def test_a_zero_byte_is_refused_without_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kubernetes_validate.utils", None)
+    with pytest.raises(UsageError, match=r"args\[0\]: has a zero byte in it"):
+        refuse_types(changed([JOB], (0, "spec", "template", "spec", "containers", 0, "args"), ["a\0b"]))

@@ -115,24 +115,21 @@ def size(root: Node) -> Iterator[Finding]:
     # No character becomes more than six bytes. This takes a fraction of the time of JSON.
     if len(repr(root.value)) * 6 < ANNOTATIONS:
         return
+    annotations = root.at("metadata", "annotations")
+    own = sum(len(_utf8(f"{key}{node.value}")) for key, node in annotations.fields())
     text = json.dumps(root.value, separators=(",", ":"), ensure_ascii=False, default=str)
-    annotations = root.at("metadata", "annotations").fields()
-    own = sum(len(_utf8(key)) + len(_utf8(str(node.value))) for key, node in annotations)
-    if own > ANNOTATIONS:
-        yield root.at("metadata", "annotations").error(
-            f"the annotations have {own} bytes; at most {ANNOTATIONS} are allowed", None
-        )
-        return
     total = len(_utf8(text))
     # What is kept is not JSON: nothing is escaped there, and names of fields are numbers.
     kept = 0 if root.manifest.kind in _PARTS else sum(len(_utf8(each)) for each in _texts(root.value))
-    if total > _REQUEST or kept > _OBJECT:
-        held = f"a cluster keeps {_OBJECT} of an object" if kept > _OBJECT else f"a server takes {_REQUEST}"
-        yield root.error(f"has {max(total, kept)} bytes, and {held}; keep large things in a bucket")
-        return
     # Go's JSON writes these three in six characters. Two fields are added, and a line's end.
     applied = total + 5 * sum(text.count(each) for each in "<>&") + len(',"annotations":{},"namespace":"default"') + 1
-    if own + len(LAST_APPLIED) + applied > ANNOTATIONS:
+    if own > ANNOTATIONS:
+        yield annotations.error(f"the annotations have {own} bytes; at most {ANNOTATIONS} are allowed", None)
+    elif kept > _OBJECT:
+        yield root.error(f"has {kept} bytes, and a cluster keeps {_OBJECT} of an object; keep large things in a bucket")
+    elif total > _REQUEST:
+        yield root.error(f"has {total} bytes, and a server takes {_REQUEST}; keep large things in a bucket")
+    elif own + len(LAST_APPLIED) + applied > ANNOTATIONS:
         yield root.warning(
             f"kubectl apply keeps a copy in an annotation, and {applied} bytes are too many for one ({ANNOTATIONS}); "
             "use kubectl apply --server-side, or kubectl create"

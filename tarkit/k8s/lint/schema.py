@@ -76,16 +76,18 @@ def refuse_types(documents: Sequence[Mapping[str, Any]]) -> None:
             process holds a NUL.
         MissingExtraError: kubernetes-validate is not installed.
     """
+    roots = [root_of(document, number, NEWEST) for number, document in enumerate(documents, 1)]
+    for root in roots:
+        unfit = next(_unfit(root, keys_only=root.manifest.kind in ("ConfigMap", "Secret")), None)
+        if unfit is not None:
+            raise UsageError(str(unfit))
     _, schemas = _release(NEWEST)
-    for number, document in enumerate(documents, 1):
-        root = root_of(document, number, NEWEST)
+    for root in roots:
         # Only the kind counts: apiVersion may be missing, or of another release.
         validator = _validator(schemas, root.manifest.kind, "batch/v1" if "Job" in root.manifest.kind else "v1")
-        errors = validator.iter_errors(document) if validator is not None else ()
-        wrong = [each for error in errors if error.validator in _TYPING for each in _findings(root, error)]
-        wrong += _unfit(root, keys_only=root.manifest.kind in ("ConfigMap", "Secret"))
-        if wrong:
-            raise UsageError(str(wrong[0]))
+        for error in validator.iter_errors(root.value) if validator is not None else ():
+            if error.validator in _TYPING and (wrong := _findings(root, error)):
+                raise UsageError(str(wrong[0]))
 
 
 def _unfit(node: Node, keys_only: bool) -> Iterator[Finding]:
