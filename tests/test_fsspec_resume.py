@@ -17,7 +17,7 @@ from faults.times import Times, fast
 from fsspec.registry import _registry
 
 from tarkit.errors import MissingInputError, StreamError, TarkitError, TemporaryStreamError
-from tarkit.store.objects.filesystem import is_temporary
+from tarkit.store.faults import is_temporary
 from tarkit.store.read import open_read
 
 DATA = random.Random(0).randbytes(200_000)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarkit.store.objects.filesystem import is_temporary
+from tarkit.store.faults import is_temporary
 from tarkit.store.objects.sink import MOST_PARTS, part_size, parts_in_flight
 
 MIB = 1 << 20

@@ -12,7 +12,7 @@ from tarkit.store import local
 from tarkit.store.entries import entries, glob, identify, remove, stat
 from tarkit.store.publish import check_target, open_publish
 from tarkit.store.read import open_read, read_range
-from tarkit.store.registry import ANY_OTHER, FUNCTIONS, PLACES, function_of, place_of
+from tarkit.store.registry import ANY_OTHER, FUNCTIONS, PLACES, function_of, module_of
 from tarkit.store.url import base_name, is_url, join, local_path, scheme_of, split_query
 
 
@@ -22,7 +22,7 @@ def url_of(scheme: str) -> str:
 
 @pytest.mark.parametrize("scheme", PLACES)
 def test_a_place_has_the_functions_that_the_registry_knows(scheme: str) -> None:
-    place = place_of(url_of(scheme))
+    place = module_of(url_of(scheme))
     assert place.__name__ == f"tarkit.store.{PLACES[scheme]}"
     assert hasattr(place, "open_read")
     for name in FUNCTIONS:
@@ -35,7 +35,7 @@ def test_a_place_has_the_functions_that_the_registry_knows(scheme: str) -> None:
 
 def test_chains_and_unknown_schemes_are_for_fsspec() -> None:
     for url in ("simplecache::s3://b/k", "zip::hdfs://h/a.zip", "memory://a", "sftp://h/a"):
-        assert place_of(url).__name__ == f"tarkit.store.{ANY_OTHER}"
+        assert module_of(url).__name__ == f"tarkit.store.{ANY_OTHER}"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError, UsageError
 from tarkit.store.entries import entries, remove, stat
-from tarkit.store.transfer import Done, copy, plan, transfer
+from tarkit.store.transfer import CopyOutcome, copy_all, copy_file, plan_copies
 
 
 @pytest.fixture
@@ -22,8 +22,8 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
-def run(sources: list[object], target: object, **options: bool) -> list[Done]:
-    return list(transfer(plan(map(str, sources), str(target)), **options))  # type: ignore[arg-type]
+def run(sources: list[object], target: object, **options: bool) -> list[CopyOutcome]:
+    return list(copy_all(plan_copies(map(str, sources), str(target)), **options))  # type: ignore[arg-type]
 
 
 def below(folder: Path) -> list[str]:
@@ -81,7 +81,7 @@ def test_what_is_there_is_kept_only_if_its_length_is_right(source: Path, tmp_pat
     again = {item.job.source.name: item for item in run([source], tmp_path / "out", overwrite=False)}
     assert again["d/b"].kept
     with pytest.raises(AlreadyPublishedError):
-        copy(str(source / "a"), str(tmp_path / "out" / "a"), overwrite=False)
+        copy_file(str(source / "a"), str(tmp_path / "out" / "a"), overwrite=False)
 
 
 def test_names_that_would_leave_the_target_are_refused(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_file_that_grows_while_it_is_copied_is_not_published(tmp_path: Path, m
 
     monkeypatch.setattr("tarkit.store.local.os.fstat", shorter)
     with pytest.raises(StreamError, match="was changed while it was read: 10 bytes came, it had 9"):
-        copy(str(tmp_path / "a"), str(tmp_path / "b"))
+        copy_file(str(tmp_path / "a"), str(tmp_path / "b"))
     assert not (tmp_path / "b").exists()
 
 
@@ -138,11 +138,11 @@ def test_files_of_the_same_name_do_not_replace_each_other(tmp_path: Path) -> Non
         (tmp_path / folder / "x.tar").write_bytes(content)
     sources = [str(tmp_path / "a" / "x.tar"), str(tmp_path / "b" / "x.tar")]
     target = tmp_path / "out"
-    done = list(transfer(plan(sources, f"{target}/"), parallel=1))
+    done = list(copy_all(plan_copies(sources, f"{target}/"), parallel=1))
     assert sum(each.error is None for each in done) == 1
     (error,) = (each.error for each in done if each.error is not None)
     assert isinstance(error, StreamError)
     assert str(error).startswith(f"{sources[1]}: would replace the copy of {sources[0]} as ")
     assert (target / "x.tar").read_bytes() == b"first"
     # The same file named twice is no loss.
-    assert [job.problem for job in plan([sources[0]] * 2, f"{target}/")] == [None, None]
+    assert [job.problem for job in plan_copies([sources[0]] * 2, f"{target}/")] == [None, None]

@@ -19,7 +19,7 @@ from .program import say
 from .results import counted
 
 if TYPE_CHECKING:
-    from tarkit.store.transfer import Done, Job
+    from tarkit.store.transfer import CopyOutcome, FileCopy
 
 _MOST_FILES = 10_000
 """So many files are looked up before the first is copied, to know how much there is to do."""
@@ -59,14 +59,14 @@ def is_local(url: str) -> bool:
 def run_transfer(program: str, specs: list[str], target: str, parallel: int, overwrite: bool, quiet: bool) -> int:
     """Copy, say what failed and how much was copied; the exit code."""
     from tarkit.specs.shardspec import expand
-    from tarkit.store.transfer import plan, transfer
+    from tarkit.store.transfer import copy_all, plan_copies
 
     started = time.monotonic()
-    jobs = plan(expand(specs, allow_pipe=False), target)
+    jobs = plan_copies(expand(specs, allow_pipe=False), target)
     first = list(itertools.islice(jobs, _MOST_FILES + 1))
     with Meter(program, quiet=quiet) as meter:
         so_far = _SoFar(meter, first if len(first) <= _MOST_FILES else [])
-        copies = transfer(
+        copies = copy_all(
             itertools.chain(first, jobs), parallel=parallel, overwrite=overwrite, under_way=so_far.under_way
         )
         with closing(copies):
@@ -82,9 +82,9 @@ def run_transfer(program: str, specs: list[str], target: str, parallel: int, ove
 class _SoFar:
     """What became of the files so far. jobs: all of them, where that is known."""
 
-    def __init__(self, meter: Meter, jobs: Sequence[Job]) -> None:
+    def __init__(self, meter: Meter, jobs: Sequence[FileCopy]) -> None:
         self.files = self.size = self.kept = 0
-        self.failed: list[Done] = []
+        self.failed: list[CopyOutcome] = []
         self._meter = meter
         self._lock = threading.Lock()
         self._number = len(jobs)
@@ -98,7 +98,7 @@ class _SoFar:
             self._done += count
         self._show()
 
-    def add(self, done: Done) -> None:
+    def add(self, done: CopyOutcome) -> None:
         """One file is copied, kept, or has failed."""
         with self._lock:
             if done.job.problem is None and done.job.source.size is not None:
@@ -130,7 +130,7 @@ class _SoFar:
         return ", ".join(parts)
 
 
-def _exit_code(failed: list[Done]) -> int:
+def _exit_code(failed: list[CopyOutcome]) -> int:
     codes = {done.error.exit_code for done in failed if done.error is not None}
     if not codes:
         return EXIT_OK

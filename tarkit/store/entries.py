@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tarkit.errors import MissingInputError, UsageError
 from tarkit.store.place import Entry, Identity
-from tarkit.store.registry import function_of, place_of
+from tarkit.store.registry import function_of, module_of
 from tarkit.store.temporary import is_locked, is_temporary_name
 from tarkit.store.url import display_name, local_path
 
@@ -89,7 +89,7 @@ def remove_left_behind(folder: str, *, older_than: float, now: float) -> Iterato
             continue
         remove(entry.url)
         yield display_name(entry.url)
-    remove_unfinished = getattr(place_of(folder), "remove_unfinished", None)
+    remove_unfinished = getattr(module_of(folder), "remove_unfinished", None)
     if remove_unfinished is not None:
         for url in remove_unfinished(f"{folder.rstrip('/')}/", older_than, now):
             yield f"{display_name(url)} (an unfinished upload)"

@@ -47,7 +47,7 @@ FUNCTIONS = {
 """What a place may offer -> how a refusal says it."""
 
 
-def place_of(url: str) -> Any:
+def module_of(url: str) -> Any:
     """The module that knows the place of a URL."""
     if "://" not in url:
         return _module("pipe" if is_stream(url) else "local")
@@ -65,7 +65,7 @@ def function_of(url: str, function: str) -> Callable[..., Any]:
     Raises:
         UsageError: the place cannot do that.
     """
-    found = getattr(place_of(url), function, None)
+    found = getattr(module_of(url), function, None)
     if found is None:
         kind = f"{scheme_of(url)}://" if "://" in url else "a stream"
         raise UsageError(

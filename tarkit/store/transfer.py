@@ -28,7 +28,7 @@ _PIECE = 1 << 20
 _ATTEMPTS = 3
 
 
-class Job(NamedTuple):
+class FileCopy(NamedTuple):
     """One file to copy. problem: why it can not be copied, found while planning."""
 
     source: Entry
@@ -36,16 +36,16 @@ class Job(NamedTuple):
     problem: TarkitError | None = None
 
 
-class Done(NamedTuple):
+class CopyOutcome(NamedTuple):
     """What became of a job. size: bytes copied. kept: the target was there and was left alone."""
 
-    job: Job
+    job: FileCopy
     size: int
     kept: bool
     error: TarkitError | None
 
 
-def plan(sources: Iterable[str], target: str) -> Iterator[Job]:
+def plan_copies(sources: Iterable[str], target: str) -> Iterator[FileCopy]:
     """The files to copy.
 
     A ``target`` that ends with a slash takes every source in, under its own name. Else a file goes into
@@ -71,13 +71,13 @@ def plan(sources: Iterable[str], target: str) -> Iterator[Job]:
         yield job
 
 
-def _jobs(names: Iterable[str], target: str, into: bool, folder: bool) -> Iterator[Job]:
+def _jobs(names: Iterable[str], target: str, into: bool, folder: bool) -> Iterator[FileCopy]:
     """The files to copy, one source after the other."""
     for name in names:
         try:
             source = stat(name)
         except TarkitError as error:
-            yield Job(Entry(name, name, False, None, None, None), target, error)
+            yield FileCopy(Entry(name, name, False, None, None, None), target, error)
             continue
         base = base_name(name)
         if source.is_folder:
@@ -88,7 +88,7 @@ def _jobs(names: Iterable[str], target: str, into: bool, folder: bool) -> Iterat
         elif folder and not base:
             raise UsageError(f"{display_name(name)} has no name of its own; name the target")
         else:
-            yield Job(source, join(target, base) if folder else target)
+            yield FileCopy(source, join(target, base) if folder else target)
 
 
 def _is_folder(url: str) -> bool:
@@ -109,7 +109,7 @@ def _is_inside(target: str, folder: str) -> bool:
     return os.path.commonpath((os.path.realpath(paths[0]), root)) == root
 
 
-def _folder(source: str, target: str) -> Iterator[Job]:
+def _folder(source: str, target: str) -> Iterator[FileCopy]:
     for entry in entries(source, recursive=True):
         parts = entry.name.split("/")
         if is_temporary_name(parts[-1]):
@@ -125,20 +125,20 @@ def _folder(source: str, target: str) -> Iterator[Job]:
             problem = StreamError("is a link to a directory, which is not followed", url=shown)
         elif local_path(entry.url) is not None and os.path.exists(entry.url) and not os.path.isfile(entry.url):
             problem = StreamError("is no regular file", url=shown)
-        yield Job(entry, join(target, entry.name), problem)
+        yield FileCopy(entry, join(target, entry.name), problem)
 
 
 def _unobserved(count: int) -> None:
     """Nobody wants to know how many bytes are under way."""
 
 
-def transfer(
-    jobs: Iterable[Job],
+def copy_all(
+    jobs: Iterable[FileCopy],
     *,
     parallel: int = 4,
     overwrite: bool = True,
     under_way: Callable[[int], object] = _unobserved,
-) -> Generator[Done, None, None]:
+) -> Generator[CopyOutcome, None, None]:
     """Copy, several files at a time; what became of each, as they finish. One that fails stops no other.
 
     overwrite: replace what is under the name. Without: keep it, which is an error if its length differs.
@@ -149,7 +149,7 @@ def transfer(
         raise UsageError(f"files at a time is {parallel}; it must be at least 1")
     gone = GoneStores()
     with Workers(parallel, "tarkit-transfer") as pool:
-        running: set[Future[Done]] = set()
+        running: set[Future[CopyOutcome]] = set()
         for job in jobs:
             running.add(pool.submit(_one, job, overwrite, gone, under_way))
             if len(running) >= 2 * parallel:
@@ -160,43 +160,45 @@ def transfer(
             yield from (future.result() for future in finished)
 
 
-def _one(job: Job, overwrite: bool, gone: GoneStores, under_way: Callable[[int], object]) -> Done:
+def _one(job: FileCopy, overwrite: bool, gone: GoneStores, under_way: Callable[[int], object]) -> CopyOutcome:
     if job.problem is not None:
-        return Done(job, 0, False, job.problem)
+        return CopyOutcome(job, 0, False, job.problem)
     try:
         with gone.asking(job.source.url, job.target):
-            return Done(job, _copied(job, overwrite, under_way), False, None)
+            return CopyOutcome(job, _copied(job, overwrite, under_way), False, None)
     except AlreadyPublishedError as error:
         return _kept(job, error)
     except TarkitError as error:
-        return Done(job, 0, False, error)
+        return CopyOutcome(job, 0, False, error)
 
 
-def _copied(job: Job, overwrite: bool, under_way: Callable[[int], object]) -> int:
+def _copied(job: FileCopy, overwrite: bool, under_way: Callable[[int], object]) -> int:
     """The length of a copy. What reading and writing could not repair alone, such as a lost DataNode, begins anew."""
     for _ in range(_ATTEMPTS - 1):
         try:
-            return copy(job.source.url, job.target, overwrite=overwrite, under_way=under_way)
+            return copy_file(job.source.url, job.target, overwrite=overwrite, under_way=under_way)
         except GivenUpError:
             raise
         except TemporaryStreamError:
             continue
-    return copy(job.source.url, job.target, overwrite=overwrite, under_way=under_way)
+    return copy_file(job.source.url, job.target, overwrite=overwrite, under_way=under_way)
 
 
-def _kept(job: Job, error: TarkitError) -> Done:
+def _kept(job: FileCopy, error: TarkitError) -> CopyOutcome:
     try:
         there, wanted = stat(job.target).size, job.source.size
     except TarkitError as other:
-        return Done(job, 0, False, other)
+        return CopyOutcome(job, 0, False, other)
     if wanted is None or there == wanted:
-        return Done(job, 0, True, None)
+        return CopyOutcome(job, 0, True, None)
     reason = f"is there already with {there} bytes, but the source has {wanted}"
-    return Done(job, 0, False, StreamError(reason, url=display_name(job.target)))
+    return CopyOutcome(job, 0, False, StreamError(reason, url=display_name(job.target)))
 
 
-def copy(source: str, target: str, *, overwrite: bool = True, under_way: Callable[[int], object] = _unobserved) -> int:
-    """Copy one file as it is; its length in bytes. The folder of a local target is made. under_way: as of ``transfer``.
+def copy_file(
+    source: str, target: str, *, overwrite: bool = True, under_way: Callable[[int], object] = _unobserved
+) -> int:
+    """Copy one file as it is; its length in bytes. The folder of a local target is made. under_way: as of ``copy_all``.
 
     Raises:
         AlreadyPublishedError: not ``overwrite``, and something is there. StreamError: it can not be read or

@@ -19,7 +19,7 @@ from tarkit.errors import AlreadyPublishedError, DataError, MissingInputError, S
 from tarkit.store.entries import entries, identify, remove, remove_left_behind, stat
 from tarkit.store.publish import check_target, open_publish
 from tarkit.store.read import open_read, read_range
-from tarkit.store.transfer import copy
+from tarkit.store.transfer import copy_file
 
 # aiohttp warns of large bodies that are bytes, which is how s3fs and gcsfs themselves send them.
 pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
@@ -209,7 +209,7 @@ def test_a_copy_of_a_file(store: Store, tmp_path: os.PathLike[str]) -> None:
     there, back = os.path.join(tmp_path, "there"), os.path.join(tmp_path, "back")
     put(there, DATA)
     check_target(store.url("a"))
-    assert copy(there, store.url("a")) == copy(store.url("a"), back) == len(DATA)
+    assert copy_file(there, store.url("a")) == copy_file(store.url("a"), back) == len(DATA)
     with open(back, "rb") as file:
         assert file.read() == DATA
 

@@ -6,7 +6,6 @@ crash is as if it had not been written. ``logs/`` stays; ``pods/`` and ``volumes
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
@@ -16,6 +15,7 @@ from typing import Any
 
 from tarkit.errors import DataError, StreamError, UsageError, printable
 from tarkit.mapping import removal
+from tarkit.store.temporary import try_lock
 
 _FORMAT = "kubetpl-local-1"
 _LOCK, _JOURNAL, _LOGS, _PODS, _VOLUMES = "lock", "journal", "logs", "pods", "volumes"
@@ -70,15 +70,13 @@ class StateFolder:
     def _take_lock(self, folder: str, sleep: Callable[[float], None]) -> None:
         waited = 0.0
         while True:
-            try:
-                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if try_lock(self.lock):
                 break
-            except BlockingIOError:
-                if waited >= _PATIENCE or self._owner_lives():
-                    raise UsageError(
-                        f"another kubetpl local is running with {printable(folder)}; wait for it, "
-                        "or give this one another folder with --state"
-                    ) from None
+            if waited >= _PATIENCE or self._owner_lives():
+                raise UsageError(
+                    f"another kubetpl local is running with {printable(folder)}; wait for it, "
+                    "or give this one another folder with --state"
+                )
             sleep(0.1)
             waited += 0.1
         os.ftruncate(self.lock, 0)

@@ -6,35 +6,13 @@ from collections.abc import Callable
 from typing import NamedTuple, NoReturn, Protocol, TypeVar
 
 from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError, printable
+from tarkit.store.faults import is_temporary_java
 from tarkit.store.foreign import without_secrets
 from tarkit.store.resume import Body
 from tarkit.store.retry import Dropped, Patience, Retry
 
 T = TypeVar("T")
 
-# Java's classes for what passes by itself: a NameNode that starts or waits, blocks whose DataNodes are gone.
-_TEMPORARY = (
-    "BlockMissingException",
-    "ConnectException",
-    "ConnectTimeoutException",
-    "EOFException",
-    "NoRouteToHostException",
-    "ObserverRetryOnActiveException",
-    "RetriableException",
-    "SafeModeException",
-    "ServerTooBusyException",
-    "SocketException",
-    "SocketTimeoutException",
-    "StandbyException",
-    "ReplicaNotFoundException",
-)
-_TEMPORARY_WORDS = (
-    "No active nodes contain this block",
-    "Failed to find datanode",
-    "could only be written to",
-    "could only be replicated to",
-    "Could not obtain block",
-)
 _TOKEN = ("InvalidToken", "AuthenticationException", "SecurityException")
 
 
@@ -115,7 +93,7 @@ def raise_java(exception: str, message: str, url: str, name: str) -> NoReturn:
     """
     short = exception.rpartition(".")[2].rpartition("$")[2]
     said = printable(without_secrets(message.partition("\n")[0], url))
-    if short in _TEMPORARY or any(words in message for words in _TEMPORARY_WORDS):
+    if is_temporary_java(short, message):
         raise Dropped(f"{short}: {said}") from None
     if short == "FileNotFoundException":
         raise MissingInputError("there is no such file", url=name) from None

@@ -14,12 +14,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tarkit.errors import MissingInputError, StreamError
+from tarkit.store.faults import is_temporary_status
 from tarkit.store.foreign import without_secrets
 from tarkit.store.hdfs.client import Status, Writer, raise_java
 from tarkit.store.hdfs.resturl import Address
 from tarkit.store.hdfs.restwrite import ChunkedPut, Redirected
 from tarkit.store.http.address import MOST_REDIRECTS, follow, parsed, redirect_target, server_of
-from tarkit.store.http.answer import is_temporary_status, retry_after, status_text
+from tarkit.store.http.answer import retry_after, status_text
 from tarkit.store.http.body import HttpBody
 from tarkit.store.resume import Body
 from tarkit.store.retry import Dropped, Retry

@@ -19,11 +19,6 @@ _VERSIONS = ("x-goog-generation", "x-amz-version-id")
 _ENCODINGS = {"identity": None, "gzip": "gz", "x-gzip": "gz", "zstd": "zst"}
 
 
-def is_temporary_status(status: int) -> bool:
-    """Whether trying again may help: 408, 425, 429, and 5xx but 501 (not implemented)."""
-    return status in (408, 425, 429) or (status >= 500 and status != 501)
-
-
 def status_text(status: int) -> str:
     """``the server answers 503 Service Unavailable``. The server's own words may repeat secrets."""
     try:

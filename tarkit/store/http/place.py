@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 from tarkit.errors import MissingInputError, StreamError, UsageError, printable
 from tarkit.store.checksums import Checksum, from_headers
 from tarkit.store.compression import DecompressingReader, compression_for_name
+from tarkit.store.faults import is_temporary_status
 from tarkit.store.foreign import without_secrets
 from tarkit.store.http.address import follow, parsed, server_of
 from tarkit.store.http.answer import (
@@ -23,7 +24,6 @@ from tarkit.store.http.answer import (
     content_length,
     content_range,
     encoding_of,
-    is_temporary_status,
     marks_of,
     retry_after,
     status_text,

@@ -7,9 +7,8 @@ package, and lose their secrets. Libraries that try again by themselves are kept
 
 from __future__ import annotations
 
-import errno
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 from tarkit.errors import (
@@ -22,54 +21,13 @@ from tarkit.errors import (
     printable,
 )
 from tarkit.store import waits
+from tarkit.store.faults import is_answered, is_temporary
 from tarkit.store.foreign import without_secrets
-from tarkit.store.http.answer import is_temporary_status
-from tarkit.store.registry import PLACES, place_of
+from tarkit.store.registry import PLACES, module_of
 from tarkit.store.retry import DEFAULT_RETRY, Dropped, Patience, Retry
 from tarkit.store.url import is_chain
 
 T = TypeVar("T")
-_TEMPORARY_ERRNO = (
-    errno.EAGAIN,
-    errno.EBUSY,
-    errno.EIO,
-    errno.EPIPE,
-    errno.ETIMEDOUT,
-    errno.ENETDOWN,
-    errno.ENETUNREACH,
-    errno.EHOSTDOWN,
-    errno.EHOSTUNREACH,
-)
-_TEMPORARY_CLASSES = (
-    "ClientConnectionError",  # aiohttp
-    "ClientPayloadError",
-    "HTTPClientError",  # botocore: no connection, time-outs
-    "IncompleteReadError",
-    "ResponseParserError",
-    "ResponseStreamingError",
-    "ConnectionError",  # requests
-    "Timeout",
-    "ChunkedEncodingError",
-    "ProtocolError",  # urllib3
-    "HTTPException",  # http.client
-    "ChecksumError",  # gcsfs
-    "FSTimeoutError",  # fsspec
-    "ServiceRequestError",  # azure: no connection
-    "ServiceResponseError",
-)
-# Errors of S3 with a status that says otherwise: the body was damaged or cut on its way, or another write to the
-# same name was under way.
-_TEMPORARY_CODES = (
-    "BadDigest",
-    "ConditionalRequestConflict",
-    "IncompleteBody",
-    "InternalError",
-    "OperationAborted",
-    "RequestTimeout",
-    "ServiceUnavailable",
-    "SlowDown",
-    "XAmzContentSHA256Mismatch",
-)
 
 
 def filesystem(url: str, name: str) -> tuple[Any, str]:
@@ -80,7 +38,7 @@ def filesystem(url: str, name: str) -> tuple[Any, str]:
     """
     import fsspec
 
-    place = place_of(url)
+    place = module_of(url)
     protocol = url.split(":", 1)[0]
     try:
         if is_chain(url):
@@ -156,7 +114,7 @@ def translated(url: str, name: str, function: Callable[..., T], *arguments: Any)
 def raise_dropped(error: Exception, url: str, name: str, offset: int | None) -> NoReturn:
     """Dropped, if another attempt may help; else the error of this package."""
     if is_temporary(error):
-        raise Dropped(_said(error, url), answered=_answered(error)) from None
+        raise Dropped(_said(error, url), answered=is_answered(error)) from None
     raise_foreign(error, url, name, offset)
 
 
@@ -171,60 +129,6 @@ def _unknown(scheme: str) -> str:
         f"unknown scheme {printable(scheme)!r};{question} a scheme is added by the Python package that registers it "
         "with fsspec"
     )
-
-
-def is_temporary(error: BaseException) -> bool:
-    """Whether an error of a storage library speaks of the network or a busy server, so that trying again may help.
-
-    Judged by the code and status of an answer that it or its cause carries, by Python's own classes, and by the names
-    of the libraries' classes, which are not imported for this. If none of them says anything, by errno (s3fs: EBUSY for
-    throttling, EIO for faults of the server, and for every answer that it does not know).
-    """
-    import asyncio
-
-    chain = list(_causes(error))
-    for found in chain:
-        if isinstance(found, (FileNotFoundError, PermissionError, NotImplementedError)):
-            return False
-        if _code(found) in _TEMPORARY_CODES:
-            return True
-        if status := _status(found):
-            return is_temporary_status(status)
-        # KeyError: the library looks for a field that the answer does not have.
-        if isinstance(found, (TimeoutError, asyncio.TimeoutError, ConnectionError, EOFError, KeyError)):
-            return True
-        if any(kind.__name__ in _TEMPORARY_CLASSES for kind in type(found).__mro__):
-            return True
-    return any(isinstance(found, OSError) and found.errno in _TEMPORARY_ERRNO for found in chain)
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, and what it was raised from, the nearest first."""
-    while error is not None:
-        yield error
-        error = error.__cause__
-
-
-def _status(error: BaseException) -> int:
-    """Of the answer that botocore, gcsfs, aiohttp and requests keep with an error; 0 if there is none."""
-    answer: Any = getattr(error, "response", None)
-    if isinstance(answer, dict):
-        status: Any = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
-        return int(status) if str(status).isdigit() else 0
-    for holder, key in ((error, "status"), (error, "code"), (error, "status_code"), (answer, "status_code")):
-        status = getattr(holder, key, None)
-        if isinstance(status, (int, str)) and str(status).isdigit() and int(status) >= 100:
-            return int(status)
-    return 0
-
-
-def _answered(error: BaseException) -> bool:
-    return any(map(_status, _causes(error)))
-
-
-def _code(error: BaseException) -> str:
-    answer = getattr(error, "response", None)
-    return str(answer.get("Error", {}).get("Code", "")) if isinstance(answer, dict) else ""
 
 
 def _said(error: Exception, url: str) -> str:

@@ -1,0 +1,109 @@
+"""Which errors are temporary, so that trying again may help: of HTTP servers, storage libraries and Hadoop.
+
+How often and how long it is tried again is the part of :mod:`tarkit.store.retry`.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from typing import Any
+
+_ERRNO = {
+    *(errno.EAGAIN, errno.EBUSY, errno.EIO, errno.EPIPE, errno.ETIMEDOUT),
+    *(errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH),
+}
+# By library: aiohttp; botocore; requests; urllib3 and http.client; gcsfs and fsspec; azure.
+_CLASSES = {
+    *("ClientConnectionError", "ClientPayloadError"),
+    *("HTTPClientError", "IncompleteReadError", "ResponseParserError", "ResponseStreamingError"),
+    *("ConnectionError", "Timeout", "ChunkedEncodingError"),
+    *("ProtocolError", "HTTPException"),
+    *("ChecksumError", "FSTimeoutError"),
+    *("ServiceRequestError", "ServiceResponseError"),
+}
+# Errors of S3 with a status that says otherwise: the body was damaged or cut on its way, or another write to the
+# same name was under way.
+_S3_CODES = {
+    *("BadDigest", "ConditionalRequestConflict", "IncompleteBody", "InternalError", "OperationAborted"),
+    *("RequestTimeout", "ServiceUnavailable", "SlowDown", "XAmzContentSHA256Mismatch"),
+}
+# A NameNode that starts or waits, blocks whose DataNodes are gone.
+_JAVA = {
+    *("BlockMissingException", "ReplicaNotFoundException", "EOFException"),
+    *("ConnectException", "ConnectTimeoutException", "SocketException", "SocketTimeoutException"),
+    *("NoRouteToHostException", "ObserverRetryOnActiveException", "RetriableException"),
+    *("SafeModeException", "ServerTooBusyException", "StandbyException"),
+}
+_JAVA_WORDS = (
+    "No active nodes contain this block",
+    "Failed to find datanode",
+    "could only be written to",
+    "could only be replicated to",
+    "Could not obtain block",
+)
+
+
+def is_temporary_status(status: int) -> bool:
+    """Whether trying again may help: 408, 425, 429, and 5xx but 501 (not implemented)."""
+    return status in (408, 425, 429) or (status >= 500 and status != 501)
+
+
+def is_temporary_java(exception: str, message: str) -> bool:
+    """The same of Hadoop: of an exception's class without its package, and its message."""
+    return exception in _JAVA or any(words in message for words in _JAVA_WORDS)
+
+
+def is_temporary(error: BaseException) -> bool:
+    """Whether an error of a storage library speaks of the network or a busy server, so that trying again may help.
+
+    Judged by the code and status of an answer that it or its cause carries, by Python's own classes, and by the names
+    of the libraries' classes, which are not imported for this. If none of them says anything, by errno (s3fs: EBUSY for
+    throttling, EIO for faults of the server, and for every answer that it does not know).
+    """
+    import asyncio
+
+    chain = list(_causes(error))
+    for found in chain:
+        if isinstance(found, (FileNotFoundError, PermissionError, NotImplementedError)):
+            return False
+        if _code(found) in _S3_CODES:
+            return True
+        if status := _status(found):
+            return is_temporary_status(status)
+        # KeyError: the library looks for a field that the answer does not have.
+        if isinstance(found, (TimeoutError, asyncio.TimeoutError, ConnectionError, EOFError, KeyError)):
+            return True
+        if any(kind.__name__ in _CLASSES for kind in type(found).__mro__):
+            return True
+    return any(isinstance(found, OSError) and found.errno in _ERRNO for found in chain)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and what it was raised from, the nearest first."""
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _status(error: BaseException) -> int:
+    """Of the answer that botocore, gcsfs, aiohttp and requests keep with an error; 0 if there is none."""
+    answer: Any = getattr(error, "response", None)
+    if isinstance(answer, dict):
+        status: Any = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        return int(status) if str(status).isdigit() else 0
+    for holder, key in ((error, "status"), (error, "code"), (error, "status_code"), (answer, "status_code")):
+        status = getattr(holder, key, None)
+        if isinstance(status, (int, str)) and str(status).isdigit() and int(status) >= 100:
+            return int(status)
+    return 0
+
+
+def is_answered(error: BaseException) -> bool:
+    """Whether an error of a storage library carries an answer, so that there is a store at all."""
+    return any(map(_status, _causes(error)))
+
+
+def _code(error: BaseException) -> str:
+    answer = getattr(error, "response", None)
+    return str(answer.get("Error", {}).get("Code", "")) if isinstance(answer, dict) else ""
