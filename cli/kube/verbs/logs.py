@@ -97,11 +97,7 @@ def command(
     if wanted is not None:
         _refuse_absent(job, wanted)
     failed = not follow and (failed or (wanted is None and state_of(job)[0] == "failed"))
-    pods = [] if follow else pods_with_logs(cluster, job, wanted, failed=failed)
-    if follow and (pod := pod_to_follow(cluster, job, wanted, watching)) is not None:
-        pods = [pod]
-    if wanted is None and not failed and len(pods) > _MOST_PODS:
-        raise UsageError(f"{name} has {len(pods)} pods; say which: --failed, --index SET or --shard NAME")
+    pods = _pods(cluster, job, wanted, failed, watching if follow else None)
     with printed.results:
         printed.show(pods)
         # Indexes that were asked for, or have failed, and have no pod any more.
@@ -112,6 +108,19 @@ def command(
     if not printed.lines:
         raise MissingInputError(_nothing(name, bool(pods), failed, wanted, pattern))
     return EXIT_OK
+
+
+def _pods(
+    cluster: Cluster, job: Object, wanted: set[int] | None, failed: bool, follow: Watching | None
+) -> list[Object]:  # fmt: skip
+    """Those whose logs are shown. follow: the one that is waited for."""
+    if follow is not None:
+        pod = pod_to_follow(cluster, job, wanted, follow)
+        return [] if pod is None else [pod]
+    pods = pods_with_logs(cluster, job, wanted, failed=failed)
+    if wanted is None and not failed and len(pods) > _MOST_PODS:
+        raise UsageError(f"{name_of(job)} has {len(pods)} pods; say which: --failed, --index SET or --shard NAME")
+    return pods
 
 
 def _index_of(shard: str, shards: ShardMap | None) -> int:
