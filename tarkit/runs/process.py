@@ -26,7 +26,7 @@ from tarkit.store.url import local_path
 
 _DESCRIPTOR = re.compile(r"/dev/std(out|err)|/(dev|proc/self)/fd/\d+")
 
-Path = str | os.PathLike[str]
+StrPath = str | os.PathLike[str]
 
 
 class ShardsFailedError(TarkitError):
@@ -43,10 +43,10 @@ class ShardsFailedError(TarkitError):
 
 
 def process(
-    inputs: Work | Path | Iterable[Path] = (),
+    inputs: Work | StrPath | Iterable[StrPath] = (),
     *,
-    output: Path | None = None,
-    outdir: Path | None = None,
+    output: StrPath | None = None,
+    outdir: StrPath | None = None,
     command: str | None = None,
     function: str | Function | None = None,
     parallel: int | None = None,
@@ -184,7 +184,7 @@ def _run_shards(engine: Engine, inputs: Sequence[str], counts: Counts) -> None:
 
     work = engine.work
     outdir = str(work.outdir)
-    outputs = expected_outputs(work, inputs, outdir)
+    outputs = _expected_outputs(work, inputs, outdir)
     folder = local_path(outdir)
     if folder is not None:
         try:
@@ -203,7 +203,7 @@ def _retry_shards(engine: Engine, inputs: Sequence[str], counts: Counts) -> None
     RetryRun(engine, counts).run(str(engine.work.outdir))
 
 
-def expected_outputs(work: Work, inputs: Sequence[str], outdir: str) -> list[tuple[str, str]]:
+def _expected_outputs(work: Work, inputs: Sequence[str], outdir: str) -> list[tuple[str, str]]:
     """Inputs with their outputs, of one slice if one is asked for.
 
     All names are looked at before the first shard is begun, and whatever the slice: a long run must not
