@@ -56,20 +56,6 @@ def reject_series_options(context: click.Context) -> None:
             raise UsageError(f"--{name} goes with a series of shards, such as -o out-%06d.tar")
 
 
-def reject_series(output: str) -> None:
-    """Complain of a pattern where the output is one shard.
-
-    Raises:
-        UsageError: it is one.
-    """
-    from tarkit.specs.shardspec import is_pattern
-
-    if is_pattern(output):
-        raise UsageError(
-            f"-o {printable(redact(output))}: the output is one shard; pipe it into tarkit split - -o PATTERN"
-        )
-
-
 def earlier_shards(program: str, pattern: str, options: Mapping[str, Any]) -> list[str]:
     """Shards of the pattern that are there; none with --force where the folder may not be listed.
 

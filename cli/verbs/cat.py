@@ -17,7 +17,6 @@ from ..shared.program import (
     work_option,
 )
 from ..shared.results import counted, exit_code_of, met
-from ..shared.series import reject_series
 
 _EPILOG = """\b
 Examples:
@@ -83,7 +82,9 @@ def command(
     """
     urls = list(inputs) or ["-"]
     refuse_terminal_input(urls)
-    reject_series(output)
+    from tarkit.specs.shardspec import reject_pattern
+
+    reject_pattern(output)
     if raw:
         return _raw(urls, output, quiet, allow_pipe)
     from tarkit.formats.tally import Tally

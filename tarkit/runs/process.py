@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tarkit.errors import MissingInputError, StreamError, TarkitError, UsageError, printable
+from tarkit.errors import MissingInputError, StreamError, TarkitError, UsageError
 from tarkit.redaction import redact
 from tarkit.runs.account import Sinks, run_samples
 from tarkit.runs.counts import Counts
@@ -18,7 +18,7 @@ from tarkit.runs.work import Function, Work
 from tarkit.samples.sample import skip_reason
 from tarkit.specs.inputslice import plan_slice
 from tarkit.specs.outputnames import FAILED_SUFFIX, plan_outputs
-from tarkit.specs.shardspec import check_local, counted_shards, expand, is_pattern, parse_slice
+from tarkit.specs.shardspec import check_local, counted_shards, expand, parse_slice, reject_pattern
 from tarkit.store.entries import remove
 from tarkit.store.publish import open_publish
 from tarkit.store.sinks import make_folder
@@ -111,10 +111,8 @@ def _check(work: Work) -> None:
     """
     if work.outdir is not None and work.output is not None:
         raise UsageError("give -o OUT for one output, or -O OUTDIR for one for each input")
-    if work.output is not None and is_pattern(work.output):
-        raise UsageError(
-            f"-o {printable(redact(work.output))}: the output is one shard; pipe it into tarkit split - -o PATTERN"
-        )
+    if work.output is not None:
+        reject_pattern(work.output)
     if work.list_sha256 is not None and work.slice is None:
         raise UsageError("--list-sha256 goes with --slice")
     if work.slice is not None and work.outdir is None:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tarkit.errors import LocatedError, MissingInputError, StreamError, UsageError, printable, quoted
+from tarkit.redaction import redact
 from tarkit.specs.braces import Choice, Product, Range, expand_braces, parse
 from tarkit.store.entries import glob as store_glob
 from tarkit.store.url import local_path, scheme_of
@@ -295,6 +296,18 @@ def is_pattern(name: str) -> bool:
     command (``pipe:… $(date +%d)``).
     """
     return not name.startswith("pipe:") and _NUMBER.search(name) is not None
+
+
+def reject_pattern(output: str) -> None:
+    """Refuse a pattern where the output is one shard.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if is_pattern(output):
+        raise UsageError(
+            f"-o {printable(redact(output))}: the output is one shard; pipe it into tarkit split - -o PATTERN"
+        )
 
 
 def output_name(url: str) -> str:
