@@ -499,6 +499,29 @@ def test_a_field_that_cannot_be_read_is_not_blamed_on_the_scratch_folder(tmp_pat
         pool.submit(0, [sample])
 
 
+@pytest.mark.parametrize("size", [10, 200_000])
+def test_what_a_command_leaves_by_two_names_is_read_before_the_next_command_begins(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each command writes to the same file, and gives it to its sample with ln."""
+
+    def slowly(*arguments: Any) -> tuple[list[Sample], list[str]]:
+        time.sleep(0.1)
+        return gather(*arguments)
+
+    monkeypatch.setattr("tarkit.mapping.shellpool.gather", slowly)
+    shared = tmp_path / "shared"
+    command = f"head -c {size} /dev/zero | tr '\\0' $(cat sample.cls) > {shared}; ln {shared} sample.bin"
+    samples: list[Sample] = [{**SAMPLE, "cls": b"%d" % number} for number in range(6)]
+    (tmp_path / "scratch").mkdir()
+    with ShellPool(command, str(tmp_path / "scratch"), rules=Rules(large=100_000)) as pool:
+        outcomes = _jobs(pool, [[sample] for sample in samples])
+    for number, outcome in enumerate(outcomes):
+        ((sample,),) = outcome.made
+        content = sample["bin"].read() if isinstance(sample["bin"], FieldFile) else sample["bin"]
+        assert content == b"%d" % number * size
+
+
 def test_nothing_is_left_running(tmp_path: Path) -> None:
     marker = f"98{os.getpid() % 1000:03d}.25"
     _outcomes(tmp_path, f"sleep {marker} & (trap '' TERM HUP; sleep {marker}) &", 4, slots=2)

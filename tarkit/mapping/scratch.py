@@ -26,6 +26,7 @@ _LOCK = "lock"
 _UNBORN = ".lock"
 _NEWBORN = 60.0  # seconds
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL)
+_OWN_FILES = ("__key__", "__source__")
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -193,6 +194,18 @@ class Rules(NamedTuple):
         return self.include is None or self.include.search(name) is not None
 
 
+def has_other_names(folder: str, depth: int) -> bool:
+    """Whether a file in a folder has another name, too (``ln``). depth: levels of folders below that are looked at."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if depth and has_other_names(entry.path, depth - 1):
+                    return True
+            elif entry.name not in _OWN_FILES and entry.stat(follow_symlinks=False).st_nlink > 1:
+                return True
+    return False
+
+
 def gather(folder: str, original: Sample, rules: Rules, within: str = "") -> tuple[list[Sample], list[str]]:
     """Samples made of the files in a folder, and names of files that belong to no sample.
 
@@ -218,7 +231,7 @@ def _gather(folder: OpenFolder, original: str, rules: Rules) -> tuple[list[Sampl
     for name in sorted(names.files + names.links):
         stem, _, field = name.partition(".")
         if not (stem and field and (stem == rules.base or rules.multi)):
-            if name not in ("__key__", "__source__"):
+            if name not in _OWN_FILES:
                 stray.append(name)
         elif field == "__key__":
             keys[stem] = _read_key(folder, name, original)

@@ -27,7 +27,7 @@ from tarkit.formats.fieldfile import TOO_MANY_FILES, scratch_hint
 from tarkit.mapping.output import Printed, PrintFiles
 from tarkit.mapping.parallel import Batch, Failure, Outcome
 from tarkit.mapping.removal import Remover, remove
-from tarkit.mapping.scratch import FieldNameError, Rules, extract, gather
+from tarkit.mapping.scratch import FieldNameError, Rules, extract, gather, has_other_names
 from tarkit.samples.sample import Sample
 
 # Standard input brings names of folders below $1, standard output takes exit codes; the command sees neither.
@@ -293,9 +293,14 @@ class ShellPool:
                 else:
                     finished += self._shell_died(slot)
             finished += self._timed_out()
-            # Give slots their next batch before the files of the last ones are read.
+            # Slots get their next batch before the files of the last ones are read, unless it could change them.
+            outcomes = [self._outcome(*each) for each in finished if self._has_other_names(each[0])]
             self._start_ready()
-        return [(job.ticket, self._outcome(job, code, failure)) for job, code, failure in finished]
+        read = {ticket for ticket, _ in outcomes}
+        return outcomes + [self._outcome(*each) for each in finished if each[0].ticket not in read]
+
+    def _has_other_names(self, job: _Job) -> bool:
+        return self._rules is not None and has_other_names(job.folder, self._batched + self._rules.subdirs)
 
     def _shell_died(self, slot: _Slot) -> list[tuple[_Job, int, Failure | None]]:
         slot.process.kill()
@@ -343,7 +348,7 @@ class ShellPool:
                 slot.finish(job)
         return finished
 
-    def _outcome(self, job: _Job, code: int, failure: Failure | None) -> Outcome:
+    def _outcome(self, job: _Job, code: int, failure: Failure | None) -> tuple[int, Outcome]:
         made: list[list[Sample]] = []
         stray: list[str] = []
         if failure is None and code:
@@ -358,7 +363,7 @@ class ShellPool:
                     raise self._scratch_error("what the command left cannot be read", job, error) from None
                 failure = Failure("folder", f"what the command left cannot be used: {error}")
         self._remover.add(job.folder)
-        return Outcome(made, job.printed, failure, stray)
+        return job.ticket, Outcome(made, job.printed, failure, stray)
 
     def _gather(self, job: _Job) -> tuple[list[list[Sample]], list[str]]:
         if self._rules is None:
