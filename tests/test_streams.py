@@ -874,6 +874,54 @@ def test_protocols_without_a_library() -> None:
     assert said.endswith("; pip install paramiko\n")
 
 
+@pytest.mark.parametrize(
+    ("sentence", "module", "package"),
+    [
+        ('SMB requires "smbprotocol" or "smbprotocol[kerberos]" installed', "smbclient", "smbprotocol"),
+        ("Please install adlfs and use the `az://` protocol instead.", "adlfs", "adlfs"),
+        ("Please install lakefs-spec to access LakeFSFileSystem", "lakefs_spec", "lakefs-spec"),
+        ("This only runs in a pyscript context", "pyodide", None),
+    ],
+)
+def test_the_package_of_a_library_that_is_not_installed_is_named(
+    sentence: str, module: str, package: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(protocol: str) -> None:
+        raise ImportError(sentence) from ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    monkeypatch.setattr(fsspec, "get_filesystem_class", absent)
+    with pytest.raises(UsageError) as caught:
+        open_read("smb://h/x")
+    how = f"; pip install {package}" if package else ""
+    assert str(caught.value) == f"smb:// needs a library that is not installed: {sentence.rstrip('.')}{how}"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["s3://me:pa/ss@b/k", "s3://me:pw@b/k", "s3://me@b/k", "S3A://me:pw@b/k", "gs://me:pw@b/k", "gcs://me@b/k",
+     "abfs://me:pw@b/k", "az://me:pw@b/k", "filecache::s3://me:pw@b/k"],
+)  # fmt: skip
+def test_a_store_whose_urls_have_no_credentials_refuses_them_and_shows_none(url: str) -> None:
+    for action in (open_read, open_publish):
+        with pytest.raises(UsageError, match=r"takes no user or password in its URL") as caught:
+            action(url)
+        assert "me" not in str(caught.value).partition("takes")[0] and "pw" not in str(caught.value)
+
+
+def test_an_arn_and_a_container_of_an_account_are_no_credentials() -> None:
+    from tarkit.store.objects.filesystem import _CREDENTIALS
+
+    arn = "s3://arn:aws:s3:us-west-2:123456789012:accesspoint/mine/a.tar"
+    for url in (
+        arn,
+        "abfs://box@account.dfs.core.windows.net/a",
+        "s3://b/a@b:c",
+        "sftp://me:pw@h/k",
+        "smb://me:pw@h/k",
+    ):
+        assert not _CREDENTIALS.search(url)
+
+
 # HTTP
 
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from tarkit.errors import counted, printable
-from tarkit.k8s.cluster.failures import FailureGroup
 from tarkit.k8s.cluster.jobstatus import JobStatus
 from tarkit.k8s.cluster.jobview import JobView
 from tarkit.k8s.cluster.runrecords import RunRecords
@@ -38,7 +37,7 @@ def status_lines(status: JobStatus, most: int | None = MOST) -> Iterator[str]:
     if view is not None:
         yield from _speed(view)
     yield from (reason.line for reason in status.reasons)
-    yield from _failures(status.failures, most)
+    yield from _failures(status, most)
     for retry in status.retries:
         yield f"retried as {retry.name}: {_state(retry)}, {_indexes(retry)}"
 
@@ -143,15 +142,17 @@ def _listed(word: str, names: Mapping[str, str], most: int | None) -> Iterator[s
         yield f"… and {len(names) - most} more (-v shows all)"
 
 
-def _failures(failures: list[FailureGroup], most: int | None) -> Iterator[str]:
+def _failures(status: JobStatus, most: int | None) -> Iterator[str]:
+    failures = status.failures
     for each in failures[:most]:
+        advice = "done since" if status.done_all_the_same else each.advice
         said = f' "{each.message}"' if each.message else ""
         where = f" on {'index' if len(each.indexes) == 1 else 'indexes'} {_cut(each.indexes)}" if each.indexes else ""
         shards = ""
         if each.shards:
             rest = f" and {len(each.shards) - 3} more" if len(each.shards) > 3 else ""
             shards = f" (shards {', '.join(printable(name) for name in each.shards[:3])}{rest})"
-        yield f"failures: {each.title} ×{each.count}{said}{where}{shards}: {each.advice}"
+        yield f"failures: {each.title} ×{each.count}{said}{where}{shards}: {advice}"
     if most is not None and len(failures) > most:
         yield f"… and {len(failures) - most} more kinds of failures (-v shows all)"
 

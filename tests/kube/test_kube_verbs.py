@@ -126,6 +126,8 @@ def test_a_shard_that_fails_is_found_named_and_retried(
     again = kubetpl("status", "grey")
     assert again.code == 0, "the records say that all is done, whoever did it"
     assert "but every shard has its done record (retried as grey-r2): exit code 0\n" in again.out
+    (failure,) = [line for line in again.out.splitlines() if line.startswith("failures:")]
+    assert failure.endswith(" on index 1: done since"), "no advice on what is done"
     first = kubetpl("wait", "grey")
     assert first.code == 0
     assert (

@@ -8,6 +8,7 @@ package, and lose their secrets. Libraries that try again by themselves are kept
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
@@ -28,6 +29,10 @@ from tarkit.store.retry import DEFAULT_RETRY, Dropped, Patience, Retry
 from tarkit.store.url import is_chain
 
 T = TypeVar("T")
+# Not what @ is for in a URL of Azure, CONTAINER@ACCOUNT, nor the colons of an ARN.
+_CREDENTIALS = re.compile(
+    r"(?:^|::)(?:(?=s3a?:|gc?s:)|(?=az:|abfss?:)(?=\w+://[^/@]*:))(\w+)://(?!arn:)[^/]*[@:]", re.I
+)
 
 
 def filesystem(url: str, name: str) -> tuple[Any, str]:
@@ -40,6 +45,11 @@ def filesystem(url: str, name: str) -> tuple[Any, str]:
 
     place = module_of(url)
     protocol = url.split(":", 1)[0]
+    if found := _CREDENTIALS.search(url):
+        raise UsageError(
+            f"{printable(name)}: {found[1].lower()}:// takes no user or password in its URL; they come from the "
+            "store's own configuration or environment"
+        )
     try:
         if is_chain(url):
             # Chains (simplecache::s3://…) keep the retries of their libraries.
@@ -50,10 +60,11 @@ def filesystem(url: str, name: str) -> tuple[Any, str]:
     except ImportError as error:
         if hasattr(place, "EXTRA"):
             raise MissingExtraError(f"{protocol}://", place.EXTRA) from None
-        # The package and its module mostly have the same name; where not, fsspec's sentence has that of the package.
-        module = str(getattr(error.__cause__, "name", None))
-        how = f"; pip install {module}" if module in str(error) else ""
-        raise UsageError(f"{protocol}:// needs a library that is not installed: {error}{how}") from None
+        # The sentence of fsspec has the package, in quotes, or called as the module that is missing.
+        sentence, module = str(error).rstrip("."), str(getattr(error.__cause__, "name", None))
+        package = re.search(r'"([\w.-]+)"', sentence) or re.search(re.sub("[_-]", "[_-]", module), sentence, re.I)
+        how = f"; pip install {package[package.re.groups]}" if package else ""
+        raise UsageError(f"{protocol}:// needs a library that is not installed: {sentence}{how}") from None
     except Exception as error:
         if isinstance(error, ValueError) and "not known" in str(error):
             raise UsageError(f"{printable(name)}: {_unknown(str(error).rpartition(' ')[2])}") from None
