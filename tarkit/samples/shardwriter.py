@@ -30,6 +30,8 @@ class ShardWriter:
         opener: gives an open binary file for a name; then writing in place is its affair.
         **kw: arguments of :class:`TarWriter`.
 
+    A shard replaces one of the same name when it is published: do not write a series over shards that you still read.
+
     ``shards`` are the names of those that are published, ``total`` the samples written.
 
     Raises:
