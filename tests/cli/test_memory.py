@@ -77,6 +77,19 @@ def test_cat(bomb: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
     assert sorted(listing(tmp_path / "out.tar.zst", tmp_path)[1].split()) == ["b", f"bin:{SIZE}", "cls:1"]
 
 
+@pytest.mark.parametrize("options", [(), ("--on-damage", "skip")], ids=" ".join)
+def test_cat_of_zeros_between_two_archives(tmp_path: Path, options: tuple[str, ...]) -> None:
+    archives = [b"".join(member(name, b"1") for name in (b"a.cls", b"b.bin", b"b.cls")), member(b"c.cls", b"3") + END]
+    with open_publish(str(tmp_path / "zeros.tar.zst")) as out:
+        out.write(archives[0])
+        for _ in range(SIZE >> 20):
+            out.write(bytes(1 << 20))
+        out.write(archives[1])
+    code, *_ = peak("tarkit", ["cat", *options, "zeros.tar.zst", "-o", "out.tar"], tmp_path)
+    assert code == 0
+    assert (tmp_path / "out.tar").read_bytes().rstrip(b"\0") == b"".join(archives).rstrip(b"\0")
+
+
 def test_split(bomb: Path, tmp_path: Path) -> None:
     code, _, printed, _ = peak("tarkit", ["split", bomb, "-o", "%d.tar.zst", "--maxsize", "1M"], tmp_path)
     assert (code, printed.split()) == (0, ["0.tar.zst", "1.tar.zst", "2.tar.zst"])

@@ -119,6 +119,7 @@ class RawArchive(Archive):
         self.recording = _Recording(read)
         super().__init__(self.recording.read, url, tally, in_sample, _KeepLarge() if write is None else _CopyLarge())
         self.pending: _File | None = None
+        self._in_zeros = False
         self._write = write
         self._globals_seen = globals_seen
         self._foreign_globals = globals_seen[:]
@@ -151,13 +152,20 @@ class RawArchive(Archive):
             self.tally.skip(reason)
 
     def skip_zeros(self) -> bool:
-        mark_offset = self.base + self.position
         self._foreign_globals = self._globals_seen[:]
-        self.pass_on(mark_offset)
+        self.complete()
+        self.pass_on(self.base + self.position)
+        self._in_zeros = True
         another = super().skip_zeros()
-        if self._write is not None:
-            self.recording.drop(self.base + self.position)
+        self._in_zeros = False
+        self.recording.drop(self.base + self.position)
         return another
+
+    def fill(self, want: int) -> bool:
+        if self._in_zeros:
+            # There can be gigabytes of them.
+            self.recording.drop(self.base + self.position)
+        return super().fill(want)
 
     def verified(self, header_bytes: bytes) -> Header:
         header = super().verified(header_bytes)
