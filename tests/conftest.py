@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 # Otherwise gcsfs asks by gRPC what kind of bucket it is, which the emulator cannot answer, for minutes.
 os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
 
+# Otherwise hundreds of programs that the tests start compile all of tarkit anew, where it is set.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # How long an example takes says more of the machine than of what is tested. All else stays as it is, in CI, too.
 settings.register_profile("patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,12 +39,24 @@ def is_fast(item: pytest.Item) -> bool:
     if item.path.parent in SERVER_FOLDERS:
         return False
     fixtures = (each.func for found in item._fixtureinfo.name2fixturedefs.values() for each in found)
-    seen: set[Any] = set()
-    return not any(_is_slow(each, seen) for each in (item.function, *fixtures, *_parameters(item)))
+    used = (each for each in (item.function, *fixtures, *_parameters(item)) if isinstance(each, (FunctionType, type)))
+    return not any(_reaches_slow(each) for each in used)
 
 
 def _parameters(item: pytest.Item) -> Iterator[Any]:
     yield from getattr(getattr(item, "callspec", None), "params", {}).values()
+
+
+@functools.cache
+def _reaches_slow(found: FunctionType | type) -> bool:
+    return _is_slow(found, set())
+
+
+@functools.cache
+def _folder(module: str) -> Path | None:
+    """Where a module of the tests is; None for any other."""
+    file = Path(getattr(sys.modules.get(module), "__file__", None) or "/")
+    return file.parent if HERE in file.parents else None
 
 
 def _is_slow(found: Any, seen: set[Any]) -> bool:
@@ -52,11 +65,9 @@ def _is_slow(found: Any, seen: set[Any]) -> bool:
     if not isinstance(found, (FunctionType, type)) or found in seen:
         return False
     seen.add(found)
-    file = Path(getattr(sys.modules.get(found.__module__), "__file__", None) or "/")
-    if HERE not in file.parents:
-        return False
-    if file.parent in SERVER_FOLDERS:
-        return True
+    folder = _folder(found.__module__)
+    if folder is None or folder in SERVER_FOLDERS:
+        return folder is not None
     if isinstance(found, type):
         return any(_is_slow(each, seen) for each in (*found.__bases__, *vars(found).values()))
     names = set(_names(found.__code__))
