@@ -18,7 +18,7 @@ from waiting import wait_for
 
 SHARDS = 20
 SAMPLES = 5
-KILLS = 40
+KILLS = 100
 SLOTS = 2
 INPUTS = "in/s{00..19}.tar"
 
@@ -53,7 +53,7 @@ def status(bench: Bench, *arguments: str) -> subprocess.CompletedProcess[bytes]:
 
 
 @pytest.mark.slow
-def test_killed_at_40_random_moments(tmp_path: Path) -> None:
+def test_killed_at_100_random_moments(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     make_inputs(bench)
     # Every third sample fails, so that there are failed samples to publish as well.
