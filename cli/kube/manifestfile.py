@@ -6,10 +6,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tarkit.errors import MissingExtraError, UsageError
+from tarkit.errors import MissingExtraError, UsageError, counted
 
 from ..shared.program import say
-from ..shared.results import counted
 
 if TYPE_CHECKING:
     from tarkit.k8s.lint.nodes import Finding

@@ -7,8 +7,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, OutputClosedError, StreamError, printable
-from tarkit.errors import counted as counted
+from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, OutputClosedError, StreamError, counted, printable
 from tarkit.redaction import redact
 
 from .program import write_message, write_stdout

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tarkit.errors import MissingInputError, StreamError, TemporaryStreamError, UsageError, printable
+from tarkit.errors import MissingInputError, StreamError, TemporaryStreamError, UsageError, counted, printable
 from tarkit.redaction import redact
 
 from .program import say, size
-from .results import counted
 
 if TYPE_CHECKING:
     from pathlib import PurePath

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tarkit.errors import EXIT_FAILED, EXIT_OK, UsageError
+from tarkit.errors import EXIT_FAILED, EXIT_OK, UsageError, counted
 from tarkit.store.url import display_name
 
 from .meter import Meter
 from .program import say
-from .results import counted
 
 if TYPE_CHECKING:
     from tarkit.store.transfer import CopyOutcome, FileCopy

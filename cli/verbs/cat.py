@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tarkit.errors import EXIT_OK, StreamError, UsageError
+from tarkit.errors import EXIT_OK, StreamError, UsageError, counted
 
 from ..shared.program import (
     refuse_terminal_input,
@@ -16,7 +16,7 @@ from ..shared.program import (
     version_option,
     work_option,
 )
-from ..shared.results import counted, exit_code_of, met
+from ..shared.results import exit_code_of, met
 
 _EPILOG = """\b
 Examples:

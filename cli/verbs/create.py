@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tarkit.errors import DataError, MissingInputError, UsageError
+from tarkit.errors import DataError, MissingInputError, UsageError, counted
 
 from ..shared.meter import Meter
 from ..shared.program import refuse_terminal_input, say, verbose_option, version_option, work_option
-from ..shared.results import Results, counted
+from ..shared.results import Results
 from ..shared.series import earlier_shards, open_series, reject_series_options, series_options
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import click
 
-from tarkit.errors import EXIT_FAILED, EXIT_OK, CommandNotRunnableError, StreamError, UsageError
+from tarkit.errors import EXIT_FAILED, EXIT_OK, CommandNotRunnableError, StreamError, UsageError, counted
 
 from ..shared.program import say, verbose_option, version_option
-from ..shared.results import Results, counted
+from ..shared.results import Results
 from .tour import MAPPER, PER_SHARD, SHARDS, TOTAL, Step, steps
 
 _NAME = "tarkit demo"

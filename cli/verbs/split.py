@@ -10,12 +10,12 @@ from typing import Any
 
 import click
 
-from tarkit.errors import CommandNotRunnableError, TarkitError, UsageError, printable
+from tarkit.errors import CommandNotRunnableError, TarkitError, UsageError, counted, printable
 from tarkit.redaction import redact
 
 from ..shared.meter import Meter
 from ..shared.program import reader_options, refuse_terminal_input, say, verbose_option, version_option, work_option
-from ..shared.results import Results, counted, exit_code_of, met
+from ..shared.results import Results, exit_code_of, met
 from ..shared.series import earlier_shards, open_series, series_options
 
 _EPILOG = """\b

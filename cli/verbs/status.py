@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, MissingInputError, UsageError
+from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, MissingInputError, UsageError, counted
 
 from ..shared.program import say, verbose_option, version_option
-from ..shared.results import Results, counted
+from ..shared.results import Results
 
 if TYPE_CHECKING:
     from tarkit.runs.status import Progress

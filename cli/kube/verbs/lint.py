@@ -16,11 +16,12 @@ from tarkit.errors import (
     EXIT_USAGE,
     ClusterUnreachableError,
     CommandNotRunnableError,
+    counted,
     printable,
 )
 
 from ...shared.program import say, verbose_option, version_option
-from ...shared.results import Results, counted
+from ...shared.results import Results
 from ..clusteroptions import cluster_options
 from ..manifestfile import findings_of, manifest_text, shown
 
