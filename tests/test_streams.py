@@ -284,7 +284,7 @@ def test_stdin_or_stdout_closed() -> None:
     errors = run_python(code, '"$0" -c "$1" <&- >&-').stderr.decode().splitlines()
     assert errors == [
         "-: standard input cannot be read: Bad file descriptor",
-        "-: standard output can not be written: bad file descriptor",
+        "-: standard output cannot be written: bad file descriptor",
     ]
 
 
@@ -474,7 +474,7 @@ def test_sh_where_there_is_no_bash(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_shell_that_can_not_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: "/nowhere/bash")
-    with pytest.raises(StreamError, match="/nowhere/bash can not be started"):
+    with pytest.raises(StreamError, match="/nowhere/bash cannot be started"):
         open_read("pipe:true")
 
 

@@ -46,7 +46,7 @@ def test_files_go_into_a_folder_or_become_the_name(source: Path, tmp_path: Path)
     assert below(tmp_path / "there") == ["a"]
     assert (tmp_path / "name").read_bytes() == (source / "a").read_bytes()
     assert below(tmp_path / "new") == ["a", "b"]
-    with pytest.raises(UsageError, match="is no folder"):
+    with pytest.raises(UsageError, match="is not a folder"):
         run([source / "a", source / "d" / "b"], tmp_path / "name")
 
 
@@ -68,7 +68,7 @@ def test_one_failure_stops_no_other(source: Path, tmp_path: Path) -> None:
     failed = {item.job.source.name: str(item.error) for item in done if item.error}
     assert sorted(failed) == ["dangling", "link", "pipe"]
     assert "is a link to a directory" in failed["link"]
-    assert "is no regular file" in failed["pipe"]
+    assert "is not a regular file" in failed["pipe"]
     assert below(tmp_path / "out") == ["a", "d/b"]
 
 

@@ -32,7 +32,7 @@ class Checksum:
         self._hash.update(data)
 
     def problem(self) -> str | None:
-        """A phrase that says what differs; None if all is well."""
+        """A phrase for what differs; None if nothing does."""
         found = self._hash.digest()
         if found == self.expected:
             return None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tarkit.errors import MissingInputError, UsageError
 from tarkit.store.place import Entry, Identity
-from tarkit.store.registry import function_of, module_of
+from tarkit.store.registry import function_of, offered
 from tarkit.store.temporary import is_locked, is_temporary_name
 from tarkit.store.url import display_name, local_path
 
@@ -76,9 +76,9 @@ def remove(url: str, recursive: bool = False) -> None:
 def remove_left_behind(folder: str, *, older_than: float, now: float) -> Iterator[str]:
     """Remove what killed programs left in a folder under temporary names; the names, as they may be shown.
 
-    A local file that a living program still writes is locked, and stays. Elsewhere a dead writer cannot be told from
-    a slow one, so only what is older than ``older_than`` seconds at the time ``now`` goes; on S3 that is also parts
-    of uploads that were never finished.
+    A local file that a living program still writes is locked, and stays. Elsewhere a dead writer looks like a slow
+    one, so only what is older than ``older_than`` seconds at the time ``now`` goes; on S3 that is also parts of
+    uploads that were never finished.
     """
     for entry in _files_of(folder):
         if not is_temporary_name(entry.name):
@@ -89,7 +89,7 @@ def remove_left_behind(folder: str, *, older_than: float, now: float) -> Iterato
             continue
         remove(entry.url)
         yield display_name(entry.url)
-    remove_unfinished = getattr(module_of(folder), "remove_unfinished", None)
+    remove_unfinished = offered(folder, "remove_unfinished")
     if remove_unfinished is not None:
         for url in remove_unfinished(f"{folder.rstrip('/')}/", older_than, now):
             yield f"{display_name(url)} (an unfinished upload)"

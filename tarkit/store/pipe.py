@@ -71,7 +71,7 @@ class Command:
                 start_new_session=True,
             )
         except OSError as error:
-            raise StreamError(f"{shell[0]} can not be started: {error.strerror}", url=name) from None
+            raise StreamError(f"{shell[0]} cannot be started: {error.strerror}", url=name) from None
         self.pipe = cast("io.FileIO", self._process.stdout if direction == "read" else self._process.stdin)
         self._stderr = _Tail(cast("BinaryIO", self._process.stderr))
         self._finalizer = weakref.finalize(self, _kill, self._process, self._stderr, os.getpid())
@@ -174,7 +174,7 @@ def _shell() -> list[str]:
 
 
 class _Tail:
-    """The last bytes of a pipe, drained by a thread, so that a talkative command can not block."""
+    """The last bytes of a pipe, drained by a thread, so that a talkative command cannot block."""
 
     def __init__(self, pipe: BinaryIO) -> None:
         self._pipe = pipe
@@ -183,7 +183,7 @@ class _Tail:
         self._thread.start()
 
     def _drain(self) -> None:
-        # Closed here and not by whoever waits: something in the background may hold the other end for longer.
+        # Closed here and not by the thread that waits: something in the background may hold the other end for longer.
         with self._pipe, suppress(OSError):
             while data := self._pipe.read(65536):
                 self._kept = (self._kept + data)[-_KEPT_STDERR:]
@@ -221,7 +221,7 @@ def _kill(process: subprocess.Popen[bytes], stderr: _Tail, owner: int) -> None:
     with suppress(subprocess.TimeoutExpired):
         process.wait(_GRACE)
     # What the shell started may want a moment longer than the shell itself. Not a long one: where
-    # nobody reaps orphans, as in many containers, the group never gets empty.
+    # no process reaps orphans, as in many containers, the group never gets empty.
     deadline = time.monotonic() + _GRACE_AFTER_SHELL
     while _signal(process, 0) and time.monotonic() < deadline:
         time.sleep(0.005)
@@ -234,7 +234,7 @@ def _kill(process: subprocess.Popen[bytes], stderr: _Tail, owner: int) -> None:
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> bool:
-    """Whether there still was somebody in the group to get the signal."""
+    """Whether a process was left in the group to get the signal."""
     try:
         os.killpg(process.pid, number)
     except (ProcessLookupError, PermissionError):

@@ -11,7 +11,7 @@ from typing import BinaryIO
 from tarkit.errors import StreamError, UsageError
 from tarkit.store.compression import new_compressor, write_compression
 from tarkit.store.place import Sink
-from tarkit.store.registry import function_of, module_of
+from tarkit.store.registry import function_of, offered
 from tarkit.store.sinks import BorrowedSink, open_file_sink
 from tarkit.store.url import display_name, is_stream, local_path
 
@@ -149,7 +149,7 @@ def check_target(url: str) -> None:
         UsageError: http, or no such protocol. MissingExtraError: a library is not installed.
     """
     function_of(url, "open_sink")
-    check = getattr(module_of(url), "check", None)
+    check = offered(url, "check")
     if check is not None:
         check(url)
 

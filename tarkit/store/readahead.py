@@ -106,7 +106,7 @@ class _Pump:
             self.source.interrupt()
             thread.join(_GRACE)
             if thread.is_alive():
-                # In a library that can not be interrupted: the thread closes the source when it returns.
+                # In a library that cannot be interrupted: the thread closes the source when it returns.
                 return
         self.source.close()
 

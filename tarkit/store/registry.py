@@ -54,6 +54,15 @@ def module_of(url: str) -> Any:
     return _module(ANY_OTHER if is_chain(url) else PLACES.get(scheme_of(url), ANY_OTHER))
 
 
+def offered(url: str, function: str) -> Callable[..., Any] | None:
+    """A function of the place of a URL; the stores of fsspec have in common what they have not themselves."""
+    module = module_of(url)
+    found = getattr(module, function, None)
+    if found is None and module.__name__.startswith(f"{__package__}.objects."):
+        found = getattr(_module(ANY_OTHER), function, None)
+    return found
+
+
 @functools.cache
 def _module(name: str) -> Any:
     return importlib.import_module(f"tarkit.store.{name}")
@@ -65,11 +74,10 @@ def function_of(url: str, function: str) -> Callable[..., Any]:
     Raises:
         UsageError: the place cannot do that.
     """
-    found = getattr(module_of(url), function, None)
+    found = offered(url, function)
     if found is None:
         kind = f"{scheme_of(url)}://" if "://" in url else "a stream"
         raise UsageError(
             f"{display_name(url)}: {kind} cannot be {FUNCTIONS[function]}; a path, s3://, gs:// and hdfs:// can"
         )
-    offered: Callable[..., Any] = found
-    return offered
+    return found

@@ -42,7 +42,7 @@ class Origin(Protocol):
         """The object from byte ``offset`` on.
 
         Raises:
-            Dropped: try again. StreamError: it is another object now, or can not be read.
+            Dropped: try again. StreamError: it is another object now, or cannot be read.
         """
 
     def delivered(self, data: bytes, /) -> None:
@@ -121,7 +121,7 @@ class ResumingReader:
     An error is raised again by every later read: it never turns into an end.
 
     Raises:
-        MissingInputError, StreamError: what can not be mended by trying again.
+        MissingInputError, StreamError: what trying again does not change.
         TemporaryStreamError: given up, as ``retry`` says; with offset, reason and attempts.
     """
 

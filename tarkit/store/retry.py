@@ -74,7 +74,7 @@ DEFAULT_RETRY = Retry()
 
 
 class Dropped(Exception):
-    """An attempt failed in a way that the next one may mend. Never leaves the package.
+    """An attempt failed in a way that the next one may not meet. Never leaves the package.
 
     reason: a phrase without secrets. retry_after: seconds that the other side asked for. answered: whether there
     is another side at all, as far as is known.
@@ -108,7 +108,7 @@ class Patience:
         return max(1.0, self._retry.deadline - passed)
 
     def run(self, attempt: Callable[[float], T]) -> T:
-        """What ``attempt`` returns in the end. It is told how many seconds it may take.
+        """What ``attempt`` returns in the end. Its argument: how many seconds it may take.
 
         Raises:
             GivenUpError; and what the attempt raises, other than Dropped and Late.

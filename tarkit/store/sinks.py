@@ -110,7 +110,7 @@ def open_stdout(fd: int = 1, name: str = "-") -> DescriptorSink:
     try:
         copy = os.dup(fd)
     except OSError as error:
-        raise_write_error(error, name, "standard output can not be written")
+        raise_write_error(error, name, "standard output cannot be written")
     if os.isatty(copy):
         os.close(copy)
         raise UsageError("a tar is not written to a terminal; redirect the output, or name a file")
@@ -236,7 +236,7 @@ class FileSink:
         try:
             os.fsync(fd)
         except OSError as error:
-            # Some network filesystems can not do this for folders, and need not.
+            # Some network filesystems cannot do this for folders, and need not.
             if error.errno not in (errno.EINVAL, errno.ENOTSUP):
                 raise
         finally:
@@ -259,7 +259,7 @@ def write_all(fd: int, data: _Bytes) -> None:
 
 
 class BorrowedSink:
-    """Someone else's file object: written to and flushed, but not closed."""
+    """A file object of the caller: written to and flushed, but not closed."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self._file = file
@@ -290,4 +290,4 @@ class BorrowedSink:
             raise_write_error(error, self._name)
 
     def discard(self) -> None:
-        """Nothing: what was written is in the hands of whoever opened it."""
+        """Nothing: what was written is the caller's."""

@@ -29,7 +29,7 @@ _ATTEMPTS = 3
 
 
 class FileCopy(NamedTuple):
-    """One file to copy. problem: why it can not be copied, found while planning."""
+    """One file to copy. problem: why it cannot be copied, found while planning."""
 
     source: Entry
     target: str
@@ -61,7 +61,9 @@ def plan_copies(sources: Iterable[str], target: str) -> Iterator[FileCopy]:
     into = split_query(target)[0].endswith("/")
     folder = into or _is_folder(target)
     if len(names) > 1 and not folder:
-        raise UsageError(f"{display_name(target)} is no folder, as several sources need; end it with / to make it one")
+        raise UsageError(
+            f"{display_name(target)} is not a folder, as several sources need; end it with / to make it one"
+        )
     taken: dict[str, str] = {}
     for job in _jobs(names, target, into, folder):
         first = taken.setdefault(job.target, job.source.url) if job.problem is None else job.source.url
@@ -124,12 +126,12 @@ def _folder(source: str, target: str) -> Iterator[FileCopy]:
                 continue
             problem = StreamError("is a link to a directory, which is not followed", url=shown)
         elif local_path(entry.url) is not None and os.path.exists(entry.url) and not os.path.isfile(entry.url):
-            problem = StreamError("is no regular file", url=shown)
+            problem = StreamError("is not a regular file", url=shown)
         yield FileCopy(entry, join(target, entry.name), problem)
 
 
 def _unobserved(count: int) -> None:
-    """Nobody wants to know how many bytes are under way."""
+    """The default of ``under_way``: it is not reported."""
 
 
 def copy_all(
@@ -201,7 +203,7 @@ def copy_file(
     """Copy one file as it is; its length in bytes. The folder of a local target is made. under_way: as of ``copy_all``.
 
     Raises:
-        AlreadyPublishedError: not ``overwrite``, and something is there. StreamError: it can not be read or
+        AlreadyPublishedError: not ``overwrite``, and something is there. StreamError: it cannot be read or
         written, or the lengths differ at the end. TemporaryStreamError: a later try may help.
     """
     size = 0

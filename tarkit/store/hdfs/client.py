@@ -17,10 +17,10 @@ _TOKEN = ("InvalidToken", "AuthenticationException", "SecurityException")
 
 
 class Status(NamedTuple):
-    """What a NameNode says of a file or folder.
+    """What a NameNode reports about a file or folder.
 
     name: last part of the path. size: bytes. mtime: milliseconds since 1970. number: the inode's, 0 if it is
-    not told; a new file under an old name has a new one.
+    not known; a new file under an old name has a new one.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Hdfs:
         """What ``call`` returns, in the end.
 
         Raises:
-            TemporaryStreamError: given up. LocatedError: what another attempt would not mend.
+            TemporaryStreamError: given up. LocatedError: what another attempt would not change.
         """
         return Patience(self.retry, self.client.shown(path)).call(call)
 
@@ -103,5 +103,5 @@ def raise_java(exception: str, message: str, url: str, name: str) -> NoReturn:
         lowered = said[:1].lower() + said[1:]
         raise StreamError(lowered if "permission" in lowered else f"permission denied: {said}", url=name) from None
     if short in _TOKEN:
-        raise StreamError(f"the server does not accept who we are ({short}: {said})", url=name) from None
+        raise StreamError(f"the server does not accept this user ({short}: {said})", url=name) from None
     raise StreamError(f"{short}: {said}", url=name) from None

@@ -39,7 +39,7 @@ class NativeClient:
             client = module.Client(self._prefix if parts.netloc else None, _ONE_NAMENODE if port else None)
         except Exception as error:
             said = without_secrets(str(error), url)
-            raise UsageError(f"{printable(self._prefix)} is no cluster that can be reached: {said}") from None
+            raise UsageError(f"{printable(self._prefix)} is not a cluster that can be reached: {said}") from None
         self._client: Any = client
 
     def shown(self, path: str) -> str:
@@ -60,7 +60,7 @@ class NativeClient:
         try:
             piece: bytes = self.call(path, next, pieces, b"")
         except Dropped as drop:
-            # The NameNode answered; it is the blocks of this file that can not be had.
+            # The NameNode answered; it is the blocks of this file that cannot be had.
             drop.answered = True
             raise
         return piece
@@ -137,5 +137,5 @@ class _NativeWriter:
         self._client.call(self._path, self._file.close)
 
     def abort(self) -> None:
-        # The file's own close() would finish it, now or when it is collected; and what is deleted can not be finished.
+        # The file's own close() would finish it, now or when it is collected; and what is deleted cannot be finished.
         io.RawIOBase.close(self._file)

@@ -117,7 +117,7 @@ def remove(url: str, name: str, is_folder: bool) -> None:
 
 
 class HdfsOrigin(ReportedOrigin):
-    """One file, told from its successors by number, length and time of change. DataNodes verify their checksums."""
+    """One file, identified by number, length and time of change. DataNodes verify their checksums."""
 
     def __init__(self, client: HdfsClient, path: str) -> None:
         super().__init__(client.shown(path))

@@ -65,7 +65,7 @@ class WebHdfsClient:
         return [self._status(item, path) for item in items]
 
     def rename(self, source: str, target: str, overwrite: bool) -> None:
-        # Without renameoptions a rename that was not done is told by no more than {"boolean": false}.
+        # Without renameoptions a rename that was not done is reported as {"boolean": false} only.
         options = {"destination": target, "renameoptions": "OVERWRITE" if overwrite else "NONE"}
         answer = self._json("PUT", source, "RENAME", None, options, shown=target)
         if answer and answer.get("boolean") is not True:

@@ -1,4 +1,4 @@
-"""What a webhdfs:// URL says: where the NameNodes are, who we are, which path."""
+"""What a webhdfs:// URL names: the NameNodes, the user, the path."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def parse_address(url: str) -> tuple[Address, str]:
     identity: list[tuple[str, str]] = []
     if "delegation" in options:
         if user:
-            raise UsageError(f"{shown}: a delegation token says who we are; leave out the user")
+            raise UsageError(f"{shown}: a delegation token names the user; leave out the one in the URL")
         identity.append(("delegation", options["delegation"]))
     elif colon:
         if scheme == "webhdfs" and not all(_is_loopback(base) for base in bases):

@@ -45,9 +45,9 @@ class HdfsSink:
         self._once(lambda file: file.write(data))
 
     def _once(self, call: Callable[[Writer], None]) -> None:
-        # What was sent is gone from memory, so a drop here can not be mended here.
+        # What was sent is gone from memory, so it cannot be sent again from here.
         if self._file is None:
-            raise StreamError("the file was given up already", url=self._name)
+            raise StreamError("writing this file has failed already", url=self._name)
         try:
             waits.call(call, self._file)
         except Dropped as drop:
@@ -101,7 +101,7 @@ class HdfsSink:
         file, self._file = self._file, None
         if file is not None:
             file.abort()
-        # Whatever went wrong before is what counts; the name of what is left says what it is.
+        # The earlier error is the one that counts; the name of what is left shows what it is.
         with waits.cleaning_up() as seconds, suppress(LocatedError):
             brief = Patience(replace(self._cluster.retry, deadline=seconds), self._name)
             brief.call(self._client.delete, self._temporary, False)

@@ -47,7 +47,7 @@ def retry_after(headers: Message, now: float) -> float | None:
 
 
 def content_range(headers: Message) -> tuple[int | None, int | None, int | None] | None:
-    """First byte, byte after the last, total length; None for what is not said, or if there is no such header."""
+    """First byte, byte after the last, total length; None for what is not given, or if there is no such header."""
     match = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", "").strip())
     if match is None:
         return None
@@ -65,7 +65,7 @@ def content_length(headers: Message) -> int | None:
 
 @dataclass(frozen=True)
 class Marks:
-    """By what an object is told from another under the same URL.
+    """What distinguishes an object from another under the same URL.
 
     values: header -> value of the first answer. condition: the header that asks the server
     for just this object. Without marks nothing but its bytes can tell.
@@ -92,7 +92,7 @@ def marks_of(headers: Message) -> Marks:
     """Of a first answer: the ETag; or Last-Modified, if it is more than a second older than the answer.
 
     A younger one could belong to two objects (RFC 9110, 8.8.2.2). A weak ETag counts, but with
-    Last-Modified, and can not be asked for (If-Match compares strongly).
+    Last-Modified, and cannot be asked for (If-Match compares strongly).
     """
     values = {name: headers[name].strip() for name in _VERSIONS if name in headers}
     condition = None

@@ -1,6 +1,6 @@
 """Reading http(s) with the standard library: one GET for each opening, resumed by Range.
 
-What the transport can not notice: an error page of status 200 as the very first answer, and a
+What the transport cannot notice: an error page of status 200 as the very first answer, and a
 server that says one length and means another, if it also closes as if all were well. The format
 above notices: the end mark of a tar, the trailer of a compressed stream.
 """

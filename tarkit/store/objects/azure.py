@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tarkit.store.objects.place import check, entries, glob, identify, open_read, read_range, remove, stat
 from tarkit.store.objects.sink import TOKEN, Found, parts_in_flight
 from tarkit.store.objects.spool import uploads
-
-__all__ = ["check", "entries", "glob", "identify", "open_read", "open_sink", "read_range", "remove", "stat"]
 
 EXTRA = "azure"
 # Names of metadata are identifiers here.
@@ -55,7 +52,7 @@ class AzureStore:
             try:
                 return await call(blob)
             except Exception as error:
-                # As the other libraries have it; what is none of these two is told by its status.
+                # As the other libraries have it; any other error has its status.
                 status = getattr(error, "status_code", None)
                 if status in (403, 404):
                     raise (FileNotFoundError if status == 404 else PermissionError)(str(error)) from None

@@ -7,11 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 from tarkit.errors import MissingExtraError, StreamError
-from tarkit.store.objects.place import check, entries, glob, identify, open_read, read_range, remove, stat
 from tarkit.store.objects.sink import TOKEN, Found, Payload
 from tarkit.store.objects.spool import uploads
-
-__all__ = ["check", "entries", "glob", "identify", "open_read", "open_sink", "read_range", "remove", "stat"]
 
 EXTRA = "gcs"
 
@@ -67,7 +64,7 @@ class GcsStore:
         session = await initiate_upload(self._fs, self._bucket, self._key, metadata=metadata, mode=self._mode)
         if not isinstance(session, str):
             # Zonal buckets are appended to by gRPC, and what was appended is visible at once.
-            raise StreamError("zonal buckets can not be written all or nothing", url=f"gs://{self._path}")
+            raise StreamError("zonal buckets cannot be written all or nothing", url=f"gs://{self._path}")
         self._session = session
 
     async def send(self, number: int, data: bytes, final: bool) -> None:

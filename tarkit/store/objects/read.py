@@ -74,7 +74,7 @@ class FsspecBody:
 
 
 class FsspecOrigin(ReportedOrigin):
-    """One file, told from its successors by the marks that its filesystem gives: size, ETag, version, times."""
+    """One file, identified by the marks that its filesystem gives: size, ETag, version, times."""
 
     def __init__(self, fs: Any, path: str, url: str, name: str) -> None:
         super().__init__(name)

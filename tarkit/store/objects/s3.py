@@ -9,24 +9,10 @@ from typing import Any
 
 from tarkit.errors import MissingInputError, StreamError
 from tarkit.store.objects.filesystem import ask, filesystem
-from tarkit.store.objects.place import check, entries, glob, identify, open_read, read_range, remove, stat
 from tarkit.store.objects.sink import TOKEN, Found, parts_in_flight
 from tarkit.store.objects.spool import uploads
 from tarkit.store.retry import Dropped
 from tarkit.store.url import display_name
-
-__all__ = [
-    "check",
-    "entries",
-    "glob",
-    "identify",
-    "open_read",
-    "open_sink",
-    "read_range",
-    "remove",
-    "remove_unfinished",
-    "stat",
-]
 
 EXTRA = "s3"
 _CONNECT_SECONDS = 10
@@ -152,7 +138,7 @@ open_sink = uploads(S3Store)
 def remove_unfinished(url: str, older_than: float, now: float) -> Iterator[str]:
     """Abort the uploads under a URL that were begun more than ``older_than`` seconds before ``now``; their URLs.
 
-    Killed programs leave them behind, and their parts are paid for. A dead writer cannot be told from a slow one, so
+    Killed programs leave them behind, and their parts are paid for. A dead writer looks like a slow one, so
     ``older_than`` is to be more than any upload takes.
 
     Args:

@@ -194,13 +194,13 @@ class ObjectSink:
             return
         self._begun = False
         if asyncio._get_running_loop() is self._loop:
-            # The loop's own thread gets here when it collects a forgotten stream; it can not wait for itself.
+            # The loop's own thread gets here when it collects a forgotten stream; it cannot wait for itself.
             self._start(self._store.abort)
         else:
             self._abort()
 
     def _abort(self) -> None:
-        # An upload that can not be aborted is not published either.
+        # An upload that cannot be aborted is not published either.
         with waits.cleaning_up() as seconds, suppress(Exception):
             brief = Patience(replace(self._retry, attempts=4, deadline=seconds, base=0.2), self._name)
             brief.run(lambda left: self._once(self._store.abort, min(left, seconds)))
