@@ -22,7 +22,7 @@ from tarkit.store.url import is_url
 _LINE = re.compile(r"[ \t]*(\S+)[ \t]+(.+)", re.DOTALL)
 
 
-class Entry(NamedTuple):
+class PlanLine(NamedTuple):
     """One line. name: of the member. key, field: what the key rule makes of it. line: counted from 1."""
 
     name: str
@@ -32,7 +32,7 @@ class Entry(NamedTuple):
     line: int
 
 
-def parse_plan(lines: Iterable[bytes], *, plan: str, rule: KeyRule, allow_pipe: bool = False) -> list[Entry]:
+def parse_plan(lines: Iterable[bytes], *, plan: str, rule: KeyRule, allow_pipe: bool = False) -> list[PlanLine]:
     """The entries of a plan, in its order, all of them checked; nothing is opened.
 
     Args:
@@ -45,7 +45,7 @@ def parse_plan(lines: Iterable[bytes], *, plan: str, rule: KeyRule, allow_pipe: 
         DuplicateFieldError: a name comes twice in a sample.
         RepeatedKeyError: a key comes back after another sample.
     """
-    entries: list[Entry] = []
+    entries: list[PlanLine] = []
     first_line: dict[str, int] = {}
     fields: set[str] = set()
     for number, raw in enumerate(lines, 1):
@@ -74,7 +74,7 @@ def parse_plan(lines: Iterable[bytes], *, plan: str, rule: KeyRule, allow_pipe: 
     return entries
 
 
-def _entry(text: str, number: int, where: str, rule: KeyRule, allow_pipe: bool) -> Entry:
+def _entry(text: str, number: int, where: str, rule: KeyRule, allow_pipe: bool) -> PlanLine:
     match = _LINE.fullmatch(text)
     if match is None:
         raise UsageError(f"{where}: {printable(text.strip())!r} is not NAME SOURCE")
@@ -93,10 +93,10 @@ def _entry(text: str, number: int, where: str, rule: KeyRule, allow_pipe: bool) 
         raise UsageError(f"{where}: the source {source!r} names nothing to read")
     if source.startswith("pipe:") and not allow_pipe:
         raise UsageError(f"{where}: commands are run only with --allow-pipe")
-    return Entry(name, source, *split, number)
+    return PlanLine(name, source, *split, number)
 
 
-def samples_of_plan(entries: Iterable[Entry], *, plan: str, folder: str = ".") -> Iterator[Sample]:
+def samples_of_plan(entries: Iterable[PlanLine], *, plan: str, folder: str = ".") -> Iterator[Sample]:
     """The samples of a checked plan, read one at a time. folder: where relative paths begin.
 
     Raises:

@@ -370,7 +370,7 @@ def test_discard_deletes_what_was_begun(fake: FakeHdfs) -> None:
     sink.discard()
     sink.discard()
     assert fake.files == {}
-    with pytest.raises(StreamError, match="given up already"):
+    with pytest.raises(StreamError, match="has failed already"):
         sink.write(b"more")
 
 

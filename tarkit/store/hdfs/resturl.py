@@ -65,7 +65,7 @@ def parse_address(url: str) -> tuple[Address, str]:
     identity: list[tuple[str, str]] = []
     if "delegation" in options:
         if user:
-            raise UsageError(f"{shown}: a delegation token names the user; leave out the one in the URL")
+            raise UsageError(f"{shown}: a delegation token names the user; leave out the user of the URL")
         identity.append(("delegation", options["delegation"]))
     elif colon:
         if scheme == "webhdfs" and not all(_is_loopback(base) for base in bases):
