@@ -23,7 +23,7 @@ from tarkit.formats.fieldfile import PIECE, FieldFile
 from tarkit.mapping import removal, scratch
 from tarkit.mapping.openfolder import OutsideError
 from tarkit.mapping.output import Output, Printed
-from tarkit.mapping.removal import Remover, remove
+from tarkit.mapping.removal import Remover, remove_folder
 from tarkit.mapping.scratch import PREFIX, FieldNameError, Rules, Scratch, extract, gather, sweep
 from tarkit.mapping.shellpool import ShellPool
 from tarkit.samples.sample import Sample
@@ -119,7 +119,7 @@ def test_links_are_followed_inside_and_nothing_else_is_read(folder: Path, tmp_pa
     assert made == {"__key__": "d/k", "cls": b"3", "seg.png": b"", **inside}
     names = ("dangling", "loop", "folderlink", "here", "through", "folder/", "fifo", "to-fifo")
     assert sorted(stray) == sorted([*(f"sample.{name}" for name in names), "deep/", "way"])
-    remove(str(folder))
+    remove_folder(str(folder))
     assert os.listdir(tmp_path) == []
 
 
@@ -293,7 +293,7 @@ def test_a_large_field_goes_from_file_to_file(tmp_path: Path) -> None:
         file.write(b"changed")
     assert original.read().startswith(b"xxxxxxx")
     ((sample,), _) = gathered(place, large=PIECE)
-    remove(str(place))
+    remove_folder(str(place))
     assert isinstance(sample["bin"], FieldFile)
     assert sample["bin"].read() == b"changed" + original.read()[7:]
     assert sample["cls"] == b"3"
@@ -339,7 +339,7 @@ def test_many_files_are_neither_held_nor_open_together(folder: Path) -> None:
         (folder / f"sample.{number:04}").write_bytes(b"%04d" % number * 250)
     with limited_to(200):
         ((sample,), _) = gathered(folder, large=10_000)
-        remove(str(folder))
+        remove_folder(str(folder))
         values = {field: value for field, value in sample.items() if field.isdigit()}
         assert sum(len(value) for value in values.values() if isinstance(value, bytes)) <= 20_000
         read = {field: value.read() if isinstance(value, FieldFile) else value for field, value in values.items()}
@@ -419,9 +419,9 @@ def test_remove_whatever_is_there(folder: Path) -> None:
     (folder / "deep" / "er").mkdir(parents=True)
     (folder / "deep" / "er" / "x").write_bytes(b"")
     (folder / "deep").chmod(0o000)
-    remove(str(folder))
+    remove_folder(str(folder))
     assert not folder.exists()
-    remove(str(folder))
+    remove_folder(str(folder))
 
 
 def test_remove_does_not_go_through_a_link(folder: Path, tmp_path: Path) -> None:
@@ -430,7 +430,7 @@ def test_remove_does_not_go_through_a_link(folder: Path, tmp_path: Path) -> None
     (keep / "x").write_bytes(b"1")
     shutil.rmtree(folder)
     folder.symlink_to(keep)
-    remove(str(folder))
+    remove_folder(str(folder))
     assert not folder.is_symlink()
     assert files_of(keep) == {"x": b"1"}
 
@@ -551,7 +551,7 @@ def test_killed_while_it_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(scratch, "remove", killed)
+        patch.setattr(scratch, "remove_folder", killed)
         with pytest.raises(KeyboardInterrupt):
             run.__exit__()
     temporary.close_locked(run._lock)
@@ -572,7 +572,7 @@ def test_removals_are_bounded_and_their_errors_come_out(tmp_path: Path, monkeypa
             raise ValueError(folder)
         removed.append(folder)
 
-    monkeypatch.setattr(removal, "remove", slowly)
+    monkeypatch.setattr(removal, "remove_folder", slowly)
     with Remover() as remover:
         assert remover.wait_for_one() is False
         for number in range(64):

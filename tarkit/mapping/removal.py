@@ -12,7 +12,7 @@ _MOST = 64
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | getattr(os, "O_CLOEXEC", 0)
 
 
-def remove(folder: str) -> None:
+def remove_folder(folder: str) -> None:
     """Remove a folder, whatever a command made of it."""
     try:
         # Not through a link that the command put in its place: what that points to is not ours.
@@ -56,7 +56,7 @@ class Remover:
     def _run(self) -> None:
         while (folder := self._todo.get()) is not None:
             try:
-                remove(folder)
+                remove_folder(folder)
                 self._done.put(None)
             except Exception as error:
                 self._done.put(error)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from tarkit.errors import StreamError, UsageError, printable
 from tarkit.formats.fieldfile import LARGE, PIECE, FieldFile, SampleRoom, scratch_hint
 from tarkit.mapping.openfolder import OpenFolder
-from tarkit.mapping.removal import remove
+from tarkit.mapping.removal import remove_folder
 from tarkit.samples.sample import BOOKKEEPING, Sample, is_reserved, why_reserved
 from tarkit.store.temporary import close_locked, create_locked, try_lock
 
@@ -326,7 +326,7 @@ def _remove_run(folder: str) -> None:
                 inside = [entry.path for entry in entries if entry.name != _LOCK]
             for path in inside:
                 if os.path.isdir(path) and not os.path.islink(path):
-                    remove(path)
+                    remove_folder(path)
                 else:
                     os.unlink(path)
-    remove(folder)
+    remove_folder(folder)

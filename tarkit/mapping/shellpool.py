@@ -26,7 +26,7 @@ from tarkit.errors import CommandNotRunnableError, StreamError, signal_name
 from tarkit.formats.fieldfile import TOO_MANY_FILES, scratch_hint
 from tarkit.mapping.output import Printed, PrintFiles
 from tarkit.mapping.parallel import Batch, Failure, Outcome
-from tarkit.mapping.removal import Remover, remove
+from tarkit.mapping.removal import Remover, remove_folder
 from tarkit.mapping.scratch import FieldNameError, Rules, extract, gather, has_other_names
 from tarkit.samples.sample import Sample
 
@@ -229,11 +229,11 @@ class ShellPool:
                 self._extract(job)
                 break
             except FieldNameError as error:
-                remove(job.folder)
+                remove_folder(job.folder)
                 self._done.append((ticket, Outcome([], Printed(), Failure("folder", str(error)))))
                 return
             except OSError as error:
-                remove(job.folder)
+                remove_folder(job.folder)
                 if isinstance(error, StreamError):
                     # A field that cannot be read from its file.
                     raise

@@ -214,7 +214,7 @@ class _Run:
                 view = pod_view(job.job, 0, 1, self._settings.machine)
                 own = self._state.pod_folder(view.name)
                 processes_of(view, own, self._state.folder, self._sources, self._settings.host)
-                removal.remove(own)
+                removal.remove_folder(own)
 
     def differences(self) -> Iterator[str]:
         """What differs here from the cluster, and what was done before: a sentence each."""
@@ -305,7 +305,7 @@ class _Run:
             over = job.ledger.outcome is not None
             pod.close()
             del job.pods[index]
-            removal.remove(self._state.path("pods", pod.name))
+            removal.remove_folder(self._state.path("pods", pod.name))
         if over and not job.pods and job.ended is None:
             job.ended = time.time()
 

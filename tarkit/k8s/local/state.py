@@ -164,7 +164,7 @@ class StateFolder:
     def pod_folder(self, name: str) -> str:
         """A new, empty folder for a pod."""
         path = self.path(_PODS, name)
-        removal.remove(path)
+        removal.remove_folder(path)
         os.mkdir(path, 0o700)
         return path
 
@@ -172,7 +172,7 @@ class StateFolder:
         for name in names:
             path = os.path.join(self.folder, name)
             if os.path.isdir(path):
-                removal.remove(path)
+                removal.remove_folder(path)
             elif os.path.exists(path):
                 os.unlink(path)
 
