@@ -152,7 +152,7 @@ def test_50_random_schedules(server: FaultServer, tmp_path: Path) -> None:
         with out:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE)
         running.append((seed, url, faults, process))
-        if len(running) == 8:
+        if len(running) == 16:
             outcomes.update(_ended(tmp_path, *running.pop(0)))
     for each in running:
         outcomes.update(_ended(tmp_path, *each))
