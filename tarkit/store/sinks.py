@@ -176,8 +176,9 @@ class FileSink:
         self._name = name
         self._sync = sync
         self._folder, base = os.path.split(target)
-        LEFT_BEHIND.remove(self._folder, temporary_prefix(base))
-        self._fd, self._temporary = create_temporary(self._folder, base)
+        prefix = temporary_prefix(base)
+        LEFT_BEHIND.remove(self._folder, prefix)
+        self._fd, self._temporary = create_temporary(self._folder, prefix)
         self._written = self._started = 0
         if mode is not None:
             os.fchmod(self._fd, mode)

@@ -27,16 +27,18 @@ def temporary_prefix(base: str) -> str:
     return f".{os.fsencode(base)[:room].decode('utf-8', 'ignore')}.tarkit-"
 
 
-def create_temporary(folder: str, base: str) -> tuple[int, str]:
-    """Create a file under a temporary name in a local folder, and lock it: descriptor and path.
+def create_temporary(folder: str, prefix: str) -> tuple[int, str]:
+    """Create a file in a local folder under a name with a :func:`temporary_prefix`, and lock it: descriptor and path.
 
     Raises:
         OSError: it cannot be created.
     """
     while True:
-        path = os.path.join(folder, temporary_name(base))
-        with suppress(FileExistsError):
+        path = f"{folder}/{prefix}{os.urandom(4).hex()}"
+        try:
             return create_locked(path), path
+        except FileExistsError:
+            continue
 
 
 def temporary_name(base: str) -> str:
