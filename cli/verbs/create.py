@@ -94,6 +94,8 @@ def command(paths: tuple[str, ...], output: str, plan: str | None, quiet: bool, 
     content = _of_files(paths, outputs, rule, options) if plan is None else _of_plan(plan, rule, options)
     with Meter(_NAME, quiet=quiet) as meter:
         written = _write(content, output, options, earlier, meter)
+    if rule is not key_rule("first-dot"):
+        say(_NAME, f"read it with --key-rule {options['key_rule']!r}: by another rule these names are other samples")
     if not quiet:
         say(_NAME, "; ".join([written, *content.notes]))
     return 0

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from tarkit.errors import UsageError
+from tarkit.errors import UsageError, shortened
 from tarkit.mapping.frames import HEAD, pack, unpack, unsent
 from tarkit.mapping.output import IN_MEMORY
 from tarkit.samples.codecs import encode_sample
@@ -238,7 +238,8 @@ def print_traceback(error: Exception) -> None:
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
-    sys.stderr.write("".join(traceback.format_exception(type(error), error, trace)))
+    lines = "".join(traceback.format_exception(type(error), error, trace)).splitlines()
+    sys.stderr.write("".join(f"{shortened(line)}\n" for line in lines))
 
 
 def _last_line(error: Exception) -> str:

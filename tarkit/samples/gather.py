@@ -120,7 +120,7 @@ def refuse_same_extension(files: Iterable[Named], rule: KeyRule) -> None:
         # A name that ends with a dot has no key by that rule.
         apart = {split[0] for split in map(last_dot, (other, file.name)) if split is not None}
         if rule is first_dot and len(apart) > 1:
-            hint += ", or --key-rule last-dot if they are samples of their own"
+            hint += ", or --key-rule last-dot, here and in all that read it, if they are samples of their own"
         else:
             hint += ", or rename one of them"
         fields = f"{kind} fields" if kind else "fields"

@@ -14,6 +14,7 @@ from tarkit.formats.fieldfile import FieldFile
 from tarkit.samples.codecs import make_encoder
 from tarkit.samples.tarwriter import TarWriter
 from tarkit.specs.shardspec import shard_name
+from tarkit.store.compression import write_compression
 from tarkit.store.publish import check_target
 
 
@@ -58,6 +59,9 @@ class ShardWriter:
         first = shard_name(pattern, start_shard)
         if opener is None:
             check_target(first)
+            write_compression("auto", first)
+        if maxcount != math.inf and maxcount != int(maxcount):
+            raise UsageError(f"maxcount is {maxcount!r}; it must be a whole number")
         for name, function in (("post", post), ("opener", opener)):
             if function is not None and not callable(function):
                 raise UsageError(f"{name} is {function!r}; it must be a function")

@@ -114,7 +114,9 @@ class TarWriter:
         except UsageError:
             raise
         except (ValueError, OverflowError, TypeError, AttributeError) as error:
-            raise UsageError(f"user, group, mode or mtime: {error}") from None
+            raise UsageError(
+                f"user {user!r}, group {group!r}, mode {mode!r} or mtime {mtime!r} cannot be in a header: {error}"
+            ) from None
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._ended = False

@@ -35,6 +35,9 @@ _CREDENTIALS = re.compile(
 )
 
 
+_UNQUOTED = re.compile(r"[\w+.-]+://(?!arn:)[^/?#@]*:(?!\d*[/?#])[^/?#@]*[/?#].*@", re.DOTALL)
+
+
 def filesystem(url: str, name: str) -> tuple[Any, str]:
     """The fsspec filesystem of a URL, and the path in it.
 
@@ -45,6 +48,9 @@ def filesystem(url: str, name: str) -> tuple[Any, str]:
 
     place = module_of(url)
     protocol = url.split(":", 1)[0]
+    if _UNQUOTED.match(url):
+        # Libraries would quote a part of the password in their complaint about the port.
+        raise UsageError(f"{printable(name)} is not a URL: write / ? # in a user or password as %2F %3F %23")
     if found := _CREDENTIALS.search(url):
         raise UsageError(
             f"{printable(name)}: {found[1].lower()}:// takes no user or password in its URL; they come from the "
