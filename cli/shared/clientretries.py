@@ -42,4 +42,6 @@ def leave_waiting_threads(code: int) -> None:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
+        if temporary := sys.modules.get("tarkit.store.temporary"):
+            temporary.remove_unfinished()
         os._exit(code)

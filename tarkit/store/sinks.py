@@ -15,7 +15,7 @@ from typing import BinaryIO, NoReturn
 
 from tarkit.errors import AlreadyPublishedError, OutputClosedError, StreamError, UsageError, printable
 from tarkit.store.place import Sink
-from tarkit.store.temporary import LEFT_BEHIND, close_locked, create_temporary, temporary_prefix
+from tarkit.store.temporary import LEFT_BEHIND, close_temporary, create_temporary, temporary_prefix
 
 _DESCRIPTOR = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
 _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -209,7 +209,7 @@ class FileSink:
             else:
                 os.replace(self._temporary, self._target)
             fd, self._fd = self._fd, -1
-            close_locked(fd)
+            close_temporary(fd, self._temporary)
             if self._sync:
                 self._sync_folder()
         except AlreadyPublishedError:
@@ -248,7 +248,7 @@ class FileSink:
         if fd >= 0:
             with suppress(OSError):
                 os.unlink(self._temporary)
-            close_locked(fd)
+            close_temporary(fd, self._temporary)
 
 
 def write_all(fd: int, data: _Bytes) -> None:

@@ -6,6 +6,7 @@ child that outlives its parent: what is locked here is closed in every process t
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import os
 import re
@@ -19,6 +20,7 @@ _LISTING_SHARE = 100
 _MOST_FOLDERS = 1000
 
 _locked: set[int] = set()
+_unfinished: set[str] = set()
 
 
 def temporary_prefix(base: str) -> str:
@@ -35,10 +37,25 @@ def create_temporary(folder: str, prefix: str) -> tuple[int, str]:
     """
     while True:
         path = f"{folder}/{prefix}{os.urandom(4).hex()}"
+        # Noted before it is there: a signal may come before the caller has it.
+        _unfinished.add(path)
         try:
             return create_locked(path), path
         except FileExistsError:
-            continue
+            _unfinished.discard(path)
+
+
+def close_temporary(fd: int, path: str) -> None:
+    """Close a file that :func:`create_temporary` made, when it has its final name or is removed."""
+    close_locked(fd)
+    _unfinished.discard(path)
+
+
+def remove_unfinished() -> None:
+    """At the end of the process: remove the temporary files that are still there."""
+    while _unfinished:
+        with suppress(OSError):
+            os.unlink(_unfinished.pop())
 
 
 def temporary_name(base: str) -> str:
@@ -98,9 +115,11 @@ def _close_in_child() -> None:
         with suppress(OSError):
             os.close(fd)
     _locked.clear()
+    _unfinished.clear()
 
 
 os.register_at_fork(after_in_child=_close_in_child)
+atexit.register(remove_unfinished)
 
 
 def is_locked(path: str) -> bool:
