@@ -48,14 +48,14 @@ def filesystem(url: str, name: str) -> tuple[Any, str]:
 
     place = module_of(url)
     protocol = url.split(":", 1)[0]
-    if _UNQUOTED.match(url):
-        # Libraries would quote a part of the password in their complaint about the port.
-        raise UsageError(f"{printable(name)} is not a URL: write / ? # in a user or password as %2F %3F %23")
     if found := _CREDENTIALS.search(url):
         raise UsageError(
             f"{printable(name)}: {found[1].lower()}:// takes no user or password in its URL; they come from the "
             "store's own configuration or environment"
         )
+    if _UNQUOTED.match(url):
+        # Libraries would quote a part of the password in their complaint about the port.
+        raise UsageError(f"{printable(name)} is not a URL: write / ? # in a user or password as %2F %3F %23")
     try:
         if is_chain(url):
             # Chains (simplecache::s3://…) keep the retries of their libraries.
