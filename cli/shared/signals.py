@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _LOOK_SECONDS = 0.1
+_TICK_SECONDS = 0.5
 
 
 class Terminated(BaseException):
@@ -27,6 +28,9 @@ class EndingSignals:
     What is raised may be dropped: Python does so in callbacks and ``__del__``, and libraries have an ``except:`` that
     passes, or raises something else, most of all while they are imported. All other signals are ignored by then, so
     that nothing but SIGKILL would end the program. So it is looked after, and raised anew when it is gone.
+
+    A signal that comes right before the main thread begins to wait for another thread does not end that wait: Python
+    would run the handler only after it. So a timer ends such waits twice a second.
     """
 
     def __init__(self) -> None:
@@ -41,14 +45,17 @@ class EndingSignals:
             # nohup, and shells that start something in the background, have them ignored: so it stays.
             if signal.getsignal(number) != signal.SIG_IGN:
                 self._previous[number] = signal.signal(number, self._end)
+        self._previous[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._look)
+        signal.setitimer(signal.ITIMER_REAL, _TICK_SECONDS, _TICK_SECONDS)
         self._hook, sys.unraisablehook = sys.unraisablehook, self._dropped
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         self.arrived()
         sys.unraisablehook = self._hook
         for number, handler in self._previous.items():
-            if signal.getsignal(number) == self._end:
+            if signal.getsignal(number) in (self._end, self._look):
                 signal.signal(number, handler)
 
     def arrived(self) -> None:
@@ -62,7 +69,6 @@ class EndingSignals:
         for each in _ENDING:
             signal.signal(each, signal.SIG_IGN)
         self.came = Interrupted if number == signal.SIGINT else Terminated
-        signal.signal(signal.SIGALRM, self._look)
         signal.setitimer(signal.ITIMER_REAL, _LOOK_SECONDS, _LOOK_SECONDS)
         self._raise(self.came)
 

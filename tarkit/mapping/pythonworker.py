@@ -47,8 +47,8 @@ def serve(
         for fd in inherited:
             _close_if_open(fd, connection.fileno())
     # The parent's handlers were copied by a fork, and are not for this process.
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
+        signal.signal(number, signal.SIG_DFL)
     os.setsid()
     files = [_PrintedTo(1, log_path(scratch, os.getpid(), "out")), _PrintedTo(2, log_path(scratch, os.getpid(), "err"))]
     _empty_input()
