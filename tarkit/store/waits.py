@@ -141,7 +141,9 @@ class _Assistant:
         return future
 
     def __del__(self) -> None:
-        self._jobs.put(None)
+        # A signal may have ended __init__ before there were any.
+        if (jobs := self.__dict__.get("_jobs")) is not None:
+            jobs.put(None)
 
 
 def _assist(jobs: queue.SimpleQueue[Any]) -> None:
