@@ -144,7 +144,8 @@ class Bench:
     """
 
     def __init__(self, path: Path, *, inside: bool = False) -> None:
-        self._inside = inside
+        # A process of its own each time: an error keeps open files until the collector comes, which pytest reports.
+        self._inside = False
         self.path = path / "run"
         self.tmp = path / "tmp"
         self.path.mkdir()
