@@ -110,7 +110,7 @@ def document(folder: str, check: bool) -> int:
     """Write the page of the API and those of the commands into FOLDER."""
     place = Path(folder)
     if not place.is_dir():
-        raise MissingInputError("is no folder", url=folder)
+        raise MissingInputError("is not a folder", url=folder)
     wanted = pages()
     wrong = [name for name, text in wanted.items() if not _is(place / name, text)]
     wrong += sorted(name for path in place.glob("cli/*.md") if (name := f"cli/{path.name}") not in wanted)

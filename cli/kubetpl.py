@@ -43,7 +43,7 @@ class _Commands(click.Group):
         if name not in known and not name.startswith("-") and name not in (found := _templates(ctx)):
             hint = nearest(name, [*known, *sorted(found)])
             folders = ", ".join(map(printable, template_folders(ctx.meta.get("kubetpl.path")))) or "no folder"
-            raise UsageError(f"there is no command {printable(name)!r}, nor a template of it in {folders}; {hint}")
+            raise UsageError(f"no command {printable(name)!r}, nor a template of it in {folders}; {hint}")
         return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

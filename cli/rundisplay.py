@@ -129,7 +129,7 @@ class RunDisplay(Reporter):
     def shard_missing(self, url: str) -> None:
         """An input does not exist. There may be 100,000 of them: the first is shown at once, the end counts them."""
         if self.counts.shards_missing == 1:
-            self.say(f"{printable(display_name(url))}: there is no such file; missing shards are counted")
+            self.say(f"{printable(display_name(url))}: no such file; missing shards are counted")
         self.advanced(self._read, self._failed)
 
     def shard_skipped(self, output_url: str) -> None:

@@ -32,7 +32,7 @@ class _Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in VERBS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            raise click.UsageError(f"there is no verb {printable(args[0])!r}; {nearest(args[0], VERBS)}", ctx)
+            raise click.UsageError(f"no verb {printable(args[0])!r}; {nearest(args[0], VERBS)}", ctx)
         return super().resolve_command(ctx, args)
 
 

@@ -42,7 +42,7 @@ def test_drift_is_found_and_mended(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert document.main([str(tmp_path / "nosuch")]) == 66
-    assert "is no folder" in capsys.readouterr().err
+    assert "is not a folder" in capsys.readouterr().err
 
 
 def test_every_option_is_on_its_page() -> None:

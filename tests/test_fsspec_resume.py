@@ -145,7 +145,7 @@ def test_not_tried_again(flaky: type[_FlakyFilesystem], error: Exception) -> Non
 
 def test_missing_and_folder(flaky: type[_FlakyFilesystem]) -> None:
     flaky.on_info = [FileNotFoundError("x")]
-    with pytest.raises(MissingInputError, match="gs://b/x: there is no such file"):
+    with pytest.raises(MissingInputError, match="gs://b/x: no such file"):
         read()
     flaky.facts = {"type": "directory"}
     with pytest.raises(StreamError, match="is a directory"):

@@ -95,7 +95,7 @@ def test_the_schema_knows_the_fields_of_all_kinds() -> None:
     done = run(stdin=claim)
     assert done.returncode == 2
     assert done.stdout == (
-        "-: error: persistentvolumeclaim/x: spec.acessModes: there is no such field; did you mean accessModes?\n"
+        "-: error: persistentvolumeclaim/x: spec.acessModes: no such field; did you mean accessModes?\n"
     )
     assert run("--no-schema", stdin=claim).returncode == 0
     # What the rules and the schema both find is said once.
@@ -110,7 +110,7 @@ def test_the_version_counts() -> None:
     done = run(stdin=new)
     assert (done.returncode, done.stdout) == (
         0,
-        "-: warning: job/imgnet-ppm: spec.scheduling: in Kubernetes 1.33 there is no such field; leave it out\n",
+        "-: warning: job/imgnet-ppm: spec.scheduling: in Kubernetes 1.33: no such field; leave it out\n",
     )
     done = run("--kube-version", "newest", stdin=new)
     assert done.returncode == 2
@@ -120,7 +120,7 @@ def test_the_version_counts() -> None:
 def test_files_that_are_none(tmp_path: Path) -> None:
     done = run(str(tmp_path / "missing.yaml"))
     assert done.returncode == 66
-    assert done.stderr.endswith("missing.yaml: there is no such file\n")
+    assert done.stderr.endswith("missing.yaml: no such file\n")
     assert run(str(tmp_path)).returncode == 1
     (tmp_path / "latin.yaml").write_bytes(b"kind: \xff")
     done = run(str(tmp_path / "latin.yaml"))

@@ -161,7 +161,7 @@ def test_config_maps_and_secrets(tmp_path: Path) -> None:
         (
             {},
             {"volumes": [{"name": "v", "configMap": {"name": "cfg", "items": [{"key": "no", "path": "x"}]}}]},
-            "there is no key no",
+            "no key no",
         ),
         (
             {},

@@ -100,7 +100,7 @@ def test_variables_of_this_shell_only_where_asked_for(tmp_path: Path) -> None:
     ("argv", "stdin", "code", "says"),
     [
         ([], "", 2, "no manifest: name one with -f, or a generator"),
-        (["-f", "nosuch.yaml"], "", 66, "nosuch.yaml: there is no such file"),
+        (["-f", "nosuch.yaml"], "", 66, "nosuch.yaml: no such file"),
         (["-f", "-"], "", 2, "it has no manifest in it"),
         (["-f", "-"], "kind: Deployment", 2, "a Deployment does not run on this machine"),
         (["-f", "-", "--index", "x"], manifest("true"), 2, "is not an index or a range"),

@@ -186,7 +186,7 @@ def test_bytes_that_a_listing_gives(folder: Path) -> None:
     assert plan(f"{folder}/in/s{{0..4}}.tar").total_bytes is None
     assert plan(f"{folder}/in/s{{0..4}}.tar", sizes="all").total_bytes == 1500
     gone = plan(f"{folder}/in/s{{0..9}}.tar", sizes="all")
-    assert gone.total_bytes is None and "s5.tar: there is no such file" in gone.notes[0]
+    assert gone.total_bytes is None and "s5.tar: no such file" in gone.notes[0]
 
 
 def test_bytes_of_a_sample(folder: Path) -> None:

@@ -105,7 +105,7 @@ def test_wrong_usage(run: Run, words: list[str], expected: str) -> None:
 def test_a_manifest_that_is_not_there(run: Run) -> None:
     for verb in ("status", "retry"):
         code, out, err = run(verb, "grey", "-f", "absent.yaml")
-        assert (code, out) == (66, "") and "absent.yaml: there is no such file" in err
+        assert (code, out) == (66, "") and "absent.yaml: no such file" in err
 
 
 def test_a_manifest_answers_without_a_cluster(run: Run, manifest: Path) -> None:

@@ -117,13 +117,13 @@ def test_what_may_not_be_read_is_told_and_left_out() -> None:
     cluster = Pretended(forbidden=("pods", "events"), jobs=[made("grey", active=1)])
 
     def refused(job: Any) -> None:
-        raise MissingInputError("there is no such folder", url="s3://b/out")
+        raise MissingInputError("no such folder", url="s3://b/out")
 
     found = look(cluster, cluster.get("jobs", "grey"), refused)
     assert found.notes == [
         "pods cannot be read: you may not list pods",
         "events cannot be read: you may not list events",
-        "no done records: s3://b/out: there is no such folder",
+        "no done records: s3://b/out: no such folder",
     ]
     assert found.view is not None and found.view.pending == 1
     assert [line for line in status_lines(found) if line.startswith("indexes")] == [
@@ -197,7 +197,7 @@ def test_names() -> None:
     for known, expected in (
         (Pretended(namespaces=[space]), "it has no Jobs"),
         (Pretended(forbidden=("namespaces",)), "it has no Jobs"),
-        (Pretended(), "there is no such namespace"),
+        (Pretended(), "no such namespace"),
     ):
         with pytest.raises(NoSuchObjectError, match=expected):
             find_jobs(known, "x")  # type: ignore[arg-type]

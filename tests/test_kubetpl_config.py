@@ -120,7 +120,7 @@ def test_reset(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     document = one("job", "--reset", "env", "--reset", "port", "--reset", "image")
     assert at(document, f"{MAIN} ports") == "missing"
     assert at(document, f"{MAIN} image") == "ubuntu:24.04"
-    assert "there is no setting 'enf'; did you mean env?" in refused("job", "--reset", "enf")
+    assert "no setting 'enf'; did you mean env?" in refused("job", "--reset", "enf")
     assert one("job", "--reset", "config-map") == one("job")
 
 
@@ -161,7 +161,7 @@ def test_profiles_and_sections(folder: Path) -> None:
     assert image("--profile", "other") == "profile"
     assert image("--profile", "other", "-I", "flag") == "flag"
     assert one("--profile", "other", "job") == one("job", "--profile", "other")
-    assert refused("job", "--profile", "bug") == "--profile bug: there is no such profile; there are big, other"
+    assert refused("job", "--profile", "bug") == "--profile bug: no such profile; there are big, other"
 
 
 def test_a_profile_of_a_lower_file_is_below_the_top_of_a_higher_one(folder: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_profile_may_be_empty_or_in_several_files(folder: Path) -> None:
 
 
 def test_a_profile_needs_a_file() -> None:
-    assert refused("job", "--profile", "x") == "--profile x: there is no such profile; no configuration file has any"
+    assert refused("job", "--profile", "x") == "--profile x: no such profile; no configuration file has any"
 
 
 def test_a_setting_of_another_generator_does_no_harm(folder: Path) -> None:
@@ -199,13 +199,13 @@ def test_a_setting_of_another_generator_does_no_harm(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("imagge: x\n", "kubetpl.yaml: there is no setting 'imagge'; did you mean image?"),
-        ("config-mapp: x\n", "kubetpl.yaml: there is no setting 'config-mapp'; did you mean config_map?"),
-        ("profile: {}\n", "kubetpl.yaml: there is no setting 'profile'; did you mean profiles?"),
-        ("zzzzqqq: x\n", "kubetpl.yaml: there is no setting 'zzzzqqq'; kubetpl job --help lists what there is"),
-        ("job: {imagge: x}\n", "kubetpl.yaml: job: there is no setting 'imagge'; did you mean image?"),
-        ("pod: {imagge: x}\n", "kubetpl.yaml: pod: there is no setting 'imagge'; did you mean image?"),
-        ("profiles: {p: {memry: 1}}\n", "kubetpl.yaml: profiles.p: there is no setting 'memry'; did you mean memory?"),
+        ("imagge: x\n", "kubetpl.yaml: no setting 'imagge'; did you mean image?"),
+        ("config-mapp: x\n", "kubetpl.yaml: no setting 'config-mapp'; did you mean config_map?"),
+        ("profile: {}\n", "kubetpl.yaml: no setting 'profile'; did you mean profiles?"),
+        ("zzzzqqq: x\n", "kubetpl.yaml: no setting 'zzzzqqq'; kubetpl job --help lists what there is"),
+        ("job: {imagge: x}\n", "kubetpl.yaml: job: no setting 'imagge'; did you mean image?"),
+        ("pod: {imagge: x}\n", "kubetpl.yaml: pod: no setting 'imagge'; did you mean image?"),
+        ("profiles: {p: {memry: 1}}\n", "kubetpl.yaml: profiles.p: no setting 'memry'; did you mean memory?"),
         ("profiles: [p]\n", "kubetpl.yaml: profiles holds settings by name; got \"['p']\""),
         ("profiles: {p: 3}\n", "kubetpl.yaml: profiles.p holds settings by name; got '3'"),
         ("job: x\n", "kubetpl.yaml: job holds settings by name; got 'x'"),
@@ -214,7 +214,7 @@ def test_a_setting_of_another_generator_does_no_harm(folder: Path) -> None:
         ("image: x\n---\nimage: y\n", "kubetpl.yaml: a configuration is one mapping, such as image: ubuntu:24.04"),
         ("image: [\n", "kubetpl.yaml: line 2, column 1: this cannot be used as YAML: "),
         ("image: x\nimage: y\n", "kubetpl.yaml: line 2, column 1: this cannot be used as YAML: the key 'image'"),
-        ("1: x\n", "kubetpl.yaml: there is no setting '1'; kubetpl job --help lists what there is"),
+        ("1: x\n", "kubetpl.yaml: no setting '1'; kubetpl job --help lists what there is"),
         ("image: [a, b]\n", "kubetpl.yaml: image (--image) is a text; got "),
         ("image: {a: b}\n", "kubetpl.yaml: image (--image) is a text; got "),
         (
@@ -236,7 +236,7 @@ def test_a_setting_of_another_generator_does_no_harm(folder: Path) -> None:
         ("gpu: 1.5\n", "kubetpl.yaml: gpu (--gpu) is a whole number, and not negative; got '1.5'"),
         ("spot: gcp\n", "kubetpl.yaml: spot (--spot) is one of gke, eks, aks, karpenter; got 'gcp'"),
         ("raw: 3\n", "kubetpl.yaml: raw (--raw) is true or false; got '3'"),
-        ("price: {cpu: 1}\n", "kubetpl.yaml: price.cpu: there is no such price; there are cpu_hour, gib_hour, spot"),
+        ("price: {cpu: 1}\n", "kubetpl.yaml: price.cpu: no such price; there are cpu_hour, gib_hour, spot"),
         ("price: {cpu_hour: x}\n", "kubetpl.yaml: price.cpu_hour is a number, and not negative; got 'x'"),
         ("price: {cpu_hour: -1}\n", "kubetpl.yaml: price.cpu_hour is a number, and not negative; got '-1'"),
         ("price: {cpu_hour: .nan}\n", "kubetpl.yaml: price.cpu_hour is a number, and not negative; got '.nan'"),
@@ -281,7 +281,7 @@ def test_files_that_can_not_be_read(folder: Path) -> None:
     write("latin", "")
     (folder / "latin").write_bytes(b"image: \xff\n")
     assert refused("job", "-l", "latin") == "latin: this is not UTF-8: invalid start byte at byte 7"
-    assert refused("job", "-l", "missing") == "--config missing: there is no such file"
+    assert refused("job", "-l", "missing") == "--config missing: no such file"
     outcome = kubetpl("job", "-l", ".")
     assert (outcome.code, outcome.out) == (1, "")
     assert "Is a directory" in outcome.err
@@ -300,8 +300,8 @@ def test_a_folder_called_as_a_configuration_is_none(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
-        ("KUBETPL_IMAGGE", "x", "there is no setting 'KUBETPL_IMAGGE'; did you mean image?"),
-        ("KUBETPL_", "x", "there is no setting 'KUBETPL_'"),
+        ("KUBETPL_IMAGGE", "x", "no setting 'KUBETPL_IMAGGE'; did you mean image?"),
+        ("KUBETPL_", "x", "no setting 'KUBETPL_'"),
         ("KUBETPL_GPU", "many", "KUBETPL_GPU: gpu (--gpu) is a whole number, and not negative; got 'many'"),
         ("KUBETPL_SPOT", "x", "KUBETPL_SPOT: spot (--spot) is one of gke, eks, aks, karpenter; got 'x'"),
         ("KUBETPL_ENV", "A", "KUBETPL_ENV: env (--env) is NAME=VALUE; got 'A'"),

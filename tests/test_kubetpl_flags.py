@@ -496,9 +496,7 @@ def test_own_templates_are_found_by_name(folder: Path) -> None:
     assert one("--path", "missing:b:a", "mine", "-n", "x")["spec"]["containers"][0]["image"] == "fromb:1"
     assert one("--path", "a:b", "other", "-c", "echo")["spec"]["containers"][0]["args"] == ["echo"]
     usual = "kubetpl-templates, .kubetpl, /usr/local/lib/kubetpl, /usr/lib/kubetpl"
-    assert refused("other").startswith(
-        f"there is no command 'other', nor a template of it in {usual}; commands are job"
-    )
+    assert refused("other").startswith(f"no command 'other', nor a template of it in {usual}; commands are job")
     assert "nor a template of it in a;" in refused("--path", "a", "other")
     for typo, right in (("jbo", "job"), ("index", "indexed"), ("stauts", "status"), ("mien", "mine")):
         assert refused(typo).endswith(f"; did you mean {right}?")

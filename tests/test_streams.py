@@ -796,7 +796,7 @@ def test_memory_both_ways(memory: MemoryFileSystem) -> None:
         out.write(DATA)
         raise KeyError
     assert memory.ls("/bucket", detail=False) == ["/bucket/a.tar.gz"]
-    with pytest.raises(MissingInputError, match="memory://bucket/none: there is no such file"):
+    with pytest.raises(MissingInputError, match="memory://bucket/none: no such file"):
         open_read("memory://bucket/none")
     with pytest.raises(StreamError, match="is a directory"):
         open_read("memory://bucket")

@@ -63,7 +63,7 @@ def manifest_text(name: str) -> str:
     """The text of a file; ``-`` is standard input. A byte order mark is left out.
 
     Raises:
-        MissingInputError: there is no such file. StreamError: it cannot be read.
+        MissingInputError: no such file. StreamError: it cannot be read.
         UsageError: it is not UTF-8; or standard input is a terminal.
     """
     from tarkit.k8s.yamlreading import read_bytes, utf8

@@ -198,7 +198,7 @@ def _configuration(generator: str, given: dict[str, Any], switches: Mapping[str,
         profiles |= names
     if switches["profile"] is not None and switches["profile"] not in profiles:
         known = f"there are {', '.join(sorted(profiles))}" if profiles else "no configuration file has any"
-        raise UsageError(f"--profile {switches['profile']}: there is no such profile; {known}")
+        raise UsageError(f"--profile {switches['profile']}: no such profile; {known}")
     layers.append(read_environment(os.environ))
     layers.append(Layer(_COMMAND_LINE, {k: list(v) if isinstance(v, tuple) else v for k, v in given.items()}))
     settings, origins = merge(layers, switches["reset"], switches["compat_lists"])
@@ -213,7 +213,7 @@ def _files(given: tuple[str, ...]) -> list[str]:
     usual = [os.path.join(home, "kubetpl", "config.yaml"), *FOLDER_FILES]
     missing = next((name for name in given if not os.path.exists(name)), None)
     if missing is not None:
-        raise UsageError(f"--config {missing}: there is no such file")
+        raise UsageError(f"--config {missing}: no such file")
     return [*(name for name in usual if os.path.isfile(name)), *given]
 
 

@@ -210,7 +210,7 @@ def _known(values: Mapping[str, Any], where: str, also: Sequence[str] = (), show
         if name not in TABLE:
             near = difflib.get_close_matches(name, [*TABLE, *also], 1, 0.5)
             hint = f"; did you mean {near[0]}?" if near else "; kubetpl job --help lists what there is"
-            raise UsageError(f"{printable(where)}: there is no setting {printable(shown or str(key))!r}{hint}")
+            raise UsageError(f"{printable(where)}: no setting {printable(shown or str(key))!r}{hint}")
         found[name] = value
     return found
 
@@ -223,7 +223,7 @@ def _mapping(value: Any, where: str) -> dict[str, Any]:
 
 def _price(name: str, value: Any, where: str) -> float:
     if name not in _PRICES:
-        raise UsageError(f"{printable(where)}: there is no such price; there are {', '.join(_PRICES)}")
+        raise UsageError(f"{printable(where)}: no such price; there are {', '.join(_PRICES)}")
     # Numbers come as they were written; one with so many digits that it would be infinite is refused.
     if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,20}(\.[0-9]*)?([eE][-+]?[0-9]{1,2})?", value):
         raise UsageError(f"{printable(where)} is a number, and not negative; got {printable(str(value))!r}")

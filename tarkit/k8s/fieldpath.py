@@ -77,7 +77,7 @@ def _key(at: Any, step: str | int, assignment: str) -> str | int:
             return step
         raise UsageError(f"--set {printable(assignment)}: {step}: the value above it is not a mapping")
     if not isinstance(at, list):
-        raise UsageError(f"--set {printable(assignment)}: there is no list at [{str(step).strip('[]')}]")
+        raise UsageError(f"--set {printable(assignment)}: no list at [{str(step).strip('[]')}]")
     if isinstance(step, int):
         if step <= len(at):
             return step

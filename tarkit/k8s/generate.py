@@ -70,7 +70,7 @@ def refuse_lost(names: Collection[str], documents: list[Document]) -> None:
     """Refuse settings that had no effect, because the template has no place for them.
 
     Raises:
-        UsageError: a setting of Jobs, and there is no Job; one of pods, and there is no pod.
+        UsageError: a setting of Jobs without a Job, or of pods without a pod.
     """
     has_job = any(each["kind"] in ("Job", "CronJob") for each in documents)
     has_pod = any(pod_of(each) is not None for each in documents)

@@ -31,16 +31,14 @@ def template_path(name: str, folders: list[str]) -> str:
     for found, path in available(folders):
         if found == name:
             return path
-    raise MissingInputError(
-        f"there is no template {printable(name)}", hint="kubetpl templates lists all with their paths"
-    )
+    raise MissingInputError(f"no template {printable(name)}", hint="kubetpl templates lists all with their paths")
 
 
 def read_template(path: str) -> list[Document]:
     """The documents of a template file.
 
     Raises:
-        MissingInputError: there is no such file. StreamError: it cannot be read.
+        MissingInputError: no such file. StreamError: it cannot be read.
         UsageError: it is not YAML with manifests; also if it is a text template of the original kubetpl.
     """
     data = read_bytes(path, _MOST + 1)

@@ -234,13 +234,13 @@ def read_bytes(path: str, most: int = -1) -> bytes:
     """The content of a file, or so many bytes of it.
 
     Raises:
-        MissingInputError: there is no such file. StreamError: it cannot be read.
+        MissingInputError: no such file. StreamError: it cannot be read.
     """
     try:
         with open(path, "rb") as file:
             return file.read(most)
     except FileNotFoundError:
-        raise MissingInputError("there is no such file", url=path) from None
+        raise MissingInputError("no such file", url=path) from None
     except OSError as error:
         raise StreamError(f"it cannot be read: {error.strerror}", url=path) from error
 

@@ -32,7 +32,7 @@ _MAX_SIZE = 64 * 1024 * 1024
 class DoneRecord:
     """How one input shard became one output shard.
 
-    state: done, or failed (then error and exit_code say why, and there is no output).
+    state: done, or failed (then error and exit_code say why, and it has no output).
     input: URL as it may be shown, with size and tag as in Identity. work: fingerprint of the command and
     all options that change the output. tarkit: version. output: name, size in bytes, sha256. samples:
     counts. failed: for each failed sample its key and how many output samples come before its place.

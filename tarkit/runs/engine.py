@@ -61,7 +61,7 @@ class Reporter:
         """A shard is published, or it failed; the record says which."""
 
     def shard_missing(self, url: str) -> None:
-        """There is no such input."""
+        """The input does not exist."""
 
     def removed(self, url: str) -> None:
         """The failed samples of an earlier run, beside an output that has none now."""

@@ -121,7 +121,7 @@ def _check(work: Work) -> None:
         raise UsageError("--slice takes a part of the inputs; --retry-failed has none")
     field = work.add_log
     if field is not None and work.output is None and work.outdir is None:
-        raise UsageError("--add-log goes with -o or -O: without output there is no sample to keep it in")
+        raise UsageError("--add-log goes with -o or -O: without an output no sample can hold it")
     if field is not None and (skip_reason(f"k.{field}") is not None or "/" in field):
         raise UsageError(f"--add-log {field!r} cannot be a field's name")
 

@@ -37,7 +37,7 @@ def outputs_of(folder: str) -> list[str]:
     """Each output of a folder that has a done record, in order of names.
 
     Raises:
-        MissingInputError: there is no such folder, or no record in it.
+        MissingInputError: no such folder, or no record in it.
     """
     base = folder.rstrip("/")
     names = sorted(entry.name for entry in entries(folder) if entry.name.endswith(SUFFIX))

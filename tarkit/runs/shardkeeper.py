@@ -56,7 +56,7 @@ class ShardKeeper:
         """A shard, and its record if it is done.
 
         Raises:
-            MissingInputError: there is no such input. DataError: the record is damaged. StreamError,
+            MissingInputError: no such input. DataError: the record is damaged. StreamError,
             TemporaryStreamError: one of them cannot be asked.
         """
         # Noted there: the next look may be under way before this answer is looked at.

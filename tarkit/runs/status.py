@@ -83,7 +83,7 @@ def progress_of(
         made_of: output's name -> its input, as the run names it; shards made of anything else are stale.
 
     Raises:
-        MissingInputError: there is no such folder (never where inputs are given: then all are missing).
+        MissingInputError: no such folder (never where inputs are given: then all are missing).
         StreamError, TemporaryStreamError: a record cannot be read.
     """
     base = folder.rstrip("/")
@@ -134,7 +134,7 @@ def progress_of(
 
 def _size_in(sizes: Mapping[str, int | None], name: str) -> int | None:
     if name not in sizes:
-        raise MissingInputError("there is no such file", url=name)
+        raise MissingInputError("no such file", url=name)
     return sizes[name]
 
 

@@ -48,7 +48,7 @@ def read_samples(
         on_damage: error, or skip: go on at the next good header; what was lost is in ``tally``. Samples with a member
             that cannot be delivered (a hard link, a sparse file) are dropped and counted.
         tally: filled while samples are drawn: counts, skipped members, damage.
-        allow_pipe_in_lists: whether an ``@LIST`` may name ``pipe:`` commands; whoever writes such a
+        allow_pipe_in_lists: whether an ``@LIST`` may name ``pipe:`` commands; the author of such a
             list runs them here.
         literal: ``urls`` are names of shards as they are, such as :func:`tarkit.specs.shardspec.expand` gives them: a
             listing of a store may well have ``[`` or ``{`` in its names.

@@ -92,7 +92,7 @@ def check_codec(name: object) -> str:
     """
     if isinstance(name, str) and name in CODECS:
         return name
-    raise UsageError(f"there is no compression {name!r}; known are auto, {', '.join(CODECS)}, or None for none")
+    raise UsageError(f"no compression {name!r}; known are auto, {', '.join(CODECS)}, or None for none")
 
 
 def sniff(head: bytes) -> str | None:

@@ -67,7 +67,7 @@ def open_path(path: str, name: str) -> FileReader:
 def _raise_os_error(error: OSError, name: str) -> NoReturn:
     """The error of this package for one of the system."""
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        raise MissingInputError("there is no such file", url=name) from None
+        raise MissingInputError("no such file", url=name) from None
     if error.errno == errno.EISDIR:
         raise StreamError("is a directory, not a file", url=name) from None
     raise StreamError((error.strerror or str(error)).lower(), url=name) from None

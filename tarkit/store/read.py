@@ -105,7 +105,7 @@ def open_read(
         read_ahead: bytes of a read over a network that are held at most; 0: no thread.
 
     Raises:
-        MissingInputError: there is no such file. StreamError: it cannot be read, has not the
+        MissingInputError: no such file. StreamError: it cannot be read, has not the
         length or checksum that its store gives, or was changed while it was read.
         TemporaryStreamError: given up after the last attempt; a later try may help.
         CompressionError (by read): damaged or cut.
@@ -161,7 +161,7 @@ def read_range(url: str, start: int, stop: int, *, size: int, retry: Retry = DEF
     What is before them is not read, where the place allows that.
 
     Raises:
-        DataError: it has another length. MissingInputError: there is no such file.
+        DataError: it has another length. MissingInputError: no such file.
         StreamError, TemporaryStreamError: it cannot be read.
     """
     if start >= stop:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from installed import program_path
 
 
 class Result(NamedTuple):
@@ -57,13 +57,6 @@ def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Result]:
         return Result(code, stdout, stderr.decode())
 
     return run
-
-
-def program_path(program: str) -> str:
-    """Where the program of this very environment is."""
-    found = shutil.which(program, path=os.path.dirname(os.path.abspath(sys.executable)))
-    assert found is not None, f"{program} is not installed beside {sys.executable}"
-    return found
 
 
 @pytest.fixture

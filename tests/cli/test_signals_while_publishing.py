@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import webhdfs_server
-from conftest import program_path
 from httpserver import Fault as HttpFault
 from httpserver import FaultServer
+from installed import program_path
 from s3_client import s3_bucket
 from s3proxy import Fault, s3_proxy
 from waiting import on_this_machine, wait_for

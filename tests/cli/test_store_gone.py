@@ -18,9 +18,9 @@ from typing import Any
 
 import fsspec
 import pytest
-from conftest import program_path
 from httpserver import Fault as HttpFault
 from httpserver import FaultServer
+from installed import program_path
 from s3_client import s3_bucket
 from s3proxy import Fault, s3_proxy
 from times import Times

@@ -231,7 +231,7 @@ def test_the_first_line_for_100000_shards_comes_soon(tmp_path: Path, kind: str) 
         for number in range(100_000):
             os.symlink("nowhere", bench.path / "in" / f"{number:06d}.tar")
         spec = "in/*.tar"
-    line = b"tarproc: in/000000.tar: there is no such file; missing shards are counted\n"
+    line = b"tarproc: in/000000.tar: no such file; missing shards are counted\n"
 
     def limit() -> None:
         # Of processor time, so that nothing else that the machine does counts: the system kills it then. 2 seconds are

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import program_path
 from httpserver import Fault, FaultServer, random_fault
+from installed import program_path
 
 Run = Callable[..., Any]
 DATA = random.Random(5).randbytes(700_001)
@@ -66,7 +66,7 @@ def test_what_can_not_be(run: Run, tmp_path: Path) -> None:
     for more, code, said in (
         (("--on-damage", "skip", tmp_path / "in"), 2, "--on-damage does not go with --raw"),
         (("--key-rule", "last-dot", tmp_path / "in"), 2, "--key-rule does not go with --raw"),
-        ((tmp_path / "in", tmp_path / "nosuch"), 66, "there is no such file"),
+        ((tmp_path / "in", tmp_path / "nosuch"), 66, "no such file"),
         ((tmp_path,), 1, "is a directory"),
         ((tmp_path / "in", "pipe:echo half; exit 4"), 1, "exit status 4"),
     ):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import program_path
+from installed import program_path
 from tarkit.cli.verbs.completion import _EPILOG
 
 Run = Callable[..., Any]

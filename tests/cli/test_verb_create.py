@@ -193,7 +193,7 @@ def test_plan_takes_content_as_it_is(run: Run, tmp_path: Path) -> None:
         ("a.txt file:", 2, "names nothing"),
         ("a.txt text:1\nb.txt text:2\na.cls text:3", 65, "plan.txt:4: the key comes back"),
         ("a.txt text:1\na.txt text:2", 65, "plan.txt:3: 'a.txt' comes twice"),
-        ("a.txt nosuch", 66, "there is no such file (wanted by"),
+        ("a.txt nosuch", 66, "no such file (wanted by"),
         ("a.txt nosuchscheme://x", 2, "plan.txt:2: "),
         ("a.txt .", 1, "is a directory, not a file (wanted by"),
         ("", 66, "the plan has no lines"),

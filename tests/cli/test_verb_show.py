@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import program_path
+from installed import program_path
 
 from tarkit import TarWriter
 

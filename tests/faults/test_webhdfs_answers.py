@@ -108,7 +108,7 @@ def test_read_that_is_always_cut_is_given_up(fake: FakeHdfs) -> None:
 def test_json_of_a_datanode_is_an_error_and_no_data(fake: FakeHdfs, status: int) -> None:
     fake.put("/a", CONTENT)
     fake.nasty["data-OPEN"] = [remote("java.io.FileNotFoundException", "gone", status)]
-    with pytest.raises(MissingInputError, match="there is no such file"):
+    with pytest.raises(MissingInputError, match="no such file"):
         read(fake)
 
 

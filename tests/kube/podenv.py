@@ -47,7 +47,7 @@ def expand(text: str, known: dict[str, str]) -> str:
 
 
 def data_of(store: Store, resource: Resource, namespace: str, name: str) -> dict[str, bytes] | None:
-    """The keys of a ConfigMap or Secret as bytes; None if there is no such object."""
+    """The keys of a ConfigMap or Secret as bytes; None if no such object."""
     thing = store.find(resource, namespace, name)
     if thing is None:
         return None

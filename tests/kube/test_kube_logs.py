@@ -27,7 +27,7 @@ def test_nothing_to_show_is_66(cluster: Cluster, kubetpl: Callable[..., Said]) -
         (["talk", "--grep", "two"], "talk: its pods have written nothing that --grep two finds"),
         (["talk", "--tail", "0"], "talk: its pods have written nothing"),
         (["talk", "--failed"], "talk has no failed pods"),
-        (["talk", "--index", "1"], "Job talk has the indexes 0 to 0; there is no index 1"),
+        (["talk", "--index", "1"], "Job talk has the indexes 0 to 0; no index 1"),
         (["mute", "--index", "0"], "Job mute has no indexes: it is not an Indexed Job; leave out --index"),
         (["held"], "held has no pods"),
     ):
@@ -133,7 +133,7 @@ def test_follow_one_index(cluster: Cluster, kubetpl: Callable[..., Said], tmp_pa
     timer.join()
     assert kubetpl("logs", "talk", "--tail", "1", "--index", "0").out in ("[0] last 0\n", "[0] first\n")
     absent = kubetpl("logs", "talk", "--index", "7")
-    assert absent.code == 66 and "Job talk has the indexes 0 to 1; there is no index 7" in absent.err
+    assert absent.code == 66 and "Job talk has the indexes 0 to 1; no index 7" in absent.err
 
 
 def test_logs_of_a_pod_with_several_containers(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:

@@ -332,8 +332,8 @@ def test_a_name_is_no_path(cluster: Cluster, kubetpl: Callable[..., Said], name:
 def test_a_namespace_that_does_not_exist(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:
     for words in (["status", "grey"], ["status", "-l", "a=b"], ["wait", "grey"], ["cancel", "grey"]):
         said = kubetpl(*words, "-N", f"{cluster.namespace}-not")
-        assert said.code == 66 and "there is no such namespace" in said.err, said
-        assert "there is no such namespace" not in kubetpl(*words).err
+        assert said.code == 66 and "no such namespace" in said.err, said
+        assert "no such namespace" not in kubetpl(*words).err
 
 
 def test_wait_through_a_deletion(cluster: Cluster, kubetpl: Callable[..., Said]) -> None:

@@ -58,7 +58,7 @@ def command(
     rules on Jobs, indexes, names, quantities, volumes, and what the flags of kubetpl can get wrong. That is not a
     second API server: everything else, such as quotas, admission, addresses and schedules, is left to --server.
 
-    A finding is a line on standard output, error or warning. Exit 0 if there is no error, 2 if there is one.
+    A finding is a line on standard output, error or warning. Exit 0 without errors, 2 with at least one.
     """
     from tarkit.k8s.lint.nodes import WARNING, Finding
     from tarkit.k8s.yamlreading import Doubt

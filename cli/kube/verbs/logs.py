@@ -203,7 +203,7 @@ def _refuse_absent(job: Object, wanted: Collection[int]) -> None:
         raise MissingInputError(f"Job {name_of(job)} has no indexes: it is not an Indexed Job; leave out --index")
     number, absent = int(spec_of(job).get("completions") or 0), max(wanted)
     if absent >= number:
-        raise MissingInputError(f"Job {name_of(job)} has the indexes 0 to {number - 1}; there is no index {absent}")
+        raise MissingInputError(f"Job {name_of(job)} has the indexes 0 to {number - 1}; no index {absent}")
 
 
 def _of_run(

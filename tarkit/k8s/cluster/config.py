@@ -41,7 +41,7 @@ def load_access(kubeconfig: str | None, context: str | None, namespace: str | No
         namespace: None is the context's.
 
     Raises:
-        UsageError: there is no configuration, none that can be used, no such context, or a namespace that cannot be.
+        UsageError: no configuration, or one that cannot be used; no such context; a namespace that is not a valid name.
         ClusterDeniedError: the program that a kubeconfig names for logging in gives nothing to log in with.
         MissingExtraError: the client is not installed.
     """

@@ -141,7 +141,7 @@ class Cluster:
         """(ADDED, MODIFIED, DELETED, BOOKMARK or ERROR; object) as they come, for so many seconds at most.
 
         version: the resourceVersion after which to begin. It ends when the server wants so, too. What is raised at
-        once says that there is no watch; what is raised later, that it was cut.
+        once means that the watch was refused; what is raised later, that it was cut.
         """
         query = {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true"}
         query |= {**_selectors(labels, fields), "timeoutSeconds": str(max(1, int(seconds)))}

@@ -164,7 +164,7 @@ def normalised(message: str) -> str:
 
 
 def last_line(text: str) -> str:
-    """The last line that says something, as it may be shown; tarproc's counts at its end only if there is no other."""
+    """The last line that says something, as it may be shown; tarproc's counts at its end only as the last resort."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if not _COUNTS.match(line)]
     return printable((telling or lines)[-1]) if lines else ""

@@ -162,7 +162,7 @@ def _records(
 
 
 def _failures(job: Object, view: JobView, pods: Collection[Object], records: RunRecords | None) -> list[FailureGroup]:
-    """Why pods failed; and of which failed indexes there is no pod that could tell."""
+    """Why pods failed; and which failed indexes have no pod left."""
     unfinished = set() if records is None else records.unfinished_names()
 
     def names_of(index: int) -> Iterable[str]:

@@ -33,7 +33,7 @@ def find_jobs(cluster: Cluster, name: str, *, retries_alone: bool = False) -> li
     retries_alone: whether the retries of a Job that is gone will do.
 
     Raises:
-        NoSuchObjectError: neither; it names the nearest names, or says that there is no such namespace.
+        NoSuchObjectError: neither; it names the nearest names, or says that no such namespace.
     """
     absent = NoSuchObjectError(f"no run {name} in namespace {cluster.namespace} of {cluster.where}", 404)
     try:
@@ -60,7 +60,7 @@ def _hint(cluster: Cluster, name: str) -> str:
     """What may be meant by a name that no Job and no run has."""
     known = cluster.list("jobs")
     if not known and not namespace_exists(cluster):
-        return "there is no such namespace; -N names another"
+        return "no such namespace; -N names another"
     near = difflib.get_close_matches(name, map(name_of, known), n=3, cutoff=0.4)
     there = "no Jobs" if not known else "one Job" if len(known) == 1 else f"{len(known)} Jobs"
     return f"did you mean {', '.join(map(printable, near))}?" if near else f"it has {there}; -N names another namespace"

@@ -85,7 +85,7 @@ def listed_specs(config_map: Object) -> list[str]:
     """The shard specs in a ConfigMap that kubetpl made.
 
     Raises:
-        UsageError: there is no such list in it, or another one than when it was named.
+        UsageError: no such list in it, or another one than when it was named.
     """
     try:
         packed = base64.b64decode((config_map.get("binaryData") or {})[FILE_NAME], validate=True)
@@ -236,7 +236,7 @@ def records_of(
     inputs are not its. any_command: for ``RunRecords``.
 
     Raises:
-        MissingInputError: there is no such folder on this machine, or none at all and the inputs are not known.
+        MissingInputError: no such folder on this machine, or none at all and the inputs are not known.
         As ``progress_of``.
     """
     path = local_path(outdir)
@@ -244,7 +244,7 @@ def records_of(
     # A folder beside which nothing is either is that of another machine, or of a pod; else it is not made yet.
     if path is not None and not os.path.isdir(path) and (shards is None or not os.path.isdir(str(parent))):
         raise MissingInputError(
-            "there is no such folder on this machine", url=outdir, hint="-O names the output folder as seen from here"
+            "no such folder on this machine", url=outdir, hint="-O names the output folder as seen from here"
         )
     urls = None if shards is None else shards.urls
     made_of = dict(zip(shards.names, shards.urls, strict=True)) if own_urls and shards is not None else None

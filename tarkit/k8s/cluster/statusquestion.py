@@ -56,7 +56,7 @@ class StatusQuestion:
                 ) from None
             raise
         if not found:
-            space = "" if namespace_exists(cluster) else "; there is no such namespace"
+            space = "" if namespace_exists(cluster) else "; no such namespace"
             raise NoSuchObjectError(
                 f"no Job in namespace {cluster.namespace} has the labels {self.selector}{space}", 404
             )
@@ -153,7 +153,7 @@ class StatusQuestion:
 
 
 def job_in(documents: Sequence[Object], name: str) -> Object | None:
-    """The Job of a name in a manifest; None if there is no manifest.
+    """The Job of a name in a manifest; None without a manifest.
 
     Raises:
         UsageError: there is one, without this Job.

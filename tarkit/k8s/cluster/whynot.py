@@ -241,8 +241,8 @@ def _between(status: Object, events: Sequence[Object] | None) -> Reason:
     if status.get("failed"):
         return Reason("back-off", "failed indexes are tried again after a pause, of 10 s at first and 10 min at most")
     if events is None:
-        return Reason("unknown", "there is no pod, and events may not be read")
-    return Reason("new", "there is no pod yet; if it stays so, no Job controller is at work, or spec.managedBy is set")
+        return Reason("unknown", "no pod exists, and events may not be read")
+    return Reason("new", "no pod exists yet; if it stays so, no Job controller is at work, or spec.managedBy is set")
 
 
 def _together(reasons: Iterable[Reason]) -> list[Reason]:

@@ -112,7 +112,7 @@ def _source(source: Node, container: Node) -> Iterator[Finding]:
         yield node.error(f"there is no {resource!r}; write limits. or requests. and cpu, memory or ephemeral-storage")
     own = reference.text("containerName") in ("", container.text("name"))
     if part == "limits" and own and not container.at("resources", "limits").has(name):
-        yield node.warning(f"there is no limit, so this is the node's whole {name}; write requests.{name}")
+        yield node.warning(f"no limit is set, so this is the node's whole {name}; write requests.{name}")
 
 
 def ports(container: Node) -> Iterator[Finding]:
@@ -190,7 +190,7 @@ def _resource_name(name: str) -> str | None:
     if name in ("cpu", *_BYTES) or name.startswith("hugepages-"):
         return None
     if "/" not in name:
-        return "there is no such resource; write cpu, memory, ephemeral-storage, or one with a domain (nvidia.com/gpu)"
+        return "no such resource; write cpu, memory, ephemeral-storage, or one with a domain (nvidia.com/gpu)"
     return label_key(name)
 
 

@@ -87,10 +87,10 @@ def failure_policy(job: Node) -> Iterator[Finding]:
 
 def _exit_codes(codes: Node, names: set[str]) -> Iterator[Finding]:
     container, values = codes.text("containerName"), codes.at("values")
-    # That there is no container at all is reported elsewhere.
+    # That no container at all is reported elsewhere.
     if codes.has("containerName") and names and container not in names:
         there = ", ".join(sorted(names))
-        yield codes.at("containerName").error(f"there is no container {container!r} in the pod; there is: {there}")
+        yield codes.at("containerName").error(f"no container {container!r} in the pod; there is: {there}")
     numbers = [node.value for node in values.members() if type(node.value) is int]
     if codes.text("operator") == "In" and 0 in numbers:
         yield values.error("0 is success, and a rule cannot be about it; leave it out")

@@ -76,7 +76,7 @@ def _schema(document: Document, kube_version: str | None, number: int) -> list[F
     newest = {each.where for each in check_schema(document, NEWEST, number) if each.severity == ERROR}
     return [
         each if each.severity != ERROR or each.where in newest
-        else dataclasses.replace(each, severity=WARNING, sentence=f"in Kubernetes {OLDEST} {each.sentence}")
+        else dataclasses.replace(each, severity=WARNING, sentence=f"in Kubernetes {OLDEST}: {each.sentence}")
         for each in found
     ]  # fmt: skip
 

@@ -38,7 +38,7 @@ _TYPES = {
 def check_schema(document: dict[str, Any], kube_version: str = "1.33", number: int = 1) -> list[Finding]:
     """What is wrong with a manifest's fields. kube_version: the cluster's. number: the manifest's position.
 
-    If there is no schema of that release, the newest before it is used, and a warning reports it.
+    If no schema of that release, the newest before it is used, and a warning reports it.
 
     Raises:
         MissingExtraError: kubernetes-validate is not installed.
@@ -111,13 +111,13 @@ def _release(kube_version: str) -> tuple[str, str]:
     wanted = version(kube_version)
     known = [each for each in utils.all_versions() if version(each) <= wanted]
     if not known:
-        raise UsageError(f"there is no schema of Kubernetes {printable(kube_version)}; write for example 1.33")
+        raise UsageError(f"no schema of Kubernetes {printable(kube_version)}; write for example 1.33")
     return utils.major_minor(known[-1]), f"v{known[-1]}-local-strict"
 
 
 @cache
 def _validator(schemas: str, kind: str, api: str, newest: str | None = None) -> Any:
-    """Of a kind, made once: the definitions are megabytes. None if there is no such kind.
+    """Of a kind, made once: the definitions are megabytes. None for a kind that it does not have.
 
     newest: schemas by which required fields are corrected. They cost as much again, so only an error asks for them.
     """
@@ -158,7 +158,7 @@ def _unknown_kind(root: Node, api: str, release: str, schemas: str) -> Finding:
     group = api.rpartition("/")[0]
     own = _definitions(schemas).contents["$defs"][_OPTIONS]["properties"]["apiVersion"]
     if group and group not in {each.rpartition("/")[0] for each in own["enum"] if each}:
-        return root.warning(f"there is no schema of {printable(api)}, so its fields are unchecked")
+        return root.warning(f"no schema of {printable(api)}, so its fields are unchecked")
     kind = printable(root.manifest.kind)
     return root.at("kind").error(f"Kubernetes {release} has no {kind} in {printable(api)}; see kubectl api-resources")
 
@@ -183,7 +183,7 @@ def _findings(root: Node, error: Any) -> list[Finding]:
 
 def _no_such_field(node: Node, name: str, known: Iterable[str]) -> Finding:
     near = difflib.get_close_matches(name, list(known), 1, 0.6)
-    return node.error(f"there is no such field; {f'did you mean {near[0]}?' if near else 'leave it out'}", None)
+    return node.error(f"no such field; {f'did you mean {near[0]}?' if near else 'leave it out'}", None)
 
 
 def _sentence(rule: str, wanted: Any, value: Any, message: str) -> str:

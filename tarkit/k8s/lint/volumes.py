@@ -64,7 +64,7 @@ def mounts(spec: Node) -> Iterator[Finding]:
             name, path = mount.text("name"), mount.text("mountPath")
             if name and name not in names:
                 there = ", ".join(sorted(names - {""})) or "none"
-                yield mount.at("name").error(f"there is no volume {name!r} in the pod; there is: {there}", None)
+                yield mount.at("name").error(f"no volume {name!r} in the pod; there is: {there}", None)
             if path and not path.startswith("/"):
                 yield mount.at("mountPath").warning(f"{path!r} is not from the root on; write /{path}")
             yield from _below(mount, "subPath")

@@ -179,7 +179,7 @@ def downward_value(pod: PodView, containers: Mapping[str | None, Object], source
     """What a fieldRef or a resourceFieldRef gives. containers: by name; None is the one that asks.
 
     Raises:
-        UsageError: there is no such field or resource in the downward API.
+        UsageError: no such field or resource in the downward API.
     """
     if (reference := source.get("fieldRef")) is not None:
         return _field_value(pod, str(reference.get("fieldPath")), where)
@@ -204,7 +204,7 @@ def _field_value(pod: PodView, path: str, where: str) -> str:
         **dict.fromkeys(("status.podIP", "status.podIPs", "status.hostIP", "status.hostIPs"), "127.0.0.1"),
     }
     if path not in known:
-        raise UsageError(f"{where}: there is no field {printable(path)} in the downward API")
+        raise UsageError(f"{where}: no field {printable(path)} in the downward API")
     return str(known[path])
 
 

@@ -58,7 +58,7 @@ class LocalJob:
 
 @dataclass(frozen=True)
 class Process:
-    """A container as a process to start. role: init, sidecar or main. memory: bytes, None is no limit."""
+    """A container as a process to start. role: init, sidecar or main. memory: its limit in bytes, or None."""
 
     name: str
     role: str
@@ -237,4 +237,4 @@ def notes_on(job: LocalJob) -> Iterator[str]:
             yield f"{job.name}: a script names {path}, which does not exist on this machine; here {there}"
         missing = container.get("workingDir")
         if missing and not os.path.isdir(str(missing)) and mounts.path(str(missing)) == missing:
-            yield f"{job.name}: there is no folder {printable(str(missing))} here; commands start in one of their own"
+            yield f"{job.name}: no folder {printable(str(missing))} here; commands start in one of their own"

@@ -54,7 +54,7 @@ def volume_folders(pod: PodView, own: str, shared: str, sources: Sources) -> dic
     own: the pod's folder, for what it writes. shared: the run's, for what all its pods only read.
 
     Raises:
-        UsageError: a ConfigMap or Secret is not among the documents, or there is no such volume here.
+        UsageError: a ConfigMap or Secret is not among the documents, or no such volume here.
     """
     volumes = pod.spec.get("volumes") or ()
     return {str(each.get("name")): _folder_of(pod, each, own, shared, sources) for each in volumes}
@@ -108,7 +108,7 @@ def _files_of(pod: PodView, source: Object, where: str, sources: Sources) -> dic
             items = reference.get("items") or [{"key": each, "path": each} for each in content]
             missing = next((str(item.get("key")) for item in items if item.get("key") not in content), None)
             if missing is not None and not reference.get("optional"):
-                raise UsageError(f"{where}of {kind} {name}: there is no key {printable(missing)}")
+                raise UsageError(f"{where}of {kind} {name}: no key {printable(missing)}")
             return {str(item["path"]): content[item["key"]] for item in items if item.get("key") in content}
     if (downward := source.get("downwardAPI")) is not None:
         containers = {each.get("name"): each for each in pod.spec.get("containers") or ()}

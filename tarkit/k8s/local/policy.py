@@ -114,7 +114,7 @@ class JobRules:
             if what is None:
                 continue
             action = Action(rule.get("action") or "Count")
-            # Without limits per index there is no index to fail: the API refuses such a Job.
+            # Without limits per index no index to fail: the API refuses such a Job.
             if action is Action.FAIL_INDEX and self.per_index is None:
                 continue
             return action, f"{what} matching {action.value} rule at index {number}"

@@ -96,7 +96,7 @@ def raise_java(exception: str, message: str, url: str, name: str) -> NoReturn:
     if is_temporary_java(short, message):
         raise Dropped(f"{short}: {said}") from None
     if short == "FileNotFoundException":
-        raise MissingInputError("there is no such file", url=name) from None
+        raise MissingInputError("no such file", url=name) from None
     if short in ("FileAlreadyExistsException", "AlreadyBeingCreatedException"):
         raise AlreadyPublishedError("is there already", url=name) from None
     if short == "AccessControlException":

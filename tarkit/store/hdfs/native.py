@@ -88,7 +88,7 @@ class NativeClient:
         if isinstance(error, FileNotFoundError):
             if "not a file" in text:
                 raise StreamError("is a directory, not a file", url=name) from None
-            raise MissingInputError("there is no such file", url=name) from None
+            raise MissingInputError("no such file", url=name) from None
         if isinstance(error, FileExistsError):
             raise AlreadyPublishedError("is there already", url=name) from None
         if match := _RPC_ERROR.match(text):

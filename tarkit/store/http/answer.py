@@ -47,7 +47,7 @@ def retry_after(headers: Message, now: float) -> float | None:
 
 
 def content_range(headers: Message) -> tuple[int | None, int | None, int | None] | None:
-    """First byte, byte after the last, total length; None for what is not given, or if there is no such header."""
+    """First byte, byte after the last, total length; None for what is not given, or without such a header."""
     match = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", "").strip())
     if match is None:
         return None

@@ -158,6 +158,6 @@ def _said(error: Exception, url: str) -> str:
 def raise_foreign(error: Exception, url: str, name: str, offset: int | None) -> NoReturn:
     """The error of this package for one of a storage library, without the secrets that it may show."""
     if isinstance(error, FileNotFoundError):
-        raise MissingInputError("there is no such file", url=name, offset=offset) from None
+        raise MissingInputError("no such file", url=name, offset=offset) from None
     kind = TemporaryStreamError if is_temporary(error) else StreamError
     raise kind(_said(error, url), url=name, offset=offset) from None
