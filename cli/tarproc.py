@@ -76,8 +76,6 @@ def tarproc(**options: Any) -> int:
             if report is not None:
                 report.write(report_document(work, display.counts, time.monotonic() - begin, error))
                 report.commit()
-            # Kept in this frame, it would keep the frame, and the open inputs with it, until the collector comes.
-            error = None
     counts = display.counts
     if missing := missing_line(counts):
         display.say(missing)

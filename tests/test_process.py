@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -236,3 +237,35 @@ def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert len(blocks) == 4
     exec("\n".join(blocks), {"__name__": "page"})
     assert capsys.readouterr().out == "k1 exit code 1\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ("s0.tar", {"output": "out.tar"}),
+        ("s0.tar", {"output": "out.tar", "fields": "cls big"}),
+        ("s0.tar", {"outdir": "out"}),
+        ((), {"outdir": "out", "retry_failed": "out"}),
+    ],
+    ids=["one output", "with fields", "an output each", "a retry"],
+)
+def test_a_run_that_ends_with_an_error_leaves_no_input_open(
+    shards: list[Path], tmp_path: Path, given: str, options: dict[str, Any]
+) -> None:
+    with tarkit.TarWriter("s0.tar", encoder=False) as writer:
+        for number in range(40):
+            writer.write({"__key__": f"k{number}", "cls": b"%d" % number, "big": bytes(100_000)})
+    if "retry_failed" in options:
+        # Both are read, the old output and the failed samples.
+        tarkit.process("s0.tar", outdir="out", command='! grep -q "[13579]$" sample.cls', work_id="odd")
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises(TooManyErrorsError) as held:
+            tarkit.process(given, command="exit 9", errors="abort", mem=300_000, **options)
+        found = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+    finally:
+        gc.enable()
+    # The traceback is kept, as a notebook or debugger would.
+    assert held.tb is not None
+    assert [name for name in found if name.startswith(str(tmp_path))] == []

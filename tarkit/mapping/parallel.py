@@ -7,7 +7,7 @@ that the output of a run does not depend on how many slots it had.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -82,7 +82,7 @@ def in_batches(samples: Iterable[Sample], size: int) -> Iterator[Batch]:
         yield batch
 
 
-def ordered_map(batches: Iterable[Batch], pool: Pool, *, window: int) -> Iterator[tuple[Batch, Outcome]]:
+def ordered_map(batches: Iterable[Batch], pool: Pool, *, window: int) -> Generator[tuple[Batch, Outcome], None, None]:
     """Each batch with its outcome, in the order of the batches.
 
     Args:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 from tarkit.errors import EXIT_CANNOT_RUN, EXIT_NOT_FOUND, EncodeError, TarkitError, printable, shortened
@@ -222,8 +223,9 @@ def run_samples(samples: Iterator[Sample], sinks: Sinks, engine: Engine, counts:
     """
     account = Account(counts, sinks, engine)
     try:
-        for batch, outcome in engine.outcomes(engine.in_batches(samples)):
-            account.enter(batch, outcome)
+        with closing(engine.outcomes(engine.in_batches(samples))) as outcomes:
+            for batch, outcome in outcomes:
+                account.enter(batch, outcome)
         account.conclude()
         sinks.publish()
     except BaseException:

@@ -7,8 +7,8 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Any
 
 from tarkit.errors import CommandNotRunnableError, UsageError
@@ -87,7 +87,7 @@ class Engine:
         self.large = None if scratch is None else _large_members(work, scratch)
         self._pool = pool
 
-    def outcomes(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Outcome]]:
+    def outcomes(self, batches: Iterable[Batch]) -> Generator[tuple[Batch, Outcome], None, None]:
         """Each batch with what came of it, in the order of the batches."""
         return ordered_map(batches, self._pool, window=self.work.mem)
 
@@ -95,12 +95,12 @@ class Engine:
         """Samples by so many as one call of the command or function takes."""
         return in_batches(samples, self.batch_size)
 
-    def read(self, shards: Iterable[str], tally: Tally) -> Iterator[Sample]:
-        """The samples of some shards, by their names, as the work wants them."""
+    def read(self, shards: Iterable[str], tally: Tally) -> Generator[Sample, None, None]:
+        """The samples of some shards, by their names, as the work wants them. Closing it closes the shard at hand."""
         work = self.work
         self.reporter.reading(tally)
         retry = work.retry_failed is not None
-        samples: Iterator[Sample] = read_samples(
+        reader = read_samples(
             shards,
             rule=work.key_rule,
             on_duplicate_field=work.on_duplicate_field,
@@ -110,9 +110,9 @@ class Engine:
             literal=True,
             large=self.large,
         )
-        if retry:
-            samples = without_reports(samples)
-        return self.with_fields(itertools.islice(samples, work.count), tally)
+        with closing(reader):
+            samples = without_reports(reader) if retry else reader
+            yield from self.with_fields(itertools.islice(samples, work.count), tally)
 
     def with_fields(self, samples: Iterator[Sample], tally: Tally | None) -> Iterator[Sample]:
         """The samples with only the fields that are wanted."""

@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -163,7 +164,9 @@ def _run_one_output(engine: Engine, inputs: Sequence[str], counts: Counts) -> No
     try:
         shards, number = counted_shards(inputs, allow_pipe_in_lists=work.allow_pipe)
         engine.reporter.started(counts, number, failed_are_kept=failed_output is not None)
-        run_samples(engine.read(shards, counts.met), sinks, engine, counts)
+        # Closed here: a traceback that is kept keeps generators too, and they the input.
+        with closing(engine.read(shards, counts.met)) as samples:
+            run_samples(samples, sinks, engine, counts)
     finally:
         # After run_samples() has published them, there is nothing left to discard.
         sinks.discard()

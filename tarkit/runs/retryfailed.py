@@ -6,7 +6,8 @@ shard whose samples all succeed in the end has the bytes of one that never faile
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import replace
 
 from tarkit.errors import (
@@ -90,8 +91,8 @@ class RetryRun:
         account = Account(Counts(), sinks, self._engine, before=self._counts)
         try:
             # As they were written: what the policies allowed then is allowed now.
-            old = self._read(output_url)
-            self._merge(old, self._failed_samples(failed_url, record), record, account)
+            with closing(self._read(output_url)) as old, closing(self._read(failed_url)) as failed:
+                self._merge(old, self._as_given(failed, record), record, account)
             account.check()
             # The output is replaced before its record is. Killed in between, it must not be taken for
             # what the record says: the failed samples would be put into it once more.
@@ -107,15 +108,15 @@ class RetryRun:
             remove(failed_url)
         return renewed
 
-    def _read(self, url: str) -> Iterator[Sample]:
+    def _read(self, url: str) -> Generator[Sample, None, None]:
         # The rule is that by which the shards were written; by another one their samples would be others.
         work, large = self._engine.work, self._engine.large
         return read_samples([url], literal=True, rule=work.key_rule, on_repeated_key="allow", large=large)
 
-    def _failed_samples(self, failed_url: str, record: DoneRecord) -> Iterator[Sample]:
-        samples = without_reports(self._read(failed_url))
-        # Where they came from, as the first run saw it.
-        return self._engine.with_fields(({**sample, "__url__": record.input["url"]} for sample in samples), None)
+    def _as_given(self, failed: Iterator[Sample], record: DoneRecord) -> Iterator[Sample]:
+        """Failed samples as the first run had them, with the place that they came from."""
+        url = record.input["url"]
+        return self._engine.with_fields(({**sample, "__url__": url} for sample in without_reports(failed)), None)
 
     def _merge(self, old: Iterator[Sample], failed: Iterator[Sample], record: DoneRecord, account: Account) -> None:
         """Old outputs and the outcomes of the failed samples, each at its place."""
@@ -131,8 +132,9 @@ class RetryRun:
                 account.sinks.copy(earlier)
                 copied += 1
 
-        for batch, outcome in self._engine.outcomes(self._engine.in_batches(failed)):
-            account.enter(batch, outcome, copy_earlier)
+        with closing(self._engine.outcomes(self._engine.in_batches(failed))) as outcomes:
+            for batch, outcome in outcomes:
+                account.enter(batch, outcome, copy_earlier)
         if (left := next(places, None)) is not None:
             raise _other_samples(left[0])
         for sample in old:

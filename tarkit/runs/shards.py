@@ -8,8 +8,9 @@ read or published does not stop the others: it is counted, and recorded with its
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, wait
+from contextlib import closing
 from dataclasses import dataclass
 
 from tarkit.errors import (
@@ -80,10 +81,12 @@ class ShardRun:
             UsageError, MissingExtraError: what is wrong for all shards alike.
         """
         try:
-            for batch, outcome in self._engine.outcomes(self._batches(outputs)):
-                self._enter(batch, outcome)
-                self._entered += 1
-                self._catch_up()
+            # Closed here: a traceback that is kept keeps generators too, and they the input.
+            with closing(self._batches(outputs)) as batches, closing(self._engine.outcomes(batches)) as outcomes:
+                for batch, outcome in outcomes:
+                    self._enter(batch, outcome)
+                    self._entered += 1
+                    self._catch_up()
             self._settle(0)
         except BaseException as problem:
             if not isinstance(problem, Exception):
@@ -100,16 +103,17 @@ class ShardRun:
                 if (last := self._publishing.popleft()).exception() is None:
                     self._count(last.result())
 
-    def _batches(self, outputs: Iterable[tuple[str, str]]) -> Iterator[Batch]:
+    def _batches(self, outputs: Iterable[tuple[str, str]]) -> Generator[Batch, None, None]:
         count = 0
         for shard in self._to_do(outputs):
             counts = Counts()
             error: TarkitError | None = None
             self._mark(_Boundary(count, shard, counts, ends=False))
             try:
-                for batch in self._engine.in_batches(self._engine.read([shard.url], counts.met)):
-                    yield batch
-                    count += 1
+                with closing(self._engine.read([shard.url], counts.met)) as samples:
+                    for batch in self._engine.in_batches(samples):
+                        yield batch
+                        count += 1
             except (UsageError, MissingExtraError):
                 raise
             except TarkitError as problem:

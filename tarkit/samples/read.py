@@ -9,7 +9,7 @@ shard, byte offset and member, unless ``on_damage="skip"`` was asked for.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 
 from tarkit.errors import DataError, TooLargeError, UsageError
 from tarkit.formats.tally import Tally
@@ -36,7 +36,7 @@ def read_samples(
     literal: bool = False,
     mem: int = DEFAULT_MEM,
     large: LargeMembers | None = None,
-) -> Iterator[Sample]:
+) -> Generator[Sample, None, None]:
     """Samples of one or many shards, in order, as dicts of raw bytes.
 
     Args:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tarfile
-import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
-from unittest import mock
-
-from tarkit.cli.tarproc import main
 
 TARPROC = shutil.which("tarproc", path=os.path.dirname(sys.executable)) or "tarproc"
 
@@ -81,71 +75,10 @@ def gone(marker: str, seconds: float = 60.0) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def _descriptors(*files: io.BufferedRandom) -> Iterator[None]:
-    """Make the standard streams these files."""
-    kept = [os.dup(number) for number in range(len(files))]
-    for number, file in enumerate(files):
-        os.dup2(file.fileno(), number)
-    try:
-        with (
-            open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1) as stderr,
-            mock.patch.object(sys, "stderr", stderr),
-        ):
-            yield
-    finally:
-        for number, former in enumerate(kept):
-            os.dup2(former, number)
-            os.close(former)
-
-
-@contextlib.contextmanager
-def _ended_after(seconds: float) -> Iterator[None]:
-    def end(*_: object) -> None:
-        raise TimeoutError(f"tarproc did not end within {seconds:g} s")
-
-    former = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, former)
-
-
-def run_inside(
-    arguments: tuple[str, ...], *, cwd: Path, env: Mapping[str, str], input: bytes = b"", timeout: float
-) -> subprocess.CompletedProcess[bytes]:
-    """What ``subprocess.run([TARPROC, ...])`` would give, by the program's entry point in this process.
-
-    It is ten times as quick, for all tests in which the process is not the point.
-    """
-    place = os.getcwd()
-    with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
-        files[0].write(input)
-        files[0].seek(0)
-        os.chdir(cwd)
-        stack.callback(os.chdir, place)
-        stack.enter_context(mock.patch.dict(os.environ, env, clear=True))
-        # tempfile remembers TMPDIR.
-        stack.enter_context(mock.patch.object(tempfile, "tempdir", None))
-        with _descriptors(*files), _ended_after(timeout):
-            code = main(list(arguments))
-        for file in files:
-            file.seek(0)
-        return subprocess.CompletedProcess([TARPROC, *arguments], code, files[1].read(), files[2].read())
-
-
 class Bench:
-    """A folder to run in, a TMPDIR that every run must leave empty.
+    """A folder to run in, a TMPDIR that every run must leave empty."""
 
-    inside: run() takes this process, not one of its own, but where it is given options of ``subprocess.run``.
-    """
-
-    def __init__(self, path: Path, *, inside: bool = False) -> None:
-        # A process of its own each time: an error keeps open files until the collector comes, which pytest reports.
-        self._inside = False
+    def __init__(self, path: Path) -> None:
         self.path = path / "run"
         self.tmp = path / "tmp"
         self.path.mkdir()
@@ -166,13 +99,17 @@ class Bench:
         env: Mapping[str, str] | None = None,
         **options: Any,
     ) -> subprocess.CompletedProcess[bytes]:
-        place: dict[str, Any] = {"cwd": self.path, "env": {**self.env, **(env or {})}, "timeout": timeout}
-        if self._inside and not options:
-            done = run_inside(arguments, input=input or b"", **place)
-        else:
-            if input is None:
-                options.setdefault("stdin", subprocess.DEVNULL)
-            done = subprocess.run([TARPROC, *arguments], capture_output=True, input=input, **place, **options)
+        if input is None:
+            options.setdefault("stdin", subprocess.DEVNULL)
+        done = subprocess.run(
+            [TARPROC, *arguments],
+            capture_output=True,
+            input=input,
+            cwd=self.path,
+            env={**self.env, **(env or {})},
+            timeout=timeout,
+            **options,
+        )
         if tidy:
             # A mapper's own is shown there.
             assert b"Traceback" not in done.stderr or "--map" in arguments, done.stderr

@@ -14,7 +14,7 @@ ODD_FAIL = 'case $(cat sample.cls) in *[13579]) echo "no $(cat __key__)"; exit 5
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    bench = Bench(tmp_path, inside=True)
+    bench = Bench(tmp_path)
     bench.shard(numbered(6))
     return bench
 

@@ -13,7 +13,7 @@ BOTH = {f"k{number}.{field}" for number in range(3) for field in ("cls", "dat")}
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    bench = Bench(tmp_path, inside=True)
+    bench = Bench(tmp_path)
     bench.shard(numbered(3))
     return bench
 

@@ -21,7 +21,7 @@ from tarproc_support import TARPROC, Bench, contents, numbered, one_line
 def open_bench() -> Iterator[Bench]:
     """Outside of pytest's folders, which are closed to other users."""
     with tempfile.TemporaryDirectory(prefix="open-") as folder:
-        bench = Bench(Path(folder), inside=True)
+        bench = Bench(Path(folder))
         for path in (Path(folder), bench.path, bench.tmp):
             path.chmod(0o777)
         yield bench
@@ -29,7 +29,7 @@ def open_bench() -> Iterator[Bench]:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    bench = Bench(tmp_path, inside=True)
+    bench = Bench(tmp_path)
     bench.shard(numbered(3))
     return bench
 

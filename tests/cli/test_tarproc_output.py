@@ -16,7 +16,7 @@ ERR = OUT.replace(b"out", b"err")
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    bench = Bench(tmp_path, inside=True)
+    bench = Bench(tmp_path)
     bench.shard(numbered(6))
     return bench
 

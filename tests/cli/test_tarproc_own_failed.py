@@ -10,7 +10,7 @@ from tarproc_support import Bench, numbered, one_line
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path, inside=True)
+    return Bench(tmp_path)
 
 
 def test_the_failed_samples_of_the_output_are_no_input(bench: Bench) -> None:

@@ -19,7 +19,7 @@ COMMAND = "sleep 0.00$((RANDOM % 10)); rev sample.cls > sample.rev; date > /dev/
 def open_bench() -> Iterator[Bench]:
     """Outside of pytest's folders, which are closed to other users."""
     with tempfile.TemporaryDirectory(prefix="open-") as folder:
-        bench = Bench(Path(folder), inside=True)
+        bench = Bench(Path(folder))
         for path in (Path(folder), bench.path, bench.tmp):
             path.chmod(0o777)
         yield bench
@@ -27,7 +27,7 @@ def open_bench() -> Iterator[Bench]:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    bench = Bench(tmp_path, inside=True)
+    bench = Bench(tmp_path)
     bench.shard(numbered(40, 2000))
     return bench
 
