@@ -93,6 +93,16 @@ def imports(module: str, path: Path) -> Iterator[tuple[int, int, str]]:
                 yield node.lineno, node.level, inner if inner in MODULES else source
 
 
+def imports_by_text(module: str, path: Path) -> Iterator[tuple[int, str]]:
+    """(line, absolute module or package) of each one that a string names: for importlib, or after ``python -m``."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value.rstrip(".")
+            name = f"{module.rpartition('.')[0]}{text}" if text.startswith(".") else text
+            if name != "tarkit" and name.startswith("tarkit.") and name in MODULES:
+                yield node.lineno, name
+
+
 def test_every_module_is_in_a_room() -> None:
     homeless = [module for module in MODULES if room_of(module)[0] == "" and module not in ("tarkit", "tarkit.cli")]
     assert not homeless, f"add the room to ROOMS: {', '.join(homeless)}"
@@ -116,6 +126,24 @@ def test_imports_point_down_and_go_through_doors(module: str) -> None:
         elif name and ROOMS[target_room] != "*" and name not in ROOMS[target_room].split():
             wrong.append(f"line {line}: {target} is not in the door of {target_room}")
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_modules_that_a_string_names_are_below(module: str) -> None:
+    order = list(ROOMS)
+    for line, target in imports_by_text(module, MODULES[module]):
+        assert order.index(room_of(target)[0]) <= order.index(room_of(module)[0]), f"line {line}: {target} is above"
+
+
+def test_modules_that_a_string_names_are_found() -> None:
+    found = {(module, target) for module, path in MODULES.items() for _, target in imports_by_text(module, path)}
+    assert found >= {
+        ("tarkit.cli.kube.verbs.plan", "tarkit.cli.tarproc"),
+        ("tarkit.cli.tarkit", "tarkit.cli.verbs"),
+        ("tarkit.cli.kubetpl", "tarkit.cli.kube.verbs"),
+        ("tarkit.k8s.generate", "tarkit.k8s.generators"),
+        ("tarkit.store.registry", "tarkit.store"),
+    }
 
 
 def test_no_module_imports_itself_by_a_detour() -> None:
