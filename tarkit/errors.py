@@ -174,8 +174,12 @@ class CorruptHeaderError(DataError):
     """A member's header is damaged: bad checksum, size, or extended header."""
 
 
+class CorruptRecordError(DataError):
+    """A record of a record file, or the chunk or block that holds records, is damaged: a wrong checksum or length."""
+
+
 class TruncatedError(DataError):
-    """The stream ends before its end: inside a member, or without the end-of-archive mark."""
+    """The stream ends before its end: inside a member or record, or without the end-of-archive mark."""
 
 
 class UnsupportedMemberError(DataError):
@@ -188,7 +192,7 @@ class UnsupportedMemberError(DataError):
 
 
 class TooLargeError(DataError):
-    """A sample has more bytes than the memory it may take."""
+    """A sample or record has more bytes than the memory it may take."""
 
 
 class DuplicateFieldError(DataError):

@@ -6,7 +6,7 @@ import base64
 from contextlib import suppress
 from typing import Any
 
-from tarkit.errors import MissingExtraError, StreamError
+from tarkit.errors import StreamError
 from tarkit.store.objects.sink import TOKEN, Found, Payload
 from tarkit.store.objects.spool import uploads
 
@@ -32,10 +32,7 @@ class GcsStore:
     library_has = "_call"
 
     def __init__(self, fs: Any, path: str, token: str, if_absent: bool) -> None:
-        try:
-            import google_crc32c
-        except ImportError:
-            raise MissingExtraError("gs://", "gcs") from None
+        import google_crc32c
 
         self.token = token
         self._fs = fs
