@@ -18,7 +18,7 @@ from waiting import stands_until, wait_for
 
 from tarkit.errors import CommandNotRunnableError, DataError, StreamError, UsageError
 from tarkit.k8s.local import processes
-from tarkit.k8s.local.env import Machine, host_env
+from tarkit.k8s.local.env import Node, host_env
 from tarkit.k8s.local.processes import MARK, can_measure, marked
 from tarkit.k8s.local.run import JobRun, LocalResult, LocalSettings, PodFailure, run_documents
 from tarkit.k8s.local.state import StateFolder
@@ -75,7 +75,8 @@ def plain(script: str, *, pod: dict[str, Any] | None = None, **spec: Any) -> dic
 def run(documents: list[dict[str, Any]], state: Path, **more: Any) -> tuple[LocalResult, Told]:
     told = more.pop("told", None) or Told()
     how = {name: more.pop(name) for name in ("stop", "clock") if name in more}
-    values = {"retry_delay": 0.02, "parallelism": 4, "host": {"PATH": os.environ["PATH"]}, **more}
+    node = Node(cpus=2, env={"PATH": os.environ["PATH"]})
+    values = {"retry_delay": 0.02, "parallelism": 4, "node": node, **more}
     result = run_documents(documents, str(state), LocalSettings(**values), told, **how)
     return result, told
 
@@ -278,7 +279,6 @@ def test_only_some_indexes_and_parallelism_from_the_manifest(tmp_path: Path) -> 
         tmp_path / "s",
         indexes={3, 7, 8},
         parallelism=None,
-        machine=Machine(cpus=2),
     )
     assert status(result)["completedIndexes"] == "3,7,8" and result.exit_code == 0
     assert told.most_at_once <= 2
@@ -318,7 +318,7 @@ def test_a_journal_cut_short_and_a_damaged_one(tmp_path: Path) -> None:
     assert result.exit_code == 0 and len([json.loads(line) for line in journal.read_bytes().splitlines()]) > len(lines)
     assert len(os.listdir(result.logs)) == 4
     journal.write_bytes(whole[:5] + b"\n" + whole)
-    with pytest.raises(DataError, match="the journal is damaged; begin anew with --fresh"):
+    with pytest.raises(DataError, match="the journal is damaged, or of another version; begin anew with --fresh"):
         run([document], tmp_path / "s")
 
 

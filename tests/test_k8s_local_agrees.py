@@ -21,7 +21,7 @@ from jobpods import match_policy  # noqa: E402
 from kubestandin import Standin  # noqa: E402
 from test_k8s_local import job, plain, run  # noqa: E402
 
-from tarkit.k8s.local.policy import JobRules, PodEnd  # noqa: E402
+from tarkit.k8s.local.policy import LocalJob, PodEnd  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,7 @@ def test_both_read_rules_alike(rules: list[dict[str, Any]], codes: dict[str, int
         "conditions": [{"type": each, "status": "True"} for each in sorted(conditions)],
     }
     pod = {"metadata": {"name": "p", "namespace": "default"}, "status": status}
-    action, message = JobRules.of("j", spec).judge(PodEnd("p", codes, conditions))
+    action, message = LocalJob("j", spec).judge(PodEnd("p", codes, conditions))
     wanted, said = match_policy({"spec": spec}, pod)
     assert action.value == wanted
     if wanted == "FailJob":

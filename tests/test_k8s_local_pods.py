@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tarkit.errors import UsageError
-from tarkit.k8s.local.env import Machine, Sources
-from tarkit.k8s.local.localjob import Process, jobs_of, notes_on, pod_view, processes_of
+from tarkit.k8s.local.env import Node, Sources
+from tarkit.k8s.local.kubelet import Process, processes_of
+from tarkit.k8s.local.localjob import jobs_of, notes_on, pod_of
 
 CONFIG = {
     "kind": "ConfigMap",
@@ -32,21 +33,21 @@ def main_process(
     tmp_path: Path,
     container: dict[str, Any],
     *,
-    pod: dict[str, Any] | None = None,
+    spec: dict[str, Any] | None = None,
     folders: dict[str, str] | None = None,
 ) -> Process:
     """What would be started as index 7 of a Job."""
     container = {"name": "main", "command": ["true"], **container}
     template = {
         "metadata": {"labels": {"tier": "etl"}, "annotations": {"note": "n"}},
-        "spec": {"serviceAccountName": "sa", "containers": [container], **(pod or {})},
+        "spec": {"serviceAccountName": "sa", "containers": [container], **(spec or {})},
     }
     spec = {"completionMode": "Indexed", "completions": 9, "template": template}
     document = {"kind": "Job", "metadata": {"name": "j", "namespace": "ns"}, "spec": spec}
     documents = [CONFIG, document, SECRET]
-    view = pod_view(jobs_of(documents)[0], 7, 2, Machine("here", 6, 16 << 30, 100 << 30))
-    sources = Sources(documents, folders)
-    return processes_of(view, str(tmp_path / "pod"), str(tmp_path / "run"), sources, HOST)[0]
+    pod = pod_of(jobs_of(documents)[0], 7, 2)
+    node = Node("here", 6, 16 << 30, 100 << 30, HOST, folders or {})
+    return processes_of(pod, str(tmp_path / "pod"), str(tmp_path / "run"), Sources(documents), node)[0]
 
 
 def env_of(tmp_path: Path, env: list[dict[str, Any]], **more: Any) -> dict[str, str]:
@@ -136,12 +137,21 @@ def test_config_maps_and_secrets(tmp_path: Path) -> None:
     [
         ({"envFrom": [{"configMapRef": {"name": "no"}}]}, {}, "needs the ConfigMap no, which is not in this manifest"),
         ({"envFrom": [{"configMapRef": {"name": "cfg"}}]}, {}, r"cfg\.raw: this is not UTF-8"),
-        ({"env": [{"name": "X", "valueFrom": {"fieldRef": {"fieldPath": "spec.x"}}}]}, {}, "no field spec.x"),
-        ({"env": [{"name": "X", "valueFrom": {"fileKeyRef": {}}}]}, {}, "valueFrom fileKeyRef is not known here"),
+        ({"env": [{"name": "X", "valueFrom": {"fieldRef": {"fieldPath": "spec.x"}}}]}, {}, "a field such as"),
+        ({"env": [{"name": "X", "valueFrom": {"fileKeyRef": {}}}]}, {}, "fileKeyRef.* is not known here"),
         (
             {"env": [{"name": "X", "valueFrom": {"resourceFieldRef": {"resource": "cpu"}}}]},
             {},
-            "for example limits.memory",
+            "such as limits.memory",
+        ),
+        (
+            {
+                "env": [
+                    {"name": "X", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "containerName": "o"}}}
+                ]
+            },
+            {},
+            "a resource of this container",
         ),
         (
             {"env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "sec", "key": "no"}}}]},
@@ -152,6 +162,11 @@ def test_config_maps_and_secrets(tmp_path: Path) -> None:
             {},
             {"volumes": [{"name": "v", "persistentVolumeClaim": {}}]},
             "is a persistentVolumeClaim, which is not here",
+        ),
+        (
+            {},
+            {"volumes": [{"name": "v", "projected": {"sources": []}}]},
+            "v is a projected, which is not here; give its folder with --volume NAME=FOLDER",
         ),
         (
             {},
@@ -174,7 +189,7 @@ def test_what_a_manifest_lacks_is_named(
     tmp_path: Path, container: dict[str, Any], pod: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(UsageError, match=says):
-        main_process(tmp_path, container, pod=pod)
+        main_process(tmp_path, container, spec=pod)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +214,7 @@ def test_paths_are_changed_and_scripts_are_not(tmp_path: Path) -> None:
             "env": [{"name": "HERE", "value": "/scratch"}, {"name": "HOME", "value": "/scratch/home"}],
             "volumeMounts": mounts,
         },
-        pod={"volumes": volumes},
+        spec={"volumes": volumes},
     )
     own, shared = f"{tmp_path}/pod/volumes/s", f"{tmp_path}/run/volumes/c"
     assert list(found.words) == [
@@ -212,39 +227,30 @@ def test_paths_are_changed_and_scripts_are_not(tmp_path: Path) -> None:
 
 
 def test_other_kinds_of_volumes(tmp_path: Path) -> None:
-    items = [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]
-    items += [{"path": "cpu", "resourceFieldRef": {"containerName": "main", "resource": "requests.cpu"}}]
-    projected = [
-        {"configMap": {"name": "cfg", "items": [{"key": "A", "path": "deep/a"}]}},
-        {"secret": {"name": "sec"}},
-        {"downwardAPI": {"items": items}},
-        {"serviceAccountToken": {"path": "token"}},
-    ]
     volumes = [
-        {"name": "p", "projected": {"sources": projected}},
+        {"name": "c", "configMap": {"name": "cfg", "items": [{"key": "A", "path": "deep/a"}]}},
+        {"name": "t", "secret": {"secretName": "sec"}},
         {"name": "h", "hostPath": {"path": "/usr"}},
         {"name": "claim", "persistentVolumeClaim": {"claimName": "x"}},
         {"name": "s", "emptyDir": {}},
     ]
     mounts = [
-        {"name": "p", "mountPath": "/p"},
+        {"name": "c", "mountPath": "/c"},
         {"name": "h", "mountPath": "/h"},
         {"name": "claim", "mountPath": "/data"},
         {"name": "s", "mountPath": "/tmp/s", "subPath": "sub"},
     ]
     found = main_process(
         tmp_path,
-        {"args": ["/p/deep/a", "/h/bin", "/data/x", "/tmp/s"], "workingDir": "/h/bin", "volumeMounts": mounts},
-        pod={"volumes": volumes},
+        {"args": ["/c/deep/a", "/h/bin", "/data/x", "/tmp/s"], "workingDir": "/h/bin", "volumeMounts": mounts},
+        spec={"volumes": volumes},
         folders={"claim": "/my/data"},
     )
-    base = tmp_path / "pod" / "volumes"
-    assert list(found.words[1:]) == [f"{base}/p/deep/a", "/usr/bin", "/my/data/x", f"{base}/s/sub"]
+    own, shared = tmp_path / "pod" / "volumes", tmp_path / "run" / "volumes"
+    assert list(found.words[1:]) == [f"{shared}/c/deep/a", "/usr/bin", "/my/data/x", f"{own}/s/sub"]
     assert found.cwd == "/usr/bin"
-    assert (base / "p" / "deep" / "a").read_text() == "from-config"
-    assert (base / "p" / "TOKEN").read_text() == "t0ken"
-    assert 'tier="etl"' in (base / "p" / "labels").read_text()
-    assert (base / "p" / "cpu").read_text() == "0"
+    assert (shared / "c" / "deep" / "a").read_text() == "from-config"
+    assert (shared / "t" / "TOKEN").read_text() == "t0ken"
 
 
 def test_notes_on_scripts_that_name_mounts() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.errors import UsageError
-from tarkit.k8s.local.policy import Action, JobLedger, JobRules, PodEnd
+from tarkit.k8s.local.policy import Action, JobLedger, LocalJob, PodEnd
 
 POLICY = {
     "rules": [
@@ -27,7 +27,7 @@ def indexed(**more: Any) -> dict[str, Any]:
 
 
 def ledger(spec: dict[str, Any], **more: Any) -> JobLedger:
-    return JobLedger(JobRules.of("j", spec), base_delay=1, longest_delay=8, **more)
+    return JobLedger(LocalJob("j", spec), base_delay=1, longest_delay=8, **more)
 
 
 def play(spec: dict[str, Any], ends: dict[int, list[int]], **more: Any) -> JobLedger:
@@ -97,12 +97,12 @@ def test_how_jobs_end(
     ],
 )
 def test_the_first_rule_that_matches_wins(exit_codes: dict[str, int], conditions: list[str], action: Action) -> None:
-    assert JobRules.of("j", indexed()).judge(PodEnd("p", exit_codes, conditions))[0] is action
+    assert LocalJob("j", indexed()).judge(PodEnd("p", exit_codes, conditions))[0] is action
 
 
 def test_notin_matches_no_container_that_succeeded() -> None:
     rules = [{"action": "FailIndex", "onExitCodes": {"operator": "NotIn", "values": [1]}}]
-    judge = JobRules.of("j", indexed(podFailurePolicy={"rules": rules})).judge
+    judge = LocalJob("j", indexed(podFailurePolicy={"rules": rules})).judge
     assert judge(PodEnd("p", {"main": 0, "other": 1}))[0] is Action.COUNT
     assert judge(PodEnd("p", {"main": 0, "other": 5}))[0] is Action.FAIL_INDEX
 
@@ -115,7 +115,7 @@ def test_messages_are_those_of_kubernetes() -> None:
         == "Container main for pod default/p failed with exit code 64 matching FailJob rule at index 1"
     )
     rule = {"action": "FailJob", "onPodConditions": [{"type": "ConfigIssue", "status": "True"}]}
-    rules = JobRules.of("j", indexed(podFailurePolicy={"rules": [rule]}), "ns")
+    rules = LocalJob("j", indexed(podFailurePolicy={"rules": [rule]}), "ns")
     message = rules.judge(PodEnd("p", {"main": 1}, ["ConfigIssue"]))[1]
     assert message == "Pod ns/p has condition ConfigIssue matching FailJob rule at index 0"
 
@@ -199,7 +199,7 @@ def test_only_some_indexes_and_those_done_before() -> None:
 )
 def test_what_no_server_would_take(spec: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        JobRules.of("j", spec)
+        LocalJob("j", spec)
 
 
 @settings(deadline=None, max_examples=150)
@@ -246,5 +246,5 @@ def test_no_index_is_lost_and_no_limit_exceeded(
 def test_more_pods_than_one_machine_will_ever_run() -> None:
     spec = {"completions": 2**31 - 1, "completionMode": "Indexed"}
     with pytest.raises(UsageError, match="Job j: 2,147,483,647 pods are too many for one machine.*--index 0-99"):
-        JobLedger(JobRules.of("j", spec))
-    assert JobLedger(JobRules.of("j", spec), only=[2**31 - 2]).wanted == 1
+        JobLedger(LocalJob("j", spec))
+    assert JobLedger(LocalJob("j", spec), only=[2**31 - 2]).wanted == 1

@@ -16,8 +16,9 @@ from kubetplrun import alone, kubetpl
 from tarkit.errors import TarkitError, UsageError
 from tarkit.k8s.lint import schema
 from tarkit.k8s.lint.schema import refuse_types
-from tarkit.k8s.local.env import Machine, Sources
-from tarkit.k8s.local.localjob import digest_of, jobs_of, notes_on, pod_view, processes_of
+from tarkit.k8s.local.env import Node, Sources
+from tarkit.k8s.local.kubelet import processes_of
+from tarkit.k8s.local.localjob import digest_of, jobs_of, notes_on, pod_of
 from tarkit.k8s.local.policy import JobLedger, PodEnd
 
 MAIN = "spec template spec containers 0"
@@ -28,19 +29,11 @@ VARIABLES = [
     {"name": "K", "valueFrom": {"configMapKeyRef": {"name": "cm", "key": "k", "optional": True}}},
     {"name": "S", "valueFrom": {"secretKeyRef": {"name": "se", "key": "k"}}},
 ]
-PROJECTED = [
-    {"configMap": {"name": "cm", "items": [{"key": "k", "path": "z"}]}},
-    {"secret": {"name": "se"}},
-    {"downwardAPI": {"items": [{"path": "l", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
-]
-DOWNWARD = [{"path": "m", "resourceFieldRef": {"containerName": "main", "resource": "limits.memory", "divisor": "1Mi"}}]
 VOLUMES = [
     {"name": "e", "emptyDir": {"sizeLimit": "1Gi"}},
     {"name": "h", "hostPath": {"path": "/usr"}},
     {"name": "c", "configMap": {"name": "cm", "defaultMode": 0o755, "items": [{"key": "k", "path": "p/q"}]}},
     {"name": "s", "secret": {"secretName": "se", "optional": True}},
-    {"name": "p", "projected": {"defaultMode": 420, "sources": PROJECTED}},
-    {"name": "d", "downwardAPI": {"items": DOWNWARD}},
 ]
 CONTAINER = {
     "name": "main",
@@ -103,13 +96,13 @@ def prepare(documents: list[Any], folder: Path) -> None:
     """All that is done with a manifest, but for starting the processes."""
     folder.mkdir()
     sources = Sources(documents)
-    digest_of(documents)
+    digest_of(documents, {})
     for work in jobs_of(documents):
         list(notes_on(work))
-        JobLedger(work.rules)
-        work.rules.judge(PodEnd("p", {"main": 2}, ["DisruptionTarget"]))
-        view = pod_view(work, 0, 1, Machine())
-        for process in processes_of(view, str(folder / "own"), str(folder), sources, {"PATH": os.environ["PATH"]}):
+        JobLedger(work)
+        work.judge(PodEnd("p", {"main": 2}, ["DisruptionTarget"]))
+        node = Node(env={"PATH": os.environ["PATH"]})
+        for process in processes_of(pod_of(work, 0, 1), str(folder / "own"), str(folder), sources, node):
             # As subprocess does it.
             assert all(b"\0" not in os.fsencode(each) for each in (*process.words, *process.env.values(), process.cwd))
 
@@ -145,7 +138,7 @@ def test_any_value_in_any_place_is_refused_or_followed(path: tuple[Any, ...], tm
         (f"{MAIN} env 0 value", 5, "env[0].value: 5 is not a text"),
         (f"{MAIN} envFrom 0 configMapRef", "cm", 'configMapRef: "cm" is not a mapping'),
         (f"{MAIN} resources limits memory", "lots", "lots is not a quantity"),
-        ("spec template spec volumes 4 projected sources", 5, "projected.sources: 5 is not a list"),
+        ("spec template spec volumes 3 projected", {"sources": 5}, "projected.sources: 5 is not a list"),
         ("spec podFailurePolicy rules 0 action", "Shrug", '"Shrug" is not one of Count, FailIndex'),
         ("spec podFailurePolicy rules 1 onExitCodes operator", "Within", '"Within" is not one of In, NotIn'),
     ],

@@ -18,7 +18,7 @@ from test_kubetpl_notebook import DIFFERENCES
 from tarkit import ShardWriter
 from tarkit.k8s.durations import in_words
 from tarkit.k8s.lint.rules import lint
-from tarkit.k8s.local.policy import Action, JobRules, PodEnd
+from tarkit.k8s.local.policy import Action, LocalJob, PodEnd
 from tarkit.k8s.plan.estimate import estimate
 from tarkit.k8s.plan.shardlist import MOST_BYTES, list_config_map
 from tarkit.k8s.plan.slicecount import slice_count
@@ -208,9 +208,9 @@ def test_the_cost_of_ten_million() -> None:
     assert round(hours * (cpu + 4 * memory)) == cost
 
 
-def rules() -> JobRules:
+def rules() -> LocalJob:
     (job,) = read_template(template_path("indexed", []))
-    return JobRules.of("grey", job["spec"])
+    return LocalJob("grey", job["spec"])
 
 
 def test_the_table_of_exit_codes_is_the_policy() -> None:

@@ -19,7 +19,7 @@ from tarkit.formats.fieldfile import LARGE, PIECE, FieldFile, SampleRoom, scratc
 from tarkit.mapping.openfolder import OpenFolder
 from tarkit.mapping.removal import remove_folder
 from tarkit.samples.sample import BOOKKEEPING, Sample, is_reserved, why_reserved
-from tarkit.store.temporary import close_locked, create_locked, try_lock
+from tarkit.store.temporary import close_locked, create_locked, may_run, try_lock
 
 PREFIX = "tarproc-"
 _LOCK = "lock"
@@ -95,7 +95,7 @@ def _sweep_one(entry: os.DirEntry[str]) -> bool:
     except OSError:
         # No lock file: not ours, or made this very moment, or its run died at once.
         age = time.time() - entry.stat(follow_symlinks=False).st_mtime
-        if age > _NEWBORN or not _runs(entry.name.removeprefix(PREFIX).partition("-")[0]):
+        if age > _NEWBORN or not may_run(entry.name.removeprefix(PREFIX).partition("-")[0]):
             with suppress(OSError):
                 os.unlink(os.path.join(entry.path, _UNBORN))
             with suppress(OSError):
@@ -110,17 +110,6 @@ def _sweep_one(entry: os.DirEntry[str]) -> bool:
         return False
     finally:
         os.close(lock)
-
-
-def _runs(pid: str) -> bool:
-    """Whether there may be a process of this number."""
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, ValueError, OverflowError):
-        return True
-    return True
 
 
 class FieldNameError(ValueError):

@@ -81,6 +81,17 @@ def try_lock(fd: int) -> bool:
     return True
 
 
+def may_run(pid: str | bytes) -> bool:
+    """Whether there may be a process of this number; True as well if that is not known."""
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, ValueError, OverflowError):
+        return True
+    return True
+
+
 def create_locked(path: str) -> int:
     """Create a file that must not exist yet, and lock it; its descriptor, which :func:`close_locked` closes.
 

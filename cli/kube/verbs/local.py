@@ -19,7 +19,7 @@ import click
 from tarkit.errors import UsageError, counted, printable
 from tarkit.k8s.cluster.failures import last_line
 from tarkit.k8s.indexset import format_indexes, parse_indexes
-from tarkit.k8s.local.env import Machine, host_env
+from tarkit.k8s.local.env import Node, host_env
 from tarkit.k8s.local.run import JobRun, LocalResult, LocalSettings, PodFailure, run_documents
 from tarkit.k8s.wellknown import LOGS
 
@@ -84,9 +84,7 @@ def command(words: tuple[str, ...], file: str | None, **options: Any) -> int:
         indexes=None if options["index"] is None else set(parse_indexes(options["index"])),
         retry_delay=options["retry_delay"],
         fresh=options["fresh"],
-        host=_with_own_programs(host_env(os.environ, everything=options["inherit_env"])),
-        machine=_machine(),
-        volumes=_volumes(options["volumes"]),
+        node=_node(_with_own_programs(host_env(os.environ, everything=options["inherit_env"])), options["volumes"]),
     )
     report = _Report(options["quiet"], options["verbose"])
     with _signals() as caught:
@@ -122,20 +120,16 @@ def _with_own_programs(env: dict[str, str]) -> dict[str, str]:
     return {**env, "PATH": os.pathsep.join(filter(None, (env.get("PATH", os.defpath), beside)))}
 
 
-def _machine() -> Machine:
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if "SC_PHYS_PAGES" in os.sysconf_names else 0
-    return Machine(socket.gethostname(), cpus, memory, shutil.disk_usage(".").total)
-
-
-def _volumes(given: Sequence[str]) -> dict[str, str]:
+def _node(env: dict[str, str], volumes: Sequence[str]) -> Node:
     found = {}
-    for each in given:
+    for each in volumes:
         name, mark, folder = each.partition("=")
         if not (name and mark and os.path.isdir(folder)):
             raise UsageError(f"--volume {printable(each)}: write NAME=DIR, with a folder that exists")
         found[name] = os.path.abspath(folder)
-    return found
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if "SC_PHYS_PAGES" in os.sysconf_names else 0
+    return Node(socket.gethostname(), cpus, memory, shutil.disk_usage(".").total, env, found)
 
 
 @contextmanager
@@ -212,7 +206,7 @@ def _print_end(result: LocalResult) -> None:
         ledger = job.ledger
         ended = f"{ledger.outcome.type} ({ledger.outcome.reason})" if ledger.outcome else "not finished"
         parts = [f"{job.job.name}: {ended}: done {len(ledger.done)} of {ledger.wanted}"]
-        if ledger.rules.indexed and ledger.done:
+        if job.job.indexed and ledger.done:
             parts.append(f"completedIndexes {format_indexes(ledger.done)}")
         if ledger.failed:
             parts.append(f"failedIndexes {format_indexes(ledger.failed)}")

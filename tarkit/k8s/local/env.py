@@ -1,4 +1,4 @@
-"""The environment of a container, as a kubelet would compute it; and what of this machine's comes with it.
+"""The variables of a container, as a kubelet would compute them; and which ones of this machine come with them.
 
 Source of the rules: ``makeEnvironmentVariables`` in Kubernetes' pkg/kubelet/kubelet_pods.go: envFrom comes
 first, then env in order; ``$(NAME)`` takes what is known so far. Downward API: ``ExtractFieldPathAsString`` in
@@ -12,9 +12,8 @@ import math
 import os.path
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import NamedTuple
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.apiobject import Object, name_of, part_of
@@ -37,38 +36,42 @@ _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
 
 
 @dataclass(frozen=True)
-class Machine:
-    """This machine as the node of the pods. memory and storage: bytes."""
+class Node:
+    """This machine as the node of the pods.
+
+    memory, storage: bytes. env: its variables that pods see. volumes: name of a volume -> folder to use in its stead.
+    """
 
     name: str = "localhost"
     cpus: int = 1
     memory: int = 0
     storage: int = 0
+    env: Mapping[str, str] = field(default_factory=dict)
+    volumes: Mapping[str, str] = field(default_factory=dict)
 
 
-class PodView(NamedTuple):
-    """A pod as it would be in the cluster: metadata and spec, with what the Job controller adds; and its node."""
+def host_env(environ: Mapping[str, str], *, everything: bool = False) -> dict[str, str]:
+    """What of this machine's environment pods see: ALLOWED, and where credentials are; or all of it.
 
-    metadata: Object
-    spec: Object
-    machine: Machine
-
-    @property
-    def name(self) -> str:
-        """The pod's name."""
-        return str(self.metadata["name"])
+    Manifests set HOME to a scratch folder, so what lies in the real one is pointed to.
+    """
+    found = {name: value for name, value in environ.items() if everything or ALLOWED.fullmatch(name)}
+    home = environ.get("HOME")
+    if home:
+        found["HOME"] = home
+        for name, path in _CREDENTIALS:
+            full = os.path.join(home, path)
+            if name not in found and os.path.exists(full):
+                found[name] = full
+    return found
 
 
 class Sources:
-    """The ConfigMaps and Secrets among documents. folders: name of a volume -> folder to use in its stead."""
+    """The ConfigMaps and Secrets among documents."""
 
-    def __init__(self, documents: Iterable[Object], folders: Mapping[str, str] | None = None) -> None:
-        self.folders = dict(folders or {})
-        self._found: dict[tuple[str, str], dict[str, bytes]] = {}
-        for document in documents:
-            kind, name = str(document.get("kind")), name_of(document)
-            if kind in ("ConfigMap", "Secret"):
-                self._found[kind, name] = _content(kind, name, document)
+    def __init__(self, documents: Iterable[Object]) -> None:
+        kinds = ("ConfigMap", "Secret")
+        self._found = {(each["kind"], name_of(each)): _content(each) for each in documents if each.get("kind") in kinds}
 
     def content(self, kind: str, name: str, reference: Object, wanted_by: str) -> dict[str, bytes]:
         """Keys and values of a ConfigMap or Secret; none if it is optional and not there.
@@ -98,11 +101,11 @@ class Sources:
         return None if key not in content else _text(content[key], f"{wanted_by}: {kind} {name}, key {key}")
 
 
-def _content(kind: str, name: str, document: Object) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+def _content(document: Object) -> dict[str, bytes]:
+    kind, found = document["kind"], {}
     for part in ("binaryData", "data", "stringData"):
         for key, value in part_of(document, part).items():
-            where = f"{kind} {printable(name)}: {part}.{printable(key)}"
+            where = f"{kind} {printable(name_of(document))}: {part}.{printable(key)}"
             if not isinstance(value, str):
                 raise UsageError(f"{where} is not a text; put it in quotes")
             if part == "binaryData" or (kind, part) == ("Secret", "data"):
@@ -126,29 +129,12 @@ def _text(value: bytes, where: str) -> str:
     return text
 
 
-def host_env(environ: Mapping[str, str], *, everything: bool = False) -> dict[str, str]:
-    """What of this machine's environment pods see: ALLOWED, and where credentials are; or all of it.
-
-    Manifests set HOME to a scratch folder, so what lies in the real one is pointed to.
-    """
-    found = {name: value for name, value in environ.items() if everything or ALLOWED.fullmatch(name)}
-    home = environ.get("HOME")
-    if home:
-        found["HOME"] = home
-        for name, path in _CREDENTIALS:
-            full = os.path.join(home, path)
-            if name not in found and os.path.exists(full):
-                found[name] = full
-    return found
-
-
-def container_env(pod: PodView, container: Object, sources: Sources) -> dict[str, str]:
-    """The variables of one container, in order.
+def container_env(pod: Object, container: Object, sources: Sources, node: Node, where: str) -> dict[str, str]:
+    """The variables of one container of a pod, in order. where: the container, for messages.
 
     Raises:
         UsageError: a ConfigMap or Secret, or a key in it, is not among the documents; a field is unknown.
     """
-    where = f"container {printable(str(container.get('name')))} of {printable(pod.name)}"
     env: dict[str, str] = {}
     for entry in container.get("envFrom") or ():
         prefix = str(entry.get("prefix") or "")
@@ -161,66 +147,49 @@ def container_env(pod: PodView, container: Object, sources: Sources) -> dict[str
                         env[prefix + key] = _text(value, f"{where}: envFrom {name}.{key}")
     for entry in container.get("env") or ():
         name, source = str(entry.get("name")), entry.get("valueFrom")
+        wanted_by = f"{where}: env {printable(name)}"
+        found: str | None
         if entry.get("value") or source is None:
-            env[name] = substitute(entry.get("value") or "", env)
-        elif (found := _value_from(source, pod, container, sources, f"{where}: env {printable(name)}")) is not None:
+            found = substitute(entry.get("value") or "", env)
+        elif (reference := source.get("configMapKeyRef")) is not None:
+            found = sources.value("ConfigMap", reference, wanted_by)
+        elif (reference := source.get("secretKeyRef")) is not None:
+            found = sources.value("Secret", reference, wanted_by)
+        else:
+            found = _downward_value(pod, container, source, node, wanted_by)
+        if found is not None:
             env[name] = found
     return env
 
 
-def _value_from(source: Object, pod: PodView, container: Object, sources: Sources, where: str) -> str | None:
-    for name, kind in (("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")):
-        if (reference := source.get(name)) is not None:
-            return sources.value(kind, reference, where)
-    return downward_value(pod, {None: container}, source, where)
-
-
-def downward_value(pod: PodView, containers: Mapping[str | None, Object], source: Object, where: str) -> str:
-    """What a fieldRef or a resourceFieldRef gives. containers: by name; None is the one that asks.
-
-    Raises:
-        UsageError: no such field or resource in the downward API.
-    """
-    if (reference := source.get("fieldRef")) is not None:
-        return _field_value(pod, str(reference.get("fieldPath")), where)
-    if (reference := source.get("resourceFieldRef")) is not None:
-        return _resource_value(pod.machine, containers.get(reference.get("containerName"), {}), reference, where)
-    raise UsageError(f"{where}: valueFrom {printable(', '.join(source))} is not known here; use value, or fieldRef")
-
-
-def _field_value(pod: PodView, path: str, where: str) -> str:
-    """What a fieldRef gives; what the pod does not have is empty."""
+def _downward_value(pod: Object, container: Object, source: Object, node: Node, where: str) -> str:
+    """What a fieldRef gives, where what the pod does not have is empty; or a resourceFieldRef."""
+    metadata = pod["metadata"]
+    path = str(part_of(source, "fieldRef").get("fieldPath"))
+    reference = part_of(source, "resourceFieldRef")
+    kind, _, resource = str(reference.get("resource")).partition(".")
     if subscript := _SUBSCRIPT.fullmatch(path):
-        return str(part_of(pod.metadata, subscript[1]).get(subscript[2], ""))
-    if path in ("metadata.labels", "metadata.annotations"):
-        entries = part_of(pod.metadata, path.removeprefix("metadata."))
-        return "\n".join(f'{key}="{value}"' for key, value in sorted(entries.items()))
+        return str(part_of(metadata, subscript[1]).get(subscript[2], ""))
     known = {
-        "metadata.name": pod.name,
-        "metadata.namespace": pod.metadata.get("namespace", "default"),
-        "metadata.uid": pod.metadata.get("uid", ""),
-        "spec.nodeName": pod.machine.name,
-        "spec.serviceAccountName": pod.spec.get("serviceAccountName", "default"),
+        "metadata.name": metadata["name"],
+        "metadata.namespace": metadata["namespace"],
+        "spec.nodeName": node.name,
+        "spec.serviceAccountName": pod["spec"].get("serviceAccountName", "default"),
         **dict.fromkeys(("status.podIP", "status.podIPs", "status.hostIP", "status.hostIPs"), "127.0.0.1"),
     }
-    if path not in known:
-        raise UsageError(f"{where}: no field {printable(path)} in the downward API")
-    return str(known[path])
-
-
-def _resource_value(machine: Machine, container: Object, reference: Object, where: str) -> str:
-    """What a resourceFieldRef gives: requests or limits, divided and rounded up. Unset limits are the machine's."""
-    kind, _, resource = str(reference.get("resource")).partition(".")
-    if kind not in ("requests", "limits") or not resource:
+    if path in known:
+        return str(known[path])
+    if kind not in ("requests", "limits") or reference.get("containerName") not in (None, container.get("name")):
         raise UsageError(
-            f"{where}: {printable(str(reference.get('resource')))} is not a resource; write for example limits.memory"
+            f"{where}: valueFrom {printable(str(source))} is not known here; use a value, a field such as "
+            "metadata.name, or a resource of this container such as limits.memory"
         )
-    whole = {"cpu": machine.cpus, "memory": machine.memory, "ephemeral-storage": machine.storage}
+    # Unset limits are the machine's, unset requests the limits: the API's defaults.
     limit = part_of(container, "resources", "limits").get(resource)
+    whole = {"cpu": node.cpus, "memory": node.memory, "ephemeral-storage": node.storage}
     if kind == "limits":
         value = whole.get(resource, 0) if limit is None else limit
     else:
-        # The API's defaults: a request that is missing is the limit.
         value = part_of(container, "resources", "requests").get(resource, limit or 0)
     divisor = parse_quantity(str(reference.get("divisor") or "1")) or 1
     return str(math.ceil(Fraction(parse_quantity(str(value))) / Fraction(divisor)))

@@ -1,26 +1,19 @@
-"""From a manifest's documents to the processes of one pod here: its metadata, words, variables and folders."""
+"""What is run of a manifest's documents: its Jobs and Pods, and the pod of an index as a Job controller makes it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import shutil
-import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from tarkit.errors import EXIT_NOT_FOUND, CommandNotRunnableError, UsageError, printable
+from tarkit.errors import UsageError, printable
 from tarkit.k8s.apiobject import Object, part_of, spec_of
-from tarkit.k8s.expansion import substitute
-from tarkit.k8s.local.env import Machine, PodView, Sources, container_env
-from tarkit.k8s.local.mounts import MountMap, mount_map, volume_folders
-from tarkit.k8s.local.policy import JobRules
-from tarkit.k8s.local.processes import MARK
-from tarkit.k8s.quantity import parse_quantity
-from tarkit.k8s.wellknown import CONTROLLER, INDEX, JOB_NAME
+from tarkit.k8s.local.kubelet import MountMap, command_words
+from tarkit.k8s.local.policy import LocalJob
+from tarkit.k8s.wellknown import INDEX, JOB_NAME
 
 _IGNORED = ("ConfigMap", "Secret", "Service", "Namespace", "ServiceAccount", "PersistentVolumeClaim")
 # What a cluster lets be changed while a Job runs, so that it is the same work.
@@ -28,44 +21,6 @@ _MUTABLE = ("parallelism", "suspend", "activeDeadlineSeconds", "backoffLimit", "
 
 _LONGEST_NAME = 220
 """Bytes. A file's name has 255 at most, and something is added."""
-
-
-@dataclass(frozen=True)
-class LocalJob:
-    """A Job, or a Pod as a Job of one: what is run. template: metadata and spec of its pods. spec: its own."""
-
-    kind: str
-    rules: JobRules
-    template: Object
-    spec: Object
-
-    @property
-    def name(self) -> str:
-        """Of the Job or Pod."""
-        return self.rules.name
-
-    @property
-    def containers(self) -> list[Object]:
-        """Those of its pods, init containers first."""
-        spec = spec_of(self.template)
-        return [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-
-    @property
-    def limits_memory(self) -> bool:
-        """Whether any container has a limit of memory."""
-        return any("memory" in part_of(each, "resources", "limits") for each in self.containers)
-
-
-@dataclass(frozen=True)
-class Process:
-    """A container as a process to start. role: init, sidecar or main. memory: its limit in bytes, or None."""
-
-    name: str
-    role: str
-    words: tuple[str, ...]
-    env: Mapping[str, str]
-    cwd: str
-    memory: int | None = None
 
 
 def jobs_of(documents: Sequence[Object]) -> list[LocalJob]:
@@ -96,13 +51,11 @@ def _job_of(kind: str, document: Object) -> LocalJob:
     where = f"{kind} {printable(name)}"
     if name.startswith(".") or _is_no_file(name):
         raise UsageError(f"{where}: this is not a name of a Kubernetes object; correct metadata.name")
-    namespace = str(metadata.get("namespace") or "default")
-    if kind == "Job":
-        job = LocalJob(kind, JobRules.of(name, spec, namespace), part_of(spec, "template"), spec)
-    else:
-        restarts = spec.get("restartPolicy", "Always") != "Never"
-        rules = JobRules(name, backoff_limit=None if restarts else 0, restarts=restarts, namespace=namespace)
-        job = LocalJob(kind, rules, document, {})
+    if kind == "Pod":
+        restarts = spec.get("restartPolicy") or "Always"
+        limit = {"backoffLimit": 0} if restarts == "Never" else {"backoffLimit": 2**31}
+        spec = {**limit, "template": {**document, "spec": {**spec, "restartPolicy": restarts}}}
+    job = LocalJob(name, spec, str(metadata.get("namespace") or "default"), is_pod=kind == "Pod")
     if not spec_of(job.template).get("containers"):
         raise UsageError(f"{where} has no containers, so there is nothing to run")
     # Names of which files' names are made here; a server would refuse the same.
@@ -120,7 +73,7 @@ def _is_no_file(name: str) -> bool:
     return "/" in name or name in ("", ".", "..") or len(name.encode("utf-8", "surrogatepass")) > _LONGEST_NAME
 
 
-def digest_of(documents: Sequence[Object], volumes: Mapping[str, str] | None = None) -> str:
+def digest_of(documents: Sequence[Object], volumes: Mapping[str, str]) -> str:
     """SHA-256 of what is done: of all that a cluster does not let be changed while it runs, and folders for volumes."""
     parts: list[Any] = [dict(volumes)] if volumes else []
     for document in documents:
@@ -130,28 +83,20 @@ def digest_of(documents: Sequence[Object], volumes: Mapping[str, str] | None = N
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode("ascii")).hexdigest()
 
 
-def pod_view(job: LocalJob, index: int, attempt: int, machine: Machine) -> PodView:
+def pod_of(job: LocalJob, index: int, attempt: int) -> Object:
     """The pod of an index as the Job controller would make it. attempt: from 1, part of its name."""
     labels, annotations = (dict(part_of(job.template, "metadata", key)) for key in ("labels", "annotations"))
     spec, name = dict(spec_of(job.template)), job.name
-    if job.kind == "Job":
+    if not job.is_pod:
         name = f"{job.name}-{index}-{attempt}"
-        uid = str(uuid.uuid5(uuid.NAMESPACE_URL, f"job/{job.name}"))
-        labels |= {JOB_NAME: job.name, CONTROLLER: uid, "job-name": job.name, "controller-uid": uid}
-    if job.rules.indexed:
+        labels |= {JOB_NAME: job.name, "job-name": job.name}
+    if job.indexed:
         labels[INDEX] = annotations[INDEX] = str(index)
         spec["hostname"] = f"{job.name}-{index}"
         for group in ("initContainers", "containers"):
             spec[group] = [_with_index(each) for each in spec.get(group) or ()]
-    uid = str(uuid.uuid5(uuid.NAMESPACE_URL, f"pod/{name}"))
-    metadata = {
-        "name": name,
-        "namespace": job.rules.namespace,
-        "labels": labels,
-        "annotations": annotations,
-        "uid": uid,
-    }
-    return PodView(metadata, spec, machine)
+    metadata = {"name": name, "namespace": job.namespace, "labels": labels, "annotations": annotations}
+    return {"metadata": metadata, "spec": spec}
 
 
 def _with_index(container: Object) -> Object:
@@ -160,62 +105,6 @@ def _with_index(container: Object) -> Object:
         path = f"metadata.annotations['{INDEX}']"
         env.append({"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"fieldPath": path}}})
     return {**container, "env": env}
-
-
-def processes_of(pod: PodView, own: str, shared: str, sources: Sources, host: Mapping[str, str]) -> list[Process]:
-    """Its containers, in the order in which they start; the folders of its volumes are made.
-
-    own: the pod's folder. shared: the run's. host: variables of this machine that pods see.
-
-    Raises:
-        UsageError: the manifest lacks what a container needs.
-        CommandNotRunnableError: a command is not on this machine.
-    """
-    folder = os.path.join(own, "work")
-    os.makedirs(folder, 0o700, exist_ok=True)
-    volumes = volume_folders(pod, own, shared, sources)
-    found = []
-    for group, role in (("initContainers", "init"), ("containers", "main")):
-        for container in pod.spec.get(group) or ():
-            where = f"container {printable(str(container.get('name')))} of {printable(pod.name)}"
-            mounts = mount_map(container, volumes, where)
-            sidecar = role == "init" and container.get("restartPolicy") == "Always"
-            variables = container_env(pod, container, sources)
-            found.append(
-                _process(container, "sidecar" if sidecar else role, where, folder, mounts, variables, {
-                    **host, "HOSTNAME": str(pod.spec.get("hostname") or pod.name),
-                })
-            )  # fmt: skip
-    return found
-
-
-def _process(
-    container: Object, role: str, where: str, folder: str, mounts: MountMap, variables: Mapping[str, str],
-    host: Mapping[str, str],
-) -> Process:  # fmt: skip
-    name = str(container.get("name"))
-    env = {**host, **{key: mounts.word(value) for key, value in variables.items()}}
-    env[MARK] = f"{os.path.abspath(folder)}/{name}"
-    if not container.get("command"):
-        raise UsageError(f"{where} has no command; what its image would run is not known here, so write it out")
-    # As a kubelet does it: what comes with the image or this machine is not known to $(NAME).
-    words = [mounts.word(substitute(str(word), variables)) for word in _words(container)]
-    wanted = container.get("workingDir")
-    cwd = mounts.path(str(wanted)) if wanted else folder
-    if not os.path.isdir(cwd):
-        cwd = folder
-    if shutil.which(os.path.join(cwd, words[0]) if "/" in words[0] else words[0], path=env.get("PATH")) is None:
-        raise CommandNotRunnableError(
-            f"{where}: {printable(words[0])} is not on this machine; images are not used here, so install it",
-            EXIT_NOT_FOUND,
-        )
-    memory = part_of(container, "resources", "limits").get("memory")
-    limit = None if memory is None else int(parse_quantity(str(memory)))
-    return Process(name, role, tuple(words), env, cwd, limit)
-
-
-def _words(container: Object) -> list[Any]:
-    return [*(container.get("command") or ()), *(container.get("args") or ())]
 
 
 def notes_on(job: LocalJob) -> Iterator[str]:
@@ -230,7 +119,7 @@ def notes_on(job: LocalJob) -> Iterator[str]:
         mounts = MountMap({str(mount.get("mountPath")): "" for mount in container.get("volumeMounts") or ()})
         entries = sorted(container.get("env") or (), key=lambda entry: entry.get("name") == "TMPDIR")
         own = {str(entry.get("value")).rstrip("/"): str(entry.get("name")) for entry in entries}
-        for path in sorted({path for word in map(str, _words(container)) for path in mounts.named_in(word)}):
+        for path in sorted({path for word in command_words(container) for path in mounts.named_in(word)}):
             there = (
                 f"it is at ${own[path]}" if path in own else "it has another name: set a variable to it, and use that"
             )

@@ -10,15 +10,15 @@ import os
 import signal
 import subprocess
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import IO
+from collections.abc import Callable, Mapping, Sequence
 
 from tarkit.errors import EXIT_CANNOT_RUN, EXIT_NOT_FOUND
-from tarkit.k8s.local.localjob import Process
+from tarkit.k8s.apiobject import Object, spec_of
+from tarkit.k8s.local.kubelet import Process
 from tarkit.k8s.local.policy import PodEnd
-from tarkit.k8s.local.processes import MARK, ProcessTable, Watchdog, marked, memory_of, send
+from tarkit.k8s.local.processes import MARK, Watchdog, memory_of, signal_group
 
-DEFAULT_GRACE = 30.0
+_DEFAULT_GRACE = 30.0
 _TAIL_BYTES = 2048
 _TAIL_LINES = 80
 _START_ERROR = 128
@@ -34,65 +34,52 @@ class Container:
         self.reason = ""
         self._watchdog = watchdog
         self._over_memory = False
-        self._popen: subprocess.Popen[bytes] | None = None
         with open(log, "ab") as stream:
             try:
-                self._start(stream)
+                self._popen = subprocess.Popen(
+                    process.words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=stream,
+                    stderr=subprocess.STDOUT,
+                    cwd=process.cwd,
+                    env=process.env,
+                    start_new_session=True,
+                )
             except OSError as error:
                 stream.write(f"{process.words[0]}: {error.strerror}\n".encode("utf-8", "surrogateescape"))
                 known = {FileNotFoundError: EXIT_NOT_FOUND, PermissionError: EXIT_CANNOT_RUN}
-                self._ended(known.get(type(error), _START_ERROR), "StartError")
-
-    def _start(self, stream: IO[bytes]) -> None:
-        popen = subprocess.Popen(
-            self.process.words,
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            cwd=self.process.cwd,
-            env=self.process.env,
-            start_new_session=True,
-        )
-        self._popen = popen
-        self._watchdog.began(popen.pid)
+                self.exit_code, self.reason = known.get(type(error), _START_ERROR), "StartError"
+                return
+        watchdog.watch(self._popen.pid)
 
     @property
     def alive(self) -> bool:
         """Whether it has not ended, as far as is known."""
         return self.exit_code is None
 
-    def poll(self) -> bool:
+    def poll(self) -> None:
         """Look whether it ended; whatever it left behind ends with it."""
-        popen = self._popen
-        if popen is None or self.exit_code is not None or not _has_ended(popen):
-            return self.exit_code is not None
-        # Before it is reaped, no other process can have this number.
-        send(popen.pid, marked(self.process.env[MARK]), signal.SIGKILL)
-        code = popen.wait()
-        code = 128 - code if code < 0 else code
-        killed = self._over_memory and code == 128 + signal.SIGKILL
-        self._ended(code, "OOMKilled" if killed else "Error" if code else "Completed")
-        return True
-
-    def signal(self, number: signal.Signals, processes: ProcessTable | None = None) -> None:
-        """Send it to all its processes."""
-        if self.alive and self._popen is not None:
-            send(self._popen.pid, () if processes is None else processes.of(self._popen.pid), number)
-
-    def check_memory(self, processes: ProcessTable) -> None:
-        """End it if it has more memory than its limit, as the kernel does in a cluster."""
-        limit = self.process.memory
-        if limit is None or self._popen is None or not self.alive:
+        if not self.alive or not _has_ended(self._popen):
             return
-        pids = processes.of(self._popen.pid)
-        if memory_of(pids, limit) > limit:
-            self._over_memory = True
-            send(self._popen.pid, pids, signal.SIGKILL)
+        # Before it is reaped, no other process can have this number.
+        signal_group(self._popen.pid, signal.SIGKILL, self.process.env[MARK])
+        code = self._popen.wait()
+        self.exit_code = 128 - code if code < 0 else code
+        killed = self._over_memory and code == -signal.SIGKILL
+        self.reason = "OOMKilled" if killed else "Error" if code else "Completed"
+        self._watchdog.forget(self._popen.pid)
 
-    def _ended(self, code: int, reason: str) -> None:
-        self.exit_code, self.reason = code, reason
-        if self._popen is not None:
-            self._watchdog.ended(self._popen.pid)
+    def signal(self, number: signal.Signals) -> None:
+        """Send it to all its processes."""
+        if self.alive:
+            signal_group(self._popen.pid, number)
+
+    def check_memory(self, table: Mapping[int, tuple[int, int]]) -> None:
+        """End it if it has more memory than its limit, as the kernel does in a cluster. table: all processes."""
+        limit = self.process.memory
+        if limit is not None and self.alive and memory_of(self._popen.pid, limit, table) > limit:
+            self._over_memory = True
+            self.signal(signal.SIGKILL)
 
 
 def _has_ended(popen: subprocess.Popen[bytes]) -> bool:
@@ -105,29 +92,21 @@ class LocalPod:
     """A pod that runs. Poll it until it gives its end.
 
     Args:
-        name: the pod's. processes: its containers in order. log_of: container's name -> path of its log.
-        grace: seconds between SIGTERM and SIGKILL. deadline: seconds after which it is ended; None is never.
+        pod: its name, grace and deadline count. processes: its containers in order. log_of: container's name -> path
+            of its log.
     """
 
     def __init__(
-        self,
-        name: str,
-        processes: Sequence[Process],
-        log_of: Callable[[str], str],
-        watchdog: Watchdog,
-        *,
-        now: float,
-        grace: float,
-        deadline: float | None,
+        self, pod: Object, processes: Sequence[Process], log_of: Callable[[str], str], watchdog: Watchdog, now: float
     ) -> None:
-        self.name = name
+        self.name = str(pod["metadata"]["name"])
         self.containers: list[Container] = []
-        self.began = now
         self._mains = [each for each in processes if each.role == "main"]
         self._log_of = log_of
-        self._grace = grace
-        self._deadline = deadline
         self._watchdog = watchdog
+        grace, deadline = (spec_of(pod).get(key) for key in ("terminationGracePeriodSeconds", "activeDeadlineSeconds"))
+        self._grace = _DEFAULT_GRACE if grace is None else float(grace)
+        self._deadline = float("inf") if deadline is None else now + deadline
         self._kill_at: float | None = None
         self._begin_at = now
         # What is started together; init containers end a step, as they are waited for.
@@ -143,7 +122,7 @@ class LocalPod:
             return None
         for container in self.containers:
             container.poll()
-        if self._deadline is not None and now - self.began >= self._deadline:
+        if now >= self._deadline:
             self.terminate(now)
         if self._kill_at is not None and now >= self._kill_at:
             self.kill()
@@ -155,10 +134,10 @@ class LocalPod:
         return None if goes_on and self._steps else self._end(now)
 
     def _end(self, now: float) -> PodEnd | None:
-        if any(each.alive for each in self.containers if each.process.role != "sidecar"):
-            return None
-        if any(each.alive for each in self.containers):
+        alive = {each.process.role for each in self.containers if each.alive}
+        if alive == {"sidecar"}:
             self.terminate(now)
+        if alive:
             return None
         # Of a container that was started again, the last end counts.
         mains_first = sorted(self.containers, key=lambda each: each.process.role != "main")
@@ -180,10 +159,8 @@ class LocalPod:
 
     def kill(self) -> None:
         """End all processes now."""
-        if any(each.alive for each in self.containers):
-            processes = ProcessTable()
-            for container in self.containers:
-                container.signal(signal.SIGKILL, processes)
+        for container in self.containers:
+            container.signal(signal.SIGKILL)
 
     def close(self) -> None:
         """Kill what is alive, and wait for it: nothing is left of the pod afterwards."""

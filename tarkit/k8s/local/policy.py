@@ -15,9 +15,9 @@ from enum import Enum
 from typing import NamedTuple
 
 from tarkit.errors import UsageError, printable
-from tarkit.k8s.apiobject import Object, part_of
+from tarkit.k8s.apiobject import Object, part_of, spec_of
 
-DEFAULT_BACKOFF_LIMIT = 6
+_DEFAULT_BACKOFF_LIMIT = 6
 _MOST_PLACES = 1_000_000
 """Pods of a Job that one run keeps count of: some 100 bytes each."""
 
@@ -59,53 +59,47 @@ class PodEnd(NamedTuple):
         return self.exit_code != 0
 
 
-@dataclass(frozen=True)
-class JobRules:
-    """The fields of a JobSpec that decide. completions None: any pod that succeeds ends the work (a work queue).
+class LocalJob:
+    """A Job, or a Pod as a Job of one: its spec, and the fields that decide how it ends, with the API's defaults.
 
-    parallelism: pods at once. per_index: backoffLimitPerIndex. deadline: seconds. rules: podFailurePolicy's.
-    restarts: containers are restarted in their pods (restartPolicy OnFailure).
+    completions: None is a work queue, which any pod that succeeds ends. per_index: backoffLimitPerIndex. restarts:
+    containers are restarted in their pods (restartPolicy OnFailure). template: of its pods.
+
+    Raises:
+        UsageError: a field is not a whole number, or fields do not go together.
     """
 
-    name: str
-    completions: int | None = 1
-    parallelism: int = 1
-    indexed: bool = False
-    backoff_limit: int | None = DEFAULT_BACKOFF_LIMIT
-    per_index: int | None = None
-    max_failed_indexes: int | None = None
-    deadline: int | None = None
-    restarts: bool = False
-    rules: tuple[Object, ...] = ()
-    namespace: str = "default"
-
-    @classmethod
-    def of(cls, name: str, spec: Object, namespace: str = "default") -> JobRules:
-        """The rules of a Job's spec, with the API's defaults.
-
-        Raises:
-            UsageError: a field is not a whole number, or fields do not go together.
-        """
-        indexed = spec.get("completionMode") == "Indexed"
-        completions, parallelism = _whole(name, spec, "completions"), _whole(name, spec, "parallelism")
-        limit, per_index = _whole(name, spec, "backoffLimit"), _whole(name, spec, "backoffLimitPerIndex")
-        if indexed and completions is None:
+    def __init__(self, name: str, spec: Object, namespace: str = "default", *, is_pod: bool = False) -> None:
+        self.name, self.spec, self.namespace, self.is_pod = name, spec, namespace, is_pod
+        self.template = part_of(spec, "template")
+        self.rules: list[Object] = part_of(spec, "podFailurePolicy").get("rules") or []
+        self.indexed = spec.get("completionMode") == "Indexed"
+        self.restarts = spec_of(self.template).get("restartPolicy") in ("OnFailure", "Always")
+        self.completions, parallelism = self._whole("completions"), self._whole("parallelism")
+        self.parallelism = 1 if parallelism is None else parallelism
+        self.backoff_limit, self.per_index = self._whole("backoffLimit"), self._whole("backoffLimitPerIndex")
+        self.max_failed_indexes, self.deadline = self._whole("maxFailedIndexes"), self._whole("activeDeadlineSeconds")
+        if self.indexed and self.completions is None:
             raise UsageError(f"Job {printable(name)}: completionMode Indexed needs spec.completions (--slices)")
-        if per_index is not None and not indexed:
+        if self.per_index is not None and not self.indexed:
             raise UsageError(f"Job {printable(name)}: backoffLimitPerIndex needs completionMode: Indexed")
-        return cls(
-            name,
-            1 if completions is None and parallelism is None else completions,
-            1 if parallelism is None else parallelism,
-            indexed,
-            DEFAULT_BACKOFF_LIMIT if limit is None and per_index is None else limit,
-            per_index,
-            _whole(name, spec, "maxFailedIndexes"),
-            _whole(name, spec, "activeDeadlineSeconds"),
-            part_of(spec, "template", "spec").get("restartPolicy") == "OnFailure",
-            tuple(part_of(spec, "podFailurePolicy").get("rules") or ()),
-            namespace,
-        )
+        if self.completions is None and parallelism is None:
+            self.completions = 1
+        if self.backoff_limit is None and self.per_index is None:
+            self.backoff_limit = _DEFAULT_BACKOFF_LIMIT
+
+    def _whole(self, key: str) -> int | None:
+        value = self.spec.get(key)
+        if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+            return value
+        wrong = f"spec.{key} is {printable(repr(value))}; it must be a whole number"
+        raise UsageError(f"Job {printable(self.name)}: {wrong}")
+
+    @property
+    def containers(self) -> list[Object]:
+        """Those of its pods, init containers first."""
+        pod = spec_of(self.template)
+        return [*(pod.get("initContainers") or ()), *(pod.get("containers") or ())]
 
     def judge(self, end: PodEnd) -> tuple[Action, str]:
         """What the first rule that matches says of a failed pod; with the message where it fails the Job."""
@@ -134,13 +128,6 @@ class JobRules:
         return None
 
 
-def _whole(name: str, spec: Object, key: str) -> int | None:
-    value = spec.get(key)
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
-        return value
-    raise UsageError(f"Job {printable(name)}: spec.{key} is {printable(repr(value))}; it must be a whole number")
-
-
 @dataclass
 class JobLedger:
     """One run of a Job: which indexes are to be started, run, are done or failed, and how it ended.
@@ -148,13 +135,14 @@ class JobLedger:
     Jobs that are not Indexed have numbered places instead of indexes, so that all is one.
 
     Args:
-        rules: what decides.
+        job: what decides. parallelism: pods at once, instead of the Job's.
         base_delay, longest_delay: seconds before the first retry, and at most; it doubles in between.
         only: the indexes to run; None means all.
         done_before: indexes that are complete, from an earlier run.
     """
 
-    rules: JobRules
+    job: LocalJob
+    parallelism: int | None = None
     base_delay: float = 10.0
     longest_delay: float = 600.0
     only: Collection[int] | None = None
@@ -167,17 +155,18 @@ class JobLedger:
     outcome: Condition | None = None
 
     def __post_init__(self) -> None:
-        rules = self.rules
-        places = range(rules.parallelism if rules.completions is None else rules.completions)
+        job = self.job
+        self.at_once = job.parallelism if self.parallelism is None else self.parallelism
+        places = range(self.at_once if job.completions is None else job.completions)
         if self.only is None and len(places) > _MOST_PLACES:
             raise UsageError(
-                f"Job {printable(rules.name)}: {len(places):,} pods are too many for one machine; run some of "
+                f"Job {printable(job.name)}: {len(places):,} pods are too many for one machine; run some of "
                 "them: --index 0-99"
             )
         chosen = sorted(places if self.only is None else set(self.only))
-        if self.only is not None and (not rules.indexed or not chosen or chosen[-1] not in places):
-            why = f"has indexes 0-{len(places) - 1}" if rules.indexed else "is not Indexed, so it has no indexes"
-            raise UsageError(f"Job {printable(rules.name)} {why}; correct --index")
+        if self.only is not None and (not job.indexed or not chosen or chosen[-1] not in places):
+            why = f"has indexes 0-{len(places) - 1}" if job.indexed else "is not Indexed, so it has no indexes"
+            raise UsageError(f"Job {printable(job.name)} {why}; correct --index")
         self.wanted = len(chosen)
         self.done.update(set(self.done_before).intersection(chosen))
         self._fresh = deque(index for index in chosen if index not in self.done)
@@ -199,8 +188,8 @@ class JobLedger:
         if self._began is None:
             self._began = now
         self.check(now)
-        queue_is_done = self.rules.completions is None and self.done
-        full = len(self.running) >= self.rules.parallelism
+        queue_is_done = self.job.completions is None and self.done
+        full = len(self.running) >= self.at_once
         if self.outcome is not None or full or queue_is_done or now < self._held_until:
             return None
         ripe = min((index for index, due in self._due.items() if due <= now), default=None)
@@ -216,7 +205,7 @@ class JobLedger:
 
     def check(self, now: float) -> Condition | None:
         """How the Job ended, if it did; also looks whether its time is up."""
-        deadline = self.rules.deadline
+        deadline = self.job.deadline
         if self.outcome is None and deadline is not None and self._began is not None and now - self._began >= deadline:
             self._fail("DeadlineExceeded", "Job was active longer than specified deadline")
         return self.outcome
@@ -231,10 +220,10 @@ class JobLedger:
             self._conclude()
             return Action.SUCCEEDED
         self.last_exit[index] = end.exit_code
-        if self.rules.restarts:
+        if self.job.restarts:
             return self._restarted(index)
         self.running.discard(index)
-        action, message = self.rules.judge(end)
+        action, message = self.job.judge(end)
         if action is Action.IGNORE:
             self._due[index] = now
             return action
@@ -257,7 +246,7 @@ class JobLedger:
 
     def _restarted(self, index: int) -> Action:
         self._restarts[index] += 1
-        limit = self.rules.backoff_limit
+        limit = self.job.backoff_limit
         restarts = sum(self._restarts[each] for each in self.running)
         if limit is not None and restarts >= max(limit, 1):
             self.running.discard(index)
@@ -269,8 +258,8 @@ class JobLedger:
     def _count(self, index: int, action: Action, now: float) -> None:
         """A failure counts: for its index where limits are per index, for the Job where not."""
         self._counts[index] += 1
-        if self.rules.per_index is not None:
-            if action is Action.FAIL_INDEX or self._counts[index] > self.rules.per_index:
+        if self.job.per_index is not None:
+            if action is Action.FAIL_INDEX or self._counts[index] > self.job.per_index:
                 self.failed.add(index)
                 return
             self._due[index] = now + self._delay(self._counts[index])
@@ -283,17 +272,17 @@ class JobLedger:
 
     def _conclude(self) -> None:
         """Whether the Job is over, in the order in which the controller asks."""
-        rules = self.rules
+        job = self.job
         if self.outcome is not None:
             return
         over = len(self.failed) + len(self.done) >= self.wanted
-        if rules.backoff_limit is not None and self.failures > rules.backoff_limit:
+        if job.backoff_limit is not None and self.failures > job.backoff_limit:
             self._fail("BackoffLimitExceeded", "Job has reached the specified backoff limit")
-        elif rules.max_failed_indexes is not None and len(self.failed) > rules.max_failed_indexes:
+        elif job.max_failed_indexes is not None and len(self.failed) > job.max_failed_indexes:
             self._fail("MaxFailedIndexesExceeded", "Job has exceeded the specified maximal number of failed indexes")
         elif self.failed and over:
             self._fail("FailedIndexes", "Job has failed indexes")
-        elif over or (rules.completions is None and self.done and not self.running):
+        elif over or (job.completions is None and self.done and not self.running):
             self.outcome = Condition("Complete", "CompletionsReached", "Reached expected number of succeeded pods")
 
     def _fail(self, reason: str, message: str) -> None:

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
 from contextlib import suppress
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -69,22 +69,19 @@ class Watchdog:
             pass_fds=(lock,),
         )
 
-    def began(self, group: int) -> None:
+    def watch(self, group: int) -> None:
         """A process group to end."""
-        self._tell(f"+ {group}\n")
+        self._send(f"+ {group}\n")
 
-    def ended(self, group: int) -> None:
+    def forget(self, group: int) -> None:
         """It is gone; another process may soon have its number."""
-        self._tell(f"- {group}\n")
+        self._send(f"- {group}\n")
 
     def close(self) -> None:
         """Nothing is left to watch."""
-        if self._shell.stdin is not None:
-            with suppress(BrokenPipeError):
-                self._shell.stdin.close()
-        self._shell.wait()
+        self._shell.communicate()
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         # Another process killed it: then the pods are only as safe as any process is.
         with suppress(BrokenPipeError):
             if self._shell.stdin is not None:
@@ -96,25 +93,27 @@ def can_measure() -> bool:
     return os.path.exists("/proc/self/statm")
 
 
-class ProcessTable:
-    """All processes of the machine at one moment."""
+def process_table() -> dict[int, tuple[int, int]]:
+    """All processes of the machine at one moment, each with its parent and session."""
+    found = {}
+    for name in _numbers():
+        with suppress(OSError):
+            _, parent, _, session = _stat(name)[:4]
+            found[int(name)] = int(parent), int(session)
+    return found
 
-    def __init__(self) -> None:
-        self._parents: dict[int, int] = {}
-        self._sessions: dict[int, int] = {}
-        for name in _numbers():
-            with suppress(OSError):
-                _, parent, _, session = _stat(name)[:4]
-                self._parents[int(name)], self._sessions[int(name)] = int(parent), int(session)
 
-    def of(self, leader: int) -> set[int]:
-        """Processes of a leader's session, and all their descendants wherever they are."""
-        found = {pid for pid, session in self._sessions.items() if session == leader}
-        size = -1
-        while size != len(found):
-            size = len(found)
-            found.update(pid for pid, parent in self._parents.items() if parent in found)
-        return found
+def memory_of(leader: int, limit: int, table: Mapping[int, tuple[int, int]]) -> int:
+    """Bytes that a session takes, with all its descendants. Exact only where resident sizes exceed ``limit`` together.
+
+    Resident sizes count shared pages once for each process; only proportional ones may be added, and
+    those take the kernel longer.
+    """
+    pids = {pid for pid, (_, session) in table.items() if session == leader}
+    while more := {pid for pid, (parent, _) in table.items() if parent in pids and pid not in pids}:
+        pids |= more
+    resident = sum(_resident(pid) for pid in pids)
+    return resident if resident <= limit else sum(_proportional(pid) for pid in pids)
 
 
 def marked(mark: str) -> list[int]:
@@ -156,17 +155,6 @@ def _has_none(name: str) -> bool:
     return vsize == b"0" or start == end != b"0"
 
 
-def memory_of(pids: Iterable[int], limit: int) -> int:
-    """Bytes that processes take together. Exact only where their resident sizes add up to more than ``limit``.
-
-    Resident sizes count shared pages once for each process; only proportional ones may be added, and
-    those take the kernel longer.
-    """
-    pids = list(pids)
-    resident = sum(_resident(pid) for pid in pids)
-    return resident if resident <= limit else sum(_proportional(pid) for pid in pids)
-
-
 def _resident(pid: int) -> int:
     with suppress(OSError, IndexError), open(f"/proc/{pid}/statm", "rb") as stream:
         return int(stream.read().split()[1]) * _PAGE
@@ -181,10 +169,10 @@ def _proportional(pid: int) -> int:
     return 0
 
 
-def send(group: int, pids: Iterable[int], number: signal.Signals) -> None:
-    """A signal to a process group, and to processes that left it."""
+def signal_group(group: int, number: signal.Signals, mark: str | None = None) -> None:
+    """A signal to a process group; with a mark also to processes that left it."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
-    for pid in pids:
+    for pid in () if mark is None else marked(mark):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)

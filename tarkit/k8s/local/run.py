@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, NamedTuple, Protocol
 
@@ -17,11 +17,12 @@ from tarkit.k8s.apiobject import Object
 from tarkit.k8s.indexset import format_indexes
 from tarkit.k8s.lint.nodes import root_of
 from tarkit.k8s.lint.volumes import lost_outputs
-from tarkit.k8s.local.env import Machine, Sources
-from tarkit.k8s.local.localjob import LocalJob, digest_of, jobs_of, notes_on, pod_view, processes_of
-from tarkit.k8s.local.localpod import DEFAULT_GRACE, LocalPod, last_words
-from tarkit.k8s.local.policy import Action, JobLedger, PodEnd
-from tarkit.k8s.local.processes import ProcessTable, Watchdog, can_measure
+from tarkit.k8s.local.env import Node, Sources
+from tarkit.k8s.local.kubelet import Process, processes_of
+from tarkit.k8s.local.localjob import digest_of, jobs_of, notes_on, pod_of
+from tarkit.k8s.local.localpod import LocalPod, last_words
+from tarkit.k8s.local.policy import Action, JobLedger, LocalJob, PodEnd
+from tarkit.k8s.local.processes import Watchdog, can_measure, process_table
 from tarkit.k8s.local.state import StateFolder
 from tarkit.mapping import removal
 
@@ -36,17 +37,15 @@ class LocalSettings:
     """How a manifest is run here.
 
     parallelism: pods at once, instead of the manifest's; None takes the manifest's, but no more than
-    there are CPUs. indexes: only these. retry_delay: seconds before the first retry, it doubles. host: variables
-    of this machine that pods see. volumes: name of a volume -> folder to use in its stead.
+    there are CPUs. indexes: only these. retry_delay: seconds before the first retry, it doubles.
+    fresh: forget what an earlier run has done.
     """
 
     parallelism: int | None = None
     indexes: Collection[int] | None = None
     retry_delay: float = 1.0
     fresh: bool = False
-    host: Mapping[str, str] = field(default_factory=dict)
-    machine: Machine = field(default_factory=Machine)
-    volumes: Mapping[str, str] = field(default_factory=dict)
+    node: Node = field(default_factory=Node)
 
 
 @dataclass(frozen=True)
@@ -63,19 +62,23 @@ class PodFailure:
 
 
 class JobRun:
-    """One Job of the run: its ledger, and its pods that are alive, each with its attempt, by index."""
+    """One Job of the run: its ledger, and its pods that are alive, by index."""
 
-    def __init__(self, job: LocalJob, ledger: JobLedger) -> None:
-        self.job = job
+    def __init__(self, ledger: JobLedger) -> None:
+        self.job = ledger.job
         self.ledger = ledger
-        self.pods: dict[int, tuple[LocalPod, int]] = {}
+        self.pods: dict[int, LocalPod] = {}
         self.began: float | None = None
         self.ended: float | None = None
 
     @property
-    def set_aside_only(self) -> bool:
-        """Whether all that it failed by is samples that were set aside, and every index came to its end."""
-        return set(self.ledger.last_exit.values()) == {EXIT_SET_ASIDE} and not self.ledger.left
+    def exit_code(self) -> int:
+        """0 if it is complete; 3 if it failed only since samples were set aside, and every index came to its end."""
+        outcome = self.ledger.outcome
+        if outcome is not None and outcome.type == "Complete":
+            return EXIT_OK
+        set_aside = set(self.ledger.last_exit.values()) == {EXIT_SET_ASIDE} and not self.ledger.left
+        return EXIT_SET_ASIDE if set_aside else EXIT_FAILED
 
     def status(self) -> dict[str, Any]:
         """As the API's JobStatus."""
@@ -84,9 +87,9 @@ class JobRun:
             "startTime": _stamp(self.began), "active": len(ledger.running), "succeeded": len(ledger.done),
             "failed": ledger.failures,
         }  # fmt: skip
-        if ledger.rules.indexed:
+        if self.job.indexed:
             status["completedIndexes"] = format_indexes(ledger.done)
-        if ledger.rules.per_index is not None:
+        if self.job.per_index is not None:
             status["failedIndexes"] = format_indexes(ledger.failed)
         if outcome is not None:
             first = "FailureTarget" if outcome.type == "Failed" else "SuccessCriteriaMet"
@@ -111,10 +114,8 @@ class LocalResult(NamedTuple):
     @property
     def exit_code(self) -> int:
         """0 if all Jobs are complete, 3 if all that failed did so with 3, else 1."""
-        bad = [job for job in self.jobs if job.ledger.outcome is None or job.ledger.outcome.type != "Complete"]
-        if not bad:
-            return EXIT_OK
-        return EXIT_SET_ASIDE if all(job.set_aside_only for job in bad) else EXIT_FAILED
+        codes = {job.exit_code for job in self.jobs} - {EXIT_OK}
+        return codes.pop() if len(codes) == 1 else EXIT_FAILED if codes else EXIT_OK
 
 
 class LocalReport(Protocol):
@@ -151,14 +152,14 @@ def run_documents(
         CommandNotRunnableError: a command is not on this machine.
         StreamError: the folder cannot be written.
     """
-    found = jobs_of(documents)
-    _refuse_lost_outputs(documents, settings.volumes)
+    found, volumes = jobs_of(documents), settings.node.volumes
+    _refuse_lost_outputs(documents, volumes)
     if settings.indexes is not None and len(found) > 1:
         raise UsageError("--index is for one Job, and there are several in this manifest")
     folder = folder or f"{found[0].name}.kubetpl-local"
-    with StateFolder(folder, digest_of(documents, settings.volumes), fresh=settings.fresh) as state:
-        jobs = [JobRun(job, _ledger(job, settings, state)) for job in found]
-        run = _Run(jobs, state, Sources(documents, settings.volumes), settings, report, clock)
+    with StateFolder(folder, digest_of(documents, volumes), fresh=settings.fresh) as state:
+        jobs = [JobRun(_ledger(job, settings, state)) for job in found]
+        run = _Run(jobs, state, Sources(documents), settings, report, clock)
         run.check()
         for note in run.differences():
             report.note(note)
@@ -177,11 +178,11 @@ def _refuse_lost_outputs(documents: Sequence[Object], volumes: Mapping[str, str]
 
 
 def _ledger(job: LocalJob, settings: LocalSettings, state: StateFolder) -> JobLedger:
-    if settings.parallelism is None and not job.rules.parallelism:
+    if settings.parallelism is None and not job.parallelism:
         raise UsageError(f"{printable(job.name)}: parallelism is 0, so a cluster would run nothing; say -j 1 or more")
-    at_once = settings.parallelism or min(job.rules.parallelism, settings.machine.cpus)
     return JobLedger(
-        replace(job.rules, parallelism=at_once),
+        job,
+        parallelism=settings.parallelism or min(job.parallelism, settings.node.cpus),
         base_delay=settings.retry_delay,
         longest_delay=settings.retry_delay * _DOUBLINGS,
         only=settings.indexes,
@@ -199,35 +200,37 @@ class _Run:
         self._jobs = jobs
         self._state = state
         self._sources = sources
-        self._settings = settings
+        self._node = settings.node
         self._report = report
         self._clock = clock
-        together = sum(job.ledger.rules.parallelism for job in jobs)
-        self._slots = settings.parallelism or max(1, min(together, settings.machine.cpus))
+        together = sum(job.ledger.at_once for job in jobs)
+        self._slots = settings.parallelism or max(1, min(together, settings.node.cpus))
+        self._asked = self._slots if settings.parallelism else sum(job.job.parallelism for job in jobs)
         self._memory_at = 0.0
-        self._limits_memory = any(job.job.limits_memory for job in jobs)
 
     def check(self) -> None:
         """Find out what a manifest lacks before anything is run."""
         for job in self._jobs:
             if job.ledger.outcome is None:
-                view = pod_view(job.job, 0, 1, self._settings.machine)
-                own = self._state.pod_folder(view.name)
-                processes_of(view, own, self._state.folder, self._sources, self._settings.host)
-                removal.remove_folder(own)
+                self._prepared(job.job, 0, 1)
+
+    def _prepared(self, job: LocalJob, index: int, attempt: int) -> tuple[Object, list[Process]]:
+        """A pod and its processes, with its folder."""
+        pod = pod_of(job, index, attempt)
+        own = self._state.pod_folder(pod["metadata"]["name"])
+        return pod, processes_of(pod, own, self._state.folder, self._sources, self._node)
 
     def differences(self) -> Iterator[str]:
         """What differs here from the cluster, and what was done before: a sentence each."""
         containers = [each for job in self._jobs for each in job.job.containers]
         if any(each.get("image") or each.get("securityContext") for each in containers):
             yield "images, users and security contexts are a cluster's; here commands run as you, with what you have"
-        if self._limits_memory and not can_measure():
+        if not can_measure():
             yield "this system has no /proc, so memory is not limited"
         for job in self._jobs:
             yield from notes_on(job.job)
-        asked = sum(job.job.rules.parallelism for job in self._jobs)
-        if self._settings.parallelism is None and self._slots < asked:
-            slots = self._slots
+        if self._slots < self._asked:
+            slots, asked = self._slots, self._asked
             yield f"{slots} pods at once, as there are that many CPUs; the manifest has {asked} (change it with -j)"
         before, wanted = sum(len(job.ledger.done) for job in self._jobs), sum(job.ledger.wanted for job in self._jobs)
         if before:
@@ -253,7 +256,7 @@ class _Run:
                 time.sleep(_TICK)
         finally:
             for job in self._jobs:
-                for pod, _ in job.pods.values():
+                for pod in job.pods.values():
                     pod.close()
             watchdog.close()
 
@@ -268,27 +271,20 @@ class _Run:
     def _start(self, job: JobRun, index: int, now: float, watchdog: Watchdog) -> None:
         job.began = job.began or time.time()
         attempt = self._state.started(job.job.name, index)
-        view = pod_view(job.job, index, attempt, self._settings.machine)
-        own = self._state.pod_folder(view.name)
-        processes = processes_of(view, own, self._state.folder, self._sources, self._settings.host)
+        pod, processes = self._prepared(job.job, index, attempt)
 
         def log_of(container: str) -> str:
             several = f"-{container}" if len(processes) > 1 else ""
             folder = (job.job.name,) if len(self._jobs) > 1 else ()
             return self._state.path("logs", *folder, f"{index}-{attempt}{several}.log")
 
-        grace = view.spec.get("terminationGracePeriodSeconds")
-        pod = LocalPod(
-            view.name, processes, log_of, watchdog, now=now, grace=DEFAULT_GRACE if grace is None else float(grace),
-            deadline=view.spec.get("activeDeadlineSeconds"),
-        )  # fmt: skip
-        job.pods[index] = pod, attempt
-        pod.poll(now)
+        job.pods[index] = LocalPod(pod, processes, log_of, watchdog, now)
+        job.pods[index].poll(now)
 
     def _poll(self, job: JobRun, now: float, asked: int) -> None:
         """Look after the pods of a Job."""
         over = job.ledger.check(now) is not None
-        for index, (pod, attempt) in list(job.pods.items()):
+        for index, pod in list(job.pods.items()):
             # A Job that is over ends its pods; so does a run that is stopped.
             ending = over or asked > 0
             if ending:
@@ -300,7 +296,7 @@ class _Run:
                 continue
             if ending:
                 job.ledger.stop(index)
-            elif self._ended(job, index, attempt, pod, end, now) is Action.RESTART:
+            elif self._ended(job, index, pod, end, now) is Action.RESTART:
                 continue
             over = job.ledger.outcome is not None
             pod.close()
@@ -309,25 +305,23 @@ class _Run:
         if over and not job.pods and job.ended is None:
             job.ended = time.time()
 
-    def _ended(self, job: JobRun, index: int, attempt: int, pod: LocalPod, end: PodEnd, now: float) -> Action:
+    def _ended(self, job: JobRun, index: int, pod: LocalPod, end: PodEnd, now: float) -> Action:
         name, action = job.job.name, job.ledger.finish(index, end, now)
         bad = pod.failed if end.failed else None
         reason = "Completed" if bad is None else bad.reason
-        self._state.ended(name, index, end.exit_code, reason, action.value)
+        attempt = self._state.ended(name, index, end.exit_code, reason, action.value)
         if bad is not None:
-            self._report.pod_failed(
-                PodFailure(name, index, attempt, end.exit_code, reason, action.value, last_words(bad.log))
-            )
+            message = last_words(bad.log)
+            self._report.pod_failed(PodFailure(name, index, attempt, end.exit_code, reason, action.value, message))
         if action is Action.RESTART:
             pod.restart(now, job.ledger.restart_delay(index))
         return action
 
     def _check_memory(self, now: float) -> None:
-        if not self._limits_memory or now < self._memory_at or not can_measure():
-            return
-        self._memory_at = now + _MEMORY_EVERY
-        processes = ProcessTable()
-        for job in self._jobs:
-            for pod, _ in job.pods.values():
-                for container in pod.containers:
-                    container.check_memory(processes)
+        containers = [each for job in self._jobs for pod in job.pods.values() for each in pod.containers]
+        limited = any(each.process.memory is not None for each in containers)
+        if limited and now >= self._memory_at and can_measure():
+            self._memory_at = now + _MEMORY_EVERY
+            table = process_table()
+            for container in containers:
+                container.check_memory(table)

@@ -10,16 +10,15 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from tarkit.errors import DataError, StreamError, UsageError, printable
 from tarkit.mapping import removal
-from tarkit.store.temporary import try_lock
+from tarkit.store.temporary import may_run, try_lock
 
 _FORMAT = "kubetpl-local-1"
 _LOCK, _JOURNAL, _LOGS, _PODS, _VOLUMES = "lock", "journal", "logs", "pods", "volumes"
-_OURS = frozenset((_LOCK, _JOURNAL, _LOGS, _PODS, _VOLUMES))
 _PATIENCE = 60.0
 """Seconds to wait for the lock: a killed run's watchdog has it until the last of its pods ended. That is five
 seconds after SIGTERM, and many more on a busy machine."""
@@ -28,7 +27,7 @@ seconds after SIGTERM, and many more on a busy machine."""
 class StateFolder:
     """An open state folder. A context manager; within it no other run has the folder.
 
-    completed: indexes by Job, from earlier runs.
+    completed: indexes by Job, from earlier runs. logs: the folder of the logs.
 
     Args:
         folder: is made if it does not exist. digest: of the work; another work's folder is refused.
@@ -43,11 +42,12 @@ class StateFolder:
         self, folder: str, digest: str, *, fresh: bool = False, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         self.folder = os.path.abspath(folder)
+        self.logs = os.path.join(self.folder, _LOGS)
         self.completed: dict[str, set[int]] = {}
         self._attempts: Counter[tuple[str, int]] = Counter()
         try:
             os.makedirs(self.folder, 0o700, exist_ok=True)
-            strange = sorted(set(os.listdir(self.folder)) - _OURS)
+            strange = sorted(set(os.listdir(self.folder)) - {_LOCK, _JOURNAL, _LOGS, _PODS, _VOLUMES})
             if strange:
                 raise UsageError(
                     f"{printable(folder)} holds {printable(strange[0])}, so it is not a state folder of kubetpl local; "
@@ -69,10 +69,9 @@ class StateFolder:
 
     def _take_lock(self, folder: str, sleep: Callable[[float], None]) -> None:
         waited = 0.0
-        while True:
-            if try_lock(self.lock):
-                break
-            if waited >= _PATIENCE or self._owner_lives():
+        while not try_lock(self.lock):
+            # If the run that locked it is gone, its watchdog is about to finish.
+            if waited >= _PATIENCE or may_run(os.pread(self.lock, 32, 0)):
                 raise UsageError(
                     f"another kubetpl local is running with {printable(folder)}; wait for it, "
                     "or give this one another folder with --state"
@@ -82,37 +81,27 @@ class StateFolder:
         os.ftruncate(self.lock, 0)
         os.pwrite(self.lock, f"{os.getpid()}\n".encode("ascii"), 0)
 
-    def _owner_lives(self) -> bool:
-        """Whether the run that locked it is there; if not, its watchdog is about to finish."""
-        try:
-            os.kill(int(os.pread(self.lock, 32, 0)), 0)
-        except ProcessLookupError:
-            return False
-        except (ValueError, PermissionError):
-            return True
-        return True
-
     def _open(self, folder: str, digest: str, fresh: bool) -> None:
         path = os.path.join(self.folder, _JOURNAL)
         self._remove(_PODS, _VOLUMES, *((_JOURNAL, _LOGS) if fresh else ()))
-        good, known = 0, None
-        for entry, end in _entries(path) if os.path.exists(path) else ():
-            known = entry.get("work", known)
-            try:
-                self._remember(entry)
-            except (TypeError, ValueError):
-                raise DataError(
-                    "the journal is damaged, or of another version", url=path, offset=good,
-                    hint="begin anew with --fresh",
-                ) from None  # fmt: skip
-            good = end
+        good, known = 0, digest
+        with open(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600), "rb") as lines:
+            for line in lines:
+                if not line.endswith(b"\n"):
+                    break
+                try:
+                    known = self._remember(json.loads(line)) or known
+                except (AttributeError, TypeError, ValueError):
+                    problem = "the journal is damaged, or of another version"
+                    raise DataError(problem, url=path, offset=good, hint="begin anew with --fresh") from None
+                good += len(line)
         # Until something was run, any manifest may take the folder: one that could not be run will be corrected.
-        if known not in (None, digest) and self._attempts:
+        if known != digest and self._attempts:
             raise UsageError(
                 f"{printable(folder)} belongs to another manifest, or to this one before it was changed; "
                 "give another folder with --state, or forget that run with --fresh"
             )
-        self._journal = open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
+        self._journal = open(path, "ab")
         # What a crash cut short must not run into the next line.
         self._journal.truncate(good)
         self._write(format=_FORMAT, work=digest)
@@ -120,16 +109,16 @@ class StateFolder:
         os.fsync(above)
         os.close(above)
 
-    def _remember(self, entry: dict[str, Any]) -> None:
+    def _remember(self, entry: dict[str, Any]) -> str | None:
+        """Take over a line of the journal; the work's digest, if it says that."""
         if entry.get("format", _FORMAT) != _FORMAT:
             raise ValueError(entry["format"])
-        job, index = str(entry.get("job")), entry.get("index")
-        if type(index) is not int:
-            return
-        if entry.get("event") == "start":
+        job, index, event = str(entry.get("job")), entry.get("index"), entry.get("event")
+        if event == "start" and type(index) is int:
             self._attempts[job, index] = max(self._attempts[job, index], int(entry.get("attempt", 0)))
-        elif entry.get("event") == "end" and entry.get("exit_code") == 0:
+        elif event == "end" and type(index) is int and entry.get("exit_code") == 0:
             self.completed.setdefault(job, set()).add(index)
+        return entry.get("work")
 
     def started(self, job: str, index: int) -> int:
         """Write down that an index is being run; which attempt it is, counted over all runs from 1."""
@@ -137,16 +126,14 @@ class StateFolder:
         self._write(event="start", job=job, index=index, attempt=self._attempts[job, index])
         return self._attempts[job, index]
 
-    def ended(self, job: str, index: int, exit_code: int, reason: str, action: str) -> None:
-        """Write down how it ended."""
-        attempt = self._attempts[job, index]
-        self._write(
-            event="end", job=job, index=index, attempt=attempt, exit_code=exit_code, reason=reason, action=action
-        )
+    def ended(self, job: str, index: int, exit_code: int, reason: str, action: str) -> int:
+        """Write down how it ended; which attempt it was."""
+        end = {"attempt": self._attempts[job, index], "exit_code": exit_code, "reason": reason, "action": action}
+        self._write(event="end", job=job, index=index, **end)
+        return self._attempts[job, index]
 
     def _write(self, **entry: Any) -> None:
-        line = json.dumps({**entry, "time": round(time.time(), 3)}).encode("ascii") + b"\n"
-        self._journal.write(line)
+        self._journal.write(json.dumps({**entry, "time": round(time.time(), 3)}).encode("ascii") + b"\n")
         self._journal.flush()
         os.fsync(self._journal.fileno())
 
@@ -155,11 +142,6 @@ class StateFolder:
         found = os.path.join(self.folder, *parts)
         os.makedirs(os.path.dirname(found), 0o700, exist_ok=True)
         return found
-
-    @property
-    def logs(self) -> str:
-        """The folder of the logs."""
-        return os.path.join(self.folder, _LOGS)
 
     def pod_folder(self, name: str) -> str:
         """A new, empty folder for a pod."""
@@ -170,11 +152,7 @@ class StateFolder:
 
     def _remove(self, *names: str) -> None:
         for name in names:
-            path = os.path.join(self.folder, name)
-            if os.path.isdir(path):
-                removal.remove_folder(path)
-            elif os.path.exists(path):
-                os.unlink(path)
+            removal.remove_folder(os.path.join(self.folder, name))
 
     def __enter__(self) -> StateFolder:
         return self
@@ -183,20 +161,3 @@ class StateFolder:
         self._remove(_PODS, _VOLUMES)
         self._journal.close()
         os.close(self.lock)
-
-
-def _entries(path: str) -> Iterator[tuple[dict[str, Any], int]]:
-    """The whole lines of a journal, each with the offset after it."""
-    end = 0
-    with open(path, "rb") as stream:
-        for line in stream:
-            start, end = end, end + len(line)
-            try:
-                entry = json.loads(line)
-                whole = isinstance(entry, dict) and line.endswith(b"\n")
-            except ValueError:
-                whole = False
-            if whole:
-                yield entry, end
-            elif stream.read(1):
-                raise DataError("the journal is damaged", url=path, offset=start, hint="begin anew with --fresh")

@@ -1,0 +1,182 @@
+"""What a kubelet does for a pod, here: its folders, and each of its containers as a process to start.
+
+Nothing is mounted: words and values that are a mount path, or lie in one, are rewritten. A script is
+left alone, whatever it names: changed text would be another command, with other done records.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from tarkit.errors import EXIT_NOT_FOUND, CommandNotRunnableError, UsageError, printable
+from tarkit.k8s.apiobject import Object, part_of, spec_of
+from tarkit.k8s.expansion import substitute
+from tarkit.k8s.local.env import Node, Sources, container_env
+from tarkit.k8s.local.processes import MARK
+from tarkit.k8s.quantity import parse_quantity
+
+_OPTION = re.compile(r"(@|--?[A-Za-z][\w-]*=@?)(/.*)", re.DOTALL)
+_SCRIPT = re.compile(r"\s")
+"""More than one word is not a path."""
+_SOURCE_KINDS = (("configMap", "ConfigMap", "name"), ("secret", "Secret", "secretName"))
+
+
+class Process(NamedTuple):
+    """A container as a process to start. role: init, sidecar or main. memory: its limit in bytes, or None."""
+
+    name: str
+    role: str
+    words: Sequence[str]
+    env: Mapping[str, str]
+    cwd: str
+    memory: int | None
+
+
+class MountMap:
+    """Mount paths of one container -> folders here. Longest first, as mounts lie in one another."""
+
+    def __init__(self, mounts: Mapping[str, str]) -> None:
+        self._mounts = sorted(((path.rstrip("/") or "/", real) for path, real in mounts.items()), reverse=True)
+        self._mounts.sort(key=lambda entry: -len(entry[0]))
+
+    def word(self, text: str) -> str:
+        """A word of a command, or a value of a variable: ``/scratch/x``, ``@/scratch/x``, ``--opt=/scratch/x``."""
+        if _SCRIPT.search(text):
+            return text
+        match = _OPTION.fullmatch(text)
+        return match[1] + self.path(match[2]) if match else self.path(text)
+
+    def path(self, text: str) -> str:
+        """The same file, as it is called here."""
+        for mount, real in self._mounts:
+            if text == mount or text.startswith(mount + "/"):
+                return real + text[len(mount) :]
+        return text
+
+    def named_in(self, script: str) -> Iterator[str]:
+        """Mount paths that a script names."""
+        for mount, _ in self._mounts:
+            if _SCRIPT.search(script) and re.search(rf"(?<![\w./-]){re.escape(mount)}(?![\w-])", script):
+                yield mount
+
+
+def processes_of(pod: Object, own: str, shared: str, sources: Sources, node: Node) -> list[Process]:
+    """A pod's containers, in the order in which they start; the folders of its volumes are made.
+
+    own: the pod's folder, for what it writes. shared: the run's, for what all its pods only read.
+
+    Raises:
+        UsageError: the manifest lacks what a container needs.
+        CommandNotRunnableError: a command is not on this machine.
+    """
+    name, spec = str(pod["metadata"]["name"]), spec_of(pod)
+    folder = os.path.join(own, "work")
+    os.makedirs(folder, 0o700, exist_ok=True)
+    volumes = {
+        str(each.get("name")): _folder_of(each, own, shared, sources, node, printable(name))
+        for each in spec.get("volumes") or ()
+    }
+    found = []
+    for group, role in (("initContainers", "init"), ("containers", "main")):
+        for container in spec.get(group) or ():
+            where = f"container {printable(str(container.get('name')))} of {printable(name)}"
+            mounts = _mounts_of(container, volumes, where)
+            variables = container_env(pod, container, sources, node, where)
+            env = {**node.env, "HOSTNAME": str(spec.get("hostname") or name)}
+            env.update((key, mounts.word(value)) for key, value in variables.items())
+            env[MARK] = f"{os.path.abspath(folder)}/{container.get('name')}"
+            sidecar = role == "init" and container.get("restartPolicy") == "Always"
+            words, cwd = _command_of(container, mounts, variables, folder, env.get("PATH"), where)
+            memory = part_of(container, "resources", "limits").get("memory")
+            limit = None if memory is None else int(parse_quantity(str(memory)))
+            found.append(Process(str(container.get("name")), "sidecar" if sidecar else role, words, env, cwd, limit))
+    return found
+
+
+def _command_of(
+    container: Object, mounts: MountMap, variables: Mapping[str, str], folder: str, path: str | None, where: str
+) -> tuple[list[str], str]:
+    """Its words, and the folder in which it starts. path: where programs are looked up."""
+    if not container.get("command"):
+        raise UsageError(f"{where} has no command; what its image would run is not known here, so write it out")
+    # As a kubelet does it: what comes with the image or this machine is not known to $(NAME).
+    words = [mounts.word(substitute(word, variables)) for word in command_words(container)]
+    wanted = container.get("workingDir")
+    cwd = mounts.path(str(wanted)) if wanted else folder
+    if not os.path.isdir(cwd):
+        cwd = folder
+    if shutil.which(os.path.join(cwd, words[0]) if "/" in words[0] else words[0], path=path) is None:
+        raise CommandNotRunnableError(
+            f"{where}: {printable(words[0])} is not on this machine; images are not used here, so install it",
+            EXIT_NOT_FOUND,
+        )
+    return words, cwd
+
+
+def command_words(container: Object) -> list[str]:
+    """Command and arguments."""
+    return [str(each) for key in ("command", "args") for each in container.get(key) or ()]
+
+
+def _mounts_of(container: Object, volumes: Mapping[str, str], where: str) -> MountMap:
+    mounts: dict[str, str] = {}
+    for mount in container.get("volumeMounts") or ():
+        name = str(mount.get("name"))
+        if name not in volumes:
+            raise UsageError(f"{where} mounts the volume {printable(name)}, which the pod does not have")
+        real = volumes[name]
+        if below := mount.get("subPath"):
+            real = os.path.join(real, below)
+            if not os.path.exists(real):
+                os.makedirs(real)
+        mounts[str(mount.get("mountPath"))] = real
+    return MountMap(mounts)
+
+
+def _folder_of(volume: Object, own: str, shared: str, sources: Sources, node: Node, pod: str) -> str:
+    """The folder of a volume, which is made: empty, or with the files of a ConfigMap or Secret."""
+    name = str(volume.get("name"))
+    where = f"{pod}: volume {printable(name)} "
+    if name in node.volumes:
+        return node.volumes[name]
+    if path := part_of(volume, "hostPath").get("path"):
+        return str(path)
+    source = next((each for each in _SOURCE_KINDS if volume.get(each[0]) is not None), None)
+    if source is None and "emptyDir" not in volume:
+        kind = next((key for key in volume if key != "name"), "none")
+        raise UsageError(f"{where}is a {printable(kind)}, which is not here; give its folder with --volume NAME=FOLDER")
+    folder = os.path.join(own if source is None else shared, "volumes", name)
+    os.makedirs(folder, 0o700, exist_ok=True)
+    if source is not None:
+        key, kind, name_field = source
+        reference = volume[key]
+        files = _files_of(reference, kind, str(reference.get(name_field) or reference.get("name")), where, sources)
+        # Everything is its owner's here; of the mode only matters whether it can be executed.
+        _write(folder, files, 0o600 | 0o100 & int(reference.get("defaultMode") or 0))
+    return folder
+
+
+def _files_of(reference: Object, kind: str, name: str, where: str, sources: Sources) -> dict[str, bytes]:
+    content = sources.content(kind, name, reference, where)
+    items = reference.get("items") or [{"key": each, "path": each} for each in content]
+    missing = next((str(item.get("key")) for item in items if item.get("key") not in content), None)
+    if missing is not None and not reference.get("optional"):
+        raise UsageError(f"{where}of {kind} {name}: no key {printable(missing)}")
+    return {str(item["path"]): content[item["key"]] for item in items if item.get("key") in content}
+
+
+def _write(folder: str, files: Mapping[str, bytes], mode: int) -> None:
+    """Files that all pods of a run may read at once: the same content each time, so written once."""
+    for path, content in files.items():
+        full = os.path.normpath(os.path.join(folder, path))
+        if not full.startswith(folder + os.sep):
+            raise UsageError(f"{printable(path)}: a file of a volume must be inside of it")
+        if os.path.exists(full):
+            continue
+        os.makedirs(os.path.dirname(full), 0o700, exist_ok=True)
+        with open(os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
+            stream.write(content)
