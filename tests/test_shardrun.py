@@ -21,7 +21,6 @@ from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import SUFFIX, DoneRecord, read_record
 from tarkit.runs.engine import Engine, Reporter
 from tarkit.runs.retryfailed import RetryRun, outputs_of
-from tarkit.runs.shardkeeper import ShardKeeper
 from tarkit.runs.shards import ShardRun
 from tarkit.runs.status import progress_of
 from tarkit.runs.work import Work
@@ -105,9 +104,7 @@ class World:
         if read is not None:
             engine.read = lambda shards, tally: read(*shards, tally)  # type: ignore[method-assign]
         counts = Counts()
-        ShardRun(engine, counts, ShardKeeper("work", "1")).run(
-            plan_outputs(inputs or self.inputs, out or str(self.out))
-        )
+        ShardRun(engine, counts, "work", "1").run(plan_outputs(inputs or self.inputs, out or str(self.out)))
         return counts
 
     def retry(self, function: Callable[[Sample], Sample | None] = same) -> Counts:
@@ -287,7 +284,7 @@ def test_a_store_that_can_not_be_asked_spoils_no_record(world: World, monkeypatc
         raise TemporaryStreamError("the store is tired")
 
     with monkeypatch.context() as patch:
-        patch.setattr("tarkit.runs.shardkeeper.identify", tired)
+        patch.setattr("tarkit.runs.shards.identify", tired)
         totals = world.run()
     assert (totals.shards_failed, totals.exit_code) == (3, 75)
     assert (world.out / ("s1.tar" + SUFFIX)).read_bytes() == before

@@ -180,7 +180,6 @@ def _run_shards(engine: Engine, inputs: Sequence[str], counts: Counts) -> None:
     """Each input into an output of its own, unless it is done already."""
     from importlib.metadata import version
 
-    from tarkit.runs.shardkeeper import ShardKeeper
     from tarkit.runs.shards import ShardRun
 
     work = engine.work
@@ -193,7 +192,7 @@ def _run_shards(engine: Engine, inputs: Sequence[str], counts: Counts) -> None:
         except StreamError as error:
             raise UsageError(str(error)) from None
     engine.reporter.started(counts, len(outputs), failed_are_kept=work.errors != "skip")
-    ShardRun(engine, counts, ShardKeeper(work.fingerprint(), version("tarkit"))).run(outputs)
+    ShardRun(engine, counts, work.fingerprint(), version("tarkit")).run(outputs)
 
 
 def _retry_shards(engine: Engine, inputs: Sequence[str], counts: Counts) -> None:

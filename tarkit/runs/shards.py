@@ -8,28 +8,34 @@ read or published does not stop the others: it is counted, and recorded with its
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from tarkit.errors import (
     EXIT_MISSING,
+    EXIT_OK,
+    EXIT_SET_ASIDE,
     EncodeError,
     MissingExtraError,
     MissingInputError,
     StreamError,
     TarkitError,
+    TemporaryStreamError,
     UsageError,
 )
 from tarkit.mapping.parallel import Batch, Outcome
 from tarkit.runs.account import Account, Sinks, TooManyErrorsError
 from tarkit.runs.counts import Counts
-from tarkit.runs.donerecord import DoneRecord
+from tarkit.runs.donerecord import SUFFIX, DoneRecord, read_record
 from tarkit.runs.engine import Engine
-from tarkit.runs.shardkeeper import Finished, Shard, ShardKeeper
-from tarkit.store.entries import Identity
-from tarkit.store.url import display_name
+from tarkit.specs.outputnames import FAILED_SUFFIX
+from tarkit.specs.shardspec import output_name
+from tarkit.store.entries import Identity, identify, remove
+from tarkit.store.retry import GoneStores
+from tarkit.store.url import display_name, local_path
 from tarkit.store.waits import Workers
 
 _LOOK_AHEAD = 32
@@ -43,35 +49,44 @@ _EXAMPLES = 3
 
 
 @dataclass
-class _Boundary:
-    """Between two batches: a shard begins, or ends. at: number of batches before it. counts: of its samples."""
+class Shard:
+    """One input with the place of its output.
 
-    at: int
-    shard: Shard
-    counts: Counts
-    ends: bool
-    error: TarkitError | None = None
+    source: the input as it was before it was read. record: that of an earlier run if it is ``done_before``, else how
+    this run ends. recorded: some record was there. counts: of its samples.
+    """
+
+    url: str
+    output_url: str
+    source: Identity
+    record: DoneRecord
+    recorded: bool = False
+    done_before: bool = False
+    counts: Counts = field(default_factory=Counts)
 
 
 class ShardRun:
     """Runs shards through an engine, and counts them. One call of run().
 
-    counts: filled while it runs. keeper: knows which shards are done.
+    counts: filled while it runs. work: fingerprint of the command. version: of tarkit.
     """
 
-    def __init__(self, engine: Engine, counts: Counts, keeper: ShardKeeper) -> None:
+    def __init__(self, engine: Engine, counts: Counts, work: str, version: str) -> None:
         self._engine = engine
         self._counts = counts
-        self._keeper = keeper
+        self._work = work
+        self._version = version
         self._reporter = engine.reporter
+        self._gone = GoneStores()
         # Shards that may be begun and not yet published.
         self._open_shards = max(1, engine.work.parallel or 1)
-        self._boundaries: deque[_Boundary] = deque()
+        # Between two batches a shard begins or ends: the number of batches before it, and what is to be done.
+        self._steps: deque[tuple[int, Callable[[], None]]] = deque()
         self._entered = 0
         self._spent = Counts()
         self._current: tuple[Shard, Account] | None = None
         self._publisher = Workers(2, "publish")
-        self._publishing: deque[Future[Finished]] = deque()
+        self._publishing: deque[Future[Shard]] = deque()
 
     def run(self, outputs: Iterable[tuple[str, str]]) -> None:
         """Make every output that is not done yet.
@@ -106,11 +121,10 @@ class ShardRun:
     def _batches(self, outputs: Iterable[tuple[str, str]]) -> Generator[Batch, None, None]:
         count = 0
         for shard in self._to_do(outputs):
-            counts = Counts()
             error: TarkitError | None = None
-            self._mark(_Boundary(count, shard, counts, ends=False))
+            self._at(count, partial(self._begin, shard))
             try:
-                with closing(self._engine.read([shard.url], counts.met)) as samples:
+                with closing(self._engine.read([shard.url], shard.counts.met)) as samples:
                     for batch in self._engine.in_batches(samples):
                         yield batch
                         count += 1
@@ -118,72 +132,81 @@ class ShardRun:
                 raise
             except TarkitError as problem:
                 error = problem
-            self._mark(_Boundary(count, shard, counts, ends=True, error=error))
+            self._at(count, partial(self._end, shard, error))
 
-    def _mark(self, boundary: _Boundary) -> None:
-        self._boundaries.append(boundary)
+    def _at(self, place: int, step: Callable[[], None]) -> None:
+        self._steps.append((place, step))
         # A shard of which nothing runs any more is published before the next one is begun.
         self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Begin and end shards whose place in the series of batches is reached."""
+        while self._steps and self._steps[0][0] <= self._entered:
+            self._steps.popleft()[1]()
 
     def _to_do(self, outputs: Iterable[tuple[str, str]]) -> Iterator[Shard]:
         """Shards that are not done, in order; looks at the records of the next ones meanwhile."""
         # A run that ends early does not wait for what is being asked.
         with Workers(8, "records") as executor:
-            ahead: deque[tuple[tuple[str, str], Future[tuple[Shard, DoneRecord | None]]]] = deque()
+            ahead: deque[tuple[tuple[str, str], Future[Shard]]] = deque()
             source = iter(outputs)
             while True:
                 while len(ahead) < _LOOK_AHEAD and (pair := next(source, None)) is not None:
-                    ahead.append((pair, executor.submit(self._keeper.look, *pair)))
+                    ahead.append((pair, executor.submit(self._look, *pair)))
                 if not ahead:
                     return
                 (url, output_url), future = ahead.popleft()
                 try:
-                    shard, done = future.result()
+                    shard = future.result()
                 except MissingInputError:
                     self._miss(url)
                 except (UsageError, MissingExtraError):
                     raise
                 except TarkitError as problem:
                     # Whether there is a record, and what it says, is not known: it is left alone.
-                    self._fail(Shard(url, output_url, Identity(None, None)), problem, keep_record=True)
+                    self._fail(self._shard(url, output_url, Identity(None, None)), problem, keep_record=True)
                 else:
-                    if done is None:
-                        yield shard
+                    if shard.done_before:
+                        self._count(shard)
                     else:
-                        self._skip(output_url, done)
+                        yield shard
 
-    def _skip(self, output_url: str, record: DoneRecord) -> None:
-        self._counts.count_shard(record.exit_code, done=True, before=True)
-        self._reporter.shard_skipped(output_url)
+    def _shard(self, url: str, output_url: str, source: Identity) -> Shard:
+        named = {"url": display_name(url), "size": source.size, "tag": source.tag}
+        return Shard(url, output_url, source, DoneRecord("failed", named, self._work, self._version))
 
-    def _miss(self, url: str) -> None:
-        self._counts.shards_missing += 1
-        self._counts.codes.add(EXIT_MISSING)
-        if len(self._counts.missing_names) < _EXAMPLES:
-            self._counts.missing_names.append(display_name(url))
-        self._reporter.shard_missing(url)
+    def _look(self, url: str, output_url: str) -> Shard:
+        """A shard, and whether it is done. Called from several threads."""
+        # Noted there: the next look may be under way before this answer is looked at.
+        with self._gone.asking(url, output_url):
+            shard = self._shard(url, output_url, identify(url))
+            self._look_again(shard)
+        return shard
 
-    def _catch_up(self) -> None:
-        """Begin and end shards whose place in the series of batches is reached."""
-        while self._boundaries and self._boundaries[0].at <= self._entered:
-            boundary = self._boundaries.popleft()
-            if boundary.ends:
-                self._end(boundary)
-            else:
-                self._settle(self._open_shards - 1)
-                self._begin(boundary)
+    def _look_again(self, shard: Shard) -> None:
+        """Is it done by now, by another run?"""
+        record = read_record(shard.output_url + SUFFIX)
+        shard.recorded = record is not None
+        if record is not None and not record.why_stale(
+            lambda: identify(shard.output_url).size,
+            url=shard.url,
+            source=shard.source,
+            work=self._work,
+            tarkit=self._version,
+        ):
+            shard.record, shard.done_before = record, True
 
-    def _begin(self, boundary: _Boundary) -> None:
-        shard = boundary.shard
+    def _begin(self, shard: Shard) -> None:
+        self._settle(self._open_shards - 1)
+        failed_url = None if self._engine.work.errors == "skip" else shard.output_url + FAILED_SUFFIX
         try:
-            failed_url = None if self._engine.work.errors == "skip" else shard.failed_url
             sinks = Sinks(shard.output_url, failed_url, {**self._engine.writer_options, "checksum": True})
         except UsageError:
             raise
         except TarkitError as problem:
             self._fail(shard, problem)
             return
-        self._current = shard, Account(boundary.counts, sinks, self._engine, before=self._spent)
+        self._current = shard, Account(shard.counts, sinks, self._engine, before=self._spent)
 
     def _enter(self, batch: Batch, outcome: Outcome) -> None:
         """One outcome into the shard that is under way, unless that has failed."""
@@ -196,11 +219,10 @@ class ShardRun:
             outcome.printed.discard()
             self._abandon(problem)
 
-    def _end(self, boundary: _Boundary) -> None:
+    def _end(self, shard: Shard, error: TarkitError | None) -> None:
         if self._current is None:
             return
-        shard, account = self._current
-        error: TarkitError | None = boundary.error
+        account = self._current[1]
         if error is None:
             try:
                 account.conclude(at_end=False)
@@ -211,7 +233,7 @@ class ShardRun:
             return
         self._current = None
         self._spent.add(account.counts)
-        self._publishing.append(self._publisher.submit(self._keeper.publish, shard, account))
+        self._publishing.append(self._publisher.submit(self._publish, shard, account))
 
     def _abandon(self, problem: TarkitError) -> None:
         """The shard that is under way fails."""
@@ -221,30 +243,85 @@ class ShardRun:
             account.sinks.discard()
             self._fail(shard, problem)
 
+    def _publish(self, shard: Shard, account: Account) -> Shard:
+        """Publish a shard and then its record; unless another run did in the meantime. Called from several threads."""
+        try:
+            with self._gone.asking(shard.output_url):
+                self._look_again(shard)
+                if shard.done_before:
+                    account.sinks.discard()
+                else:
+                    self._replace(shard, account)
+        except TarkitError as problem:
+            account.sinks.discard()
+            shard.record.state, shard.record.error, shard.record.exit_code = "failed", str(problem), problem.exit_code
+        except BaseException:
+            account.sinks.discard()
+            raise
+        return shard
+
+    def _replace(self, shard: Shard, account: Account) -> None:
+        # A local file has no version that could be asked for, so what was read may be of two.
+        if local_path(shard.url) is not None:
+            with suppress(MissingInputError):
+                if identify(shard.url) != shard.source:
+                    raise TemporaryStreamError("the input changed while it was read", url=display_name(shard.url))
+        if shard.recorded:
+            # Sizes are multiples of 10 KiB: an old record might be taken for that of a new output.
+            with suppress(MissingInputError):
+                remove(shard.output_url + SUFFIX)
+        account.sinks.publish()
+        counts, failed_url = account.counts, shard.output_url + FAILED_SUFFIX
+        size, sha256 = account.sinks.checksum()
+        shard.record = replace(
+            shard.record,
+            state="done",
+            output={"name": output_name(shard.output_url), "size": size, "sha256": sha256},
+            failed_output=output_name(failed_url) if account.sinks.has_failed else None,
+            samples=counts.as_dict(),
+            failed=account.failed_at,
+            skipped_members=counts.met.skipped,
+            missing_fields=counts.met.missing_fields,
+            dropped_fields=counts.met.replaced,
+            damage=counts.met.damage_as_dicts(),
+            exit_code=EXIT_SET_ASIDE if counts.lost_anything else EXIT_OK,
+        )
+        if not account.sinks.has_failed:
+            with suppress(MissingInputError):
+                remove(failed_url)
+        shard.record.publish(shard.output_url)
+
     def _fail(self, shard: Shard, problem: TarkitError, *, keep_record: bool = False) -> None:
         """A shard that fails: record why, if the output's folder takes a record."""
-        record = self._keeper.record(shard, "failed")
+        record = shard.record
         record.error, record.exit_code = str(problem), problem.exit_code
-        self._keeper.gone.note(problem)
+        self._gone.note(problem)
         try:
             if not keep_record:
-                self._keeper.gone.refuse(shard.output_url)
+                self._gone.refuse(shard.output_url)
                 record.publish(shard.output_url)
         except TarkitError as second:
             record.error = f"{record.error}; and the record cannot be written: {second}"
-        self._count(Finished(shard, record, Counts()))
+        self._count(shard)
+
+    def _miss(self, url: str) -> None:
+        self._counts.shards_missing += 1
+        self._counts.codes.add(EXIT_MISSING)
+        if len(self._counts.missing_names) < _EXAMPLES:
+            self._counts.missing_names.append(display_name(url))
+        self._reporter.shard_missing(url)
 
     def _settle(self, most: int) -> None:
         """Wait until at most so many shards are being published."""
         while len(self._publishing) > most:
             self._count(self._publishing.popleft().result())
 
-    def _count(self, finished: Finished) -> None:
-        record, output_url = finished.record, finished.shard.output_url
-        if finished.by_another:
-            self._skip(output_url, record)
+    def _count(self, shard: Shard) -> None:
+        done = shard.record.state == "done"
+        self._counts.count_shard(shard.record.exit_code, done=done, before=shard.done_before)
+        if shard.done_before:
+            self._reporter.shard_skipped(shard.output_url)
             return
-        self._counts.count_shard(record.exit_code, done=record.state == "done")
-        if record.state == "done":
-            self._counts.add(finished.counts)
-        self._reporter.shard_done(output_url, record)
+        if done:
+            self._counts.add(shard.counts)
+        self._reporter.shard_done(shard.output_url, shard.record)
