@@ -14,7 +14,7 @@ from tarkit.errors import EXIT_FAILED, EXIT_OK, CommandNotRunnableError, StreamE
 
 from ..shared.program import say, verbose_option, version_option
 from ..shared.results import Results
-from .tour import MAPPER, PER_SHARD, SHARDS, TOTAL, Step, steps
+from .tour import MAPPER, PER_SHARD, SHARDS, STEPS, TOTAL, Step
 
 _NAME = "tarkit demo"
 _MARK = ".tarkit-demo"
@@ -43,15 +43,14 @@ def command(folder: str, force: bool, keep: bool, verbose: bool) -> int:
     if not keep and not is_new:
         raise UsageError(f"{folder} was there before, so --remove does not apply to it")
     with Results(only_messages=True) as results:
-        bash, environment = _tools()
+        path = _path()
         _make(place)
         results.line(f"# {TOTAL} samples in {SHARDS} shards are in {folder}")
         results.line(f"$ cd {folder}")
-        wrong = [step for step in steps() if not _run(step, place, bash, environment, results)]
+        wrong = [step.command for step in STEPS if not _run(step, place, path, results)]
         results.line("")
         if wrong:
-            count = counted(len(wrong), "command")
-            results.line(f"# {count} had an unexpected result, the first: {wrong[0].command}")
+            results.line(f"# {counted(len(wrong), 'command')} had an unexpected result, the first: {wrong[0]}")
         else:
             results.line("# All commands did what they should.")
         if not keep and not wrong:
@@ -59,19 +58,15 @@ def command(folder: str, force: bool, keep: bool, verbose: bool) -> int:
     return EXIT_FAILED if wrong else EXIT_OK
 
 
-def _tools() -> tuple[str, dict[str, str]]:
-    """bash, and an environment in which the programs of this very installation come first.
-
-    Raises:
-        CommandNotRunnableError: a program is missing.
-    """
+def _path() -> str:
+    """A PATH on which the programs of this very installation come first; without one of them, the demo ends."""
     # Not resolved: in a virtual environment the interpreter is a link, and the programs are beside that.
     beside = os.path.dirname(os.path.abspath(sys.executable))
     path = os.pathsep.join(part for part in (beside, os.environ.get("PATH", "")) if part)
     for program in ("bash", "tarproc", "tarkit"):
         if shutil.which(program, path=path) is None:
             raise CommandNotRunnableError(f"{program} is neither beside {sys.executable} nor on the path", 127)
-    return shutil.which("bash", path=path) or "bash", {**os.environ, "PATH": path}
+    return path
 
 
 def _make(place: Path) -> None:
@@ -90,31 +85,32 @@ def _make(place: Path) -> None:
             writer.write(sample)
 
 
-def _run(step: Step, place: Path, bash: str, environment: dict[str, str], results: Results) -> bool:
+def _run(step: Step, place: Path, path: str, results: Results) -> bool:
     """Run one command and show it; False if it did not do what it should."""
     results.line("")
     results.line(f"# {step.title}")
-    if step.needs and shutil.which(step.needs, path=environment["PATH"]) is None:
+    if step.needs and shutil.which(step.needs, path=path) is None:
         results.line(f"# (left out: {step.needs} is not installed)")
         return True
     results.line(f"$ {step.command}")
     results.flush()
     done = subprocess.run(
-        [bash, "-c", step.command],
+        [shutil.which("bash", path=path) or "bash", "-c", step.command],
         cwd=place,
-        env=environment,
+        env={**os.environ, "PATH": path},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
         check=False,
     )
-    printed = done.stdout.decode("utf-8", "replace")
-    for line in printed.splitlines():
+    for line in done.stdout.splitlines():
         results.line(line)
     if done.returncode != step.code:
         problem: str | None = f"the exit code is {done.returncode}, and should be {step.code}"
     else:
-        problem = step.check(place, printed)
+        problem = step.check(place, done.stdout)
     if problem:
         say(_NAME, problem)
     return not problem
