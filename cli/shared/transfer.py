@@ -1,4 +1,4 @@
-"""What ``tarkit put`` and ``tarkit get`` share: their options, the copying, the summary."""
+"""What ``tarkit put`` and ``tarkit get`` share: all but the direction."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
-from tarkit.errors import EXIT_FAILED, EXIT_OK, UsageError, counted
+from tarkit.errors import UsageError, counted, exit_code_of_all
 from tarkit.store.url import display_name
 
 from .meter import Meter
-from .program import say
+from .program import say, verbose_option, version_option
 
 if TYPE_CHECKING:
     from tarkit.store.transfer import CopyOutcome, FileCopy
@@ -23,31 +23,58 @@ if TYPE_CHECKING:
 _MOST_FILES = 10_000
 """So many files are looked up before the first is copied, to know how much there is to do."""
 
-F = TypeVar("F", bound=Callable[..., Any])
+_HELP = """{summary}
+
+Each file appears under its name whole, or not at all. A file that fails does not stop the others; the
+failed ones are listed, and the exit code tells. A TARGET that ends with / takes every {source} in under its
+own name; else a file goes into TARGET if that is a folder, and what is in a source folder goes right
+into TARGET, so that a copy that is run again goes where it went before.
+
+Lengths are compared, with those that the stores give. Folders are copied with all that is below them;
+empty folders are not made. {source} may have braces, and * ? [ patterns; @LIST is a list of them.
+"""
 
 
-def transfer_options(function: F) -> F:
-    """-p, --overwrite and --no-clobber, -q."""
-    options = (
-        click.option("-p", "--parallel", type=click.IntRange(1), default=4, show_default=True, help="Files at a time."),
-        click.option(
-            "--overwrite/--no-clobber",
-            default=True,
-            help="Replace what is there (the default), or keep it; what is kept with another length is a failure.",
-        ),
-        click.option("-q", "--quiet", is_flag=True, help="No progress, no summary; only what failed."),
+def transfer_command(
+    verb: str, source: str, summary: str, epilog: str, check: Callable[[Sequence[str], str], None]
+) -> click.Command:
+    """The command of a verb. source: what its help calls a source. check: refuses sources and targets."""
+
+    @click.command(verb, help=_HELP.format(summary=summary, source=source), epilog=epilog)
+    @click.argument("sources", metavar=f"{source}...", nargs=-1, required=True)
+    @click.argument("target", metavar="TARGET")
+    @click.option("-p", "--parallel", type=click.IntRange(1), default=4, show_default=True, help="Files at a time.")
+    @click.option(
+        "--overwrite/--no-clobber",
+        default=True,
+        help="Replace what is there (the default), or keep it; what is kept with another length is a failure.",
     )
-    for option in reversed(options):
-        function = option(function)
-    return function
+    @click.option("-q", "--quiet", is_flag=True, help="No progress, no summary; only what failed.")
+    @verbose_option
+    @version_option
+    def command(
+        sources: tuple[str, ...], target: str, parallel: int, overwrite: bool, quiet: bool, verbose: bool
+    ) -> int:
+        check(sources, target)
+        from tarkit.specs.shardspec import expand
+        from tarkit.store.transfer import copy_all, plan_copies
+
+        jobs = plan_copies(expand(sources, allow_pipe=False), target)
+        first = list(itertools.islice(jobs, _MOST_FILES + 1))
+        with Meter(f"tarkit {verb}", quiet=quiet) as meter:
+            so_far = _SoFar(meter, first if len(first) <= _MOST_FILES else [])
+            jobs = itertools.chain(first, jobs)
+            with closing(copy_all(jobs, parallel=parallel, overwrite=overwrite, under_way=so_far.under_way)) as copies:
+                for done in copies:
+                    so_far.add(done)
+        so_far.conclude(f"tarkit {verb}", quiet)
+        return exit_code_of_all(so_far.codes)
+
+    return command
 
 
 def is_local(url: str) -> bool:
-    """Whether it is a path or a file:// URL; a stream is neither local nor remote.
-
-    Raises:
-        UsageError: it is a stream.
-    """
+    """Whether it is a path or a file:// URL. A stream, which is neither local nor remote, is an error."""
     from tarkit.store.url import local_path
 
     if url == "-" or url.startswith("pipe:"):
@@ -55,41 +82,18 @@ def is_local(url: str) -> bool:
     return local_path(url) is not None
 
 
-def run_transfer(program: str, specs: list[str], target: str, parallel: int, overwrite: bool, quiet: bool) -> int:
-    """Copy, say what failed and how much was copied; the exit code."""
-    from tarkit.specs.shardspec import expand
-    from tarkit.store.transfer import copy_all, plan_copies
-
-    started = time.monotonic()
-    jobs = plan_copies(expand(specs, allow_pipe=False), target)
-    first = list(itertools.islice(jobs, _MOST_FILES + 1))
-    with Meter(program, quiet=quiet) as meter:
-        so_far = _SoFar(meter, first if len(first) <= _MOST_FILES else [])
-        copies = copy_all(
-            itertools.chain(first, jobs), parallel=parallel, overwrite=overwrite, under_way=so_far.under_way
-        )
-        with closing(copies):
-            for done in copies:
-                so_far.add(done)
-    if not quiet or so_far.failed:
-        say(program, so_far.summary(time.monotonic() - started))
-    if not so_far.files + so_far.kept + len(so_far.failed):
-        say(program, "there was nothing to copy")
-    return _exit_code(so_far.failed)
-
-
 class _SoFar:
     """What became of the files so far. jobs: all of them, where that is known."""
 
     def __init__(self, meter: Meter, jobs: Sequence[FileCopy]) -> None:
-        self.files = self.size = self.kept = 0
-        self.failed: list[CopyOutcome] = []
+        self.codes: set[int] = set()
+        self._files = self._size = self._kept = self._failed = self._done = 0
+        self._begin = time.monotonic()
         self._meter = meter
         self._lock = threading.Lock()
-        self._number = len(jobs)
+        self._of = f" of {len(jobs)}" if jobs else ""
         sizes = [job.source.size for job in jobs if job.problem is None]
         self._total = 0 if None in sizes else sum(size or 0 for size in sizes)
-        self._done = 0
 
     def under_way(self, count: int) -> None:
         """So many more bytes of a file that is being copied; called from threads."""
@@ -103,34 +107,28 @@ class _SoFar:
             if done.job.problem is None and done.job.source.size is not None:
                 # Nothing is left to do of what was kept, or has failed.
                 self._done += done.job.source.size - done.size
-            if done.error is not None:
-                self.failed.append(done)
-            else:
-                self.files += not done.kept
-                self.kept += done.kept
-                self.size += done.size
+            self._failed += done.error is not None
+            self._kept += done.error is None and done.kept
+            self._files += done.error is None and not done.kept
+            self._size += done.size if done.error is None else 0
         if done.error is not None:
+            self.codes.add(done.error.exit_code)
             self._meter.say(str(done.error))
         self._show()
 
     def _show(self) -> None:
-        if not self._meter.is_due():
-            return
-        number = self.files + self.kept + len(self.failed)
-        of = f" of {self._number}" if self._number else ""
-        part = self._done / self._total if self._total else None
-        self._meter.show(f"{number}{of} files so far, {self._done} bytes", part)
+        if self._meter.is_due():
+            number = self._files + self._kept + self._failed
+            part = self._done / self._total if self._total else None
+            self._meter.show(f"{number}{self._of} files so far, {self._done} bytes", part)
 
-    def summary(self, seconds: float) -> str:
-        """All of it in one line."""
-        parts = [f"{counted(self.files, 'file')}, {self.size} bytes in {seconds:.1f} s"]
-        parts += [f"{self.kept} kept"] if self.kept else []
-        parts += [f"{len(self.failed)} failed"] if self.failed else []
-        return ", ".join(parts)
-
-
-def _exit_code(failed: list[CopyOutcome]) -> int:
-    codes = {done.error.exit_code for done in failed if done.error is not None}
-    if not codes:
-        return EXIT_OK
-    return codes.pop() if len(codes) == 1 else EXIT_FAILED
+    def conclude(self, name: str, quiet: bool) -> None:
+        """Print all of it in one line."""
+        if not quiet or self._failed:
+            seconds = time.monotonic() - self._begin
+            parts = [f"{counted(self._files, 'file')}, {self._size} bytes in {seconds:.1f} s"]
+            parts += [f"{self._kept} kept"] if self._kept else []
+            parts += [f"{self._failed} failed"] if self._failed else []
+            say(name, ", ".join(parts))
+        if not self._files + self._kept + self._failed:
+            say(name, "there was nothing to copy")

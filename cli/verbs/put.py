@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import click
+from collections.abc import Sequence
 
 from tarkit.errors import UsageError
 from tarkit.store.url import display_name
 
-from ..shared.program import verbose_option, version_option
-from ..shared.transfer import is_local, run_transfer, transfer_options
+from ..shared.transfer import is_local, transfer_command
 
 _EPILOG = """\b
 Examples:
@@ -17,24 +16,12 @@ Examples:
 """
 
 
-@click.command("put", epilog=_EPILOG)
-@click.argument("sources", metavar="PATH...", nargs=-1, required=True)
-@click.argument("target", metavar="TARGET")
-@transfer_options
-@verbose_option
-@version_option
-def command(sources: tuple[str, ...], target: str, parallel: int, overwrite: bool, quiet: bool, verbose: bool) -> int:
-    """Copy local files and folders to a store, or to another place on the disk.
-
-    Each file appears under its name whole, or not at all. A file that fails does not stop the others; the
-    failed ones are listed, and the exit code tells. A TARGET that ends with / takes every PATH in under its
-    own name; else a file goes into TARGET if that is a folder, and what is in a source folder goes right
-    into TARGET, so that a copy that is run again goes where it went before.
-
-    Lengths are compared, with those that the stores give. Folders are copied with all that is below them;
-    empty folders are not made. PATH may have braces, and * ? [ patterns; @LIST is a list of them.
-    """
+def _check(sources: Sequence[str], target: str) -> None:
     for source in sources:
         if not is_local(source.removeprefix("@")):
             raise UsageError(f"{display_name(source)} is not local; tarkit get copies from stores")
-    return run_transfer("tarkit put", list(sources), target, parallel, overwrite, quiet)
+
+
+command = transfer_command(
+    "put", "PATH", "Copy local files and folders to a store, or to another place on the disk.", _EPILOG, _check
+)

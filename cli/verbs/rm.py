@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tarkit.errors import EXIT_FAILED, EXIT_OK, MissingInputError, TarkitError
+from tarkit.errors import MissingInputError, TarkitError, exit_code_of_all
 
 from ..shared.program import say, verbose_option, version_option
 
@@ -30,19 +30,21 @@ def command(specs: tuple[str, ...], recursive: bool, force: bool, verbose: bool)
     from tarkit.store.entries import remove
 
     codes: set[int] = set()
+
+    def failed(error: TarkitError) -> None:
+        if not (force and isinstance(error, MissingInputError)):
+            codes.add(error.exit_code)
+            say("tarkit rm", str(error))
+
     for spec in specs:
         try:
-            for url in list(expand(spec, allow_pipe=False)):
-                try:
-                    remove(url, recursive)
-                except TarkitError as error:
-                    if not (force and isinstance(error, MissingInputError)):
-                        codes.add(error.exit_code)
-                        say("tarkit rm", str(error))
+            urls = list(expand(spec, allow_pipe=False))
         except MissingInputError as error:
-            if not force:
-                codes.add(error.exit_code)
-                say("tarkit rm", str(error))
-    if not codes:
-        return EXIT_OK
-    return codes.pop() if len(codes) == 1 else EXIT_FAILED
+            failed(error)
+            continue
+        for url in urls:
+            try:
+                remove(url, recursive)
+            except TarkitError as error:
+                failed(error)
+    return exit_code_of_all(codes)
