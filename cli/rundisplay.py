@@ -150,11 +150,7 @@ class RunDisplay(Reporter):
 
 @contextlib.contextmanager
 def open_report(path: str | None) -> Iterator[PublishStream | None]:
-    """The file for the report, opened before the run, since after it is too late for complaints.
-
-    Raises:
-        UsageError: it is standard output. StreamError: it cannot be written.
-    """
+    """The file for the report, opened before the run, since after it is too late for complaints."""
     if path is None:
         yield None
         return

@@ -222,11 +222,7 @@ def reader_options(function: F) -> F:
 
 
 def size(text: str | int) -> int:
-    """Bytes from a text such as 500k, 128M or 2G (powers of 1024).
-
-    Raises:
-        click.BadParameter: it is not such a text.
-    """
+    """Bytes from a text such as 500k, 128M or 2G (powers of 1024)."""
     from tarkit.runs.work import parse_size
 
     try:
@@ -236,11 +232,7 @@ def size(text: str | int) -> int:
 
 
 def refuse_terminal_input(urls: Sequence[str]) -> None:
-    """Complain instead of waiting forever for somebody to type a tar.
-
-    Raises:
-        UsageError: standard input is wanted, and is a terminal.
-    """
+    """Complain instead of waiting forever for somebody to type a tar."""
     if "-" in urls and os.isatty(0):
         raise UsageError("no input: name a shard, or pipe one in")
 

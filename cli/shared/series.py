@@ -45,22 +45,14 @@ def series_options(function: F) -> F:
 
 
 def reject_series_options(context: click.Context) -> None:
-    """Complain of options for a series where the output is one shard.
-
-    Raises:
-        UsageError: one of them was given.
-    """
+    """Complain of options for a series where the output is one shard."""
     for name in _OPTIONS:
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             raise UsageError(f"--{name} goes with a series of shards, such as -o out-%06d.tar")
 
 
 def earlier_shards(program: str, pattern: str, options: Mapping[str, Any]) -> list[str]:
-    """Shards of the pattern that are there; none with --force where the folder may not be listed.
-
-    Raises:
-        UsageError: there are some, and --force was not given. StreamError: the folder cannot be listed.
-    """
+    """Shards of the pattern that are there: an error without --force; with it, none where they cannot be listed."""
     from tarkit.specs.series import existing_shards
 
     try:
@@ -87,11 +79,7 @@ def earlier_shards(program: str, pattern: str, options: Mapping[str, Any]) -> li
 def _reject_own_inputs(
     inputs: Collection[str | PurePath], pattern: str, options: Mapping[str, Any], earlier: list[str]
 ) -> None:
-    """Complain of an input that the series would replace or remove, perhaps before it is read.
-
-    Raises:
-        UsageError: there is one.
-    """
+    """Complain of an input that the series would replace or remove, perhaps before it is read."""
     from tarkit.specs.series import number_of_shard
 
     outputs = {_place(name) for name in earlier}
@@ -124,11 +112,7 @@ def open_series(
     post: Callable[[str], object],
     **writer_options: Any,
 ) -> Iterator[ShardWriter]:
-    """A writer of the series. At a good end, shards of an earlier run that were not replaced are removed.
-
-    Raises:
-        UsageError: with --force, one of the ``inputs`` is a shard of the series.
-    """
+    """A writer of the series. At a good end, shards of an earlier run that were not replaced are removed."""
     from tarkit.store.entries import remove
     from tarkit.writer import ShardWriter
 

@@ -68,11 +68,7 @@ class FieldFile:
 
     @classmethod
     def at(cls, path: str) -> FieldFile:
-        """The content of a file that is there, of the length that it has now.
-
-        Raises:
-            OSError: it cannot be opened.
-        """
+        """The content of a file that is there, of the length that it has now."""
         return cls.opened(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
 
     @classmethod
@@ -136,11 +132,7 @@ class FieldFile:
         return b"".join(self.pieces())
 
     def write_to(self, file: int) -> None:
-        """Write all of it to an open file that is empty.
-
-        Raises:
-            StreamError: it cannot be read. OSError: it cannot be written.
-        """
+        """Write all of it to an open file that is empty."""
         position = 0
         for piece in self.pieces():
             position += write_piece(file, piece, position)
@@ -159,11 +151,7 @@ class SampleRoom:
         self._file: FieldFile | None = None
 
     def hold(self, content: bytes | FieldFile) -> bytes | FieldFile:
-        """The content itself, or a file of it if the sample has no room for it any more.
-
-        Raises:
-            StreamError: the file cannot be written.
-        """
+        """The content itself, or a file of it if the sample has no room for it any more."""
         if isinstance(content, FieldFile):
             return content
         self._room -= len(content)
@@ -177,9 +165,6 @@ def write_piece(file: int, piece: bytes, position: int) -> int:
     """Write all of a piece to an open file, and return its length. The caller sets the file's length at the end.
 
     1 MiB of zeros becomes a hole: a few bytes of a compressed shard can stand for gigabytes of them.
-
-    Raises:
-        OSError: the disk is full, and so on.
     """
     written = len(piece) if _is_zeros(piece) else 0
     while written < len(piece):

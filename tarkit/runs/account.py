@@ -64,11 +64,7 @@ class Sinks:
             self.copied += 1
 
     def write_failed(self, sample: Sample, report: bytes) -> None:
-        """Set a sample aside, with a report of what went wrong.
-
-        Raises:
-            EncodeError: the key rule reads no form of the report back, or takes it for another field.
-        """
+        """Set a sample aside, with a report of what went wrong."""
         if self._failed_target is None:
             return
         if self._failed is None:
@@ -196,11 +192,7 @@ class Account:
         self.check()
 
     def check(self) -> None:
-        """Is every sample accounted for, and does the writer agree?
-
-        Raises:
-            CountsError: no; that is a bug.
-        """
+        """Refuse counts that do not add up, or with which the writer does not agree."""
         counts = self.counts
         written = counts.out if self.sinks.output is None else self.sinks.output.samples - self.sinks.copied
         if not counts.add_up() or written != counts.out:
@@ -215,12 +207,7 @@ class Account:
 
 
 def run_samples(samples: Iterator[Sample], sinks: Sinks, engine: Engine, counts: Counts) -> None:
-    """Run every sample, and publish what came of it; on an exception, nothing.
-
-    Raises:
-        TooManyErrorsError: the limit was exceeded, or not one sample succeeded.
-        TarkitError: the input is damaged, the output cannot be written, and so on.
-    """
+    """Run every sample, and publish what came of it; on an exception, nothing."""
     account = Account(counts, sinks, engine)
     try:
         with closing(engine.outcomes(engine.in_batches(samples))) as outcomes:

@@ -23,11 +23,7 @@ class Limit(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Limit:
-        """From ``N`` or ``P%``.
-
-        Raises:
-            UsageError: it is neither.
-        """
+        """From ``N`` or ``P%``."""
         match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)%", text.strip())
         if match is None or (match[2] and float(match[2]) > 100):
             raise UsageError(

@@ -134,12 +134,7 @@ def without_reports(samples: Iterable[Sample]) -> Iterator[Sample]:
 
 @contextmanager
 def open_engine(work: Work, reporter: Reporter) -> Iterator[Engine]:
-    """The engine of a run, with its folder and its pool.
-
-    Raises:
-        UsageError: options that contradict each other; a function that cannot be loaded.
-        CommandNotRunnableError: the script or the shell cannot be run.
-    """
+    """The engine of a run, with its folder and its pool."""
     with Scratch(path=work.working_dir) as scratch, _open_pool(work, scratch.path) as pool:
         yield Engine(work, pool, reporter, scratch.path)
 

@@ -105,11 +105,7 @@ def process(
 
 
 def _check(work: Work) -> None:
-    """Refuse options that do not go together.
-
-    Raises:
-        UsageError: there are such.
-    """
+    """Refuse options that do not go together."""
     if work.outdir is not None and work.output is not None:
         raise UsageError("give -o OUT for one output, or -O OUTDIR for one for each input")
     if work.output is not None:
@@ -128,11 +124,7 @@ def _check(work: Work) -> None:
 
 
 def _inputs(work: Work) -> tuple[str, ...]:
-    """The inputs as they were given, checked against --retry-failed.
-
-    Raises:
-        UsageError: there are none; or an output is an input too.
-    """
+    """The inputs as they were given, checked against --retry-failed."""
     inputs, retry = work.inputs, work.retry_failed
     failed = None if work.output is None else os.path.abspath(work.output + FAILED_SUFFIX)
     output = redact(str(work.output))

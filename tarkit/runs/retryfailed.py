@@ -35,11 +35,7 @@ _INTERRUPTED = "putting back its failed samples was interrupted; run it anew, wi
 
 
 def outputs_of(folder: str) -> list[str]:
-    """Each output of a folder that has a done record, in order of names.
-
-    Raises:
-        MissingInputError: no such folder, or no record in it.
-    """
+    """Each output of a folder that has a done record, in order of names."""
     base = folder.rstrip("/")
     names = sorted(entry.name for entry in entries(folder) if entry.name.endswith(SUFFIX))
     if not names:
@@ -57,11 +53,7 @@ class RetryRun:
         self._fingerprint = engine.work.fingerprint()
 
     def run(self, folder: str) -> None:
-        """Retry every shard of the folder that has failed samples.
-
-        Raises:
-            TooManyErrorsError: the limit for failed samples was exceeded.
-        """
+        """Retry every shard of the folder that has failed samples."""
         gone = GoneStores()
         for output_url in outputs_of(folder):
             try:

@@ -89,12 +89,7 @@ class ShardRun:
         self._publishing: deque[Future[Shard]] = deque()
 
     def run(self, outputs: Iterable[tuple[str, str]]) -> None:
-        """Make every output that is not done yet.
-
-        Raises:
-            TooManyErrorsError: the limit for failed samples was exceeded; shards published before stay.
-            UsageError, MissingExtraError: what is wrong for all shards alike.
-        """
+        """Make every output that is not done yet."""
         try:
             # Closed here: a traceback that is kept keeps generators too, and they the input.
             with closing(self._batches(outputs)) as batches, closing(self._engine.outcomes(batches)) as outcomes:

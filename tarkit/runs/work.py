@@ -46,11 +46,7 @@ class Option(NamedTuple):
         return self.flags[0] if self.flags[0] in _IN_MANIFESTS or len(self.flags) == 1 else self.flags[1]
 
     def parse(self, text: str) -> Any:
-        """The value that a text stands for.
-
-        Raises:
-            UsageError: it stands for none.
-        """
+        """The value that a text stands for."""
         if self.kind == TEXT:
             return text
         if not self.recorded and re.fullmatch(r"\$\([A-Za-z_][A-Za-z0-9_]*\)", text):
@@ -71,11 +67,7 @@ class Option(NamedTuple):
         return repr(value).removesuffix(".0") if self.kind == SECONDS and type(value) is float else str(value)
 
     def check(self, value: Any) -> None:
-        """Refuse a value that cannot be.
-
-        Raises:
-            UsageError: it is of another type, not one of the choices, or out of bounds.
-        """
+        """Refuse a value that cannot be."""
         if value is None and self.default is None:
             return
         types: Any = {TEXT: str, FLAG: bool, SECONDS: (int, float)}.get(self.kind, int)
@@ -287,11 +279,7 @@ class Work:
         return {name: place for name, place in places.items() if place.endswith(".py")}
 
     def to_args(self) -> list[str]:
-        """The arguments of tarproc that from_args() makes this of; what is as by default is left out.
-
-        Raises:
-            UsageError: a callable has no name.
-        """
+        """The arguments of tarproc that from_args() makes this of; what is as by default is left out."""
         if self.has_callable or self.work_id is not None:
             raise UsageError("a function that is not named cannot be an argument of tarproc; give module:name")
         words = []

@@ -102,11 +102,7 @@ def decode_field(
 
 
 def encode_sample(sample: Mapping[str, Any]) -> Sample:
-    """The sample with every field encoded by ``encode_field``; ``__key__`` and other metadata stay.
-
-    Raises:
-        EncodeError, MissingExtraError: as ``encode_field``.
-    """
+    """The sample with every field encoded by ``encode_field``; ``__key__`` and other metadata stay."""
     return _encode_all(_ENCODERS, sample)
 
 
@@ -116,9 +112,6 @@ def decode_sample(
     """The sample with every field decoded by ``decode_field``; metadata and values that are no bytes stay.
 
     ``only`` are the fields to decode, by their full names; the others stay bytes.
-
-    Raises:
-        DecodeError, UsageError, MissingExtraError: as ``decode_field``.
     """
     key, url = sample.get("__key__"), sample.get("__url__")
     return {

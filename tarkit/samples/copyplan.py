@@ -39,11 +39,6 @@ def parse_plan(lines: Iterable[bytes], *, plan: str, rule: KeyRule, allow_pipe: 
         lines: of the plan. plan: its name, for errors.
         rule: the key rule; every name must have a key and a field.
         allow_pipe: whether sources may be commands.
-
-    Raises:
-        UsageError: a line is not an entry, or a source is not allowed.
-        DuplicateFieldError: a name comes twice in a sample.
-        RepeatedKeyError: a key comes back after another sample.
     """
     entries: list[PlanLine] = []
     first_line: dict[str, int] = {}
@@ -97,12 +92,7 @@ def _entry(text: str, number: int, where: str, rule: KeyRule, allow_pipe: bool) 
 
 
 def samples_of_plan(entries: Iterable[PlanLine], *, plan: str, folder: str = ".") -> Iterator[Sample]:
-    """The samples of a checked plan, read one at a time. folder: where relative paths begin.
-
-    Raises:
-        MissingInputError, StreamError, TemporaryStreamError, UsageError: a source cannot be read; the
-            error says in which line it is.
-    """
+    """The samples of a checked plan, read one at a time. folder: where relative paths begin."""
     sample: Sample = {}
     room = SampleRoom()
     for entry in entries:

@@ -60,11 +60,6 @@ def gather(paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out:
         paths: files and folders, relative to ``folder``.
         rule: the key rule.
         leave_out: paths of files that are left out where they are met in a folder: the output itself.
-
-    Raises:
-        MissingInputError: a path does not exist. UsageError: a name with ``..``.
-        DuplicateFieldError: two files would be the same field of a sample.
-        StreamError: a folder cannot be read.
     """
     gathered = Gathered()
     outputs = {_file_id(path) for path in leave_out} - {None}
@@ -102,9 +97,6 @@ def refuse_same_extension(files: Iterable[Named], rule: KeyRule) -> None:
 
     Args:
         files: those of one sample next to each other.
-
-    Raises:
-        DataError: two files of one sample have the same last extension, case ignored.
     """
     key: str | None = None
     found: dict[str, str] = {}
@@ -176,11 +168,7 @@ def _member_name(path: str) -> str:
 
 
 def samples_of(files: Iterable[File]) -> Iterator[Sample]:
-    """The samples of :func:`gather`'s files, read one at a time.
-
-    Raises:
-        MissingInputError, StreamError: a file is gone, or cannot be read.
-    """
+    """The samples of :func:`gather`'s files, read one at a time."""
     sample: Sample = {}
     room = SampleRoom()
     for file in files:
@@ -196,21 +184,13 @@ def samples_of(files: Iterable[File]) -> Iterator[Sample]:
 
 
 def read_all(url: str | os.PathLike[str]) -> bytes:
-    """All bytes of a file or URL, as they are: not decompressed.
-
-    Raises:
-        MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
-    """
+    """All bytes of a file or URL, as they are: not decompressed."""
     with open_read(url, compression=None) as stream:
         return b"".join(_pieces(stream))
 
 
 def read_content(url: str | os.PathLike[str]) -> bytes | FieldFile:
-    """As :func:`read_all`; what is too large for memory stays in its file, or is kept in one.
-
-    Raises:
-        MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
-    """
+    """As :func:`read_all`; what is too large for memory stays in its file, or is kept in one."""
     with open_read(url, compression=None) as stream:
         if not isinstance(url, str) and (stream.size_hint or 0) > LARGE:
             return FieldFile.at(os.fspath(url))

@@ -49,10 +49,6 @@ def encode_image(extension: str, value: Any) -> bytes:
 
     Args:
         extension: one of IMAGE_FORMATS.
-
-    Raises:
-        TypeError, ValueError: it is not an image, or the format cannot hold it without changing values.
-        MissingExtraError: Pillow or numpy is not installed.
     """
     format_name, modes = IMAGE_FORMATS[extension]
     image = _as_image(value)
@@ -90,10 +86,6 @@ def decode_image(spec: str, data: bytes) -> Any:
 
     Grey values of 16 bits are divided by 65,535 for float. For 8 bits their upper half is taken, as Pillow does with
     colours of 16 bits.
-
-    Raises:
-        OSError, ValueError, SyntaxError: the bytes are not an image, or its values are not of 8 or 16 bits.
-        MissingExtraError: Pillow or numpy is not installed.
     """
     kind, mode = IMAGE_SPECS[spec]
     image = library("PIL.Image", "an image codec", "images").open(io.BytesIO(data))

@@ -12,11 +12,7 @@ from typing import Any
 
 
 def encode_json(value: Any) -> bytes:
-    """The value as JSON in UTF-8. A str is taken to be JSON text already, and passes if it is.
-
-    Raises:
-        TypeError, ValueError, RecursionError: the value is not one of JSON, or not for all readers.
-    """
+    """The value as JSON in UTF-8. A str is taken to be JSON text already, and passes if it is."""
     if isinstance(value, str):
         try:
             _DECODER.decode(value)
@@ -42,11 +38,7 @@ def _refuse_other_keys(value: Any) -> None:
 
 
 def decode_json(data: bytes) -> Any:
-    """The value of a JSON document in UTF-8, UTF-16 or UTF-32.
-
-    Raises:
-        ValueError: it is not JSON. RecursionError: it is nested too deep.
-    """
+    """The value of a JSON document in UTF-8, UTF-16 or UTF-32."""
     return _DECODER.decode(data.decode(json.detect_encoding(data)))
 
 

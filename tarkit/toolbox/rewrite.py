@@ -33,9 +33,6 @@ def rewrite(
 
     Args:
         format: as for TarWriter. The others: as for :func:`tarkit.toolbox.rawjoin.concatenate`.
-
-    Raises:
-        DataError: damage; a repeated key or field. EncodeError: a name does not fit the format.
     """
     joined = Joined()
     last_key: str | None = None

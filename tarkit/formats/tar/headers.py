@@ -151,11 +151,7 @@ def parse_pax(records: bytes) -> dict[str, bytes]:
 
 
 def check_pax(found: dict[str, bytes], *, url: str, offset: int) -> None:
-    """Refuse extended headers whose path or size cannot be one.
-
-    Raises:
-        CorruptHeaderError: ``path`` has a NUL, or ``size`` is not a number.
-    """
+    """Refuse extended headers whose path or size cannot be one."""
     if b"\0" in found.get("path", b""):
         raise CorruptHeaderError("extended header gives a path with a NUL in it", url=url, offset=offset)
     size = found.get("size", b"0")
@@ -237,11 +233,7 @@ class HeaderTemplate:
         )
 
     def encode_any(self, name: bytes, size: int) -> bytes:
-        """The header for any name and size, with what must stand before it in this format.
-
-        Raises:
-            ValueError: it does not fit, and the format is ustar.
-        """
+        """The header for any name and size, with what must stand before it in this format."""
         if self._format == "gnu":
             return self._encode_gnu(name, size)
         if fits(name, size):

@@ -72,11 +72,7 @@ def _go_by_size(archive: Archive) -> bool:
 
 
 def _go_to_header(archive: Archive) -> None:
-    """Search on for a header.
-
-    Raises:
-        TruncatedError: there is none any more.
-    """
+    """Search on for a header; TruncatedError if none comes."""
     while (found := _find_header(archive)) is None:
         # A header may begin in the last bytes: keep them.
         archive.position = max(archive.position, len(archive.buffer) - BLOCK + 1)

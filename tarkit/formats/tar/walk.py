@@ -166,11 +166,7 @@ class Archive:
         return True
 
     def take(self, size: int, name: str) -> bytes:
-        """Exactly ``size`` bytes from the position on, copied as seldom as can be.
-
-        Raises:
-            TruncatedError: the stream ends before.
-        """
+        """Exactly ``size`` bytes from the position on, copied as seldom as can be."""
         return b"".join(self.pieces(name, size, _MAX_PIECE))
 
     def pieces(self, name: str, size: int, most: int = PIECE) -> Iterator[bytes]:
@@ -317,12 +313,7 @@ class Archive:
             raise self.corrupt("a global extended header sets the path or size of all members")
 
     def verified(self, header_bytes: bytes) -> Header:
-        """The header, if its checksum and numbers are good.
-
-        Raises:
-            NotATarError: the stream's very first header is not.
-            CorruptHeaderError: a later one is not.
-        """
+        """The header, if its checksum and numbers are good."""
         checksum = header_bytes[148:156]
         try:
             expected = headers.expected_adler(checksum)
@@ -364,11 +355,7 @@ class Archive:
         return False
 
     def end_of_stream(self, in_extended: bool) -> None:
-        """The stream gave less than a block: that is an error unless an end-of-archive mark came before.
-
-        Raises:
-            TruncatedError, NotATarError, CorruptHeaderError: what the remaining bytes mean.
-        """
+        """The stream gave less than a block: that is an error unless an end-of-archive mark came before."""
         rest = self.buffer[self.position :]
         self.header_offset = self.base + self.position
         if self.after_mark and not in_extended:
