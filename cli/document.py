@@ -6,6 +6,7 @@ and exits with 1.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -76,7 +77,7 @@ def _page(name: str, context: click.Context) -> str:
 def _prose(text: str) -> list[str]:
     """Paragraphs as Markdown; those that click leaves unwrapped become blocks of text."""
     blocks = []
-    for paragraph in re.split(r"\n\s*\n", _dedented(text).strip("\n")):
+    for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(text)):
         if not paragraph.strip():
             continue
         if not paragraph.startswith("\b"):
@@ -89,13 +90,6 @@ def _prose(text: str) -> list[str]:
         else:
             blocks.append(_inline("\n".join(lines)))
     return blocks
-
-
-def _dedented(text: str) -> str:
-    lines = text.expandtabs().splitlines()
-    margins = [len(line) - len(line.lstrip(" ")) for line in lines[1:] if line.strip() and line != "\b"]
-    margin = min(margins, default=0) if not text.startswith("\b") else 0
-    return "\n".join([*lines[:1], *(line[margin:] for line in lines[1:])])
 
 
 def _inline(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
+from functools import partial
 
 from tarkit.errors import LINE, UsageError, printable, shortened
 from tarkit.formats.tally import Tally
@@ -27,7 +28,7 @@ _FAILURE_LINES = 10
 
 
 class RunDisplay(Reporter):
-    """A progress bar on a terminal, a line now and then elsewhere, and the commands' output. A context manager."""
+    """A progress bar on a terminal, a line now and then elsewhere, and the commands' output."""
 
     def __init__(self, name: str, work: Work) -> None:
         self.counts = Counts()
@@ -42,12 +43,6 @@ class RunDisplay(Reporter):
         self._failures = self._strays = self._begun = self._read = self._failed = 0
         self._tally = Tally()
         self._shards: int | None = None
-
-    def __enter__(self) -> RunDisplay:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Take the bar away."""
@@ -67,17 +62,9 @@ class RunDisplay(Reporter):
     def printed(self, key: str, printed: Printed) -> None:
         if printed.size:
             with self._meter.hidden():
-                printed.stdout.show(self._write_out)
-                printed.stderr.show(self._write_err)
-
-    def _write_out(self, data: bytes) -> None:
-        if self._only_prints:
-            write_stdout(data)
-        else:
-            self._write_message(2 if self._to_stderr else 1, data)
-
-    def _write_err(self, data: bytes) -> None:
-        self._write_message(2, data)
+                to_stdout = partial(self._write_message, 2 if self._to_stderr else 1)
+                printed.stdout.show(write_stdout if self._only_prints else to_stdout)
+                printed.stderr.show(partial(self._write_message, 2))
 
     def _write_message(self, fd: int, data: bytes) -> None:
         if fd not in self._closed and not write_message(fd, data):

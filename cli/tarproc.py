@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -62,7 +62,7 @@ def tarproc(**options: Any) -> int:
     from .rundisplay import RunDisplay, open_report, report_document
 
     begin = time.monotonic()
-    with RunDisplay(NAME, work) as display, open_report(work.report) as report:
+    with closing(RunDisplay(NAME, work)) as display, open_report(work.report) as report:
         error: BaseException | None = None
         try:
             # Each was shown as it failed, and the counts have them all.

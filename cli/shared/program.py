@@ -154,7 +154,7 @@ def nearest(word: str, known: Sequence[str]) -> str:
 def say(name: str, message: str) -> None:
     """One line on stderr, of bounded length."""
     text = " ".join(line.strip() for line in message.splitlines() if line.strip())
-    _say_lines(f"{name}: {shortened(_escaped(redact_text(text)))}\n")
+    _say_lines(f"{name}: {shortened(escaped(redact_text(text)))}\n")
 
 
 def _say_lines(text: str) -> None:
@@ -166,8 +166,9 @@ def _say_lines(text: str) -> None:
         sys.stderr.flush()
 
 
-def _escaped(text: str) -> str:
-    return "".join(c if c.isprintable() else printable(c) for c in text)
+def escaped(text: str) -> str:
+    """The text with everything escaped that a terminal would obey or cannot show."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else printable(c) for c in text)
 
 
 def verbose_option(function: F) -> F:
@@ -183,9 +184,7 @@ def verbose_option(function: F) -> F:
     )(function)
 
 
-def version_option(function: F) -> F:
-    """``--version``, from the installed package."""
-    return click.version_option(package_name="tarkit", message="%(prog)s %(version)s")(function)
+version_option = click.version_option(package_name="tarkit", message="%(prog)s %(version)s")
 
 
 def work_option(name: str, **changes: Any) -> Callable[[F], F]:
@@ -216,9 +215,8 @@ def work_options(*names: str) -> Callable[[F], F]:
     return decorate
 
 
-def reader_options(function: F) -> F:
-    """How shards are read: the key rule, what to do about what should not be, commands in lists."""
-    return work_options("key_rule", "on_duplicate_field", "on_repeated_key", "on_damage", "allow_pipe")(function)
+reader_options = work_options("key_rule", "on_duplicate_field", "on_repeated_key", "on_damage", "allow_pipe")
+"""How shards are read: the key rule, what to do about what should not be, commands in lists."""
 
 
 def size(text: str | int) -> int:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE, OutputClosedError, StreamError, counted, printable
 from tarkit.redaction import redact
 
-from .program import write_message, write_stdout
+from .program import escaped, write_message, write_stdout
 
 if TYPE_CHECKING:
     from tarkit.formats.tally import Tally
@@ -58,20 +57,13 @@ class Results:
     def __enter__(self) -> Results:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.flush()
             return
         # What was found before the error is shown; but why the run ends is not hidden by another error.
         with suppress(OutputClosedError, StreamError):
             self.flush()
-
-
-def escaped(text: str) -> str:
-    """The text with everything escaped that a terminal would obey or cannot show."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else printable(c) for c in text)
 
 
 def counts_line(counts: Counts, *, per_shard: bool = False) -> str:

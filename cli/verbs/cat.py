@@ -9,13 +9,7 @@ import click
 
 from tarkit.errors import EXIT_OK, StreamError, UsageError, counted
 
-from ..shared.program import (
-    refuse_terminal_input,
-    say,
-    verbose_option,
-    version_option,
-    work_option,
-)
+from ..shared.program import refuse_terminal_input, say, verbose_option, version_option, work_option
 from ..shared.results import exit_code_of, met
 
 _EPILOG = """\b
@@ -31,18 +25,9 @@ _PIECE = 1 << 20
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1)
 @click.option("-o", "--output", default="-", metavar="OUT", help="Shard to write.  [default: standard output]")
 @work_option("key_rule")
-@click.option(
-    "--on-repeated-key",
-    type=click.Choice(["error", "allow"]),
-    default="error",
-    show_default=True,
-    help="Samples of the result would have the same key: stop, or accept that.",
-)
-@click.option(
-    "--on-damage",
-    type=click.Choice(["error", "skip"]),
-    default="error",
-    show_default=True,
+@work_option("on_repeated_key", help="Samples of the result would have the same key: stop, or accept that.")
+@work_option(
+    "on_damage",
     help="A shard is damaged: stop, or leave out what is damaged and the samples beside it, count that, and exit 3.",
 )
 @work_option("format", default=None)

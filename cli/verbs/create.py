@@ -12,7 +12,7 @@ import click
 from tarkit.errors import DataError, MissingInputError, UsageError, counted
 
 from ..shared.meter import Meter
-from ..shared.program import refuse_terminal_input, say, verbose_option, version_option, work_option
+from ..shared.program import refuse_terminal_input, say, verbose_option, version_option, work_option, work_options
 from ..shared.results import Results
 from ..shared.series import earlier_shards, open_series, reject_series_options, series_options
 
@@ -52,8 +52,7 @@ Examples:
     help="Files of one sample have the same last extension, as a.0.jpg and a.1.jpg: stop, or accept that.",
 )
 @work_option("key_rule")
-@click.option("--mtime", type=click.IntRange(0), metavar="SECONDS", help="Time stamp of members.  [default: 0]")
-@work_option("format")
+@work_options("mtime", "format")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no summary.")
 @verbose_option
 @version_option

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tarkit.errors import EXIT_OK, MissingExtraError, TarkitError, UsageError, exit_code_of_all
 
-from ..shared.program import reader_options, refuse_terminal_input, say, verbose_option, version_option
-from ..shared.results import Results, escaped, exit_code_of, met
+from ..shared.program import escaped, reader_options, refuse_terminal_input, say, verbose_option, version_option
+from ..shared.results import Results, exit_code_of, met
 
 if TYPE_CHECKING:
     from tarkit.formats.tally import Tally
@@ -123,23 +123,8 @@ def _list(samples: Iterable[tuple[int, Sample]], results: Results, as_json: bool
         results.line(f"{shown:<{width}}  {' '.join(f'{field}:{bytes_}' for field, bytes_ in sizes.items())}")
 
 
-@dataclass
-class _Counts:
-    """What is in a shard, up to where it is damaged."""
-
-    samples: int = 0
-    members: int = 0
-    bytes: int = 0
-
-    def add(self, sizes: dict[str, int]) -> None:
-        """Count a sample."""
-        self.samples += 1
-        self.members += len(sizes)
-        self.bytes += sum(sizes.values())
-
-    def row(self, name: str) -> str:
-        """A row of the table."""
-        return f"{self.samples:>10} {self.members:>10} {self.bytes:>15}  {name}"
+def _row(counts: Counter[str], name: str) -> str:
+    return f"{counts['samples']:>10} {counts['members']:>10} {counts['bytes']:>15}  {name}"
 
 
 def _count(
@@ -148,16 +133,16 @@ def _count(
     """A row for each shard; one that cannot be read to its end is marked. The exit code of those."""
     from tarkit.store.url import display_name
 
-    total, codes = _Counts(), []
+    total, codes = Counter[str](), []
     table = len(urls) > 1 and not as_json
     if table:
         results.line(f"{'samples':>10} {'members':>10} {'bytes':>15}  shard")
     for url in urls:
-        counts, name, error = _Counts(), display_name(url), None
+        counts, name, error = Counter(samples=0, members=0, bytes=0), display_name(url), None
         try:
             for _, sample in _samples([url], tally, rule, options):
-                counts.add(_sizes(sample))
-                total.add(_sizes(sample))
+                sizes = _sizes(sample)
+                counts.update(samples=1, members=len(sizes), bytes=sum(sizes.values()))
         except (UsageError, MissingExtraError):
             raise
         except TarkitError as problem:
@@ -166,13 +151,14 @@ def _count(
             error = problem
             codes.append(problem.exit_code)
             say("tarkit show", str(problem))
+        total += counts
         if as_json:
-            found = {"url": name, **asdict(counts)}
+            found = {"url": name, **counts}
             results.line(json.dumps(found if error is None else {**found, "error": str(error)}))
         elif table:
-            results.line(counts.row(name if error is None else f"{name} (bad; counted up to the error)"))
+            results.line(_row(counts, name if error is None else f"{name} (bad; counted up to the error)"))
     if table:
-        results.line(total.row(f"total ({len(codes)} of {len(urls)} shards bad)" if codes else "total"))
+        results.line(_row(total, f"total ({len(codes)} of {len(urls)} shards bad)" if codes else "total"))
     elif not as_json:
-        results.line(str(total.samples))
+        results.line(str(total["samples"]))
     return exit_code_of_all(codes)

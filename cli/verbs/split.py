@@ -14,7 +14,7 @@ from tarkit.errors import CommandNotRunnableError, TarkitError, UsageError, coun
 from tarkit.redaction import redact
 
 from ..shared.meter import Meter
-from ..shared.program import reader_options, refuse_terminal_input, say, verbose_option, version_option, work_option
+from ..shared.program import reader_options, refuse_terminal_input, say, verbose_option, version_option, work_options
 from ..shared.results import Results, exit_code_of, met
 from ..shared.series import earlier_shards, open_series, series_options
 
@@ -34,8 +34,7 @@ class PostError(TarkitError):
 @click.option("-o", "--output", required=True, metavar="PATTERN", help="Shards to write, such as out-%06d.tar.")
 @series_options
 @click.option("--post", metavar="COMMAND", help="Run with bash after each shard was published; {} is its name.")
-@click.option("--mtime", type=click.IntRange(0), metavar="SECONDS", help="Time stamp of members.  [default: 0]")
-@work_option("format")
+@work_options("mtime", "format")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no summary; only what was lost.")
 @reader_options
 @verbose_option
