@@ -174,7 +174,6 @@ def test_what_servers_take_for_something_else_is_refused(kubectl_program: str) -
         (names.label_value, ["", "A_b.c", "1"], ["a b", "-a", "a@b", "a" * 64, "a/b"]),
         (names.env_name, ["A", "a b", "1"], ["", "A=B", "ä", "a\n"]),
         (names.config_key, ["a", ".a", "A_b.c"], ["", ".", "..", "..a", "a/b", "a b", "a" * 254]),
-        (names.port_name, ["http", "a-1", "8080x"], ["", "80", "a" * 16, "A", "-a", "a--b", "a-"]),
     ],
 )
 def test_names(check: object, right: list[str], wrong: list[str]) -> None:

@@ -10,26 +10,15 @@ from tarkit.errors import UsageError
 from tarkit.k8s.durations import whole_seconds
 from tarkit.k8s.names import safe_label
 from tarkit.k8s.placement import fill_placement, fill_security
-from tarkit.k8s.podfields import dict_of, fill_container, fill_script, main_container, part
+from tarkit.k8s.podfields import POD_PATHS, dict_of, fill_container, fill_script, main_container, part
 from tarkit.k8s.settings import Request, Settings
 from tarkit.k8s.wellknown import APP_NAME, QUEUE
 from tarkit.k8s.yamltext import Document
 
-# Where the pod's template is, by kind.
-_POD_PATHS = {
-    "Pod": (),
-    "Job": ("spec", "template"),
-    "CronJob": ("spec", "jobTemplate", "spec", "template"),
-    "Deployment": ("spec", "template"),
-    "ReplicaSet": ("spec", "template"),
-    "DaemonSet": ("spec", "template"),
-    "StatefulSet": ("spec", "template"),
-}
-
 
 def pod_of(document: Document) -> Document | None:
     """The part of a manifest that has the pod's ``metadata`` and ``spec``; None if there is none."""
-    path = _POD_PATHS.get(document["kind"])
+    path = POD_PATHS.get(document["kind"])
     return None if path is None else part(document, *path)
 
 
@@ -85,7 +74,7 @@ def fill_template(request: Request) -> list[Document]:
 def main_ones(documents: list[Document]) -> list[Document]:
     """The documents that a command line is about: the Jobs, else others that run pods, else all."""
     jobs = [each for each in documents if each["kind"] == "Job"]
-    return jobs or [each for each in documents if each["kind"] in _POD_PATHS] or documents
+    return jobs or [each for each in documents if each["kind"] in POD_PATHS] or documents
 
 
 def without_name(settings: Settings) -> Settings:
@@ -118,7 +107,7 @@ def _follow(document: Document, before: Document, pod: Document) -> None:
 
     before: the pods' labels as they were. A selector that did not fit them stays: it may be a mistake.
     """
-    for name in _POD_PATHS[document["kind"]][:-1]:
+    for name in POD_PATHS[document["kind"]][:-1]:
         document = part(document, name)
     selector = document.get("selector")
     wanted: Any = selector.get("matchLabels") if isinstance(selector, dict) else None

@@ -57,7 +57,6 @@ _QUALIFIED = "[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
 _key_name = _check(_QUALIFIED, LABEL_LENGTH, f"only letters, digits, -, _ and . (and a domain/ before them), {_ENDS}")
 _label_value = _check(_QUALIFIED, LABEL_LENGTH, f"only letters, digits, -, _ and ., {_ENDS}")
 _config_key = _check("[-._a-zA-Z0-9]+", SUBDOMAIN_LENGTH, "only letters, digits, -, _ and . (no /)")
-_port_name = _check("[a-z0-9]+(?:-[a-z0-9]+)*", 15, f"only a-z, 0-9 and single -, {_ENDS}")
 
 
 def label_key(text: str) -> str | None:
@@ -78,11 +77,6 @@ def config_key(text: str) -> str | None:
     if text == "." or text.startswith(".."):
         return f"{_shown(text)} must not be . nor begin with .."
     return _config_key(text)
-
-
-def port_name(text: str) -> str | None:
-    """Of containers' ports: 15 of ``[a-z0-9-]`` with a letter among them."""
-    return f"{_shown(text)} is a number; a port's name has a letter in it" if text.isdigit() else _port_name(text)
 
 
 def safe_label(text: str) -> str:

@@ -13,6 +13,14 @@ from tarkit.k8s.quantity import canonical, is_milli, parse_quantity, total
 from tarkit.k8s.settings import Settings
 from tarkit.k8s.yamltext import Document
 
+POD_PATHS: dict[str, tuple[str, ...]] = {
+    "Pod": (),
+    "Job": ("spec", "template"),
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+    **dict.fromkeys(("Deployment", "ReplicaSet", "DaemonSet", "StatefulSet"), ("spec", "template")),
+}
+"""Where the part with the pod's ``metadata`` and ``spec`` is, by kind."""
+
 SCRATCH = "scratch"
 _GPU = "nvidia.com/gpu"
 _KEY_FILE = "google_application_credentials.json"

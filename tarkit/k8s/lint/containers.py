@@ -1,4 +1,4 @@
-"""Rules on containers: image, command, environment, ports, probes, resources. Every rule takes a container."""
+"""Rules on containers: image, command, environment, resources. Every rule takes a container."""
 
 from __future__ import annotations
 
@@ -7,25 +7,18 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from tarkit.errors import UsageError
-from tarkit.k8s.lint.nodes import Finding, Node, one_of, unique, valid
-from tarkit.k8s.names import config_key, dns_subdomain, env_name, label_key, port_name
+from tarkit.k8s.lint.nodes import Finding, Node
+from tarkit.k8s.names import env_name, label_key
 from tarkit.k8s.quantity import is_taken, parse_quantity
 
 # MAX_ARG_STRLEN of Linux is 32 pages, with the zero byte at the end.
 _LONGEST_STRING = 131_071
-_FIELDS = (
-    "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
-    "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs", "spec.host",
-)  # fmt: skip
-_FIELD_OF_MAP = re.compile(r"metadata\.(?:labels|annotations)\['[^']+'\]")
-_RESOURCE = re.compile(r"(?:limits|requests)\.(?:cpu|memory|ephemeral-storage|hugepages-.+)")
 # As the runtimes take it; it is the node that refuses others, not the server.
 _PATH_PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _IMAGE = re.compile(
     rf"(?:(?:localhost|[A-Za-z0-9-]*(?:\.[A-Za-z0-9-]+)+|\[[0-9a-fA-F:]+\])(?::[0-9]+)?/|[A-Za-z0-9-]+:[0-9]+/)?"
     rf"{_PATH_PART}(?:/{_PATH_PART})*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(?:@[a-z0-9]+:[^\s]+)?"
 )
-_ACTIONS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
 _SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BYTES = ("memory", "ephemeral-storage")
 
@@ -33,13 +26,10 @@ _BYTES = ("memory", "ephemeral-storage")
 def image(container: Node) -> Iterator[Finding]:
     """There is one, as it can be pulled."""
     text, node = container.text("image"), container.at("image")
-    # Of a pod's template it is taken; and what is in the middle, everywhere.
-    pod_itself = container.manifest.kind == "Pod" and text != text.strip()
     if node.is_empty():
         yield node.error("is missing; write one, such as ubuntu:24.04")
     elif any(c.isspace() for c in text):
-        sentence = f"{text!r} has blanks in it, so no node can pull it; write it without"
-        yield node.error(sentence) if pod_itself else node.unusable(sentence)
+        yield node.unusable(f"{text!r} has blanks in it, so no node can pull it; write it without")
     elif text and not _IMAGE.fullmatch(text):
         yield node.warning(f"{text!r} is not an image to most nodes; write [HOST/]name[:TAG], the name in lower case")
 
@@ -58,17 +48,17 @@ def strings(container: Node) -> Iterator[Finding]:
 
 
 def _string(node: Node, text: str) -> Iterator[Finding]:
+    length = len(text.encode("utf-8", "surrogatepass"))
     if "\0" in text:
         yield node.unusable("has a zero byte in it, where Linux ends it; keep such data in a file")
-    # Four bytes a character at most.
-    elif len(text) > _LONGEST_STRING // 4 and (length := len(text.encode("utf-8", "surrogatepass"))) > _LONGEST_STRING:
+    elif length > _LONGEST_STRING:
         yield node.unusable(
             f"has {length} bytes, and Linux takes {_LONGEST_STRING} in one; put it in a file (ConfigMap)"
         )
 
 
 def environment(container: Node) -> Iterator[Finding]:
-    """Names of variables, each once; and one source for each value."""
+    """Names of variables, each once."""
     seen: set[str] = set()
     for variable in container.at("env").items():
         name, node = variable.text("name"), variable.at("name")
@@ -79,66 +69,6 @@ def environment(container: Node) -> Iterator[Finding]:
         if name in seen:
             yield node.warning(f"{name} is set twice, and the last one counts; leave out the others")
         seen.add(name)
-        if variable.text("value"):
-            yield from one_of(variable, ("value", "valueFrom"))
-        yield from _source(variable.at("valueFrom"), container)
-    for source in container.at("envFrom").items():
-        yield from one_of(source, ("configMapRef", "secretRef"))
-        yield from (f for key in ("configMapRef", "secretRef") for f in _named(source.at(key)))
-
-
-def _named(reference: Node) -> Iterator[Finding]:
-    wrong = dns_subdomain(reference.text("name"))
-    if wrong and isinstance(reference.value, dict):
-        yield reference.at("name").error(wrong)
-
-
-def _source(source: Node, container: Node) -> Iterator[Finding]:
-    kinds = [key for key, node in source.fields() if node.value is not None]
-    if isinstance(source.value, dict) and len(kinds) != 1:
-        yield source.error(f"names {len(kinds)} sources of the value; write one")
-    path = source.at("fieldRef").text("fieldPath")
-    if path and path not in _FIELDS and not _FIELD_OF_MAP.fullmatch(path):
-        yield source.at("fieldRef", "fieldPath").error(
-            f"there is no {path!r}; write one of {', '.join(_FIELDS[:-1])}, or metadata.labels['NAME']"
-        )
-    for reference in (source.at("configMapKeyRef"), source.at("secretKeyRef")):
-        yield from _named(reference)
-        yield from valid(reference, "key", config_key)
-    reference = source.at("resourceFieldRef")
-    resource, node = reference.text("resource"), reference.at("resource")
-    part, _, name = resource.partition(".")
-    if resource and not _RESOURCE.fullmatch(resource):
-        yield node.error(f"there is no {resource!r}; write limits. or requests. and cpu, memory or ephemeral-storage")
-    own = reference.text("containerName") in ("", container.text("name"))
-    if part == "limits" and own and not container.at("resources", "limits").has(name):
-        yield node.warning(f"no limit is set, so this is the node's whole {name}; write requests.{name}")
-
-
-def ports(container: Node) -> Iterator[Finding]:
-    """Names of ports, each once; the schema has their numbers."""
-    for port in container.at("ports").items():
-        yield from valid(port, "name", port_name)
-    yield from unique(container.at("ports").items(), "name", "port")
-
-
-def probes(container: Node) -> Iterator[Finding]:
-    """Each probe and each hook has one action; one success is enough, but for readiness."""
-    starts_first = ".initContainers" in f".{container.path}" and container.text("restartPolicy") != "Always"
-    for kind in ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle"):
-        probe = container.at(kind)
-        if not isinstance(probe.value, dict):
-            continue
-        if starts_first:
-            yield probe.error("an init container cannot have it, unless its restartPolicy is Always; leave it out")
-        for node in [probe] if kind != "lifecycle" else [probe.at("preStop"), probe.at("postStart")]:
-            yield from one_of(node, _ACTIONS)
-            if node.has("exec") and node.at("exec", "command").is_empty():
-                yield node.at("exec", "command").error("is missing; write what to run")
-        if kind != "readinessProbe" and (probe.whole("successThreshold") or 1) != 1:
-            yield probe.at("successThreshold").error("must be 1; only a readinessProbe can ask for more")
-        if kind == "readinessProbe" and probe.has("terminationGracePeriodSeconds"):
-            yield probe.at("terminationGracePeriodSeconds").error("a readinessProbe ends nothing; leave it out")
 
 
 def amount(node: Node) -> Decimal | None:

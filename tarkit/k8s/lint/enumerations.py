@@ -8,7 +8,7 @@ Source: staging/src/k8s.io/api (``+enum``), pkg/apis/core/validation and pkg/api
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 _WORDS = """
@@ -112,11 +112,10 @@ def _rows(table: str) -> Iterator[tuple[str, list[str]]]:
         yield head.strip(), rest.split()
 
 
-def complete(definitions: dict[str, Any], quantity: str, newest: Mapping[str, Any] | None = None) -> None:
+def complete(definitions: dict[str, Any], quantity: str) -> None:
     """Put words and ranges into the definitions of a release, and take out what its servers do not ask for.
 
-    quantity: the form of a quantity, as a regular expression. newest: the newest release's
-    definitions; where they no longer require a field, the older description was wrong, and its servers take the same.
+    quantity: the form of a quantity, as a regular expression.
     """
     known, limits, items = words(), ranges(), ranges(_ITEMS)
     for long_name, body in definitions.items():
@@ -128,8 +127,6 @@ def complete(definitions: dict[str, Any], quantity: str, newest: Mapping[str, An
             continue
         required = set(body.get("required", ()))
         needless = required & _NOT_NEEDED.get(name, set())
-        if newest and long_name in newest:
-            needless |= required.difference(newest[long_name].get("required", ()))
         if needless:
             body["required"] = sorted(required - needless)
         for key, field in body.get("properties", {}).items():

@@ -1,7 +1,7 @@
 """Rules on Jobs: indexes, retries, the pod failure policy, what the pods' template must be like.
 
 The rules of the API server (pkg/apis/batch/validation of Kubernetes), and a few on what it accepts in silence.
-Every rule takes the Job's ``spec``; the rules on whole objects take the document.
+Every rule takes the Job's ``spec``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from tarkit.k8s.limits import INDEXES, INDEXES_OF_MANY
 from tarkit.k8s.lint.nodes import Finding, Node
-from tarkit.k8s.names import LABEL_LENGTH, dns_subdomain, index_name_budget, label_key
+from tarkit.k8s.names import LABEL_LENGTH, index_name_budget
 from tarkit.k8s.wellknown import MIN_PARALLELISM, QUEUE
 
 _INDEXED = "works with completionMode: Indexed only; set that or leave it out"
@@ -77,9 +77,6 @@ def failure_policy(job: Node) -> Iterator[Finding]:
             yield rule.error("a rule has either onExitCodes or onPodConditions, one of them and not both")
         if rule.has("onExitCodes"):
             yield from _exit_codes(rule.at("onExitCodes"), names)
-        for condition in rule.at("onPodConditions").items():
-            if wrong := label_key(condition.text("type")):
-                yield condition.at("type").error(wrong)
     replacement = job.at("podReplacementPolicy")
     if replacement.value == "TerminatingOrFailed" and job.has("podFailurePolicy"):
         yield replacement.error("must be Failed when there is a podFailurePolicy")
@@ -87,7 +84,7 @@ def failure_policy(job: Node) -> Iterator[Finding]:
 
 def _exit_codes(codes: Node, names: set[str]) -> Iterator[Finding]:
     container, values = codes.text("containerName"), codes.at("values")
-    # That no container at all is reported elsewhere.
+    # A pod without containers is reported elsewhere.
     if codes.has("containerName") and names and container not in names:
         there = ", ".join(sorted(names))
         yield codes.at("containerName").error(f"no container {container!r} in the pod; there is: {there}")
@@ -99,31 +96,6 @@ def _exit_codes(codes: Node, names: set[str]) -> Iterator[Finding]:
         yield values.error(f"must be in order and each there once: write [{right}]")
     if any(not 0 <= number <= 255 for number in numbers):
         yield values.warning("no process exits with a code below 0 or above 255; leave it out")
-
-
-def success_policy(job: Node) -> Iterator[Finding]:
-    """Each rule names the indexes which are enough, or their number."""
-    completions = job.whole("completions")
-    for rule in job.at("successPolicy", "rules").items():
-        count = rule.whole("succeededCount")
-        if not rule.has("succeededCount") and not rule.has("succeededIndexes"):
-            yield rule.error("is empty; write succeededCount or succeededIndexes")
-        if count is not None and completions is not None and count > completions:
-            yield rule.at("succeededCount").error(f"{count} is more than the {completions} completions")
-
-
-def selection(job: Node) -> Iterator[Finding]:
-    """A Job finds its pods by itself; and another program that manages it has a domain's name."""
-    node, manual = job.at("selector"), job.at("manualSelector").value is True
-    wanted = [key for key in ("matchLabels", "matchExpressions") if node.at(key).value]
-    if wanted and not manual:
-        yield node.error("a Job makes its own selector; leave it out", None)
-    if manual and node.value is None:
-        yield node.error("is missing; with manualSelector it must be there", None)
-    manager = job.text("managedBy")
-    domain, _, path = manager.partition("/")
-    if manager and (not path or len(manager) > LABEL_LENGTH or dns_subdomain(domain) is not None):
-        yield job.at("managedBy").error(f"{manager!r} is not a name such as example.com/controller")
 
 
 def queue(job: Node) -> Iterator[Finding]:
@@ -161,24 +133,25 @@ def hosts(job: Node) -> Iterator[Finding]:
         yield node.warning("all pods of the Job would share this name; leave it out")
 
 
-def job_name(root: Node) -> Iterator[Finding]:
+def job_name(job: Node) -> Iterator[Finding]:
     """A Job's name is a label's value, and with an index a host's name."""
-    spec, name, node = root.at("spec"), root.at("metadata").text("name"), root.at("metadata", "name")
+    root = job.root()
+    name, node = root.at("metadata").text("name"), root.at("metadata", "name")
     if root.manifest.kind == "CronJob":
         if len(name) > 52:
             yield node.error(f"has {len(name)} characters; a CronJob's may have 52, since 11 are added to its Jobs'")
         return
-    longest, indexes = LABEL_LENGTH, 0
-    if spec.text("completionMode") == "Indexed":
-        indexes = 1 if not spec.has("completions") else spec.whole("completions") or 0
-    if indexes > 0:
-        longest = index_name_budget(indexes)
+    indexes = 0
+    if job.text("completionMode") == "Indexed":
+        indexes = 1 if not job.has("completions") else job.whole("completions") or 0
+    longest = index_name_budget(indexes) if indexes > 0 else LABEL_LENGTH
     if LABEL_LENGTH >= len(name) > longest:
-        last = f"-{max(indexes - 1, 0)}"
-        yield node.error(f"has {len(name)} characters; at most {longest} leave room for {last} of the last pod's name")
+        yield node.error(
+            f"has {len(name)} characters; at most {longest} leave room for -{indexes - 1} of the last pod's name"
+        )
     elif len(name) > LABEL_LENGTH:
         # It is the value of a label, unless the Job has labels of its own.
-        if spec.at("manualSelector").value is not True:
+        if job.at("manualSelector").value is not True:
             yield node.error(f"has {len(name)} characters; a Job's may have {longest}")
     elif "." in name:
         if indexes > 0:

@@ -215,10 +215,3 @@ def unique(listed: Iterable[Node], key: str, what: str) -> Iterator[Finding]:
         if (text := each.text(key)) and text in seen:
             yield each.at(key).error(f"{text!r} is the {key} of another {what} too; each needs its own")
         seen.add(text)
-
-
-def one_of(node: Node, keys: Iterable[str]) -> Iterator[Finding]:
-    """A mapping that does not have exactly one of these fields."""
-    given = [key for key in keys if node.has(key)]
-    if isinstance(node.value, dict) and len(given) != 1:
-        yield node.error(f"has {' and '.join(given) or 'none'}, and needs one of {', '.join(keys)}")

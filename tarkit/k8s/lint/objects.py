@@ -1,4 +1,4 @@
-"""Rules on what all objects have: names, labels, annotations, size; and on ConfigMaps, Secrets and Services.
+"""Rules on what all objects have: names, labels, annotations, size; and on ConfigMaps.
 
 Every rule but ``labels`` takes the document.
 """
@@ -6,15 +6,13 @@ Every rule but ``labels`` takes the document.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from tarkit.errors import printable
 from tarkit.k8s.limits import ANNOTATIONS
-from tarkit.k8s.lint.nodes import Finding, Node, unique, valid, valid_labels
+from tarkit.k8s.lint.nodes import Finding, Node, valid, valid_labels
 from tarkit.k8s.names import (
     SUBDOMAIN_LENGTH,
     config_key,
@@ -22,24 +20,17 @@ from tarkit.k8s.names import (
     dns_label_1035,
     dns_subdomain,
     label_key,
-    port_name,
     version,
 )
 from tarkit.k8s.wellknown import APP_NAME, LAST_APPLIED
 
-SELECTING = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
-"""Kinds that know their pods by a selector."""
-
+_SELECTING = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
 # Kinds whose names are DNS subdomains; others may have any name that a URL can have, such as those of RBAC.
 _SUBDOMAINS = (
-    *SELECTING, "Job", "CronJob", "Pod", "Service", "ConfigMap", "Secret", "PersistentVolumeClaim", "ServiceAccount",
-    "Ingress", "NetworkPolicy",
+    *_SELECTING, "Job", "CronJob", "Pod", "ConfigMap", "Secret", "PersistentVolumeClaim", "ServiceAccount",
 )  # fmt: skip
-_OBJECT = 1_572_864
 _REQUEST = 3_145_728
 _FILES = 1_048_576
-_PARTS = {"ConfigMap": ("data", "binaryData"), "Secret": ("data", "stringData")}
-_IN_BASE64 = {("ConfigMap", "binaryData"), ("Secret", "data")}
 # What keys and tokens look like.
 _SIGNS = {
     "a Google service account's key": re.compile(r'"private_key(_id)?"\s*:'),
@@ -63,28 +54,17 @@ def name(root: Node) -> Iterator[Finding]:
     """It has a name that its kind can have."""
     meta, kind = root.at("metadata"), root.manifest.kind
     text, node = meta.text("name"), meta.at("name")
-    if not text and (begin := meta.text("generateName")):
-        node = meta.at("generateName")
-        if kind in _SUBDOMAINS and (wrong := dns_subdomain(f"{begin}x"[-SUBDOMAIN_LENGTH:])):
-            yield node.error(wrong)
-        yield node.warning("kubectl apply refuses it; use kubectl create -f, or write metadata.name", "--name")
-    elif not text:
+    if not text and not meta.text("generateName"):
         # Another type is an error of the schema.
         yield from [node.error("is missing; write one")] if node.is_empty() else []
-    elif kind == "Service":
-        if wrong := dns_label(text):
-            yield node.error(wrong)
-        elif version(root.manifest.kube_version) < (1, 36) and (wrong := dns_label_1035(text)):
-            yield node.unusable(f"servers before 1.36 refuse it: {wrong}")
+    elif kind == "Service" and (wrong := dns_label(text)):
+        yield node.error(wrong)
+    elif kind == "Service" and version(root.manifest.kube_version) < (1, 36) and (wrong := dns_label_1035(text)):
+        yield node.unusable(f"servers before 1.36 refuse it: {wrong}")
     # What is too long for a Job is a rule of Jobs.
-    elif kind not in ("Job", "CronJob") or len(text) <= SUBDOMAIN_LENGTH:
-        check = dns_label if kind == "Namespace" else dns_subdomain if kind in _SUBDOMAINS else _path_segment
-        yield from valid(meta, "name", check)
+    elif kind in _SUBDOMAINS and (kind not in ("Job", "CronJob") or len(text) <= SUBDOMAIN_LENGTH):
+        yield from valid(meta, "name", dns_subdomain)
     yield from valid(meta, "namespace", dns_label)
-
-
-def _path_segment(text: str) -> str | None:
-    return "may not have / or % in it" if re.search("[/%]", text) or text in (".", "..") else None
 
 
 def labels(meta: Node) -> Iterator[Finding]:
@@ -99,11 +79,8 @@ def labels(meta: Node) -> Iterator[Finding]:
 def selector(root: Node) -> Iterator[Finding]:
     """What makes pods finds them again: its selector fits the labels of their template."""
     spec = root.at("spec")
-    if root.manifest.kind not in SELECTING and spec.at("manualSelector").value is not True:
-        # Of a Job without it, a server makes both.
-        return
     labels = spec.at("template", "metadata", "labels")
-    for key, node in spec.at("selector", "matchLabels").fields():
+    for key, node in spec.at("selector", "matchLabels").fields() if root.manifest.kind in _SELECTING else ():
         if node.value != labels.at(key).value:
             there = f"has {printable(str(labels.at(key).value))!r} there" if labels.has(key) else "has no such label"
             flag = "--app" if key in ("app", APP_NAME) else "--label"
@@ -111,7 +88,7 @@ def selector(root: Node) -> Iterator[Finding]:
 
 
 def size(root: Node) -> Iterator[Finding]:
-    """What a server, its store, and kubectl apply can hold."""
+    """What a server, and kubectl apply, can hold."""
     # No character becomes more than six bytes. This takes a fraction of the time of JSON.
     if len(repr(root.value)) * 6 < ANNOTATIONS:
         return
@@ -119,14 +96,10 @@ def size(root: Node) -> Iterator[Finding]:
     own = sum(len(_utf8(f"{key}{node.value}")) for key, node in annotations.fields())
     text = json.dumps(root.value, separators=(",", ":"), ensure_ascii=False, default=str)
     total = len(_utf8(text))
-    # What is kept is not JSON: nothing is escaped there, and names of fields are numbers.
-    kept = 0 if root.manifest.kind in _PARTS else sum(len(_utf8(each)) for each in _texts(root.value))
     # Go's JSON writes these three in six characters. Two fields are added, and a line's end.
     applied = total + 5 * sum(text.count(each) for each in "<>&") + len(',"annotations":{},"namespace":"default"') + 1
     if own > ANNOTATIONS:
         yield annotations.error(f"the annotations have {own} bytes; at most {ANNOTATIONS} are allowed", None)
-    elif kept > _OBJECT:
-        yield root.error(f"has {kept} bytes, and a cluster keeps {_OBJECT} of an object; keep large things in a bucket")
     elif total > _REQUEST:
         yield root.error(f"has {total} bytes, and a server takes {_REQUEST}; keep large things in a bucket")
     elif own + len(LAST_APPLIED) + applied > ANNOTATIONS:
@@ -136,38 +109,30 @@ def size(root: Node) -> Iterator[Finding]:
         )
 
 
-def _texts(value: Any) -> Iterator[str]:
-    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from [each] if isinstance(each, str) else _texts(each)
-
-
 def _utf8(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
 def files(root: Node) -> Iterator[Finding]:
-    """Entries of a ConfigMap or Secret: names that files can have, base64 where it must be, 1 MiB in all, no keys."""
-    kind, held = root.manifest.kind, 0
-    for part in _PARTS[kind]:
+    """Entries of a ConfigMap: names that files can have, base64 where it must be, 1 MiB in all, no keys."""
+    held = 0
+    for part in ("data", "binaryData") if root.manifest.kind == "ConfigMap" else ():
         for key, node in root.at(part).fields():
             if wrong := config_key(key):
                 yield node.error(f"not a valid name of a file: {wrong}")
             if not isinstance(node.value, str):
                 continue
-            content: bytes | None = _utf8(node.value)
-            if (kind, part) in _IN_BASE64:
-                content = _decoded(node.value)
-                if content is None:
-                    there = "stringData" if kind == "Secret" else "data"
-                    yield node.error(f"is not base64; encode it, or put the text under {there}")
-            held += len(content or b"")
-            if kind == "ConfigMap":
-                yield from _secret(key, node, (content or b"").decode("latin-1"))
-    for key, node in root.at("binaryData").fields():
-        if kind == "ConfigMap" and root.at("data").has(key):
-            yield node.error("is under data too; leave out one")
+            try:
+                # A server takes line ends in it.
+                packed = node.value.replace("\n", "").replace("\r", "")
+                content = _utf8(node.value) if part == "data" else base64.b64decode(packed, validate=True)
+            except ValueError:
+                yield node.error("is not base64; encode it, or put the text under data")
+                continue
+            held += len(content)
+            yield from _secret(key, node, content.decode("latin-1"))
     if held > _FILES:
-        yield root.error(f"holds {held} bytes, and a {kind} takes {_FILES}; keep large things in a bucket")
+        yield root.error(f"holds {held} bytes, and a ConfigMap takes {_FILES}; keep large things in a bucket")
 
 
 def _secret(key: str, node: Node, text: str) -> Iterator[Finding]:
@@ -179,41 +144,3 @@ def _secret(key: str, node: Node, text: str) -> Iterator[Finding]:
             f"kubectl create secret generic NAME --from-file={key}, then --secret NAME",
             None,
         )
-
-
-def _decoded(text: str) -> bytes | None:
-    """The bytes of a base64 text, with or without line ends in it; None if it is not base64."""
-    try:
-        return base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
-    except (binascii.Error, ValueError):
-        return None
-
-
-def service(root: Node) -> Iterator[Finding]:
-    """A Service selects pods by labels, and has ports: each pair of number and protocol once, several with names."""
-    spec = root.at("spec")
-    kind, listed, selected = spec.text("type"), spec.at("ports").items(), spec.at("selector")
-    if not selected.value and kind != "ExternalName" and isinstance(selected.value, (dict, type(None))):
-        yield selected.warning("is empty, so the service has no pods; write a label that they carry, such as app: NAME")
-    yield from valid_labels(selected)
-    addresses = spec.at("clusterIPs").value
-    headless = "None" in (spec.text("clusterIP"), *(addresses if isinstance(addresses, list) else ()))
-    if headless and kind in ("NodePort", "LoadBalancer"):
-        yield spec.at("clusterIP").error(f"a {kind} has an address; leave out clusterIP: None, or the type")
-    if kind == "ExternalName" and spec.at("externalName").is_empty():
-        yield spec.at("externalName").error("is missing; an ExternalName stands for another name")
-    if not headless and kind != "ExternalName" and spec.at("ports").is_empty():
-        yield spec.at("ports").error("is missing; write a port, or clusterIP: None for a service of names only")
-    seen = set()
-    for port in listed:
-        yield from valid(port, "name", dns_label)
-        if len(listed) > 1 and port.at("name").is_empty():
-            yield port.at("name").error("is missing; where there are several ports, each needs a name")
-        yield from valid(port, "targetPort", port_name)
-        target, number = port.whole("targetPort"), (port.whole("port"), port.text("protocol") or "TCP")
-        if target is not None and not 0 <= target <= 65535:
-            yield port.at("targetPort").error(f"{target} is not a port; write 1 to 65535")
-        if number in seen:
-            yield port.at("port").error(f"port {number[0]}/{number[1]} is there twice; leave out one")
-        seen.add(number)
-    yield from unique(listed, "name", "port")

@@ -1,11 +1,18 @@
-"""Rules on pods: their containers, names, where they may run, as whom. Every rule takes a pod's ``spec``."""
+"""Rules on pods: containers, names, where they may run, as whom, volumes. Every rule takes a pod's ``spec``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
+from itertools import pairwise
+from posixpath import normpath
 
+from tarkit.k8s.lint.containers import amount, quantity
 from tarkit.k8s.lint.nodes import Finding, Node, unique, valid, valid_labels
 from tarkit.k8s.names import dns_label, dns_subdomain, label_key, label_value
+
+_CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
+_OUTPUT = "TARKIT_OUT"
 
 
 def containers(spec: Node) -> list[Node]:
@@ -23,48 +30,146 @@ def names(spec: Node) -> Iterator[Finding]:
     yield from unique(containers(spec), "name", "container")
     for key in ("hostname", "subdomain"):
         yield from valid(spec, key, dns_label)
-    for key in ("serviceAccountName", "priorityClassName", "runtimeClassName", "nodeName"):
+    for key in ("serviceAccountName", "priorityClassName"):
         yield from valid(spec, key, dns_subdomain)
     for secret in spec.at("imagePullSecrets").items():
         if wrong := dns_subdomain(secret.text("name")):
             yield secret.at("name").unusable(wrong)
     yield from valid_labels(spec.at("nodeSelector"))
-    # A pod without the cluster's DNS policy names its servers itself.
-    if spec.text("dnsPolicy") == "None" and spec.at("dnsConfig", "nameservers").is_empty():
-        yield spec.at("dnsConfig", "nameservers").error("is missing; dnsPolicy None needs one to three name servers")
-
-
-def tolerations(spec: Node) -> Iterator[Finding]:
-    """Operator, value and effect fit."""
     for toleration in spec.at("tolerations").items():
-        operator = toleration.text("operator")
         yield from valid(toleration, "key", label_key)
-        if not toleration.text("key") and operator != "Exists":
-            yield toleration.error("without a key it tolerates everything, and needs operator: Exists; or write a key")
-        if operator == "Exists" and toleration.text("value"):
-            yield toleration.at("value").error("operator Exists takes no value; leave it out, or write operator: Equal")
-        elif operator in ("", "Equal"):
+        if toleration.text("operator") in ("", "Equal"):
             yield from valid(toleration, "value", label_value)
-        if toleration.has("tolerationSeconds") and toleration.text("effect") != "NoExecute":
-            yield toleration.at("effect").error("must be NoExecute where there are tolerationSeconds")
 
 
 def security(spec: Node) -> Iterator[Finding]:
-    """Contradictions: root that must not be root, privileges that are forbidden, profiles without a file."""
+    """Root that must not be root."""
     pod = spec.at("securityContext")
-    own_contexts = [container.at("securityContext") for container in containers(spec)]
-    for own in own_contexts:
-        user = own.at("runAsUser") if own.has("runAsUser") else pod.at("runAsUser")
+    for container in containers(spec):
+        own = container.at("securityContext")
+        user = (own if own.has("runAsUser") else pod).at("runAsUser")
         not_root = (own if own.has("runAsNonRoot") else pod).at("runAsNonRoot").value
         if type(user.value) is int and user.value == 0 and not_root is True:
             yield user.unusable("user 0 is root, and runAsNonRoot is set, so no container starts; write another user")
-        escalation, added = own.at("allowPrivilegeEscalation"), own.at("capabilities", "add").value
-        powerful = own.at("privileged").value is True or (isinstance(added, list) and "CAP_SYS_ADMIN" in added)
-        if escalation.value is False and powerful:
-            yield escalation.error("cannot be false in a privileged container or with CAP_SYS_ADMIN; leave out one")
-    for holder in (pod, *own_contexts):
-        for key in ("seccompProfile", "appArmorProfile"):
-            profile = holder.at(key)
-            local = profile.text("type") == "Localhost"
-            if isinstance(profile.value, dict) and local != bool(profile.at("localhostProfile").value):
-                yield profile.at("localhostProfile").error("belongs to type: Localhost, which needs the profile's file")
+
+
+def volumes(spec: Node) -> Iterator[Finding]:
+    """Each has its own name, and one source."""
+    listed = spec.at("volumes").items()
+    for volume in listed:
+        yield from valid(volume, "name", dns_label)
+        kinds = [key for key, node in volume.fields() if key != "name" and node.value is not None]
+        if not kinds:
+            yield volume.warning("has no source, so it is an empty folder; write emptyDir: {} if that is meant")
+        elif len(kinds) > 1:
+            yield volume.error(f"has the sources {' and '.join(sorted(kinds))}; make two volumes of it")
+        for kind, key in (("configMap", "name"), ("secret", "secretName")):
+            source = volume.at(kind)
+            if isinstance(source.value, dict) and source.at(key).is_empty():
+                yield source.at(key).error("is missing; write it")
+            yield from valid(source, key, dns_subdomain, Node.unusable)
+        disk = volume.at("emptyDir")
+        yield from quantity(disk.at("sizeLimit"))
+        if (medium := disk.text("medium")) not in ("", "Memory") and not medium.startswith("HugePages"):
+            yield disk.at("medium").unusable(f"{medium!r} is not a medium; write Memory, or leave it out for disk")
+    yield from unique(listed, "name", "volume")
+
+
+def mounts(spec: Node) -> Iterator[Finding]:
+    """What is mounted is a volume of the pod, and has its own path."""
+    names = {volume.text("name") for volume in spec.at("volumes").items()}
+    # Claims of a StatefulSet's template are volumes of its pods.
+    names |= {claim.at("metadata").text("name") for claim in spec.root().at("spec", "volumeClaimTemplates").items()}
+    for container in containers(spec):
+        listed = container.at("volumeMounts").items()
+        for mount in listed:
+            name, path = mount.text("name"), mount.text("mountPath")
+            if name and name not in names:
+                there = ", ".join(sorted(names - {""})) or "none"
+                yield mount.at("name").error(f"no volume {name!r} in the pod; there is: {there}", None)
+            if path and not path.startswith("/"):
+                yield mount.at("mountPath").warning(f"{path!r} is not from the root on; write /{path}")
+        yield from unique(listed, "mountPath", "volume")
+
+
+def memory_disks(spec: Node) -> Iterator[Finding]:
+    """Files in memory count as memory of the container that writes them."""
+    for volume in spec.at("volumes").items():
+        disk, name = volume.at("emptyDir"), volume.text("name")
+        size = amount(disk.at("sizeLimit")) if disk.text("medium") == "Memory" else None
+        for container in containers(spec):
+            limit = container.at("resources", "limits", "memory")
+            most = amount(limit)
+            if size is not None and most is not None and size >= most and name in _mounted(container).values():
+                yield disk.at("sizeLimit").warning(
+                    f"{disk.value['sizeLimit']} of files in memory count against the container's limit of "
+                    f"{limit.value}, and it is killed before they are full; write less, or a higher limit",
+                    "--scratch or --memory",
+                )
+
+
+def _mounted(container: Node) -> dict[str, str]:
+    """The names of its volumes, by path."""
+    mounts = container.at("volumeMounts").items()
+    return {each.text("mountPath").rstrip("/"): each.text("name") for each in mounts if each.text("mountPath")}
+
+
+def lost_outputs(spec: Node, kept: Collection[str] = ()) -> Iterator[Finding]:
+    """Outputs go to a folder that stays; one that ends with its pod is lost, though each pod ends with 0.
+
+    kept: names of volumes that stay in any case.
+    """
+    gone = {each.text("name") for each in spec.at("volumes").items() if each.has("emptyDir") or each.has("ephemeral")}
+    gone -= set(kept)
+    for container in containers(spec):
+        mounted = _mounted(container)
+        for word, is_tarproc in _outdirs(container):
+            path = re.sub("^(--outdir=|-O)?(file://)?", "", str(word.value))
+            if not path.startswith("/"):
+                continue
+            path = normpath(path)
+            folders = (each for each in mounted if path.startswith(f"{each}/") or path == each)
+            above = max(folders, key=len, default=None)
+            if above is None:
+                yield word.warning(
+                    f"{path!r}: nothing is mounted there, and a folder of the pod itself is lost when it ends; name a "
+                    "URL, or mount a volume that stays",
+                    "--outdir",
+                )
+            elif mounted[above] in gone:
+                # Another program may copy its files elsewhere.
+                yield (word.unusable if is_tarproc else word.warning)(
+                    f"{path!r} is in the volume {mounted[above]}, which is gone with its pod, and the "
+                    "outputs with it; name a bucket, or a folder in a volume that stays",
+                    "--outdir",
+                )
+
+
+def _outdirs(container: Node) -> Iterator[tuple[Node, bool]]:
+    """The words that name the output folder: arguments of tarproc (True), or variables of other programs (False)."""
+    command = container.at("command").members()
+    if command and str(command[0].value).rpartition("/")[2] == "tarproc":
+        for before, word in pairwise([*command, *container.at("args").members()]):
+            if word.value == "--":
+                return
+            if before.value in ("-O", "--outdir") or re.match("--outdir=|-O.", str(word.value)):
+                yield word, True
+    else:
+        for variable in container.at("env").items():
+            if variable.text("name") == _OUTPUT:
+                yield variable.at("value"), False
+
+
+def credentials(spec: Node) -> Iterator[Finding]:
+    """A key file is mounted of a Secret, since all users of the namespace can read ConfigMaps."""
+    public = {volume.text("name") for volume in spec.at("volumes").items() if volume.has("configMap")}
+    for container in containers(spec):
+        folders = [path for path, name in _mounted(container).items() if name in public]
+        for variable in container.at("env").items():
+            path = variable.text("value")
+            if variable.text("name") == _CREDENTIALS and any(path.startswith(f"{folder}/") for folder in folders):
+                yield variable.warning(
+                    "the key file is in a ConfigMap, which all users of the namespace can read; put it in a Secret "
+                    "(kubectl create secret generic NAME --from-file=FILE), or do without by --service-account",
+                    "--config-map to --secret",
+                )

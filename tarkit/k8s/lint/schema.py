@@ -7,6 +7,7 @@ everything else is left to a server.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import json
 import re
@@ -17,17 +18,18 @@ from typing import Any
 from tarkit.errors import UsageError, printable
 from tarkit.extras import library
 from tarkit.k8s.lint.enumerations import complete
-from tarkit.k8s.lint.nodes import Finding, Node, root_of
+from tarkit.k8s.lint.nodes import WARNING, Finding, Node, root_of
 from tarkit.k8s.names import version
 from tarkit.k8s.quantity import TAKEN, parse_quantity
 
 _FOR = ("checking manifests against the API's schema", "lint")
-_OPTIONS = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
 _TEXT = "a text"
 _NAMES = re.compile("[A-Za-z0-9]{1,80} ([a-z0-9.-]{1,80}/)?[a-z0-9]{1,20}")
 _DECODING = ("type", "additionalProperties")
 _TYPING = ("type", "enum", "minimum", "maximum", "pattern")
 NEWEST = "1.9999"
+OLDEST = "1.33"
+"""The oldest release that kubetpl is made for: the one that is meant where none is named."""
 QUANTITY = rf"\A{TAKEN}\Z"
 _TYPES = {
     "string": _TEXT, "integer": "a whole number", "number": "a number", "boolean": "true or false",
@@ -35,35 +37,55 @@ _TYPES = {
 }  # fmt: skip
 
 
-def check_schema(document: dict[str, Any], kube_version: str = "1.33", number: int = 1) -> list[Finding]:
-    """What is wrong with a manifest's fields. kube_version: the cluster's. number: the manifest's position.
+def check_schema(document: dict[str, Any], kube_version: str | None = OLDEST, number: int = 1) -> list[Finding]:
+    """What is wrong with a manifest's fields. kube_version: the cluster's; None: it is not known, so that what newer
+    releases than the oldest have is a warning only. number: the manifest's position.
 
-    If no schema of that release, the newest before it is used, and a warning reports it.
+    If there is no schema of that release, the newest before it is used, and a warning reports it.
 
     Raises:
         MissingExtraError: kubernetes-validate is not installed.
         UsageError: kube_version is not a version, or older than all schemas.
     """
-    root = root_of(document, number, kube_version)
+    wanted = OLDEST if kube_version is None else kube_version
+    root = root_of(document, number, wanted)
     missing = [key for key in ("kind", "apiVersion") if not root.text(key)]
     if missing:
         return [root.at(key).error("is missing; without it nothing can be checked") for key in missing]
-    release, schemas = _release(kube_version)
+    release, schemas = _release(wanted)
     found = []
-    if version(release) < version(kube_version):
-        found.append(
-            root.warning(f"checked against the schema of {release}, since none of {kube_version} is installed")
-        )
-    api = root.text("apiVersion")
-    validator = _validator(schemas, root.manifest.kind, api)
-    if validator is None:
-        return [*found, _unknown_kind(root, api, release, schemas)]
-    errors, newest = list(validator.iter_errors(document)), _release(NEWEST)[1]
-    if errors and newest != schemas:
-        errors = list(_validator(schemas, root.manifest.kind, api, newest).iter_errors(document))
-    for error in sorted(errors, key=lambda error: [str(step) for step in error.absolute_path]):
-        found.extend(_findings(root, error))
+    if version(release) < version(wanted):
+        found.append(root.warning(f"checked against the schema of {release}, since none of {wanted} is installed"))
+    errors, newest = _errors(root, schemas, release), _release(NEWEST)[1]
+    later = {each.where for each, _ in _errors(root, newest, release)} if errors and newest != schemas else None
+    for each, is_missing in errors:
+        if later is None or each.where in later:
+            found.append(each)
+        # A field that newer descriptions do not require was never required by servers.
+        elif not is_missing:
+            sentence = f"in Kubernetes {OLDEST}: {each.sentence}"
+            in_oldest = dataclasses.replace(each, severity=WARNING, sentence=sentence)
+            found.append(in_oldest if kube_version is None else each)
     return found
+
+
+def _errors(root: Node, schemas: str, release: str) -> list[tuple[Finding, bool]]:
+    """What a release's schema refuses, in the order of the fields; and whether it is that something is missing."""
+    kind, api = root.manifest.kind, root.text("apiVersion")
+    validator = _validator(schemas, kind, api)
+    if validator is None:
+        # A mistake in the release's own groups, a custom kind in groups with a domain.
+        if "." in api:
+            return [(root.warning(f"no schema of {printable(api)}, so its fields are unchecked"), False)]
+        sentence = f"Kubernetes {release} has no {printable(kind)} in {printable(api)}; see kubectl api-resources"
+        return [(root.at("kind").error(sentence), False)]
+    errors = sorted(validator.iter_errors(root.value), key=lambda error: [str(step) for step in error.absolute_path])
+    found = (
+        (finding, error.validator in ("required", "minLength") or error.instance is None)
+        for error in errors
+        for finding in _findings(root, error)
+    )
+    return list(dict.fromkeys(found))
 
 
 def refuse_types(documents: Sequence[Mapping[str, Any]]) -> None:
@@ -78,8 +100,7 @@ def refuse_types(documents: Sequence[Mapping[str, Any]]) -> None:
     """
     roots = [root_of(document, number, NEWEST) for number, document in enumerate(documents, 1)]
     for root in roots:
-        unfit = next(_unfit(root, keys_only=root.manifest.kind in ("ConfigMap", "Secret")), None)
-        if unfit is not None:
+        for unfit in _unfit(root, keys_only=root.manifest.kind in ("ConfigMap", "Secret")):
             raise UsageError(str(unfit))
     _, schemas = _release(NEWEST)
     for root in roots:
@@ -116,11 +137,8 @@ def _release(kube_version: str) -> tuple[str, str]:
 
 
 @cache
-def _validator(schemas: str, kind: str, api: str, newest: str | None = None) -> Any:
-    """Of a kind, made once: the definitions are megabytes. None for a kind that it does not have.
-
-    newest: schemas by which required fields are corrected. They cost as much again, so only an error asks for them.
-    """
+def _validator(schemas: str, kind: str, api: str) -> Any:
+    """Of a kind, made once: the definitions are megabytes. None for a kind that it does not have."""
     if not _NAMES.fullmatch(f"{kind} {api}"):
         return None
     jsonschema = library("jsonschema", *_FOR)
@@ -130,18 +148,17 @@ def _validator(schemas: str, kind: str, api: str, newest: str | None = None) -> 
     schema = _contents(schemas, file)
     if schema is None:
         return None
-    complete({kind: schema}, QUANTITY, {kind: _contents(newest, file) or schema} if newest else None)
-    registry = _definitions(schemas, newest) @ (referencing.Resource.from_contents(schema) @ referencing.Registry())
+    complete({kind: schema}, QUANTITY)
+    registry = _definitions(schemas) @ (referencing.Resource.from_contents(schema) @ referencing.Registry())
     return jsonschema.Draft202012Validator(schema, registry=registry)
 
 
 @cache
-def _definitions(schemas: str, newest: str | None = None) -> Any:
+def _definitions(schemas: str) -> Any:
     """What all kinds of a release share, with the words and ranges that the published schemas lack."""
-    referencing = library("referencing", *_FOR)
     whole = _contents(schemas, "_definitions.json")
-    complete(whole["$defs"], QUANTITY, _contents(newest, "_definitions.json")["$defs"] if newest else None)
-    return referencing.Resource.from_contents(whole)
+    complete(whole["$defs"], QUANTITY)
+    return library("referencing", *_FOR).Resource.from_contents(whole)
 
 
 def _contents(schemas: str, file: str) -> Any:
@@ -151,16 +168,6 @@ def _contents(schemas: str, file: str) -> Any:
         return utils.schema_contents(f"kubernetes-json-schema/{schemas}/{file}", schemas)
     except (FileNotFoundError, utils.VersionNotSupportedError):
         return None
-
-
-def _unknown_kind(root: Node, api: str, release: str, schemas: str) -> Finding:
-    """Of a kind that the release does not have: a mistake in the release's own groups, a custom kind in others."""
-    group = api.rpartition("/")[0]
-    own = _definitions(schemas).contents["$defs"][_OPTIONS]["properties"]["apiVersion"]
-    if group and group not in {each.rpartition("/")[0] for each in own["enum"] if each}:
-        return root.warning(f"no schema of {printable(api)}, so its fields are unchecked")
-    kind = printable(root.manifest.kind)
-    return root.at("kind").error(f"Kubernetes {release} has no {kind} in {printable(api)}; see kubectl api-resources")
 
 
 def _findings(root: Node, error: Any) -> list[Finding]:

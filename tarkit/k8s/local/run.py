@@ -16,7 +16,7 @@ from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, UsageError, prin
 from tarkit.k8s.apiobject import Object
 from tarkit.k8s.indexset import format_indexes
 from tarkit.k8s.lint.nodes import root_of
-from tarkit.k8s.lint.volumes import lost_outputs
+from tarkit.k8s.lint.pods import lost_outputs
 from tarkit.k8s.local.env import Node, Sources
 from tarkit.k8s.local.kubelet import Process, processes_of
 from tarkit.k8s.local.localjob import digest_of, jobs_of, notes_on, pod_of
