@@ -101,6 +101,7 @@ PACKAGES = {
     "webdataset": "webdataset",
     "k8s": "'kubernetes>=30' 'python-dateutil<3'",
     "lint": "kubernetes-validate",
+    "parquet": "pyarrow",
 }
 """Extra -> what to give to pip install."""
 

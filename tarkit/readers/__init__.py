@@ -1,0 +1,1 @@
+"""What a trainer's shard service hands out ranges of: records of files and tables, by shard name and number."""

@@ -1,0 +1,79 @@
+"""Readers of folders of files: one shard for each file, or one for each range of its records."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Any
+
+from tarkit.errors import DataError, UsageError
+from tarkit.formats.tally import Tally
+from tarkit.readers.reader import AbstractDataReader, Shard, TaskShard, in_task_order, ranges, task_shard
+from tarkit.specs.datafiles import data_files
+
+_COUNTED_AT_ONCE = 8
+
+
+class FileDataReader(AbstractDataReader):
+    """A folder of files, or a shard spec such as ``s3://b/data-{0000..0147}``.
+
+    Args:
+        data_dir: a folder at any place, or a shard spec. Of a folder, names that begin with ``.`` or ``_`` or
+            end in ``.crc`` are skipped, and counted in ``tally.skipped``.
+        records_per_task: the records of a file are cut into ranges of so many; None: one range a file.
+
+    Raises:
+        UsageError: an argument that this reader does not have.
+    """
+
+    def __init__(self, data_dir: str, records_per_task: int | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if kwargs:
+            raise UsageError(f"{type(self).__name__} has no parameter {', '.join(sorted(kwargs))}")
+        if records_per_task is not None and records_per_task < 1:
+            raise UsageError(f"records_per_task is {records_per_task}; it must be at least 1")
+        self.data_dir = data_dir
+        self.records_per_task = records_per_task
+        self.tally = Tally()
+
+    def create_shards(self) -> list[Shard]:
+        """(file, first record, number of records), the files in the order of their names."""
+        files = list(data_files(self.data_dir, self.tally.skip))
+        with ThreadPoolExecutor(_COUNTED_AT_ONCE) as pool:
+            counts = pool.map(self.count, files)
+            return [each for file, count in zip(files, counts, strict=True) for each in self._ranges(file, count)]
+
+    def _ranges(self, file: str, count: int) -> list[Shard]:
+        return ranges(file, count, self.records_per_task)
+
+    def read_records(self, task: Any) -> Iterator[Any]:
+        """The records of a task.
+
+        Raises:
+            DataError: the file has fewer records than the task wants, or is damaged.
+        """
+        shard = task_shard(task)
+        return in_task_order(shard, self._whole(shard))
+
+    def _whole(self, shard: TaskShard) -> Iterator[Any]:
+        wanted = shard.end - shard.start
+        given = 0
+        for record in islice(self.read(shard.name, shard.start, shard.end), wanted):
+            given += 1
+            yield record
+        if given < wanted:
+            raise DataError(
+                f"has {shard.start + given} records, and records {shard.start} to {shard.end - 1} were asked for",
+                url=shard.name,
+                hint="create the shards anew",
+            )
+
+    @abstractmethod
+    def count(self, url: str) -> int:
+        """How many records a file has."""
+
+    @abstractmethod
+    def read(self, url: str, start: int, end: int) -> Iterator[Any]:
+        """Records from number ``start`` on, at least those before number ``end``, if there are so many."""

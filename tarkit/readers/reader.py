@@ -1,0 +1,158 @@
+"""The interface of a source of records that can be handed out in ranges, as ElasticDL's trainers know it.
+
+A reader names its shards and how many records each has; a task is a range of one shard's records.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tarkit.errors import UsageError
+
+
+@dataclass
+class Metadata:
+    """Columns of a table. column_dtypes: name -> type, as the source writes it."""
+
+    column_names: Sequence[str] = ()
+    column_dtypes: Mapping[str, str] = field(default_factory=dict)
+
+
+class AbstractDataReader(ABC):
+    """A source of records. Derive from it for a source of your own.
+
+    Keyword arguments come from ``--custom_data_reader_params``.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:  # noqa: B027 (derived classes call it with their own arguments)
+        pass
+
+    @abstractmethod
+    def read_records(self, task: Any) -> Iterator[Any]:
+        """The records of a task, a generator.
+
+        task: has ``shard.name``, ``shard.start``, ``shard.end`` and ``shard.indices``, and the older spelling of
+        the same, ``shard_name``, ``start`` and ``end``.
+        """
+
+    @abstractmethod
+    def create_shards(self) -> Any:
+        """All shards: a list of (name, first record, number of records), or a dict of name -> (first record, number
+        of records) or name -> number of records."""
+
+    @property
+    def records_output_types(self) -> Any:
+        """What ``tf.data.Dataset.from_generator`` takes for the type of a record; None if it is not known."""
+        return None
+
+    @property
+    def metadata(self) -> Metadata:
+        """The columns of a table; none where records have no columns."""
+        return Metadata()
+
+
+class Shard(NamedTuple):
+    """A range of records. name: what the reader called it. start: the first record's number, from 0. records: count."""
+
+    name: str
+    start: int
+    records: int
+
+
+def shards_of(reader: AbstractDataReader) -> list[Shard]:
+    """What ``create_shards`` gives, whichever of its three shapes it has.
+
+    Raises:
+        UsageError: it has another shape; the message names the reader and the entry.
+    """
+    made = reader.create_shards()
+    if isinstance(made, Mapping):
+        entries: Iterable[Any] = (
+            (name, *(value if isinstance(value, (tuple, list)) else (0, value))) for name, value in made.items()
+        )
+    else:
+        entries = made
+    shards = []
+    for entry in entries:
+        if not isinstance(entry, (tuple, list)) or len(entry) != 3 or not _is_shard(*entry):
+            raise UsageError(
+                f"{type(reader).__name__}.create_shards() gave {entry!r}; "
+                "a shard is (name, first record, number of records)"
+            )
+        shards.append(Shard(*entry))
+    return shards
+
+
+def _is_shard(name: object, start: object, count: object) -> bool:
+    numbers = [each for each in (start, count) if isinstance(each, int) and not isinstance(each, bool) and each >= 0]
+    return isinstance(name, str) and len(numbers) == 2
+
+
+@dataclass(frozen=True)
+class TaskShard:
+    """The range of a task. end: number of the record after the last. indices: the records in the order in which they
+    are wanted; () is all of them in their own order."""
+
+    name: str
+    start: int
+    end: int
+    indices: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class Task:
+    """A range of records with both spellings: ``task.shard.name`` and ``task.shard_name``."""
+
+    shard: TaskShard
+    type: Any = None
+    task_id: int = 0
+    model_version: int = -1
+    extended_config: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def shard_name(self) -> str:
+        """``shard.name``."""
+        return self.shard.name
+
+    @property
+    def start(self) -> int:
+        """``shard.start``."""
+        return self.shard.start
+
+    @property
+    def end(self) -> int:
+        """``shard.end``."""
+        return self.shard.end
+
+
+def task_shard(task: Any) -> TaskShard:
+    """The range of any task, of this module, of ElasticDL's messages, or of either spelling."""
+    shard = getattr(task, "shard", None)
+    if shard is None:
+        return TaskShard(task.shard_name, task.start, task.end)
+    return TaskShard(shard.name, shard.start, shard.end, tuple(getattr(shard, "indices", ()) or ()))
+
+
+def ranges(name: str, count: int, records_per_task: int | None) -> list[Shard]:
+    """The records of a shard, cut into ranges of so many at most; None: one range."""
+    size = records_per_task or max(1, count)
+    return [Shard(name, start, min(size, count - start)) for start in range(0, count, size)]
+
+
+def in_task_order(shard: TaskShard, records: Iterator[Any]) -> Iterator[Any]:
+    """The records of a range in the order of ``indices``; they are held in memory then.
+
+    Raises:
+        UsageError: an index outside of the range.
+    """
+    if not shard.indices:
+        yield from records
+        return
+    held = list(records)
+    for index in shard.indices:
+        if not shard.start <= index < shard.end:
+            raise UsageError(f"record {index} is not in the range {shard.start} to {shard.end} of {shard.name}")
+        yield held[index - shard.start]

@@ -1,0 +1,97 @@
+"""Rows of CSV and other text files."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from tarkit.errors import DataError
+from tarkit.readers.files import FileDataReader
+from tarkit.readers.ranged import blocks_from, is_compressed
+from tarkit.readers.reader import Metadata
+
+_EVERY = 1024
+"""Rows between two offsets that are remembered."""
+_LONGEST_ROW = 64 << 20
+
+
+class TextDataReader(FileDataReader):
+    """Rows of CSV files (RFC 4180), each a str as it is in the file, without its line end.
+
+    A row goes on over line breaks in quotes. Empty lines are not rows.
+
+    Args:
+        filename: a file, folder or shard spec.
+        header: whether the first row of each file has the names of the columns; it is not a record then.
+    """
+
+    def __init__(self, filename: str, records_per_task: int | None = None, header: bool = False, **kwargs: Any) -> None:
+        super().__init__(filename, records_per_task, **kwargs)
+        self._header = header
+        self._offsets: dict[str, list[int]] = {}
+        """Of each file that is not compressed: where every 1024th record begins."""
+
+    @property
+    def metadata(self) -> Metadata:
+        """The names of the columns, of the first file with rows, if it has a header."""
+        if self._header:
+            for shard in self.create_shards():
+                row = next(_rows(blocks_from(shard.name, 0), shard.name))[1]
+                return Metadata(next(csv.reader([row.decode()])))
+        return Metadata()
+
+    def count(self, url: str) -> int:
+        offsets: list[int] = []
+        number = 0
+        for number, (offset, _) in enumerate(self._records(url, 0), 1):
+            if number % _EVERY == 1:
+                offsets.append(offset)
+        if not is_compressed(url):
+            self._offsets[url] = offsets
+        return number
+
+    def read(self, url: str, start: int, end: int) -> Iterator[str]:
+        offsets = self._offsets.get(url, [])
+        known = min(start // _EVERY, len(offsets) - 1)
+        rows = self._records(url, offsets[known]) if known > 0 else self._records(url, 0)
+        for _, row in islice(rows, start - max(0, known) * _EVERY, None):
+            try:
+                yield row.decode()
+            except UnicodeDecodeError as error:
+                raise DataError(f"a row is not UTF-8: {error}", url=url) from error
+
+    def _records(self, url: str, offset: int) -> Iterator[tuple[int, bytes]]:
+        rows = _rows(blocks_from(url, offset), url, offset)
+        return islice(rows, 1, None) if self._header and not offset else rows
+
+
+def _rows(blocks: Iterable[bytes], url: str, offset: int = 0) -> Iterator[tuple[int, bytes]]:
+    """(offset, row without its line end) of what begins at ``offset``."""
+    parts: list[bytes] = []
+    size = quotes = 0
+    for line in _lines(blocks):
+        parts.append(line)
+        size += len(line)
+        quotes += line.count(b'"')
+        if quotes % 2:
+            if size > _LONGEST_ROW:
+                raise DataError(f"a quote is open for more than {_LONGEST_ROW >> 20} MiB", url=url, offset=offset)
+            continue
+        row = b"".join(parts).rstrip(b"\r\n")
+        if row:
+            yield offset, row
+        offset += size
+        parts, size, quotes = [], 0, 0
+    if parts:
+        raise DataError("ends inside of a quoted field", url=url, offset=offset)
+
+
+def _lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for block in blocks:
+        *lines, rest = (rest + block).split(b"\n")
+        yield from (line + b"\n" for line in lines)
+    if rest:
+        yield rest

@@ -1,0 +1,304 @@
+"""Sources of records that are handed out in ranges: the interface, and the readers of files."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import fsspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tarkit
+from tarkit.errors import DataError, UsageError
+from tarkit.readers.create import READERS, create_data_reader, custom_data_reader
+from tarkit.readers.parameters import parse_reader_params
+from tarkit.readers.parquet import ParquetDataReader
+from tarkit.readers.ranged import RangedFile
+from tarkit.readers.reader import AbstractDataReader, Shard, Task, TaskShard, shards_of, task_shard
+from tarkit.readers.tar import TarDataReader
+from tarkit.readers.text import TextDataReader
+
+
+def task(name: str, start: int, end: int, indices: tuple[int, ...] = ()) -> Task:
+    return Task(TaskShard(name, start, end, indices))
+
+
+def all_records(reader: AbstractDataReader) -> list[Any]:
+    """As a trainer draws them: shard by shard."""
+    return [
+        record
+        for shard in shards_of(reader)
+        for record in reader.read_records(task(shard.name, shard.start, shard.start + shard.records))
+    ]
+
+
+class Own(AbstractDataReader):
+    """A reader of a user's own; it gives what it was made with."""
+
+    def __init__(self, data_origin: str = "", shards: Any = (), **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.data_origin, self.shards, self.kwargs = data_origin, shards, kwargs
+
+    def read_records(self, task: Any) -> Iterator[int]:
+        yield from range(task.start, task.end)
+
+    def create_shards(self) -> Any:
+        return self.shards
+
+
+@pytest.mark.parametrize(
+    "shards",
+    [
+        [("a", 0, 3), ("b", 5, 2)],
+        (["a", 0, 3], ["b", 5, 2]),
+        {"a": (0, 3), "b": (5, 2)},
+        iter([("a", 0, 3), ("b", 5, 2)]),
+    ],
+)
+def test_the_shapes_of_create_shards(shards: Any) -> None:
+    assert shards_of(Own(shards=shards)) == [Shard("a", 0, 3), Shard("b", 5, 2)]
+
+
+def test_the_shape_of_the_first_design() -> None:
+    assert shards_of(Own(shards={"a": 3, "b": 0})) == [Shard("a", 0, 3), Shard("b", 0, 0)]
+
+
+@pytest.mark.parametrize(
+    "shards", [["a"], [("a", 3)], {"a": None}, {"a": (0, -1)}, [("a", 0, True)], [(1, 0, 3)], [("a", 0, 1.5)]]
+)
+def test_another_shape_is_refused_by_the_readers_name(shards: Any) -> None:
+    with pytest.raises(UsageError, match=r"Own.create_shards\(\) gave .*; a shard is \(name, first record, "):
+        shards_of(Own(shards=shards))
+
+
+def test_both_spellings_of_a_task() -> None:
+    made = task("a", 2, 5, (4, 2))
+    assert (made.shard_name, made.start, made.end, made.shard.name) == ("a", 2, 5, "a")
+    assert task_shard(made) == TaskShard("a", 2, 5, (4, 2))
+    assert task_shard(SimpleNamespace(shard_name="a", start=2, end=5)) == TaskShard("a", 2, 5)
+    message = SimpleNamespace(shard=SimpleNamespace(name="a", start=2, end=5, indices=[3]))
+    assert task_shard(message) == TaskShard("a", 2, 5, (3,))
+
+
+def test_what_a_reader_has_unless_it_says_otherwise() -> None:
+    reader = Own()
+    assert reader.records_output_types is None
+    assert list(reader.metadata.column_names) == [] and reader.metadata.column_dtypes == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", {}),
+        ("a=1; b=x y;", {"a": 1, "b": "x y"}),
+        ("columns=['a;b', \"c\"]; n=None", {"columns": ["a;b", "c"], "n": None}),
+        ("url=s3://b/x?y=z", {"url": "s3://b/x?y=z"}),
+        ("name=don't; b=2", {"name": "don't", "b": 2}),
+        ("evil=__import__('os').system('true')", {"evil": "__import__('os').system('true')"}),
+        ("empty=", {"empty": ""}),
+    ],
+)
+def test_parameters(text: str, expected: dict[str, Any]) -> None:
+    assert parse_reader_params(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("a", "not NAME=VALUE"), ("1a=2", "not NAME=VALUE"), ("a=1;a=2", "given twice")]
+)
+def test_parameters_that_are_refused(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse_reader_params(text)
+
+
+@given(st.text(max_size=60))
+def test_parameters_of_any_text_are_taken_or_refused(text: str) -> None:
+    try:
+        assert all(name.isidentifier() for name in parse_reader_params(text))
+    except UsageError:
+        return
+
+
+def test_a_reader_of_ones_own(tmp_path: Path) -> None:
+    made = custom_data_reader(f"{__file__}:Own", "x", "shards=[('a', 0, 2)]; more=3")
+    assert (made.data_origin, made.kwargs) == ("x", {"more": 3})  # type: ignore[attr-defined]
+    assert all_records(made) == [0, 1]
+    (tmp_path / "model.py").write_text("def reader(data_origin, **params): return [data_origin]\n")
+    with pytest.raises(UsageError, match=r"gave list; it must give a reader derived from .*AbstractDataReader"):
+        custom_data_reader(f"{tmp_path}/model.py:reader", "x")
+
+
+@pytest.mark.parametrize(
+    ("origin", "more", "kind"),
+    [
+        ("rows.csv", {}, "TextDataReader"),
+        ("x", {"reader_type": "CSV"}, "TextDataReader"),
+        ("s3://b/train-{0..9}.tar", {}, "TarDataReader"),
+        ("t.parquet", {}, "ParquetDataReader"),
+    ],
+)
+def test_the_reader_of_a_source(origin: str, more: dict[str, Any], kind: str) -> None:
+    assert type(create_data_reader(origin, environ={}, **more)).__name__ == kind
+
+
+def test_sources_that_are_refused() -> None:
+    with pytest.raises(UsageError, match=f"reader_type is 'Excel'; it must be one of {', '.join(READERS)}"):
+        create_data_reader("x", reader_type="Excel")
+    with pytest.raises(UsageError, match="TarDataReader has no parameter columns, rul"):
+        create_data_reader("x.tar", environ={}, rul="x", columns=1)
+    with pytest.raises(UsageError, match="records_per_task is 0; it must be at least 1"):
+        create_data_reader("x.tar", 0, environ={})
+
+
+ROWS = [["1", 'a "quoted" word', "x"], ["2", "over\ntwo lines", ""], ["3", "", "ü"], ["4", "semi;colon", "\r\n"]]
+
+
+def csv_text(rows: list[list[str]], line_end: str = "\n") -> bytes:
+    file = io.StringIO()
+    csv.writer(file, lineterminator=line_end).writerows(rows)
+    return file.getvalue().encode()
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_rows_with_line_breaks_in_quotes_are_one_record(tmp_path: Path, line_end: str) -> None:
+    (tmp_path / "a.csv").write_bytes(csv_text(ROWS * 1000, line_end).rstrip())
+    reader = create_data_reader(f"{tmp_path}/a.csv", 700, environ={})
+    assert [shard.records for shard in shards_of(reader)] == [700] * 5 + [500]
+    assert [next(csv.reader(io.StringIO(row, newline=""))) for row in all_records(reader)] == ROWS * 1000
+
+
+@pytest.mark.parametrize("fresh", [False, True], ids=["counted", "not-counted"])
+def test_a_range_of_rows(tmp_path: Path, fresh: bool) -> None:
+    rows = [[str(number), "x\ny"] for number in range(5000)]
+    (tmp_path / "a.csv").write_bytes(csv_text(rows))
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(csv_text(rows)))
+    fsspec.filesystem("memory").pipe("/readers/a.csv", csv_text(rows))
+    reader = TextDataReader(str(tmp_path))
+    for name in (f"{tmp_path}/a.csv", f"{tmp_path}/b.csv.gz", "memory://readers/a.csv"):
+        if not fresh:
+            assert reader.count(name) == 5000
+        for start, end in ((0, 3), (1023, 1026), (4990, 5000), (2048, 2048)):
+            got = list(reader.read_records(task(name, start, end)))
+            assert got == [f'{number},"x\ny"' for number in range(start, end)]
+
+
+def test_a_header_is_not_a_record(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,name\n1,a\n\n2,b\n")
+    (tmp_path / "b.csv").write_text("id,name\n")
+    reader = TextDataReader(str(tmp_path), header=True)
+    assert shards_of(reader) == [Shard(f"{tmp_path}/a.csv", 0, 2)]
+    assert all_records(reader) == ["1,a", "2,b"]
+    assert list(reader.metadata.column_names) == ["id", "name"]
+
+
+def test_text_that_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.csv").write_text('1,a\n2,"b\n')
+    with pytest.raises(DataError, match=r"a\.csv, offset 4: ends inside of a quoted field"):
+        TextDataReader(f"{tmp_path}/a.csv").create_shards()
+    (tmp_path / "b.csv").write_bytes(b"\xff\n")
+    with pytest.raises(DataError, match=r"b\.csv: a row is not UTF-8"):
+        all_records(TextDataReader(f"{tmp_path}/b.csv"))
+    monkeypatch.setattr("tarkit.readers.text._LONGEST_ROW", 2 << 20)
+    (tmp_path / "c.csv").write_bytes(b'"' + b"x\n" * (2 << 20))
+    with pytest.raises(DataError, match=r"c\.csv, offset 0: a quote is open for more than 2 MiB"):
+        TextDataReader(f"{tmp_path}/c.csv").create_shards()
+
+
+def test_a_task_beyond_the_end_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("1\n2\n")
+    reader = TextDataReader(f"{tmp_path}/a.csv")
+    with pytest.raises(DataError, match="has 2 records, and records 1 to 3 were asked for; create the shards anew"):
+        list(reader.read_records(task(f"{tmp_path}/a.csv", 1, 4)))
+
+
+def test_records_in_the_order_of_indices(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("".join(f"{number}\n" for number in range(10)))
+    reader = TextDataReader(f"{tmp_path}/a.csv")
+    assert list(reader.read_records(task(f"{tmp_path}/a.csv", 4, 8, (7, 4, 6)))) == ["7", "4", "6"]
+    with pytest.raises(UsageError, match="record 8 is not in the range 4 to 8"):
+        list(reader.read_records(task(f"{tmp_path}/a.csv", 4, 8, (8,))))
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    """Two shards, one of them compressed, and what is not data."""
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    for name, first, count in (("a.tar", 0, 200), ("b.tar.gz", 200, 70)):
+        with tarkit.TarWriter(str(folder / name)) as sink:
+            for number in range(first, first + count):
+                sink.write({"__key__": f"{number:04d}", "cls": number, "bin": bytes(number)})
+    (folder / "_SUCCESS").touch()
+    return folder
+
+
+@pytest.mark.parametrize("records_per_task", [None, 1, 64, 65, 1000])
+def test_samples_of_tar_shards(shards: Path, records_per_task: int | None) -> None:
+    reader = TarDataReader(str(shards), records_per_task)
+    found = all_records(reader)
+    assert [sample["__key__"] for sample in found] == [f"{number:04d}" for number in range(270)]
+    assert [sample["bin"] for sample in found] == [bytes(number) for number in range(270)]
+    assert reader.tally.skipped == {"hidden-file": 1}
+
+
+def test_tar_shards_at_a_url_are_read_from_the_offset(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsspec.filesystem("memory").pipe("/readers/a.tar", (shards / "a.tar").read_bytes())
+    reader = TarDataReader("memory://readers/a.tar")
+    assert shards_of(reader) == [Shard("memory://readers/a.tar", 0, 200)]
+    monkeypatch.setattr("tarkit.readers.ranged.open_read", None)
+    found = list(reader.read_records(task("memory://readers/a.tar", 150, 153)))
+    assert [sample["__key__"] for sample in found] == ["0150", "0151", "0152"]
+
+
+def test_a_range_of_a_shard_that_this_reader_did_not_count(shards: Path) -> None:
+    found = list(TarDataReader(str(shards)).read_records(task(f"{shards}/b.tar.gz", 60, 70)))
+    assert [sample["cls"] for sample in found] == [str(number).encode() for number in range(260, 270)]
+
+
+def test_rows_of_parquet(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed, so Parquet is not tested")
+    import pyarrow.parquet
+
+    table = arrow.table({"id": list(range(1000)), "name": [f"n{number}" for number in range(1000)]})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet", row_group_size=128)
+    fsspec.filesystem("memory").pipe("/readers/b.parquet", (tmp_path / "a.parquet").read_bytes())
+    for name in (f"{tmp_path}/a.parquet", "memory://readers/b.parquet"):
+        reader = ParquetDataReader(name, 300)
+        assert [shard.records for shard in shards_of(reader)] == [300, 300, 300, 100]
+        assert all_records(reader) == table.to_pylist()
+        assert reader.metadata.column_dtypes == {"id": "int64", "name": "string"}
+        narrow = ParquetDataReader(name, columns=["name"])
+        assert list(narrow.read_records(task(name, 127, 130))) == [{"name": f"n{number}"} for number in (127, 128, 129)]
+    (tmp_path / "c.parquet").write_bytes(b"not parquet")
+    with pytest.raises(DataError, match=r"c\.parquet: is not a Parquet file"):
+        ParquetDataReader(f"{tmp_path}/c.parquet").create_shards()
+
+
+def test_a_ranged_file_is_as_the_file(tmp_path: Path) -> None:
+    content = random.Random(1).randbytes(5_000_000)
+    (tmp_path / "x").write_bytes(content)
+    with (tmp_path / "x").open("rb") as theirs, RangedFile(str(tmp_path / "x")) as ours:
+        assert ours.seekable() and ours.readable()
+        for whence, at, size in (
+            (0, 4_999_990, 100),
+            (0, 10, 4_500_000),
+            (1, -5, 5),
+            (2, -7, -1),
+            (0, 0, 0),
+            (0, 6_000_000, 4),
+        ):
+            assert theirs.seek(at, whence) == ours.seek(at, whence) == ours.tell()
+            assert theirs.read(size) == ours.read(size)
+        theirs.seek(3)
+        ours.seek(3)
+        copy = io.BytesIO()
+        shutil.copyfileobj(ours, copy)
+        assert copy.getvalue() == theirs.read()
