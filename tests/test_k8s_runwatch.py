@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tarkit.cli.kube.verbs import cancel
 
 from tarkit.errors import ClusterError, ClusterUnreachableError, NoSuchObjectError, TarkitError, UsageError
 from tarkit.k8s.cluster.cancellation import suspend_jobs
@@ -160,10 +159,10 @@ def test_a_run_that_was_suspended_in_part_is_told() -> None:
     with pytest.raises(
         ClusterUnreachableError, match=r"busy; done with 1 of 3 Jobs before, the same again does the rest"
     ):
-        suspend_jobs(cluster, [made("a"), made("b"), made("c")], undo=False)  # type: ignore[arg-type]
+        suspend_jobs(cluster, "part", [made("a"), made("b"), made("c")], undo=False)  # type: ignore[arg-type]
     assert cluster.asked == [("patch", "a"), ("patch", "b"), ("patch", "c")]
     beside = [made("a", "suspended"), made("a-r2", of="a", at=1), made("b", "suspended")]
-    assert cancel._suspend(Told(None), "part", beside, True) == "part: 1 Job goes on"  # type: ignore[arg-type]
+    assert suspend_jobs(Told(None), "part", beside, undo=True) == "part: 1 Job goes on"  # type: ignore[arg-type]
 
 
 class Stuck:

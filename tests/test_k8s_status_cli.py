@@ -183,18 +183,18 @@ def test_a_retry_waits_for_what_it_is_a_retry_of() -> None:
 
     chain = (job("grey"), job("grey-r2", "grey"), job("grey-r3", "grey-r2"))
     known = {each["metadata"]["name"]: each for each in chain}
-    refuse_running("grey-r3", known["grey-r3"], known, print)
+    refuse_running("grey-r3", known, print)
     known["grey"] = job("grey", active=1)
     with pytest.raises(UsageError, match="grey, of the same shards, still runs; kubetpl wait grey"):
-        refuse_running("grey-r3", known["grey-r3"], known, print)
+        refuse_running("grey-r3", known, print)
     # Others of the run that kubetpl jobs made have shards of their own; so have their retries.
     known["grey-r3"] = job("grey-r3")
     known["part-r2"], known["part"] = job("part-r2", "part", active=1), job("part")
-    refuse_running("grey-r3", known["grey-r3"], known, print)
+    refuse_running("grey-r3", known, print)
     # Of what this one is a retry, nobody can tell any more.
     del known["part"]
     with pytest.raises(UsageError, match="part-r2, of the same shards, still runs"):
-        refuse_running("grey-r3", known["grey-r3"], known, print)
+        refuse_running("grey-r3", known, print)
 
 
 @pytest.fixture
@@ -265,4 +265,4 @@ def test_a_deletion_that_may_not_be_watched_is_reported_as_done_and_not_known_to
     )
     del server["GET pods"]
     code, _, err = run("cancel", "grey", "--delete")
-    assert code == 0 and "whether pods of a Job grey that was deleted before still run is not known" in err
+    assert code == 0 and "whether pods of a Job grey that was deleted still run is not known" in err

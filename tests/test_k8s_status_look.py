@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from tarkit.k8s.cluster.jobstatus import JobStatus
 from tarkit.k8s.cluster.jobstatus import look as look_at
 from tarkit.k8s.cluster.jobview import JobPlan, job_view
 from tarkit.k8s.cluster.runjobs import find_jobs
-from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords, ShardMap, listed_specs, records_of, shard_map
+from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords, ShardMap, listed_specs, shard_map
 from tarkit.k8s.plan.shardlist import LIST_SPEC, list_config_map
 from tarkit.runs.status import Progress
 from tarkit.specs.slicedlist import sha256_of, write_list
@@ -60,11 +60,9 @@ class Pretended:
         return self.list(kind, labels=labels, fields=fields), "1"
 
 
-def look(
-    cluster: Any, job: dict[str, Any], read_records: Callable[[Any], RunRecords | None] | None = None
-) -> JobStatus:
+def look(cluster: Any, job: dict[str, Any], source: RecordSource | None = None) -> JobStatus:
     """One Job, with what is around it."""
-    (found,) = look_at(cluster, [job], read_records or (lambda job: None), now=0.0)
+    (found,) = look_at(cluster, [job], source, now=0.0)
     return found
 
 
@@ -115,15 +113,11 @@ def test_exit_codes_without_a_job() -> None:
 
 def test_what_may_not_be_read_is_told_and_left_out() -> None:
     cluster = Pretended(forbidden=("pods", "events"), jobs=[made("grey", active=1)])
-
-    def refused(job: Any) -> None:
-        raise MissingInputError("no such folder", url="s3://b/out")
-
-    found = look(cluster, cluster.get("jobs", "grey"), refused)
+    found = look(cluster, cluster.get("jobs", "grey"), RecordSource("/absent/out"))
     assert found.notes == [
         "pods cannot be read: you may not list pods",
         "events cannot be read: you may not list events",
-        "no done records: s3://b/out: no such folder",
+        "no done records: /absent/out: no such folder on this machine; -O names the output folder as seen from here",
     ]
     assert found.view is not None and found.view.pending == 1
     assert [line for line in status_lines(found) if line.startswith("indexes")] == [
@@ -254,8 +248,9 @@ def test_a_list_in_a_config_map() -> None:
 
 def test_records_on_another_machine(tmp_path: Path) -> None:
     with pytest.raises(MissingInputError, match="no such folder on this machine; -O names the output folder"):
-        records_of(str(tmp_path / "no/out"), shards("a.tar"))
-    assert records_of(str(tmp_path / "out"), shards("a.tar")).found.missing == ["a.tar"], "not made yet"
+        RecordSource(str(tmp_path / "no/out"), ["/in/a.tar"]).read(None, made("grey"))
+    found = RecordSource(str(tmp_path / "out"), ["/in/a.tar"]).read(None, {"metadata": {"name": "grey"}})
+    assert found is not None and found.found.missing == ["a.tar"], "not made yet"
     assert RecordSource().read(None, made("grey")) is None
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tarkit.errors import UsageError
-from tarkit.k8s.apiobject import timestamp
+from tarkit.k8s.apiobject import index_of, timestamp
 from tarkit.k8s.cluster.failures import doubled, failure_of, group_failures, last_line, normalised
-from tarkit.k8s.cluster.joblogs import chosen_pods, has_log, label_of
+from tarkit.k8s.cluster.joblogs import chosen_pods, has_log
 from tarkit.k8s.cluster.jobview import job_plan, job_view, state_of
 from tarkit.k8s.cluster.whynot import why_not
 
@@ -368,7 +368,8 @@ def test_the_last_pod_of_each_index() -> None:
     first = pod(3, created="2026-11-21T12:00:00Z", name="old", terminated=exit_of(1))
     second = pod(3, "Succeeded", created="2026-11-21T12:01:00Z", name="new", terminated=exit_of(0))
     pods = [second, first, pod(10), pod(2), pod(None, name="b"), pod(None, name="a")]
-    assert [label_of(each) for each in chosen_pods(pods, indexes=None, failed=False)] == ["2", "3", "10", "a", "b"]
+    chosen = chosen_pods(pods, indexes=None, failed=False)
+    assert [index_of(each) or each["metadata"]["name"] for each in chosen] == [2, 3, 10, "a", "b"]
     assert [each["metadata"]["name"] for each in chosen_pods(pods, indexes={3}, failed=False)] == ["new"]
     assert chosen_pods(pods, indexes={3}, failed=True) == [], "it went well in the end"
     assert has_log(second) and not has_log(waiting("ErrImagePull"))

@@ -108,16 +108,21 @@ def template_folders(path: str | None) -> list[str]:
     return list(FOLDERS) if path is None else [folder for folder in path.split(":") if folder]
 
 
-def setting_options(generator: str | None) -> Callable[[F], F]:
-    """The flags of a generator's settings; of all settings, if it is None."""
+def option_group(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """A decorator that gives a command several options, in this order."""
 
     def decorate(function: F) -> F:
-        for setting in reversed(TABLE.values()):
-            if generator is None or setting.applies(generator):
-                function = _option(setting)(function)
+        for option in reversed(options):
+            function = option(function)
         return function
 
     return decorate
+
+
+def setting_options(generator: str | None) -> Callable[[F], F]:
+    """The flags of a generator's settings; of all settings, if it is None."""
+
+    return option_group(*(_option(each) for each in TABLE.values() if generator is None or each.applies(generator)))
 
 
 def _option(setting: Setting) -> Callable[[F], F]:
@@ -131,7 +136,7 @@ def _option(setting: Setting) -> Callable[[F], F]:
     return click.option(*setting.flags, setting.name, **arguments)
 
 
-_SWITCHES = (
+switch_options = option_group(
     click.option("-l", "--config", metavar="FILE", multiple=True, help="Settings from this file; later ones win."),
     click.option("--profile", metavar="NAME", help="Settings of this profile of the configuration files."),
     click.option("--template", metavar="FILE", help="Fill this manifest instead of tarkit's own."),
@@ -143,16 +148,8 @@ _SWITCHES = (
     click.option("--compat-lists", is_flag=True, help="A list given here replaces that of the files."),
     click.option("--unique", is_flag=True, help="Add something to the name that it never had before."),
 )
-
-
-def switch_options(function: F) -> F:
-    """Where settings and templates come from, and what is changed at last."""
-    for option in reversed(_SWITCHES):
-        function = option(function)
-    return function
-
-
-_PRINTING = (
+"""Where settings and templates come from, and what is changed at last."""
+print_options = option_group(
     click.option("--kube-version", metavar="X.Y", default="1.33", show_default=True, help="Of the cluster."),
     click.option("--no-lint", is_flag=True, help="Print the manifest even if lint finds errors."),
     click.option("--print-config", "--print_config", is_flag=True, help="Print what is set, and by what, instead."),
@@ -160,15 +157,7 @@ _PRINTING = (
         "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="Format."
     ),
 )
-
-
-def print_options(function: F) -> F:
-    """What is printed, and in which format."""
-    for option in reversed(_PRINTING):
-        function = option(function)
-    return function
-
-
+"""What is printed, and in which format."""
 SWITCHES = ("config", "profile", "template", "path", "assignments", "reset", "compat_lists", "unique")
 
 

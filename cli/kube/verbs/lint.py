@@ -20,7 +20,7 @@ from tarkit.errors import (
     printable,
 )
 
-from ...shared.program import say, verbose_option, version_option
+from ...shared.program import say
 from ...shared.results import Results
 from ..clusteroptions import cluster_options
 from ..manifestfile import findings_of, manifest_text, shown
@@ -45,8 +45,6 @@ _UNREACHABLE = ("Unable to connect to the server", "The connection to the server
 @click.option("--server", is_flag=True, help="Ask the cluster too: kubectl apply --dry-run=server.")
 @click.option("--json", "as_json", is_flag=True, help="A line of JSON for each finding.")
 @cluster_options
-@verbose_option
-@version_option
 def command(
     files: tuple[str, ...], kube_version: str | None, no_schema: bool, server: bool, as_json: bool, verbose: bool,
     **cluster: str | None,

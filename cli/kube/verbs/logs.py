@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import click
@@ -11,29 +13,25 @@ import click
 from tarkit.errors import (
     EXIT_OK,
     ClusterError,
-    ClusterUnreachableError,
     MissingInputError,
     NoSuchObjectError,
-    TarkitError,
     UsageError,
     counted,
     printable,
 )
 from tarkit.k8s.apiobject import Object, index_of, indexes_of, name_of, spec_of
-from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.failures import deciding_container
-from tarkit.k8s.cluster.joblogs import followed_log, has_log, label_of, pod_to_follow, pods_with_logs
+from tarkit.k8s.cluster.joblogs import followed_log, has_log, pod_to_follow, pods_with_logs
 from tarkit.k8s.cluster.jobview import state_of
 from tarkit.k8s.cluster.runjobs import find_jobs, is_run, not_one
-from tarkit.k8s.cluster.runrecords import RunRecords, ShardMap
+from tarkit.k8s.cluster.runrecords import RunRecords
 from tarkit.k8s.cluster.watching import Watching
 from tarkit.k8s.indexset import format_indexes, parse_indexes
 
-from ...shared.program import say, verbose_option, version_option
+from ...shared.program import say
 from ...shared.results import Results
 from ..clusteroptions import cluster_options, job_argument, open_cluster, record_options, record_source
 
-_PROGRAM = "kubetpl logs"
 _MOST_PODS = 100
 _EPILOG = """\b
 Examples:
@@ -46,6 +44,7 @@ Examples:
 Exit codes: 0 something was shown; 2 options that do not go together, or more pods than can be shown;
 66 no such Job, index or shard, or nothing to show; 75 the cluster cannot be reached.
 """
+_say = partial(say, "kubetpl logs")
 
 
 @click.command("logs", epilog=_EPILOG)
@@ -59,8 +58,6 @@ Exit codes: 0 something was shown; 2 options that do not go together, or more po
 @click.option("--container", metavar="NAME", help="[default: main, or the pod's first]")
 @record_options
 @cluster_options
-@verbose_option
-@version_option
 def command(
     name: str, failed: bool, indexes: str | None, shard: str | None, tail: int | None, pattern: str | None,
     follow: bool, container: str | None, **options: Any,
@@ -73,130 +70,72 @@ def command(
     if indexes is not None and shard is not None:
         raise UsageError("--index and --shard both say which index; give one")
     wanted = None if indexes is None else set(parse_indexes(indexes))
-    matches = _matcher(pattern)
-    cluster = open_cluster(options)
-    watching = Watching(lambda line: say(_PROGRAM, line))
+    try:
+        matches = re.compile((pattern or "").encode()).search
+    except re.error as error:
+        raise UsageError(f"--grep: not a regular expression: {error}") from None
+    cluster, source = open_cluster(options), record_source(options)
+    watching = Watching(_say)
+    jobs = find_jobs(cluster, name)
+    of_run = is_run(jobs, name)
+    if of_run:
+        one = {"--index": indexes, "--shard": shard, "--follow": follow, "--shards": source.specs,
+               "-O": source.outdir}  # fmt: skip
+        jobs, failed = _failed_jobs(name, jobs, [flag for flag, value in one.items() if value], failed), True
+    else:
+        if shard is not None:
+            wanted = {source.index_of(cluster, jobs[0], shard)}
+        if wanted is not None:
+            _refuse_absent(jobs[0], wanted)
+        failed = not follow and (failed or (wanted is None and state_of(jobs[0])[0] == "failed"))
 
     def lines_of(pod: Object) -> Iterator[bytes]:
         # For a pod with several containers, a server needs the name of one.
         chosen = container or deciding_container(pod).get("name")
         if follow:
-            return followed_log(cluster, name_of(pod), watching, container=chosen, tail=tail)
-        return cluster.log(name_of(pod), container=chosen, tail=tail)
+            return filter(matches, followed_log(cluster, name_of(pod), watching, container=chosen, tail=tail))
+        return filter(matches, cluster.log(name_of(pod), container=chosen, tail=tail))
 
-    jobs, source = find_jobs(cluster, name), record_source(options)
-    printed = _Printed(lambda pod: filter(matches, lines_of(pod)), at_once=follow)
-    if is_run(jobs, name):
-        one = {"--index": indexes, "--shard": shard, "--follow": follow, "--shards": source.specs,
-               "-O": source.outdir}  # fmt: skip
-        _of_run(cluster, name, jobs, [flag for flag, value in one.items() if value], failed, printed)
-        return EXIT_OK
-    job = jobs[0]
-    if shard is not None:
-        wanted = {_index_of(shard, source.shards(cluster, job)[1])}
-    if wanted is not None:
-        _refuse_absent(job, wanted)
-    failed = not follow and (failed or (wanted is None and state_of(job)[0] == "failed"))
-    pods = _pods(cluster, job, wanted, failed, watching if follow else None)
-    with printed.results:
-        printed.show(pods)
-        # Indexes that were asked for, or have failed, and have no pod any more.
-        asked = wanted if wanted is not None else indexes_of(job, "failedIndexes") if failed else set()
-        missing = printed.lost | (asked - {index_of(pod) for pod in pods})
-        if missing:
-            printed.records(missing, lambda: source.read(cluster, job))
-    if not printed.lines:
+    pods: list[Object] = []
+    shown = 0
+    with Results() as results:
+        show = results.now if follow else results.line
+        for job in jobs:
+            if follow:
+                pods = pod_to_follow(cluster, job, wanted, watching)
+            else:
+                pods = pods_with_logs(cluster, job, wanted, failed=failed)
+            if wanted is None and not failed and len(pods) > _MOST_PODS:
+                raise UsageError(f"{name} has {len(pods)} pods; say which: --failed, --index SET or --shard NAME")
+            if of_run and not pods:
+                _say(f"{name_of(job)}: its pods are gone, and their logs with them")
+            elif of_run:
+                results.line(f"==> {name_of(job)} <==")
+            # Indexes that were asked for, or have failed, and have no pod any more.
+            lost = (wanted or (indexes_of(job, "failedIndexes") if failed else set())) - set(map(index_of, pods))
+            read = partial(source.try_to_read, cluster, job, _say)
+            for line in chain(_log_lines(pods, lines_of, lost), _fates(lost, read)):
+                show(line)
+                shown += 1
+    if not shown:
         raise MissingInputError(_nothing(name, bool(pods), failed, wanted, pattern))
     return EXIT_OK
 
 
-def _pods(
-    cluster: Cluster, job: Object, wanted: set[int] | None, failed: bool, follow: Watching | None
-) -> list[Object]:  # fmt: skip
-    """Those whose logs are shown. follow: the one that is waited for."""
-    if follow is not None:
-        pod = pod_to_follow(cluster, job, wanted, follow)
-        return [] if pod is None else [pod]
-    pods = pods_with_logs(cluster, job, wanted, failed=failed)
-    if wanted is None and not failed and len(pods) > _MOST_PODS:
-        raise UsageError(f"{name_of(job)} has {len(pods)} pods; say which: --failed, --index SET or --shard NAME")
-    return pods
-
-
-def _index_of(shard: str, shards: ShardMap | None) -> int:
-    if shards is None:
-        raise UsageError("the Job does not say which shards it has (--raw?); --index names an index")
-    return shards.index_of(shard)
-
-
-class _Printed:
-    """What is printed. lines_of: the lines of a pod's log that are wanted. at_once: they do not wait for others.
-
-    lines: their number. lost: indexes whose pod went away meanwhile.
-    """
-
-    def __init__(self, lines_of: Callable[[Object], Iterator[bytes]], *, at_once: bool) -> None:
-        self.results = Results()
-        self.lines = 0
-        self.lost: set[int] = set()
-        self._lines_of = lines_of
-        self._line = self.results.now if at_once else self.results.line
-
-    def show(self, pods: Collection[Object]) -> None:
-        """The logs of pods."""
-        for pod in pods:
-            index, label = index_of(pod), label_of(pod)
-            prefix = f"[{label}] " if len(pods) > 1 or index is not None else ""
-            if not has_log(pod):
-                say(_PROGRAM, f"{label}: its container has not started; kubetpl status says why")
-                continue
-            try:
-                for line in self._lines_of(pod):
-                    self._line(prefix + line.decode("utf-8", "replace").rstrip("\r"))
-                    self.lines += 1
-            except NoSuchObjectError:
-                self.lost.update(() if index is None else (index,))
-            except ClusterError as error:
-                if error.status == 403:
-                    raise
-                say(_PROGRAM, f"{label}: {error}")
-
-    def records(self, indexes: set[int], read: Callable[[], RunRecords | None]) -> None:
-        """What became of the shards of indexes whose pods are gone."""
-        what = "index" if len(indexes) == 1 else "indexes"
-        say(_PROGRAM, f"the pods of {what} {format_indexes(indexes)} are gone, and their logs with them")
-        try:
-            found = read()
-        except ClusterUnreachableError:
-            raise
-        except TarkitError as error:
-            say(_PROGRAM, f"no done records: {error}")
-            return
-        if found is None or found.shards is None:
-            say(_PROGRAM, "the Job does not say where its done records are; -O OUT and --shards SPEC name them")
-            return
-        for index in sorted(indexes):
-            for shard in found.shards.of_index(index):
-                self.results.line(f"[{index}] {shard}: {_fate(found, shard)}")
-                self.lines += 1
-
-
-def _fate(records: RunRecords, shard: str) -> str:
-    """What the done records say of a shard."""
-    found = records.found
-    if shard in found.failed:
-        return f"failed: {found.failed[shard]}"
-    if shard in found.stale or shard in found.missing:
-        return found.stale.get(shard, "not begun, or cut short")
-    return "done" + (f", {counted(found.set_aside[shard], 'sample')} set aside" if shard in found.set_aside else "")
+def _failed_jobs(run: str, jobs: list[Object], flags: list[str], failed: bool) -> list[Object]:
+    """The Jobs of a run whose logs are shown. flags: what goes with one Job only."""
+    if flags:
+        raise not_one(run, jobs, f"and {flags[0]} goes with one")
+    found = [job for job in jobs if state_of(job)[0] == "failed"]
+    if not found and failed:
+        raise MissingInputError(f"no Job of run {run} has failed")
+    if not found:
+        raise not_one(run, jobs, "none of which has failed")
+    return found
 
 
 def _refuse_absent(job: Object, wanted: Collection[int]) -> None:
-    """Refuse indexes that the Job never had.
-
-    Raises:
-        MissingInputError: there are some.
-    """
+    """Refuse indexes that the Job never had."""
     if not wanted:
         raise UsageError("--index must not be empty; write for example 3,7-9")
     if spec_of(job).get("completionMode") != "Indexed":
@@ -206,36 +145,49 @@ def _refuse_absent(job: Object, wanted: Collection[int]) -> None:
         raise MissingInputError(f"Job {name_of(job)} has the indexes 0 to {number - 1}; no index {absent}")
 
 
-def _of_run(
-    cluster: Cluster, run: str, jobs: list[Object], flags: list[str], failed: bool, printed: _Printed
-) -> None:  # fmt: skip
-    """The logs of the failed Jobs of a run, each below the Job's name. flags: what goes with one Job only."""
-    if flags:
-        raise not_one(run, jobs, f"and {flags[0]} goes with one")
-    ended_badly = [job for job in jobs if state_of(job)[0] == "failed"]
-    if not ended_badly and failed:
-        raise MissingInputError(f"no Job of run {run} has failed")
-    if not ended_badly:
-        raise not_one(run, jobs, "none of which has failed")
-    with printed.results:
-        for job in ended_badly:
-            pods = pods_with_logs(cluster, job, None, failed=True)
-            if pods:
-                printed.results.line(f"==> {name_of(job)} <==")
-                printed.show(pods)
+def _log_lines(
+    pods: Collection[Object], lines_of: Callable[[Object], Iterator[bytes]], lost: set[int]
+) -> Iterator[str]:  # fmt: skip
+    """The lines of pods. lost: gets the indexes whose pod went away meanwhile."""
+    for pod in pods:
+        index = index_of(pod)
+        label = name_of(pod) if index is None else str(index)
+        prefix = f"[{label}] " if len(pods) > 1 or index is not None else ""
+        if not has_log(pod):
+            _say(f"{label}: its container has not started; kubetpl status says why")
+            continue
+        try:
+            for line in lines_of(pod):
+                yield prefix + line.decode("utf-8", "replace").rstrip("\r")
+        except NoSuchObjectError:
+            lost.update(() if index is None else (index,))
+        except ClusterError as error:
+            if error.status == 403:
+                raise
+            _say(f"{label}: {error}")
+
+
+def _fates(indexes: set[int], read: Callable[[], RunRecords | None]) -> Iterator[str]:
+    """What became of the shards of indexes whose pods are gone, by the done records."""
+    if not indexes:
+        return
+    what = "index" if len(indexes) == 1 else "indexes"
+    _say(f"the pods of {what} {format_indexes(indexes)} are gone, and their logs with them")
+    records = read()
+    if records is None or records.shards is None:
+        _say("the Job does not say where its done records are; -O OUT and --shards SPEC name them")
+        return
+    found = records.found
+    for index in sorted(indexes):
+        for shard in records.shards.of_index(index):
+            if shard in found.failed:
+                fate = f"failed: {found.failed[shard]}"
+            elif shard in found.stale or shard in found.missing:
+                fate = found.stale.get(shard, "not begun, or cut short")
             else:
-                say(_PROGRAM, f"{name_of(job)}: its pods are gone, and their logs with them")
-    if not printed.lines:
-        raise MissingInputError(
-            f"run {run} has no failed pods any more, or they have written nothing that is asked for"
-        )
-
-
-def _matcher(pattern: str | None) -> Callable[[bytes], object]:
-    try:
-        return re.compile((pattern or "").encode()).search
-    except re.error as error:
-        raise UsageError(f"--grep: not a regular expression: {error}") from None
+                aside = found.set_aside.get(shard)
+                fate = "done" + (f", {counted(aside, 'sample')} set aside" if aside else "")
+            yield f"[{index}] {shard}: {fate}"
 
 
 def _nothing(name: str, any_pods: bool, failed: bool, wanted: Collection[int] | None, pattern: str | None) -> str:

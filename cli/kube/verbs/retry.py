@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -29,7 +29,7 @@ from tarkit.k8s.lint.nodes import ERROR
 from tarkit.k8s.lint.rules import lint
 from tarkit.k8s.yamltext import dump_documents
 
-from ...shared.program import say, verbose_option, version_option, write_stdout
+from ...shared.program import say, write_stdout
 from ...shared.results import Results
 from ..clusteroptions import (
     cluster_options,
@@ -37,12 +37,11 @@ from ..clusteroptions import (
     manifest_option,
     not_empty,
     open_cluster,
-    read_manifest,
     record_options,
     record_source,
 )
 
-_PROGRAM = "kubetpl retry"
+_say = partial(say, "kubetpl retry")
 _EPILOG = """\b
 Examples:
   kubetpl retry grey --memory 8Gi | kubectl apply -f -
@@ -74,8 +73,6 @@ Exit codes: 0 printed, created, or nothing is left; 2 the Job still runs, or can
 @manifest_option
 @record_options
 @cluster_options
-@verbose_option
-@version_option
 def command(name: str, create: bool, **options: Any) -> int:
     """Print the manifest of a Job for the shards that Job NAME has left undone; pipe it to kubectl.
 
@@ -83,25 +80,23 @@ def command(name: str, create: bool, **options: Any) -> int:
     done is read from the done records. Of a Job that does not run tarproc (--raw) it is not known what is
     left: it is printed whole, under the new name.
     """
-    source = record_source(options, read_manifest(options["manifest"]))
+    source = record_source(options)
     cluster, jobs, taken = _jobs(name, source, options, create)
-    wanted = Changes(
-        options["new_name"], options["memory"], options["cpu"], options["image"], options["on_demand"],
-        options["parallelism"], options["slices"], options["list_url"],
-    )  # fmt: skip
+    changed = ("memory", "cpu", "image", "on_demand", "parallelism", "slices", "list_url")
+    changes = Changes(options["new_name"], **{each: options[each] for each in changed})
     whole = [name_of(job) for job in jobs if not is_per_shard(job)]
     if whole:
-        _say_whole(whole, options)
+        these = f"Job {whole[0]} does" if len(whole) == 1 else f"the Jobs {', '.join(whole)} do"
+        if options["failed"] or options["missing"] or options["slices"] or options["list_url"]:
+            raise UsageError(f"{these} not run tarproc over slices (--raw?), so only a retry as a whole can be had")
+        all_of = "it" if len(whole) == 1 else "each"
+        _say(f"{these} not run tarproc over slices, so which shards are left is not known: all of {all_of}")
     made: list[Object] = []
     for job in jobs:
-        urls, changes = None, wanted
-        if is_per_shard(job):
-            urls = _left(source.read(cluster, job), options)
-            if not urls:
-                continue
-            changes = with_list(wanted, job, urls)
-        made += retry_documents(job, urls, changes, taken)
-        taken.add(name_of(made[-1]))
+        urls = _left(source.read(cluster, job), options) if is_per_shard(job) else None
+        if urls or urls is None:
+            made += retry_documents(job, urls, changes if urls is None else with_list(changes, job, urls), taken)
+            taken.add(name_of(made[-1]))
     refused = [finding for finding in lint(made) if finding.severity == ERROR]
     for finding in refused:
         _say(f"error: {finding}")
@@ -114,19 +109,6 @@ def command(name: str, create: bool, **options: Any) -> int:
         for line in create_documents(cluster, made, _say):
             results.line(line)
     return EXIT_OK
-
-
-def _say(line: str) -> None:
-    say(_PROGRAM, line)
-
-
-def _say_whole(names: Sequence[str], options: dict[str, Any]) -> None:
-    """Of Jobs that do not say what is left of them."""
-    these = f"Job {names[0]} does" if len(names) == 1 else f"the Jobs {', '.join(names)} do"
-    if options["failed"] or options["missing"] or options["slices"] or options["list_url"]:
-        raise UsageError(f"{these} not run tarproc over slices (--raw?), so only a retry as a whole can be had")
-    all_of = "it" if len(names) == 1 else "each"
-    _say(f"{these} not run tarproc over slices, so which shards are left is not known: all of {all_of}")
 
 
 def _jobs(
@@ -143,8 +125,8 @@ def _jobs(
             raise
         _say(f"{error}; taken from the manifest, and whether it still runs is not known")
         return None, [given], set()
-    for each in map(name_of, jobs):
-        refuse_running(each, known.get(each), known, _say)
+    for job in jobs:
+        refuse_running(name_of(job), known, _say)
     refuse_orphans(cluster, name_of(jobs[0]) if len(jobs) == 1 else name, _say)
     return cluster, jobs, set(known)
 

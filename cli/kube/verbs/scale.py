@@ -12,7 +12,6 @@ from tarkit.k8s.cluster.jobview import has_ended, state_of
 from tarkit.k8s.cluster.runjobs import find_jobs, is_run, not_one
 from tarkit.k8s.limits import INDEXES, INDEXES_OF_MANY
 
-from ...shared.program import verbose_option, version_option
 from ...shared.results import Results
 from ..clusteroptions import cluster_options, job_argument, open_cluster
 
@@ -21,8 +20,6 @@ from ..clusteroptions import cluster_options, job_argument, open_cluster
 @job_argument
 @click.option("-j", "--parallelism", type=click.IntRange(0), required=True, metavar="P", help="Pods at once; 0 pauses.")
 @cluster_options
-@verbose_option
-@version_option
 def command(name: str, parallelism: int, **options: Any) -> int:
     """Let P pods of Job NAME run at once. Those that run beyond P are stopped, and done again later.
 

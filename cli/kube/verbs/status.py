@@ -16,14 +16,13 @@ from tarkit.k8s.cluster.runjobs import sum_line
 from tarkit.k8s.cluster.statusquestion import StatusQuestion
 from tarkit.k8s.cluster.watching import Watching
 
-from ...shared.program import say, verbose_option, version_option
+from ...shared.program import say
 from ...shared.results import Results
 from ..clusteroptions import (
     cluster_options,
     manifest_option,
     not_empty,
     open_cluster,
-    read_manifest,
     record_options,
     record_source,
     refuse_name,
@@ -58,8 +57,6 @@ samples were set aside; 66 no such Job; 75 the cluster cannot be reached, and no
 @manifest_option
 @record_options
 @cluster_options
-@verbose_option
-@version_option
 def command(
     name: str | None, selector: str | None, as_json: bool, watch: str | None, no_records: bool, **options: Any
 ) -> int:
@@ -75,8 +72,7 @@ def command(
         raise UsageError("name a Job or a run, or say -l SELECTOR; one of both")
     if name is not None:
         refuse_name(name)
-    source = record_source(options, read_manifest(options["manifest"]))
-    question = StatusQuestion(name, selector, source, read_records=not no_records)
+    question = StatusQuestion(name, selector, record_source(options), read_records=not no_records)
     pause = None if watch is None else _pause(watch)
     try:
         cluster = open_cluster(options)

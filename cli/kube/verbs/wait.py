@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import click
 
-from tarkit.errors import EXIT_FAILED, EXIT_MISSING, EXIT_OK, EXIT_TEMPORARY, ClusterUnreachableError, TarkitError
+from tarkit.errors import EXIT_FAILED, EXIT_MISSING, EXIT_OK, EXIT_TEMPORARY, ClusterUnreachableError
 from tarkit.k8s.apiobject import Object
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobstatus import JobStatus, Standstill
@@ -18,12 +19,12 @@ from tarkit.k8s.cluster.runrecords import RecordSource
 from tarkit.k8s.cluster.watching import Watching, patiently, run_states
 from tarkit.k8s.durations import seconds
 
-from ...shared.program import say, verbose_option, version_option
+from ...shared.program import say
 from ...shared.results import Results
 from ..clusteroptions import cluster_options, job_argument, open_cluster, record_options, record_source
 from ..jobtext import short_line, status_lines
 
-_PROGRAM = "kubetpl wait"
+_say = partial(say, "kubetpl wait")
 _MOST_LEFT = 20
 _EPILOG = """\b
 Examples:
@@ -46,8 +47,6 @@ cluster did not answer for long.
 @click.option("--progress", is_flag=True, help="A line on stderr whenever numbers change.")
 @record_options
 @cluster_options
-@verbose_option
-@version_option
 def command(name: str, timeout: str | None, patience: str, progress: bool, **options: Any) -> int:
     """Wait until Job NAME is complete or has failed; one line on standard output says which.
 
@@ -73,10 +72,6 @@ def command(name: str, timeout: str | None, patience: str, progress: bool, **opt
     unit = " s" if (timeout or "").strip()[-1:].isdigit() else ""
     _say(f"the time is up after {(timeout or '').strip()}{unit}: {last}")
     return EXIT_TEMPORARY
-
-
-def _say(line: str) -> None:
-    say(_PROGRAM, line)
 
 
 def _wait(
@@ -137,9 +132,7 @@ def _ended(cluster: Cluster, job: Object, view: JobView, source: RecordSource) -
     """What the Job's end means, with the done records where they can be read."""
     found = JobStatus(view.name, view)
     try:
-        found.records = source.read(cluster, job)
+        found.records = source.try_to_read(cluster, job, _say)
     except ClusterUnreachableError as error:
         _say(str(error))
-    except TarkitError as error:
-        _say(f"no done records: {error}")
     return found

@@ -29,7 +29,7 @@ from tarkit.k8s.wellknown import CONTROLLER, INDEX
 
 _MOST_INDEXES = 50
 """In a selector: more would make an address that is too long."""
-_STAMP = re.compile(rb"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8})(?:\.[0-9]{1,9})?(Z|[+-][0-9:]{5})")
+_STAMP = re.compile(rb"([0-9-]{10}T[0-9:]{8})(?:\.[0-9]+)?(Z|[+-][0-9:]{5}) ")
 _OUT_OF_ORDER = 1
 """Seconds by which a line may be older than the one before it."""
 _BETWEEN = 0.5
@@ -38,9 +38,9 @@ _ONE_WATCH = 10.0
 
 
 def pods_with_logs(cluster: Cluster, job: Object, indexes: Collection[int] | None, *, failed: bool) -> list[Object]:
-    """The pods of a Job whose logs are wanted, as ``chosen_pods``."""
+    """The pods of a Job whose logs are wanted: ``chosen_pods`` of those that there are."""
     pods = _live_pods(cluster, job, indexes, failed=failed).list_anew()
-    # Pods that succeeded are not in the list, so an index of which one did is known by the Job.
+    # Pods that succeeded are not in the list; an index that one of them has completed is known from the Job.
     done = indexes_of(job, "completedIndexes") if failed else set()
     return chosen_pods([pod for pod in pods if index_of(pod) not in done], indexes=indexes, failed=failed)
 
@@ -66,12 +66,6 @@ def chosen_pods(pods: Iterable[Object], *, indexes: Collection[int] | None, fail
     return sorted(found, key=lambda pod: (index_of(pod) is None, index_of(pod) or 0, name_of(pod)))
 
 
-def label_of(pod: Object) -> str:
-    """The label of a pod's lines: its index, or its name."""
-    index = index_of(pod)
-    return name_of(pod) if index is None else str(index)
-
-
 def has_log(pod: Object) -> bool:
     """Whether a container of the pod has ever started."""
     statuses = status_of(pod).get("containerStatuses") or []
@@ -87,13 +81,10 @@ def _has_ended(pod: Object, container: str | None = None) -> bool:
 
 def pod_to_follow(
     cluster: Cluster, job: Object, indexes: Collection[int] | None, watching: Watching
-) -> Object | None:  # fmt: skip
-    """The one pod whose log is followed, once its container has started; None if there will be none any more.
+) -> list[Object]:  # fmt: skip
+    """The one pod whose log is followed, once its container has started; none if no pod will start any more.
 
-    indexes: of which there may be one.
-
-    Raises:
-        UsageError: several pods are meant. As ``looks``.
+    indexes: one at most; several pods are a UsageError.
     """
     name, total = name_of(job), spec_of(job).get("completions")
     if (len(indexes) if indexes is not None else int(total or 1)) != 1:
@@ -105,13 +96,13 @@ def pod_to_follow(
         if len(pods) > 1:
             raise UsageError(f"--follow goes with one pod; this is {counted(len(pods), 'pod')}")
         if pods and (has_log(pods[0]) or _has_ended(pods[0])):
-            return pods[0]
+            return pods
         if not pods and _is_over(cluster, name, indexes):
-            return None
+            break
         if not waits:
             waits = True
             watching.report(f"its pod has not started; waiting for it (kubetpl status {name} says why)")
-    return None
+    return []
 
 
 def _is_over(cluster: Cluster, name: str, indexes: Collection[int] | None) -> bool:
@@ -127,11 +118,7 @@ def _is_over(cluster: Cluster, name: str, indexes: Collection[int] | None) -> bo
 def followed_log(
     cluster: Cluster, pod: str, watching: Watching, *, container: str | None, tail: int | None
 ) -> Iterator[bytes]:
-    """Lines of a log until the container has ended, each once, whatever becomes of the connections.
-
-    Raises:
-        ClusterUnreachableError: the cluster does not answer for too long. NoSuchObjectError: the pod is gone.
-    """
+    """Lines of a log until the container has ended, each once, whatever becomes of the connections."""
     read = _Read()
     while True:
         # Of a log that is complete, what is left is read without waiting for more.
@@ -169,9 +156,9 @@ class _Read:
         """Of lines that begin with their times, those that were not read before, without the times."""
         again = Counter(key for _, key in self._recent)
         for line in lines:
-            stamp, _, text = line.partition(b" ")
-            at = _seconds(stamp)
-            if at is None:
+            stamp = _STAMP.match(line)
+            at = None if stamp is None else timestamp((stamp[1] + stamp[2]).decode("ascii"))
+            if stamp is None or at is None:
                 yield line
                 continue
             key = hash(line)
@@ -182,10 +169,4 @@ class _Read:
             self._recent.append((at, key))
             while self._recent[0][0] < self._newest - _OUT_OF_ORDER:
                 self._recent.popleft()
-            yield text
-
-
-def _seconds(stamp: bytes) -> float | None:
-    """Whole seconds since 1970 of a time such as 2027-01-15T07:00:00.123456789Z; None if it is none."""
-    match = _STAMP.fullmatch(stamp)
-    return None if match is None else timestamp((match[1] + match[2]).decode("ascii"))
+            yield line[stamp.end() :]

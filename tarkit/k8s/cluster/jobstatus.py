@@ -16,7 +16,6 @@ from tarkit.errors import (
     EXIT_OK,
     EXIT_SET_ASIDE,
     ClusterError,
-    ClusterUnreachableError,
     NoSuchObjectError,
     TarkitError,
 )
@@ -36,7 +35,7 @@ from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.failures import FailureGroup, group_failures, normalised
 from tarkit.k8s.cluster.jobview import JobView, job_view
 from tarkit.k8s.cluster.runjobs import retries_of
-from tarkit.k8s.cluster.runrecords import RunRecords
+from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords
 from tarkit.k8s.cluster.watching import LiveList
 from tarkit.k8s.cluster.whynot import Reason, subjects, why_not
 from tarkit.k8s.names import label_value
@@ -102,7 +101,7 @@ class JobStatus:
 def look(
     cluster: Cluster,
     jobs: Sequence[Object],
-    read_records: Callable[[Object], RunRecords | None],
+    source: RecordSource | None,
     *,
     now: float,
     pods: Sequence[Object] | None = None,
@@ -110,11 +109,8 @@ def look(
 ) -> list[JobStatus]:
     """Jobs that the cluster has just given, with what is around them.
 
-    read_records: the done records of a Job's shards; what it raises becomes a note. now: seconds since 1970. pods,
-    siblings (Jobs of the same runs): if they are known; else they are asked for.
-
-    Raises:
-        ClusterUnreachableError: the cluster does not answer any more.
+    source: of the done records; None to leave them out. What may not be read becomes a note. now: seconds since 1970.
+    pods, siblings (Jobs of the same runs): if they are known; else they are asked for.
     """
     notes: list[str] = []
     listed = pods if pods is not None else _allowed(notes, "pods", live_pods(cluster, jobs).list_anew)
@@ -133,7 +129,7 @@ def look(
         view = job_view(job, own[uid], now)
         status = JobStatus(view.name, view, notes=list(notes))
         status.retries = [job_view(each, None, now) for each in retries[uid]]
-        status.records = _records(status.notes, job, read_records)
+        status.records = None if source is None else source.try_to_read(cluster, job, status.notes.append)
         status.failures = _failures(job, view, own[uid] or (), status.records)
         if not view.finished:
             mine = [event for each in (job, *(own[uid] or ())) for event in about.get(uid_of(each), ())]
@@ -147,18 +143,6 @@ def live_pods(cluster: Cluster, jobs: Sequence[Object]) -> LiveList:
     # The uids of many would make an address that is too long.
     labels = f"{CONTROLLER}={uid_of(jobs[0])}" if len(jobs) == 1 else CONTROLLER
     return LiveList(cluster, "pods", labels=labels, fields="status.phase!=Succeeded")
-
-
-def _records(
-    notes: list[str], job: Object, read_records: Callable[[Object], RunRecords | None]
-) -> RunRecords | None:  # fmt: skip
-    try:
-        return read_records(job)
-    except ClusterUnreachableError:
-        raise
-    except TarkitError as error:
-        notes.append(f"no done records: {error}")
-        return None
 
 
 def _failures(job: Object, view: JobView, pods: Collection[Object], records: RunRecords | None) -> list[FailureGroup]:
@@ -253,7 +237,7 @@ class Standstill:
     def _look(self, job: Object) -> bool:
         """Whether there is a reason; it is reported if it is another one than before."""
         try:
-            (found,) = look(self._cluster, [job], lambda job: None, now=time.time(), siblings=())
+            (found,) = look(self._cluster, [job], None, now=time.time(), siblings=())
         except TarkitError:
             # The user asked to wait; without the right to ask why, that goes on.
             return False

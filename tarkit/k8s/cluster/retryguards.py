@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tarkit.errors import ClusterDeniedError, UsageError, counted
+from tarkit.errors import UsageError, counted
 from tarkit.k8s.apiobject import Object, active_pods, labels_of, name_of, status_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import has_ended, state_of
@@ -28,14 +28,9 @@ def settled(cluster: Cluster, job: Object, report: Callable[[str], None]) -> Obj
     return job
 
 
-def refuse_running(
-    name: str, job: Object | None, known: Mapping[str, Object], report: Callable[[str], None]
-) -> None:  # fmt: skip
-    """Two Jobs on the same shards would undo each other's work. known: all Jobs, by name.
-
-    Raises:
-        UsageError: the Job is at work, or another one of its shards.
-    """
+def refuse_running(name: str, known: Mapping[str, Object], report: Callable[[str], None]) -> None:
+    """Refuse a retry if the Job, or another one of its shards, is at work. known: all Jobs, by name."""
+    job = known.get(name)
     if job is not None and _is_at_work(job):
         raise UsageError(
             f"Job {name} still runs; wait for it (kubetpl wait {name}) or stop it (kubetpl cancel {name}), then retry"
@@ -43,7 +38,7 @@ def refuse_running(
     if job is not None and state_of(job)[0] == "suspended":
         report(f"Job {name} is suspended: do not let it go on beside the retry; kubetpl cancel {name} --delete")
     run = name if job is None else labels_of(job).get(RUN, name)
-    retries = retries_among([*known.values(), *([] if job is None else [job])])
+    retries = retries_among(known.values())
     for other, each in known.items():
         first = origin(other, retries)
         # All Jobs of kubetpl jobs are of one run, and have shards of their own. But of a retry of what is gone,
@@ -54,16 +49,8 @@ def refuse_running(
 
 
 def refuse_orphans(cluster: Cluster, name: str, report: Callable[[str], None]) -> None:
-    """Pods of a Job, or of Jobs of a run, that were deleted may be at work for some time, on the same shards.
-
-    Raises:
-        UsageError: there are some.
-    """
-    try:
-        left = orphans(cluster, name)
-    except ClusterDeniedError as error:
-        report(f"{error}; whether pods of a Job {name} that was deleted still run is not known")
-        return
+    """Refuse a retry while pods of a Job, or of Jobs of a run, that were deleted are at work on the same shards."""
+    left = orphans(cluster, name, report)
     if left:
         of = labels_of(left[0]).get(JOB_NAME)
         raise UsageError(

@@ -46,28 +46,17 @@ _KUEUE_KEPT = (wellknown.QUEUE, wellknown.MIN_PARALLELISM, f"{_KUEUE}priority-cl
 _GLOB = re.compile(r"[*?\[]")
 
 
-@dataclass(frozen=True)
-class Changes:
-    """What a retry does otherwise; None is as before. cpu, memory: quantities. list_url, list_sha256: where the list
-    of shards was put in a bucket, instead of a ConfigMap, and by which pods know it."""
+@dataclass
+class Changes(Settings):
+    """The settings that a retry does not take from the Job before; None is as before. list_url, list_sha256: where the
+    list of shards was put in a bucket, instead of a ConfigMap, and by which pods know it."""
 
-    name: str | None = None
-    memory: str | None = None
-    cpu: str | None = None
-    image: str | None = None
     on_demand: bool = False
-    parallelism: int | None = None
-    slices: int | None = None
-    list_url: str | None = None
     list_sha256: str | None = None
 
 
 def next_name(name: str, taken: Collection[str], completions: int) -> str:
-    """``NAME-r2``, or the next number that no Job has.
-
-    Raises:
-        UsageError: it would be too long.
-    """
+    """``NAME-r2``, or the next number that no Job has; a UsageError if that is too long."""
     match = _NUMBER.search(name)
     base, number = (name[: match.start()], int(match[1]) + 1) if match else (name, 2)
     while f"{base}-r{number}" in taken:
@@ -87,48 +76,36 @@ def slices_of(job: Object, shards: int, changes: Changes) -> int:
 
 
 def retry_documents(job: Object, specs: Sequence[str] | None, changes: Changes, taken: Collection[str]) -> list[Object]:
-    """The manifest of a retry: the Job, before it the ConfigMap with its list.
+    """The manifest of a retry: the Job, before it the ConfigMap with its list. A UsageError, if it cannot be made.
 
     Args:
         job: the one before, as the API or a manifest has it. specs: URLs of shards that are not done; None is the
             whole Job again. taken: names of Jobs that there are.
-
-    Raises:
-        UsageError: the Job is none of tarproc's though shards are named; a quantity that is none; a name that is
-            too long, or cannot stand in a list.
     """
     if specs is not None and not is_per_shard(job):
         raise UsageError(f"Job {name_of(job)} does not run tarproc over slices, so which shards are left is not known")
     fresh = clean(job)
-    old = name_of(job)
-    spec = part(fresh, "spec")
-    slices = int(spec.get("completions") or 1)
-    if specs is not None:
-        slices = spec["completions"] = slices_of(job, len(specs), changes)
-    name = changes.name or next_name(old, taken, slices)
-    metadata = part(fresh, "metadata")
-    metadata["name"] = name
-    run = str(part(metadata, "labels").get(wellknown.RUN) or safe_label(old))
-    metadata["labels"][wellknown.RUN] = run
+    metadata, spec = part(fresh, "metadata"), part(fresh, "spec")
+    old, pod = metadata["name"], part(spec, "template", "spec")
+    slices = int(spec.get("completions") or 1) if specs is None else slices_of(job, len(specs), changes)
+    metadata["name"] = changes.name or next_name(old, taken, slices)
+    part(metadata, "labels").setdefault(wellknown.RUN, safe_label(old))
     notes = part(metadata, "annotations")
     notes.pop(wellknown.RETRY_OF_UID, None)
     notes[wellknown.RETRY_OF] = old
     if part_of(job, "metadata").get("uid"):
         # Another Job may get its name.
         notes[wellknown.RETRY_OF_UID] = uid_of(job)
-    pod = part(spec, "template", "spec")
-    container = main_container(pod)
-    _resize(container, pod, changes)
+    _resize(pod, changes)
     if changes.parallelism is not None or "parallelism" in spec:
         wanted = changes.parallelism or int(spec.get("parallelism") or 0) or 1
         spec["parallelism"] = wanted if specs is None else min(wanted, slices)
-    found = [fresh]
-    if specs is not None:
-        if spec.get("maxFailedIndexes") is not None:
-            spec["maxFailedIndexes"] = min(int(spec["maxFailedIndexes"]), slices)
-        config_map = _give(fresh, pod, container, specs, slices, changes)
-        found[:0] = [] if config_map is None else [config_map]
-    return found
+    if specs is None:
+        return [fresh]
+    spec["completions"] = slices
+    if spec.get("maxFailedIndexes") is not None:
+        spec["maxFailedIndexes"] = min(int(spec["maxFailedIndexes"]), slices)
+    return [*_give(fresh, pod, specs, slices, changes), fresh]
 
 
 def clean(job: Object) -> Object:
@@ -165,11 +142,7 @@ def _own(metadata: Object | None) -> Object:
 
 
 def with_list(changes: Changes, job: Object, urls: Sequence[str]) -> Changes:
-    """The changes once the list of shards is written where ``list_url`` says; else as they are.
-
-    Raises:
-        StreamError: it cannot be written.
-    """
+    """The changes once the list of shards is written where ``list_url`` says; else as they are."""
     if changes.list_url is None:
         return changes
     counts = even_counts(len(urls), slices_of(job, len(urls), changes))
@@ -182,9 +155,6 @@ def create_documents(cluster: Cluster, documents: Sequence[Object], report: Call
     """Create a manifest's objects in their order, the Jobs as owners of their lists: a line for each, as it is created.
 
     report: called with a line about what is different.
-
-    Raises:
-        ClusterError: one is refused.
     """
     made: dict[str, Object] = {}
     for document in documents:
@@ -206,9 +176,10 @@ def create_documents(cluster: Cluster, documents: Sequence[Object], report: Call
         yield f"{document['kind']} {name} is created"
 
 
-def _resize(container: Object, pod: Object, changes: Changes) -> None:
+def _resize(pod: Object, changes: Changes) -> None:
+    container = main_container(pod)
     limited = changes.cpu is not None and "cpu" in part(container, "resources", "limits")
-    fill_container(pod, Settings(image=changes.image, memory=changes.memory, cpu=changes.cpu))
+    fill_container(pod, changes)
     # Which takes a limit of CPUs out; a container that had one keeps one.
     if limited and (cpu := part(container, "resources", "requests").get("cpu")):
         part(container, "resources", "limits")["cpu"] = cpu
@@ -216,11 +187,9 @@ def _resize(container: Object, pod: Object, changes: Changes) -> None:
         without_spot(pod)
 
 
-def _give(
-    job: Object, pod: Object, container: Object, specs: Sequence[str], slices: int, changes: Changes
-) -> Object | None:
+def _give(job: Object, pod: Object, specs: Sequence[str], slices: int, changes: Changes) -> list[Object]:
     """Give the Job other inputs; the ConfigMap that holds them, if it is one that does."""
-    metadata = part(job, "metadata")
+    metadata, container = part(job, "metadata"), main_container(pod)
     notes = part(metadata, "annotations")
     old_list = notes.pop(wellknown.LIST, None)
     notes.pop(wellknown.PLAN, None)
@@ -230,46 +199,30 @@ def _give(
     ]  # fmt: skip
     names = {each.get("name") for each in pod["volumes"]}
     container["volumeMounts"] = [each for each in listed(container, "volumeMounts") if each.get("name") in names]
-    config_map = None
-    list_sha256 = changes.list_sha256 if changes.list_url is not None else sha256_of(specs)
-    given = [LIST_SPEC if changes.list_url is None else f"@{changes.list_url}"]
+    made: list[Object] = []
+    given, list_sha256 = f"@{changes.list_url}", changes.list_sha256
     if changes.list_url is None:
         labels = {wellknown.MANAGED_BY: "kubetpl", wellknown.RUN: metadata["labels"][wellknown.RUN]}
-        literal = [_literal(each) for each in specs]
-        config_map = list_config_map(metadata["name"], literal, metadata.get("namespace"), labels)
-        notes[wellknown.LIST] = config_map["metadata"]["name"]
+        made = [list_config_map(metadata["name"], map(_literal, specs), metadata.get("namespace"), labels)]
+        given, list_sha256 = LIST_SPEC, sha256_of(specs)
+        notes[wellknown.LIST] = name_of(made[0])
         mount(pod, container, "shards", {"configMap": {"name": notes[wellknown.LIST]}}, MOUNT_PATH)
-    notes.update(
-        {
-            wellknown.SHARDS: str(len(specs)),
-            wellknown.SLICES: str(slices),
-            wellknown.INPUTS: json.dumps(given, ensure_ascii=False),
-        }
-    )
-    _rewrite(container, slices, given, list_sha256, name_of(job))
-    return config_map
-
-
-def _rewrite(container: Object, slices: int, given: Sequence[str], list_sha256: str | None, name: str) -> None:
-    """Other numbers and inputs in tarproc's arguments."""
-    env = listed(container, "env")
-    known = {str(each.get("name")) for each in env}
+    notes[wellknown.SHARDS], notes[wellknown.SLICES] = str(len(specs)), str(slices)
+    notes[wellknown.INPUTS] = json.dumps([given], ensure_ascii=False)
     work = work_in(container)
     if work is None or not (work.slice or "").isdigit():
-        raise UsageError(f"Job {name}: there is no --slice W among tarproc's arguments; retry it by hand")
-    inputs = tuple(escape(each, known) for each in given)
-    container["command"] = container["command"][:1]
-    container["args"] = replace(work, slice=str(slices), list_sha256=list_sha256, inputs=inputs).to_args()
+        raise UsageError(f"Job {name_of(job)}: there is no --slice W among tarproc's arguments; retry it by hand")
+    env = listed(container, "env")
+    known = {str(each.get("name")) for each in env}
+    work = replace(work, slice=str(slices), list_sha256=list_sha256, inputs=(escape(given, known),))
+    container["command"], container["args"] = container["command"][:1], work.to_args()
     if "TARKIT_SLICES" in known:
         put_named(env, {"name": "TARKIT_SLICES", "value": str(slices)})
+    return made
 
 
 def _literal(url: str) -> str:
-    """A spec that stands for this very shard.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """A spec that stands for this very shard."""
     pattern = url.partition("?")[0] if scheme_of(url) in ("http", "https") else url
     if _GLOB.search(pattern):
         raise UsageError(f"{printable(url)!r} would be taken for a pattern in a list of shards; give it another name")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tarkit.errors import ClusterError, NoSuchObjectError, UsageError, counted, printable
+from tarkit.errors import ClusterDeniedError, ClusterError, NoSuchObjectError, UsageError, counted, printable
 from tarkit.k8s.apiobject import (
     Object,
     Objects,
@@ -30,10 +30,8 @@ _NAMED = 3
 def find_jobs(cluster: Cluster, name: str, *, retries_alone: bool = False) -> list[Object]:
     """The Job of a name; if there is none, the Jobs of the run that is called so, in the order of their names.
 
-    retries_alone: whether the retries of a Job that is gone will do.
-
-    Raises:
-        NoSuchObjectError: neither; it names the nearest names, or says that no such namespace.
+    retries_alone: whether the retries of a Job that is gone will do. If there is neither, the NoSuchObjectError has
+    the nearest names, or says that the namespace does not exist.
     """
     absent = NoSuchObjectError(f"no run {name} in namespace {cluster.namespace} of {cluster.where}", 404)
     try:
@@ -85,15 +83,18 @@ def pods_at_work(name: str) -> list[dict[str, str]]:
     return [{"labels": labels, "fields": fields} for labels in (f"{JOB_NAME}={name}", f"{RUN}={name},{JOB_NAME}")]
 
 
-def orphans(cluster: Cluster, name: str) -> Objects:
+def orphans(cluster: Cluster, name: str, report: Callable[[str], None]) -> Objects:
     """Of ``pods_at_work``, those of Jobs that are gone: what such a Job was deleted with did not wait for its pods.
 
-    Raises:
-        As ``Cluster.list``.
+    report: called with a line if they may not be listed.
     """
-    pods = {uid_of(pod): pod for selector in pods_at_work(name) for pod in cluster.list("pods", **selector)}
-    # Asked for after the pods: the Job of a pod that is new by now is among them.
-    there = set(map(uid_of, cluster.list("jobs"))) if pods else set()
+    try:
+        pods = {uid_of(pod): pod for selector in pods_at_work(name) for pod in cluster.list("pods", **selector)}
+        # Asked for after the pods: the Job of a pod that is new by now is among them.
+        there = set(map(uid_of, cluster.list("jobs"))) if pods else set()
+    except ClusterDeniedError as error:
+        report(f"{error}; whether pods of a Job {name} that was deleted still run is not known")
+        return []
     return [pod for pod in pods.values() if labels_of(pod).get(CONTROLLER) not in there]
 
 
@@ -113,11 +114,7 @@ def not_one(name: str, jobs: Sequence[Object], why: str) -> UsageError:
 
 
 def failed_of(jobs: Sequence[Object], run: str) -> list[Object]:
-    """The Jobs of a run that have failed, but for those that were retried.
-
-    Raises:
-        UsageError: none has.
-    """
+    """The Jobs of a run that have failed, but for those that were retried; at least one."""
     failed = [job for job in run_state(jobs).jobs if state_of(job)[0] == "failed"]
     if not failed:
         raise UsageError(

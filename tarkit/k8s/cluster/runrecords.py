@@ -6,11 +6,11 @@ import base64
 import os
 import zlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from tarkit.errors import MissingInputError, UsageError, printable
+from tarkit.errors import ClusterUnreachableError, MissingInputError, TarkitError, UsageError, printable
 from tarkit.k8s.apiobject import Object, name_of, part_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import JobPlan, job_plan
@@ -45,11 +45,7 @@ class ShardMap:
         return self.names[self.starts[index] : self.starts[index + 1]]
 
     def index_of(self, shard: str) -> int:
-        """The index whose slice a shard is in, by its name or URL.
-
-        Raises:
-            MissingInputError: the run has no such shard.
-        """
+        """The index whose slice a shard is in, by its name or URL."""
         at = next((i for i, each in enumerate(self.names) if shard in (each, self.urls[i])), None)
         if at is None:
             raise MissingInputError("this run has no such shard", url=shard)
@@ -82,20 +78,15 @@ class RunRecords:
 
 
 def listed_specs(config_map: Object) -> list[str]:
-    """The shard specs in a ConfigMap that kubetpl made.
-
-    Raises:
-        UsageError: no such list in it, or another one than when it was named.
-    """
+    """The shard specs in a ConfigMap that kubetpl made: its name has the checksum of the list."""
+    config = f"ConfigMap {printable(name_of(config_map))}"
     try:
         packed = base64.b64decode((config_map.get("binaryData") or {})[FILE_NAME], validate=True)
         text = zlib.decompressobj(47).decompress(packed, _LONGEST_LIST)
     except (KeyError, ValueError, TypeError, zlib.error):
-        raise UsageError(f"ConfigMap {printable(name_of(config_map))} holds no list of shards ({FILE_NAME})") from None
+        raise UsageError(f"{config} holds no list of shards ({FILE_NAME})") from None
     if not name_of(config_map).endswith(name_end(text)):
-        raise UsageError(
-            f"ConfigMap {printable(name_of(config_map))} holds another list of shards than it is named after"
-        )
+        raise UsageError(f"{config} holds another list of shards than it is named after")
     return [line for line in text.decode("utf-8", "surrogateescape").split("\n") if line]
 
 
@@ -114,20 +105,12 @@ class RecordSource:
     documents: Sequence[Object] = ()
 
     def refuse_many(self) -> None:
-        """Refuse what the user names, as it is about one Job.
-
-        Raises:
-            UsageError: something is named.
-        """
+        """Refuse what the user names, as it is about one Job."""
         if self.outdir or self.specs:
             raise UsageError("-O and --shards are about one Job; this names several")
 
     def specs_of(self, cluster: Cluster | None, job: Object) -> Sequence[str]:
-        """The shard specs of a Job: from its annotations, and the ConfigMap with its list if it has one.
-
-        Raises:
-            ClusterError: the ConfigMap cannot be read. UsageError: annotations or list are not kubetpl's.
-        """
+        """The shard specs of a Job: from its annotations, and the ConfigMap with its list if it has one."""
         plan = job_plan(job)
         specs = plan.inputs or ()
         if LIST_SPEC not in specs or plan.list_name is None:
@@ -142,34 +125,57 @@ class RecordSource:
         return [each for spec in specs for each in (listed if spec == LIST_SPEC else [spec])]
 
     def shards(self, cluster: Cluster | None, job: Object) -> tuple[str | None, ShardMap | None]:
-        """(the output folder, the shards) of a Job; None where it is not known.
-
-        Raises:
-            As ``specs_of`` and ``shard_map``.
-        """
+        """(the output folder, the shards) of a Job; None where it is not known."""
         plan = job_plan(job)
         folder = self.outdir or plan.outdir
         specs = self.specs or self.specs_of(cluster, job)
         return folder, shard_map(plan, specs, folder, own=not self.specs) if folder and specs else None
 
-    def read(self, cluster: Cluster | None, job: Object) -> RunRecords | None:
-        """The done records of a Job's shards; None if it is not known where they are.
+    def index_of(self, cluster: Cluster, job: Object, shard: str) -> int:
+        """The index of a Job whose slice a shard is in."""
+        shards = self.shards(cluster, job)[1]
+        if shards is None:
+            raise UsageError("the Job does not say which shards it has (--raw?); --index names an index")
+        return shards.index_of(shard)
 
-        None also of a Job that runs a command of its own, if that keeps no records.
+    def read(self, cluster: Cluster | None, job: Object) -> RunRecords | None:
+        """The done records of a Job's shards; None if it is not known where they are, or its own command keeps none.
 
         Raises:
-            As ``shards`` and ``records_of``.
+            MissingInputError: no such folder on this machine, or none at all and the inputs are not known.
+            UsageError, DataError, ClusterError: it is not known which shards the Job has.
         """
         folder, shards = self.shards(cluster, job)
         if folder is None:
             return None
-        work = expected_fingerprint(job)
-        found = records_of(
-            folder, shards, check_inputs=self.check_inputs, work=work, own_urls=not self.specs,
-            any_command=work is None and is_per_shard(job),
-        )  # fmt: skip
-        known = found.found.done or found.found.stale or found.found.failed
-        return found if known or is_per_shard(job) or "spec" not in job else None
+        path = local_path(folder)
+        # A folder beside which nothing is either is that of another machine, or of a pod; else it is not made yet.
+        needed = path if path is None or shards is None else os.path.dirname(os.path.abspath(path))
+        if path is not None and not os.path.isdir(path) and not os.path.isdir(str(needed)):
+            hint = "-O names the output folder as seen from here"
+            raise MissingInputError("no such folder on this machine", url=folder, hint=hint)
+        work, per_shard = expected_fingerprint(job), is_per_shard(job)
+        urls, made_of = None, None
+        if shards is not None:
+            urls = shards.urls
+            # Records of other inputs are not its own, if the shards are named as the Job names them.
+            made_of = None if self.specs else dict(zip(shards.names, shards.urls, strict=True))
+        found = progress_of(folder, urls, work, made_of, check_inputs=self.check_inputs)
+        if per_shard or "spec" not in job or found.done or found.stale or found.failed:
+            return RunRecords(folder, found, shards, any_command=work is None and per_shard)
+        return None
+
+    def try_to_read(
+        self, cluster: Cluster | None, job: Object, report: Callable[[str], None]
+    ) -> RunRecords | None:  # fmt: skip
+        """``read``; a line for ``report`` if they cannot be read, unless the cluster does not answer any more."""
+        try:
+            return self.read(cluster, job)
+        except ClusterUnreachableError:
+            raise
+        except TarkitError as error:
+            report(f"no done records: {error}")
+        return None
 
 
 def is_per_shard(job: Object) -> bool:
@@ -184,11 +190,8 @@ def is_per_shard(job: Object) -> bool:
 def shard_map(plan: JobPlan, specs: Sequence[str], outdir: str, *, own: bool = False) -> ShardMap:
     """The shards that specs stand for, in order. What globs and lists at URLs name is looked up now.
 
-    own: they are the Job's own specs, and must still stand for what it was made for.
-
-    Raises:
-        DataError: they do not, so what is left is not known.
-        As ``expand`` and ``plan_outputs``.
+    own: they are the Job's own specs; if they stand for other shards than the Job was made for, so that what is left
+    is not known, that is a DataError.
     """
     if LIST_SPEC in specs:
         raise UsageError(
@@ -198,19 +201,15 @@ def shard_map(plan: JobPlan, specs: Sequence[str], outdir: str, *, own: bool = F
     urls = [url for url, _ in pairs]
     planned = open_list(specs[0][1:]) if len(specs) == 1 and specs[0].startswith("@") else None
     if own:
-        _refuse_changed(plan, specs, urls, planned)
+        known = (None, sha256_of(urls), None if planned is None else planned.offsets_sha256)
+        if plan.shards not in (None, len(urls)) or plan.list_sha256 not in known:
+            raise changed(" ".join(each.removeprefix("@") for each in specs))
     return ShardMap(urls, [output.rpartition("/")[2] for _, output in pairs], _starts(plan, urls, planned))
-
-
-def _refuse_changed(plan: JobPlan, specs: Sequence[str], urls: Sequence[str], planned: SlicedList | None) -> None:
-    known = (sha256_of(urls), None if planned is None else planned.offsets_sha256)
-    if plan.shards not in (None, len(urls)) or (plan.list_sha256 is not None and plan.list_sha256 not in known):
-        raise changed(" ".join(each.removeprefix("@") for each in specs))
 
 
 def _starts(plan: JobPlan, urls: Sequence[str], planned: SlicedList | None) -> Sequence[int]:
     slices = plan.slices or 0
-    if not slices or (plan.shards is not None and plan.shards != len(urls)):
+    if not slices or plan.shards not in (None, len(urls)):
         # Other shards than the Job's: an index no longer says which.
         return ()
     if planned is None or planned.w != slices:
@@ -218,35 +217,3 @@ def _starts(plan: JobPlan, urls: Sequence[str], planned: SlicedList | None) -> S
     # A list that was cut by bytes: its slices begin at these of its lines.
     ends = list(accumulate((len(url.encode("utf-8", "surrogateescape")) + 1 for url in urls), initial=0))
     return [bisect_left(ends, border) for border in planned.borders]
-
-
-def records_of(
-    outdir: str,
-    shards: ShardMap | None,
-    *,
-    check_inputs: bool = False,
-    work: str | None = None,
-    own_urls: bool = False,
-    any_command: bool = False,
-) -> RunRecords:
-    """Read the done records of a run.
-
-    check_inputs: also ask every input whether it changed since; it must be reachable from here. work: fingerprint
-    of what the Job does, if it is known. own_urls: the shards are named as the Job names them, so records of other
-    inputs are not its. any_command: for ``RunRecords``.
-
-    Raises:
-        MissingInputError: no such folder on this machine, or none at all and the inputs are not known.
-        As ``progress_of``.
-    """
-    path = local_path(outdir)
-    parent = None if path is None else os.path.dirname(os.path.abspath(path))
-    # A folder beside which nothing is either is that of another machine, or of a pod; else it is not made yet.
-    if path is not None and not os.path.isdir(path) and (shards is None or not os.path.isdir(str(parent))):
-        raise MissingInputError(
-            "no such folder on this machine", url=outdir, hint="-O names the output folder as seen from here"
-        )
-    urls = None if shards is None else shards.urls
-    made_of = dict(zip(shards.names, shards.urls, strict=True)) if own_urls and shards is not None else None
-    found = progress_of(outdir, urls, work, made_of, check_inputs=check_inputs)
-    return RunRecords(outdir, found, shards, any_command)

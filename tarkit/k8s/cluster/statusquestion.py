@@ -12,7 +12,7 @@ from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobstatus import JobStatus, live_pods, look
 from tarkit.k8s.cluster.jobview import has_ended
 from tarkit.k8s.cluster.runjobs import find_jobs, is_run, namespace_exists, only_retries, run_state
-from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords
+from tarkit.k8s.cluster.runrecords import RecordSource
 from tarkit.k8s.cluster.watching import LiveList, Watching, looks
 from tarkit.k8s.wellknown import RUN
 
@@ -37,12 +37,7 @@ class StatusQuestion:
     read_records: bool = True
 
     def jobs(self, cluster: Cluster) -> list[Object]:
-        """The Jobs that the cluster has.
-
-        Raises:
-            NoSuchObjectError: it has none; or retries only, and the records can tell more.
-            UsageError: the server cannot read the selector.
-        """
+        """The Jobs that the cluster has; a NoSuchObjectError also if it has retries only, and the records show more."""
         known = self.source
         if self.name is not None:
             # Of these shards the retries have a part only.
@@ -76,11 +71,8 @@ class StatusQuestion:
             jobs, retried = run.jobs, len(run.retried)
         if len(jobs) > 1:
             self.source.refuse_many()
-
-        def read(job: Object) -> RunRecords | None:
-            return self.source.read(cluster, job) if self.read_records else None
-
-        found = look(cluster, jobs, read, now=time.time(), pods=pods, siblings=siblings)
+        source = self.source if self.read_records else None
+        found = look(cluster, jobs, source, now=time.time(), pods=pods, siblings=siblings)
         note = f"Job {self.name} is gone, and this is of its retries alone; -f MANIFEST tells of all its shards"
         for each in found if gone else ():
             each.notes.insert(0, note)
@@ -93,9 +85,6 @@ class StatusQuestion:
     ) -> Iterator[StatusAnswer]:
         """One each ``pause`` seconds, and when all has ended. Lists once, then watches: what is asked of the cluster
         does not depend on how many Jobs there are.
-
-        Raises:
-            NoSuchObjectError: they were deleted. As ``looks``.
         """
         live, pods = self._live(cluster, jobs), live_pods(cluster, jobs)
         uid = None if self.name is None or is_run(jobs, self.name) else uid_of(jobs[0])
@@ -131,11 +120,7 @@ class StatusQuestion:
         return LiveList(cluster, "jobs", fields=f"metadata.name={name_of(jobs[0])}")
 
     def from_records(self, why: TarkitError) -> JobStatus:
-        """What the done records say, since the cluster says nothing.
-
-        Raises:
-            TarkitError: why, if it is not known where they are.
-        """
+        """What the done records contain, since the cluster has no answer; ``why`` is raised if they are not named."""
         if self.name is None or not (self.source.documents or self.source.outdir):
             if self.name is not None and isinstance(why, ClusterUnreachableError):
                 raise ClusterUnreachableError(f"{why}; {UNANSWERED}")
@@ -153,11 +138,7 @@ class StatusQuestion:
 
 
 def job_in(documents: Sequence[Object], name: str) -> Object | None:
-    """The Job of a name in a manifest; None without a manifest.
-
-    Raises:
-        UsageError: there is one, without this Job.
-    """
+    """The Job of a name in a manifest, which must have it; None if there is no manifest."""
     jobs = {name_of(each): each for each in documents if each["kind"] == "Job"}
     if name not in jobs and documents:
         there = ", ".join([*jobs][:5]) or "none"
