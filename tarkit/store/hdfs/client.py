@@ -31,65 +31,52 @@ class Status(NamedTuple):
 
 
 class Writer(Protocol):
-    """A file that is being written. write and close raise Dropped or a StreamError."""
+    """A file that is being written. close: finish it, after which it is complete. abort: the caller deletes it."""
 
     def write(self, data: bytes | bytearray | memoryview, /) -> None: ...
-    def close(self) -> None:
-        """Finish the file; it is complete after that."""
-
-    def abort(self) -> None:
-        """Stop; what was written is to be deleted by the caller."""
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
 
 
 class HdfsClient(Protocol):
     """Calls of one cluster, for one operation: open remembers the DataNodes that failed, and avoids them.
 
     Each raises Dropped if another attempt may help, else a LocatedError with the URL. open: the bytes from offset <
-    size to the end, which is at size.
+    size to the end, which is at size. checksum: as the cluster gives it; None if it cannot be asked.
     """
+
+    retry: Retry
 
     def shown(self, path: str, /) -> str: ...
     def status(self, path: str, /) -> Status: ...
     def listing(self, path: str, /) -> list[Status]: ...
+    def checksum(self, path: str, /) -> str | None: ...
     def open(self, path: str, offset: int, size: int, /) -> Body: ...
     def create(self, path: str, /) -> Writer: ...
     def rename(self, source: str, target: str, overwrite: bool, /) -> None: ...
     def delete(self, path: str, recursive: bool, /) -> bool: ...
 
+    def found(self, path: str) -> Status | None:
+        """``status``; None: there is nothing."""
+        try:
+            return self.status(path)
+        except MissingInputError:
+            return None
 
-class Hdfs:
-    """A cluster, and calls that are tried again as ``retry`` says."""
-
-    def __init__(self, client: HdfsClient, retry: Retry) -> None:
-        self.client = client
-        self.retry = retry
-
-    def patiently(self, path: str, call: Callable[[], T]) -> T:
-        """What ``call`` returns, in the end.
+    def patiently(self, call: Callable[..., T], path: str, *arguments: object) -> T:
+        """What a call about a path returns, in the end.
 
         Raises:
             TemporaryStreamError: given up. LocatedError: what another attempt would not change.
         """
-        return Patience(self.retry, self.client.shown(path)).call(call)
-
-    def status(self, path: str) -> Status | None:
-        """None: there is nothing."""
-        try:
-            return self.patiently(path, lambda: self.client.status(path))
-        except MissingInputError:
-            return None
-
-    def listing(self, path: str) -> list[Status]:
-        """What is in a folder, by name."""
-        found = self.patiently(path, lambda: self.client.listing(path))
-        return sorted(found, key=lambda item: item.name)
+        return Patience(self.retry, self.shown(path)).call(call, path, *arguments)
 
 
 def raise_java(exception: str, message: str, url: str, name: str) -> NoReturn:
     """The error of this package for an exception of Hadoop.
 
-    exception: Java's class, with or without its package. message: what it says; its first line counts, the
-    others are Java's stack. url: with its secrets, which are taken out. name: the URL as it may be shown.
+    exception: Java's class, with or without its package. message: its first line counts, the others are Java's stack.
+    url: with its secrets, which are taken out. name: the URL as it may be shown.
     """
     short = exception.rpartition(".")[2].rpartition("$")[2]
     said = printable(without_secrets(message.partition("\n")[0], url))
@@ -102,6 +89,7 @@ def raise_java(exception: str, message: str, url: str, name: str) -> NoReturn:
     if short == "AccessControlException":
         lowered = said[:1].lower() + said[1:]
         raise StreamError(lowered if "permission" in lowered else f"permission denied: {said}", url=name) from None
-    if short in _TOKEN:
-        raise StreamError(f"the server does not accept this user ({short}: {said})", url=name) from None
-    raise StreamError(f"{short}: {said}", url=name) from None
+    reason = f"{short}: {said}"
+    raise StreamError(
+        f"the server does not accept this user ({reason})" if short in _TOKEN else reason, url=name
+    ) from None

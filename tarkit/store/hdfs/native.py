@@ -1,4 +1,4 @@
-"""HDFS by its own protocol, without Java: the library hdfs-native, behind the calls of ``hdfsclient``."""
+"""HDFS by its own protocol, without Java: the library hdfs-native, behind the calls of an HdfsClient."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError, UsageError, printable
 from tarkit.extras import library
 from tarkit.store.foreign import without_secrets
-from tarkit.store.hdfs.client import Status, Writer, raise_java
+from tarkit.store.hdfs.client import HdfsClient, Status, Writer, raise_java
 from tarkit.store.resume import Body
-from tarkit.store.retry import Dropped
+from tarkit.store.retry import Dropped, Retry
 
 _RPC_ERROR = re.compile(r'RPCError\("([\w.$]+)", "(.*)', re.DOTALL)
 # The library tries a NameNode 15 times within three minutes. That is right for a pair of which one takes over;
@@ -21,10 +21,11 @@ _RPC_ERROR = re.compile(r'RPCError\("([\w.$]+)", "(.*)', re.DOTALL)
 _ONE_NAMENODE = {"dfs.client.failover.max.attempts": "2", "dfs.client.failover.sleep.base.millis": "200"}
 
 
-class NativeClient:
+class NativeClient(HdfsClient):
     """A cluster by hdfs://HOST:PORT, by a name service of hdfs-site.xml, or by fs.defaultFS (hdfs:///PATH)."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, retry: Retry) -> None:
+        self.retry = retry
         parts = urllib.parse.urlsplit(url)
         self._prefix = f"{parts.scheme}://{parts.netloc}"
         if "@" in parts.netloc:
@@ -51,19 +52,12 @@ class NativeClient:
     def listing(self, path: str) -> list[Status]:
         return [_status(item) for item in self.call(path, lambda: list(self._client.list_status(path, False)))]
 
+    def checksum(self, path: str) -> None:
+        return None
+
     def open(self, path: str, offset: int, size: int) -> Body:
         file = self.call(path, self._client.read, path)
         return _NativeBody(self, path, self.call(path, file.read_range_stream, offset, size - offset))
-
-    def next_piece(self, path: str, pieces: Iterator[bytes]) -> bytes:
-        """b"" at the end."""
-        try:
-            piece: bytes = self.call(path, next, pieces, b"")
-        except Dropped as drop:
-            # The NameNode answered; it is the blocks of this file that cannot be had.
-            drop.answered = True
-            raise
-        return piece
 
     def create(self, path: str) -> Writer:
         options = self._options(overwrite=True, create_parent=True)
@@ -112,7 +106,12 @@ class _NativeBody:
 
     def read(self, count: int) -> bytes:
         if not self._rest:
-            self._rest = memoryview(self._client.next_piece(self._path, self._pieces))
+            try:
+                self._rest = memoryview(self._client.call(self._path, next, self._pieces, b""))
+            except Dropped as drop:
+                # The NameNode answered; it is the blocks of this file that cannot be had.
+                drop.answered = True
+                raise
         data = bytes(self._rest[:count])
         self._rest = self._rest[count:]
         return data

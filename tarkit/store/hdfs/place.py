@@ -6,14 +6,10 @@ import fnmatch
 import posixpath
 import re
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any
 
-from tarkit.errors import (
-    MissingInputError,
-    StreamError,
-    UsageError,
-)
-from tarkit.store.hdfs.client import Hdfs, HdfsClient, Status
+from tarkit.errors import MissingInputError, StreamError, UsageError
+from tarkit.store.hdfs.client import HdfsClient, Status
 from tarkit.store.hdfs.native import NativeClient
 from tarkit.store.hdfs.rest import WebHdfsClient
 from tarkit.store.hdfs.resturl import parse_address
@@ -26,51 +22,45 @@ from tarkit.store.url import scheme_of, split_query
 
 _MAGIC = re.compile(r"[*?\[]")
 
-T = TypeVar("T")
 
-
-def connect(url: str, retry: Retry = DEFAULT_RETRY) -> tuple[Hdfs, str]:
+def connect(url: str, retry: Retry = DEFAULT_RETRY) -> tuple[HdfsClient, str]:
     """The cluster of a URL, and the path on it, from ``/`` on.
 
     Raises:
         UsageError: no such URL, or no cluster that hdfs-native knows. MissingExtraError: it is not installed.
     """
+    client: HdfsClient
     if scheme_of(url) in ("webhdfs", "swebhdfs"):
         address, path = parse_address(url)
-        return Hdfs(WebHdfsClient(address, retry), retry), _clean(path)
-    scheme, _, rest = url.partition("://")
-    netloc, _, path = rest.partition("/")
-    return Hdfs(NativeClient(f"{scheme.lower()}://{netloc}"), retry), _clean(path)
-
-
-def _clean(path: str) -> str:
-    path = "/" + path.strip("/")
-    if any(part in (".", "..") for part in path.split("/")):
+        client = WebHdfsClient(address, retry)
+    else:
+        scheme, _, rest = url.partition("://")
+        netloc, _, path = rest.partition("/")
+        client = NativeClient(f"{scheme.lower()}://{netloc}", retry)
+    parts = [part for part in path.split("/") if part]
+    if "." in parts or ".." in parts:
         raise UsageError(f"the path {path!r} has . or .. in it, which HDFS does not know")
-    return re.sub("/+", "/", path)
+    return client, "/" + "/".join(parts)
 
 
 def open_read(url: str, name: str, retry: Retry) -> ResumingReader:
-    """A file to read; after a drop it goes on at the same byte, on another DataNode if there is one.
-
-    Raises:
-        MissingInputError, StreamError, TemporaryStreamError, UsageError, MissingExtraError.
-    """
-    cluster, path = connect(url, retry)
-    return ResumingReader(HdfsOrigin(cluster.client, path), cluster.client.shown(path), retry)
+    """A file to read; after a drop it goes on at the same byte, on another DataNode if there is one."""
+    client, path = connect(url, retry)
+    return ResumingReader(HdfsOrigin(client, path), client.shown(path), retry)
 
 
 def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Retry) -> bytes:
     """Some bytes of a file."""
-    cluster, path = connect(url, retry)
-    return read_part(HdfsOrigin(cluster.client, path), name, start, stop, size, retry)
+    client, path = connect(url, retry)
+    return read_part(HdfsOrigin(client, path), name, start, stop, size, retry)
 
 
 def stat(url: str) -> Entry:
     """A file or folder."""
-    cluster, path = connect(url)
-    status = cluster.patiently(path, lambda: cluster.client.status(path))
-    return _entry(url, path.rpartition("/")[2], status, _checksum(cluster, path, status))
+    client, path = connect(url)
+    status = client.patiently(client.status, path)
+    is_file = not status.is_folder and status.size
+    return _entry(url, path.rpartition("/")[2], status, client.patiently(client.checksum, path) if is_file else None)
 
 
 def _entry(url: str, name: str, status: Status, checksum: str | None = None) -> Entry:
@@ -78,41 +68,38 @@ def _entry(url: str, name: str, status: Status, checksum: str | None = None) -> 
     return Entry(url, name, status.is_folder, size, status.mtime / 1000, checksum)
 
 
-def _checksum(cluster: Hdfs, path: str, status: Status) -> str | None:
-    ask = getattr(cluster.client, "checksum", None)
-    if ask is None or status.is_folder or not status.size:
-        return None
-    return str(cluster.patiently(path, lambda: ask(path)))
+def _listing(client: HdfsClient, path: str) -> list[Status]:
+    return sorted(client.patiently(client.listing, path), key=lambda item: item.name)
 
 
 def entries(url: str, recursive: bool) -> Iterator[Entry]:
     """What is in a folder."""
-    cluster, path = connect(url)
-    return _entries(cluster, url, path, "", recursive)
+    client, path = connect(url)
+    return _entries(client, url, path, "", recursive)
 
 
-def _entries(cluster: Hdfs, url: str, folder: str, below: str, recursive: bool) -> Iterator[Entry]:
-    for status in cluster.listing(folder):
-        path, relative = f"{folder.rstrip('/')}/{status.name}", f"{below}{status.name}"
+def _entries(client: HdfsClient, url: str, folder: str, below: str, recursive: bool) -> Iterator[Entry]:
+    for status in _listing(client, folder):
+        path, relative = posixpath.join(folder, status.name), f"{below}{status.name}"
         if recursive and status.is_folder:
-            yield from _entries(cluster, url, path, f"{relative}/", True)
+            yield from _entries(client, url, path, f"{relative}/", True)
         else:
             yield _entry(_url_of(url, path), relative, status)
 
 
 def identify(url: str) -> Identity:
     """Size of a file, and the number and time of its inode."""
-    cluster, path = connect(url)
-    status = cluster.patiently(path, lambda: cluster.client.status(path))
+    client, path = connect(url)
+    status = client.patiently(client.status, path)
     return Identity(status.size, f"inode-{status.number}-mtime-{status.mtime}")
 
 
 def remove(url: str, name: str, is_folder: bool) -> None:
     """Remove a file or folder, but not the whole file system."""
-    cluster, path = connect(url)
+    client, path = connect(url)
     if path == "/":
         raise UsageError(f"{name} is the whole file system; that is not removed")
-    if not cluster.patiently(path, lambda: cluster.client.delete(path, is_folder)) and cluster.status(path):
+    if not client.patiently(client.delete, path, is_folder) and client.patiently(client.found, path):
         raise StreamError("the server did not remove it", url=name)
 
 
@@ -140,12 +127,10 @@ def open_sink(
 ) -> HdfsSink:
     """A file to write, which appears under its name at commit. Missing folders are made, as HDFS does.
 
-    Raises:
-        AlreadyPublishedError: ``if_absent``, and something is there; also raised by commit, in one step.
-        StreamError, TemporaryStreamError, UsageError, MissingExtraError.
+    That nothing is there, with ``if_absent``, is decided in one step at commit.
     """
-    cluster, path = connect(url, retry)
-    return HdfsSink(cluster, path, if_absent)
+    client, path = connect(url, retry)
+    return HdfsSink(client, path, if_absent)
 
 
 def glob(url: str) -> list[str]:
@@ -158,28 +143,28 @@ def glob(url: str) -> list[str]:
     netloc, _, pattern = rest.partition("/")
     if not _MAGIC.search(pattern):
         return [url]
-    cluster, _ = connect(f"{scheme}://{netloc}/{query}")
+    client, _ = connect(f"{scheme}://{netloc}/{query}")
     parts = [part for part in pattern.split("/") if part]
-    return [_url_of(url, path) for path in sorted(set(_matches(cluster, "/", parts)))]
+    return [_url_of(url, path) for path in sorted(set(_matches(client, "/", parts)))]
 
 
-def _matches(cluster: Hdfs, folder: str, parts: list[str]) -> Iterator[str]:
+def _matches(client: HdfsClient, folder: str, parts: list[str]) -> Iterator[str]:
     """Paths below ``folder`` that match the rest of the pattern."""
     first, rest = parts[0], parts[1:]
     if not _MAGIC.search(first):
         path = posixpath.join(folder, first)
         if rest:
-            yield from _matches(cluster, path, rest)
-        elif cluster.status(path) is not None:
+            yield from _matches(client, path, rest)
+        elif client.patiently(client.found, path) is not None:
             yield path
         return
     try:
-        items = cluster.listing(folder)
+        items = _listing(client, folder)
     except MissingInputError:
         return
     if first == "**":
         if rest:
-            yield from _matches(cluster, folder, rest)
+            yield from _matches(client, folder, rest)
         matching = [item for item in items if not item.name.startswith(".")]
     else:
         expression = re.compile(fnmatch.translate(first))
@@ -188,7 +173,7 @@ def _matches(cluster: Hdfs, folder: str, parts: list[str]) -> Iterator[str]:
     for item in matching:
         path = posixpath.join(folder, item.name)
         if item.is_folder and (rest or first == "**"):
-            yield from _matches(cluster, path, parts if first == "**" else rest)
+            yield from _matches(client, path, parts if first == "**" else rest)
         if not rest and not (item.is_folder and first == "**"):
             yield path
 

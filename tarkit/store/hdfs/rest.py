@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tarkit.errors import MissingInputError, StreamError
 from tarkit.store.faults import is_temporary_status
 from tarkit.store.foreign import without_secrets
-from tarkit.store.hdfs.client import Status, Writer, raise_java
+from tarkit.store.hdfs.client import HdfsClient, Status, Writer, raise_java
 from tarkit.store.hdfs.resturl import Address
 from tarkit.store.hdfs.restwrite import ChunkedPut, Redirected
 from tarkit.store.http.address import MOST_REDIRECTS, follow, parsed, redirect_target, server_of
 from tarkit.store.http.answer import retry_after, status_text
 from tarkit.store.http.body import HttpBody
-from tarkit.store.resume import Body
 from tarkit.store.retry import Dropped, Retry
 
 if TYPE_CHECKING:
@@ -41,12 +40,12 @@ class _NodeDropped(Dropped):
         self.node = node
 
 
-class WebHdfsClient:
+class WebHdfsClient(HdfsClient):
     """The calls of one cluster. Several NameNodes, ``webhdfs://A:9870,B:9870/…``: the one that is active answers."""
 
     def __init__(self, address: Address, retry: Retry) -> None:
         self._address = address
-        self._retry = retry
+        self.retry = retry
         self._first = 0
         self._avoid: list[str] = []
         self._node: str | None = None
@@ -65,11 +64,9 @@ class WebHdfsClient:
         return [self._status(item, path) for item in items]
 
     def rename(self, source: str, target: str, overwrite: bool) -> None:
-        # Without renameoptions a rename that was not done is reported as {"boolean": false} only.
+        # Without renameoptions the reason why a rename was not done is not reported.
         options = {"destination": target, "renameoptions": "OVERWRITE" if overwrite else "NONE"}
-        answer = self._json("PUT", source, "RENAME", None, options, shown=target)
-        if answer and answer.get("boolean") is not True:
-            raise StreamError("the NameNode did not rename the finished file to this name", url=self.shown(target))
+        self._json("PUT", source, "RENAME", None, options, shown=target)
 
     def delete(self, path: str, recursive: bool) -> bool:
         answer = self._json("DELETE", path, "DELETE", None, {"recursive": "true" if recursive else "false"})
@@ -82,7 +79,7 @@ class WebHdfsClient:
         answer = self._json("GET", path, "GETFILECHECKSUM", "FileChecksum")
         return f"{answer.get('algorithm')}:{answer.get('bytes')}"
 
-    def open(self, path: str, offset: int, size: int) -> Body:
+    def open(self, path: str, offset: int, size: int) -> HttpBody:
         """The bytes from ``offset`` to ``size``, from another DataNode than those whose earlier bodies broke."""
         if self._node is not None:
             # Opened again: what was opened before broke.
@@ -90,8 +87,18 @@ class WebHdfsClient:
             found = self._exclusion(node, path, offset)
             if found is not None and found not in self._avoid:
                 self._avoid.append(found)
+        options = {"offset": str(offset)}
+        if self._avoid:
+            options["excludedatanodes"] = ",".join(self._avoid)
         try:
-            body, self._node = self._open(path, offset, size)
+            response, node = self._follow("GET", self._address.url(path, "OPEN", options), path)
+            if response.status != 200 or "json" in response.headers.get("Content-Type", ""):
+                self._refused(response, path)
+            if response.length not in (None, size - offset):
+                response.close()
+                sent = f"the server sends {response.length} bytes"
+                raise Dropped(f"{sent}, but the file has {size - offset} from there on")
+            body = HttpBody(response, self._address.secrets, offset, size, True)
         except _NodeDropped as drop:
             self._node = drop.node
             raise
@@ -99,31 +106,8 @@ class WebHdfsClient:
             # No other one has the block, or none of them lives: those that were avoided get another chance.
             self._avoid.clear()
             raise
+        self._node = node
         return body
-
-    def _open(self, path: str, offset: int, size: int) -> tuple[Body, str]:
-        """The body, and the host:port that sends it."""
-        options = {"offset": str(offset)}
-        if self._avoid:
-            options["excludedatanodes"] = ",".join(self._avoid)
-        url = self._address.url(path, "OPEN", options)
-        response, node = self._follow("GET", url, path)
-        try:
-            self._check_body(response, offset, size, path)
-            return HttpBody(response, self._address.secrets, offset, size, True), node
-        except BaseException:
-            response.close()
-            raise
-
-    def _check_body(self, response: http.client.HTTPResponse, offset: int, size: int, path: str) -> None:
-        """Raise, unless an answer is the rest of the file."""
-        if response.status != 200:
-            self._refused(response, path)
-        length = response.length
-        if "json" in response.headers.get("Content-Type", ""):
-            self._refused(response, path)
-        if length is not None and length != size - offset:
-            raise Dropped(f"the server sends {length} bytes, but the file has {size - offset} from there on")
 
     def create(self, path: str) -> Writer:
         url = self._address.url(path, "CREATE", {"overwrite": "true", "createparent": "true"})
@@ -136,9 +120,8 @@ class WebHdfsClient:
             raise StreamError(f"{status_text(response.status)}, and says not where the data goes", url=self.shown(path))
         for _ in range(MOST_REDIRECTS):
             headers = {**self._headers(location), **_CONTENT_TYPE}
-            connection = self._connection(location, path)
             try:
-                return ChunkedPut(connection, self._target(location), headers, lambda r: self._refused(r, path))
+                return ChunkedPut(*self._connection(location, path), headers, lambda r: self._refused(r, path))
             except Redirected as redirect:
                 location = redirect_target(redirect.response, location, self.shown(path)) or location
         raise StreamError(f"the server redirected {MOST_REDIRECTS} times in a row", url=self.shown(path))
@@ -194,16 +177,23 @@ class WebHdfsClient:
             if response.status != 200:
                 self._refused(response, about)
             text = self._text(response)
-        try:
-            answer = json.loads(text) if text.strip() else {}
-        except ValueError:
-            self._senseless(about, op)
-        if isinstance(answer, dict) and "RemoteException" in answer:
-            self._remote(answer["RemoteException"], about)
+        answer = self._parsed(text, about) if text.strip() else {}
         inner = answer.get(part) if part and isinstance(answer, dict) else answer
         if not isinstance(inner, dict):
             self._senseless(about, op)
         return inner
+
+    def _parsed(self, text: str, path: str) -> Any:
+        """The JSON of an answer, None if it is none. Raises what an exception of Hadoop in it means."""
+        try:
+            answer = json.loads(text)
+        except ValueError:
+            return None
+        error = answer.get("RemoteException") if isinstance(answer, dict) else None
+        if isinstance(error, dict):
+            kind = str(error.get("javaClassName") or error.get("exception") or "RemoteException")
+            raise_java(kind, str(error.get("message")), self._address.secrets, self.shown(path))
+        return answer
 
     def _text(self, response: http.client.HTTPResponse) -> str:
         body = HttpBody(response, self._address.secrets, 0, response.length, False)
@@ -220,13 +210,9 @@ class WebHdfsClient:
     def _refused(self, response: http.client.HTTPResponse, path: str) -> NoReturn:
         with response:
             status, text = response.status, self._text(response)
-            wait = retry_after(response.headers, self._retry.now())
+            wait = retry_after(response.headers, self.retry.now())
             negotiate = "negotiate" in response.headers.get("WWW-Authenticate", "").lower()
-        answer: Any = None
-        with suppress(ValueError):
-            answer = json.loads(text)
-        if isinstance(answer, dict) and "RemoteException" in answer:
-            self._remote(answer["RemoteException"], path)
+        self._parsed(text, path)
         name = self.shown(path)
         reason = status_text(status) + (" and JSON in place of the file's bytes" if status == 200 else "")
         if is_temporary_status(status):
@@ -235,12 +221,6 @@ class WebHdfsClient:
             raise MissingInputError(reason, url=name)
         hint = "for Kerberos use hdfs://, or a delegation token, ?delegation=…" if negotiate else None
         raise StreamError(reason, url=name, hint=hint)
-
-    def _remote(self, error: Any, path: str) -> NoReturn:
-        if not isinstance(error, dict):
-            self._senseless(path, "a call")
-        kind = str(error.get("javaClassName") or error.get("exception") or "RemoteException")
-        raise_java(kind, str(error.get("message")), self._address.secrets, self.shown(path))
 
     # --- requests ---
 
@@ -258,9 +238,9 @@ class WebHdfsClient:
         for turn in range(len(bases)):
             index = (self._first + turn) % len(bases)
             full = bases[index] + url
-            connection = self._connection(full, path)
+            connection, target = self._connection(full, path)
             try:
-                connection.request(method, self._target(full), headers={**self._headers(full), **headers})
+                connection.request(method, target, headers={**self._headers(full), **headers})
                 response = connection.getresponse()
                 if connection.sock is not None:
                     # The answer has its own hold on it: it closes with the answer, also if the server would keep it.
@@ -268,7 +248,8 @@ class WebHdfsClient:
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
                 node = server_of(full)
-                problem = _NodeDropped(f"no answer from {node} ({self._said(error)})", node, not url.startswith("/"))
+                said = without_secrets(str(error) or type(error).__name__, self._address.secrets)
+                problem = _NodeDropped(f"no answer from {node} ({said})", node, not url.startswith("/"))
                 continue
             if len(bases) > 1 and response.status in (403, 404, 500, 503) and turn < len(bases) - 1:
                 try:
@@ -281,26 +262,19 @@ class WebHdfsClient:
             return response, full
         raise problem
 
-    def _connection(self, url: str, path: str) -> http.client.HTTPConnection:
+    def _connection(self, url: str, path: str) -> tuple[http.client.HTTPConnection, str]:
+        """A connection to the server of a URL, and what is to be requested there."""
         from tarkit.store.http.strict import Connection, SecureConnection
 
         parts = parsed(url)
         if parts.scheme == "http" and self._address.bases[0].startswith("https:"):
             raise StreamError("the server redirects from https to http", url=self.shown(path))
         kind = SecureConnection if parts.scheme == "https" else Connection
-        return kind(parts.hostname or "", parts.port, timeout=self._retry.timeout)
+        connection = kind(parts.hostname or "", parts.port, timeout=self.retry.timeout)
+        return connection, f"{parts.path}?{parts.query}" if parts.query else parts.path
 
     def _headers(self, url: str) -> dict[str, str]:
-        own = self._is_own(url) and self._address.authorization is not None
-        basic = {"Authorization": self._address.authorization or ""} if own else {}
-        return {"User-Agent": "tarkit", "Accept-Encoding": "identity", "Connection": "close", **basic}
-
-    def _is_own(self, url: str) -> bool:
-        return any(server_of(base) == server_of(url) for base in self._address.bases)
-
-    def _target(self, url: str) -> str:
-        parts = urllib.parse.urlsplit(url)
-        return f"{parts.path}?{parts.query}" if parts.query else parts.path
-
-    def _said(self, error: BaseException) -> str:
-        return without_secrets(str(error) or type(error).__name__, self._address.secrets)
+        headers = {"User-Agent": "tarkit", "Accept-Encoding": "identity", "Connection": "close"}
+        if self._address.authorization and server_of(url) in map(server_of, self._address.bases):
+            headers["Authorization"] = self._address.authorization
+        return headers

@@ -65,23 +65,20 @@ class ChunkedPut:
             self._answer(_EARLY)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        size = memoryview(data).nbytes
-        if not size:
-            return
+        if size := memoryview(data).nbytes:
+            self._send(b"%x\r\n" % size, data, b"\r\n")
+
+    def close(self) -> None:
+        self._send(b"0\r\n\r\n")
+        self._answer(None)
+
+    def _send(self, *pieces: bytes | bytearray | memoryview) -> None:
         try:
-            self._connection.send(b"%x\r\n" % size)
-            self._connection.send(data)
-            self._connection.send(b"\r\n")
+            for piece in pieces:
+                self._connection.send(piece)
         except OSError as error:
             # The server may have said why it closed.
             self._answer(f"the connection broke while writing ({type(error).__name__})")
-
-    def close(self) -> None:
-        try:
-            self._connection.send(b"0\r\n\r\n")
-        except OSError as error:
-            self._answer(f"the connection broke while writing ({type(error).__name__})")
-        self._answer(None)
 
     def _answer(self, problem: str | None) -> None:
         """Take the answer. problem: why it is asked for before the end; then no answer is a success."""
