@@ -17,7 +17,7 @@ from tarkit.errors import GivenUpError
 from tarkit.specs.shardspec import expand
 from tarkit.store.entries import entries, remove, stat
 from tarkit.store.objects import sink
-from tarkit.store.objects.sink import Found, ObjectSink
+from tarkit.store.objects.sink import Found, ObjectSink, ObjectStore
 from tarkit.store.publish import open_publish
 from tarkit.store.retry import Dropped, Patience
 
@@ -81,18 +81,18 @@ def test_an_attempt_that_fails_late_is_tried_again() -> None:
     assert len(calls) == 3
 
 
-class SharedLine:
+class SharedLine(ObjectStore):
     """An object store to which any number of parts that are sent together take a second."""
 
     def __init__(self) -> None:
         self.token = "ours"
+        self.path = "b/x"
+        self.fs = fsspec.filesystem("memory")
         self.sent: list[int] = []
         self.size = 0
 
     async def put(self, data: bytes) -> None:
         await self.send(1, data, True)
-
-    async def begin(self) -> None: ...
 
     async def send(self, number: int, data: bytes, final: bool) -> None:
         self.sent.append(number)
@@ -101,17 +101,8 @@ class SharedLine:
 
     async def finish(self) -> None: ...
 
-    async def abort(self) -> None: ...
-
     async def look(self) -> Found | None:
         return Found(self.size, self.token) if self.size else None
-
-    async def remove(self) -> None: ...
-
-    def in_flight(self, size: int) -> int:
-        return 4
-
-    def refresh(self) -> None: ...
 
 
 @pytest.mark.parametrize("count", [1, 5], ids=["put whole", "in parts"])

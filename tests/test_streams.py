@@ -40,7 +40,7 @@ from tarkit.errors import (
     UsageError,
 )
 from tarkit.store import temporary
-from tarkit.store.objects.spool import open_sink
+from tarkit.store.objects.place import open_sink
 from tarkit.store.publish import PublishStream, open_publish
 from tarkit.store.read import ReadStream, open_read
 from tarkit.store.retry import Retry

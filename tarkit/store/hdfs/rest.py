@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import socket
-import urllib.parse
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tarkit.store.objects.sink import TOKEN, Found, parts_in_flight
-from tarkit.store.objects.spool import uploads
+from tarkit.store.objects.sink import TOKEN, Found, ObjectStore
 
 EXTRA = "azure"
 # Names of metadata are identifiers here.
@@ -29,7 +28,7 @@ def without_retries(kind: Any) -> Any:
     return type(kind.__name__, (kind,), {"do_connect": do_connect, "invalidate_cache": invalidate_cache})
 
 
-class AzureStore:
+class AzureStore(ObjectStore):
     """A block blob that is put at once or uploaded in blocks.
 
     Protocol: https://learn.microsoft.com/rest/api/storageservices/put-block-list. The store verifies the MD5 of each
@@ -40,15 +39,11 @@ class AzureStore:
     library_has = "service_client"
 
     def __init__(self, fs: Any, path: str, token: str, if_absent: bool) -> None:
-        self.token = token
-        self._fs = fs
-        self._path = path
-        self._container, self._key, _ = fs.split_path(path)
-        self._if_absent = if_absent
+        super().__init__(fs, path, token, if_absent)
         self._blocks: dict[int, str] = {}
 
     async def _call(self, call: Callable[[Any], Any]) -> Any:
-        async with self._fs.service_client.get_blob_client(self._container, self._key) as blob:
+        async with self.fs.service_client.get_blob_client(self.bucket, self.key) as blob:
             try:
                 return await call(blob)
             except Exception as error:
@@ -59,11 +54,8 @@ class AzureStore:
                 raise
 
     async def put(self, data: bytes) -> None:
-        options = {"metadata": {_TOKEN: self.token}, "overwrite": not self._if_absent, "validate_content": True}
+        options = {"metadata": {_TOKEN: self.token}, "overwrite": not self.if_absent, "validate_content": True}
         await self._call(lambda blob: blob.upload_blob(data, length=len(data), **options))
-
-    async def begin(self) -> None:
-        """Nothing: a blob has no upload of its own before its blocks are committed."""
 
     async def send(self, number: int, data: bytes, final: bool) -> None:
         # The names of all blocks of a blob have one length.
@@ -76,11 +68,8 @@ class AzureStore:
         from azure.storage.blob import BlobBlock
 
         blocks = [BlobBlock(self._blocks[number]) for number in sorted(self._blocks)]
-        condition = {"match_condition": MatchConditions.IfMissing} if self._if_absent else {}
+        condition = {"match_condition": MatchConditions.IfMissing} if self.if_absent else {}
         await self._call(lambda blob: blob.commit_block_list(blocks, metadata={_TOKEN: self.token}, **condition))
-
-    async def abort(self) -> None:
-        """Nothing: blocks that are not committed are forgotten."""
 
     async def look(self) -> Found | None:
         try:
@@ -92,11 +81,5 @@ class AzureStore:
     async def remove(self) -> None:
         await self._call(lambda blob: blob.delete_blob())
 
-    def in_flight(self, size: int) -> int:
-        return parts_in_flight(size)
 
-    def refresh(self) -> None:
-        self._fs.invalidate_cache()
-
-
-open_sink = uploads(AzureStore)
+STORE = AzureStore

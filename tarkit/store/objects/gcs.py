@@ -7,8 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from tarkit.errors import StreamError
-from tarkit.store.objects.sink import TOKEN, Found, Payload
-from tarkit.store.objects.spool import uploads
+from tarkit.store.objects.sink import TOKEN, Found, ObjectStore, Payload
 
 EXTRA = "gcs"
 
@@ -20,7 +19,7 @@ def without_retries(kind: Any) -> Any:
     return type(kind.__name__, (kind,), {"_request": kind._request.__wrapped__})
 
 
-class GcsStore:
+class GcsStore(ObjectStore):
     """An object that is put at once or uploaded in a resumable session.
 
     Protocol: https://cloud.google.com/storage/docs/performing-resumable-uploads. A session takes its bytes
@@ -30,14 +29,13 @@ class GcsStore:
     """
 
     library_has = "_call"
+    in_order = True
 
     def __init__(self, fs: Any, path: str, token: str, if_absent: bool) -> None:
+        super().__init__(fs, path, token, if_absent)
         import google_crc32c
 
-        self.token = token
-        self._fs = fs
-        self._path = path
-        self._bucket, self._key, _ = fs.split_path(path)
+        self._metadata = {TOKEN: token}
         self._mode = "create" if if_absent else "overwrite"
         self._session = ""
         self._offset = 0
@@ -51,17 +49,15 @@ class GcsStore:
         from gcsfs.core import simple_upload
 
         self._checksum = self._crc32c(data)
-        metadata = {TOKEN: self.token}
-        await simple_upload(self._fs, self._bucket, self._key, data, metadata, mode=self._mode)
+        await simple_upload(self.fs, self.bucket, self.key, data, self._metadata, mode=self._mode)
 
     async def begin(self) -> None:
         from gcsfs.core import initiate_upload
 
-        metadata = {TOKEN: self.token}
-        session = await initiate_upload(self._fs, self._bucket, self._key, metadata=metadata, mode=self._mode)
+        session = await initiate_upload(self.fs, self.bucket, self.key, metadata=self._metadata, mode=self._mode)
         if not isinstance(session, str):
             # Zonal buckets are appended to by gRPC, and what was appended is visible at once.
-            raise StreamError("zonal buckets cannot be written all or nothing", url=f"gs://{self._path}")
+            raise StreamError("zonal buckets cannot be written all or nothing", url=f"gs://{self.path}")
         self._session = session
 
     async def send(self, number: int, data: bytes, final: bool) -> None:
@@ -91,7 +87,7 @@ class GcsStore:
     async def _ask(self, content_range: str, data: bytes, length: int) -> int:
         """How many bytes of the part the store has then."""
         fields = {"Content-Range": content_range, "Content-Length": str(len(data))}
-        headers, content = await self._fs._call("PUT", self._session, headers=fields, data=Payload(data))
+        headers, content = await self.fs._call("PUT", self._session, headers=fields, data=Payload(data))
         if "Range" in headers:
             return int(headers["Range"].rpartition("-")[2]) + 1 - self._offset
         # An unfinished session with nothing in it says nothing; a finished one describes its object.
@@ -102,11 +98,11 @@ class GcsStore:
         # again, or the session stays.
         if self._session:
             with suppress(FileNotFoundError):
-                await self._fs._call("DELETE", self._session.replace("&ifGenerationMatch=0", ""))
+                await self.fs._call("DELETE", self._session.replace("&ifGenerationMatch=0", ""))
 
     async def look(self) -> Found | None:
         try:
-            answer = await self._fs._call("GET", "b/{}/o/{}", self._bucket, self._key, json_out=True)
+            answer = await self.fs._call("GET", "b/{}/o/{}", self.bucket, self.key, json_out=True)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -119,13 +115,7 @@ class GcsStore:
         return Found(int(answer["size"]), token, str(answer.get("generation")), damaged)
 
     async def remove(self) -> None:
-        await self._fs._rm_file(self._path)
-
-    def in_flight(self, size: int) -> int:
-        return 1
-
-    def refresh(self) -> None:
-        self._fs.invalidate_cache(self._path)
+        await self.fs._rm_file(self.path)
 
 
-open_sink = uploads(GcsStore)
+STORE = GcsStore

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
@@ -12,13 +13,13 @@ from tarkit.errors import MissingInputError, StreamError, UsageError, printable,
 from tarkit.redaction import redact_text
 from tarkit.store.objects.filesystem import ask, filesystem
 from tarkit.store.objects.read import FsspecOrigin, info_marks
-from tarkit.store.objects.spool import open_sink
-from tarkit.store.place import Entry, Identity
+from tarkit.store.objects.sink import ObjectSink
+from tarkit.store.objects.spool import SpoolSink
+from tarkit.store.place import Entry, Identity, Sink
+from tarkit.store.registry import module_of
 from tarkit.store.resume import ResumingReader, check_size
-from tarkit.store.retry import Dropped, Retry
+from tarkit.store.retry import DEFAULT_RETRY, Dropped, Retry
 from tarkit.store.url import display_name
-
-__all__ = ["check", "entries", "glob", "identify", "open_read", "open_sink", "read_range", "remove", "stat"]
 
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "modification_time", "created")
 _MANY_SECONDS = 86_400.0
@@ -33,13 +34,24 @@ def check(url: str) -> None:
 
 
 def open_read(url: str, name: str, retry: Retry) -> ResumingReader:
-    """A file to read.
-
-    Raises:
-        MissingInputError, StreamError, TemporaryStreamError, UsageError, MissingExtraError.
-    """
+    """A file to read."""
     fs, path = filesystem(url, name)
     return ResumingReader(FsspecOrigin(fs, path, url, name), name, retry)
+
+
+def open_sink(url: str, name: str, *, if_absent: bool = False, sync: bool = True, retry: Retry = DEFAULT_RETRY) -> Sink:
+    """A file that appears at commit.
+
+    if_absent: publish only where nothing is. A store for which a module has the class ``STORE`` decides that itself, at
+    commit. At others it is looked at when opening and right before the upload, so two writers that finish at the same
+    moment may both believe that they were first; the file is whole.
+    """
+    fs, path = filesystem(url, name)
+    store = getattr(module_of(url), "STORE", None)
+    if store is None or not hasattr(fs, store.library_has):
+        # No store that tarkit knows, or another library is registered for this scheme.
+        return SpoolSink(fs, path, url, name, if_absent, retry)
+    return ObjectSink(store(fs, path, os.urandom(16).hex(), if_absent), fs.loop, url, name, if_absent, retry)
 
 
 def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Retry) -> bytes:

@@ -9,8 +9,7 @@ from typing import Any
 
 from tarkit.errors import MissingInputError, StreamError
 from tarkit.store.objects.filesystem import ask, filesystem
-from tarkit.store.objects.sink import TOKEN, Found, parts_in_flight
-from tarkit.store.objects.spool import uploads
+from tarkit.store.objects.sink import TOKEN, Found, ObjectStore
 from tarkit.store.retry import Dropped
 from tarkit.store.url import display_name
 
@@ -55,7 +54,7 @@ def _with_whole_listings(call: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-class S3Store:
+class S3Store(ObjectStore):
     """An object that is put at once or uploaded in parts.
 
     Protocol: https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html. Bodies carry the
@@ -66,73 +65,56 @@ class S3Store:
     library_has = "_call_s3"
 
     def __init__(self, fs: Any, path: str, token: str, if_absent: bool) -> None:
-        self.token = token
-        self._fs = fs
-        self._path = path
-        bucket, key, _ = fs.split_path(path)
-        self._where = {"Bucket": bucket, "Key": key}
+        super().__init__(fs, path, token, if_absent)
         self._condition = {"IfNoneMatch": "*"} if if_absent else {}
         # Ours beside the user's own, which it would replace.
         self._metadata = {**fs.s3_additional_kwargs.get("Metadata", {}), TOKEN: token}
         self._upload: str | None = None
         self._parts: dict[int, dict[str, Any]] = {}
 
+    async def _call(self, method: str, **settings: Any) -> Any:
+        return await self.fs._call_s3(method, Bucket=self.bucket, Key=self.key, **settings)
+
     async def put(self, data: bytes) -> None:
-        await self._fs._call_s3("put_object", Body=data, Metadata=self._metadata, **self._where, **self._condition)
+        await self._call("put_object", Body=data, Metadata=self._metadata, **self._condition)
 
     async def begin(self) -> None:
-        answer = await self._fs._call_s3("create_multipart_upload", Metadata=self._metadata, **self._where)
-        self._upload = answer["UploadId"]
+        self._upload = (await self._call("create_multipart_upload", Metadata=self._metadata))["UploadId"]
 
     async def send(self, number: int, data: bytes, final: bool) -> None:
-        answer = await self._fs._call_s3(
-            "upload_part", UploadId=self._upload, PartNumber=number, Body=data, **self._where
-        )
+        answer = await self._call("upload_part", UploadId=self._upload, PartNumber=number, Body=data)
         checksums = {name: value for name, value in answer.items() if name.startswith("Checksum")}
         checksums.pop("ChecksumType", None)
         self._parts[number] = {"PartNumber": number, "ETag": answer["ETag"], **checksums}
 
     async def finish(self) -> None:
-        parts = [self._parts[number] for number in sorted(self._parts)]
-        await self._fs._call_s3(
-            "complete_multipart_upload",
-            UploadId=self._upload,
-            MultipartUpload={"Parts": parts},
-            **self._where,
-            **self._condition,
-        )
+        parts = {"Parts": [self._parts[number] for number in sorted(self._parts)]}
+        await self._call("complete_multipart_upload", UploadId=self._upload, MultipartUpload=parts, **self._condition)
 
     async def abort(self) -> None:
         if self._upload is None:
             return
-        upload = {"UploadId": self._upload, **self._where}
         with suppress(FileNotFoundError):
             for _ in range(3):
-                await self._fs._call_s3("abort_multipart_upload", **upload)
+                await self._call("abort_multipart_upload", UploadId=self._upload)
                 # A part that was on its way may have come after that; then it is kept, and paid for.
-                left = await self._fs._call_s3("list_parts", **upload)
+                left = await self._call("list_parts", UploadId=self._upload)
                 if not left.get("Parts"):
                     return
 
     async def look(self) -> Found | None:
         try:
-            head = await self._fs._call_s3("head_object", **self._where)
+            head = await self._call("head_object")
         except FileNotFoundError:
             return None
         version = f"{head.get('ETag')} {head.get('LastModified')}"
         return Found(int(head["ContentLength"]), head.get("Metadata", {}).get(TOKEN), version)
 
     async def remove(self) -> None:
-        await self._fs._call_s3("delete_object", **self._where)
-
-    def in_flight(self, size: int) -> int:
-        return parts_in_flight(size)
-
-    def refresh(self) -> None:
-        self._fs.invalidate_cache(self._path)
+        await self._call("delete_object")
 
 
-open_sink = uploads(S3Store)
+STORE = S3Store
 
 
 def remove_unfinished(url: str, older_than: float, now: float) -> Iterator[str]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from tarkit.errors import AlreadyPublishedError, GivenUpError, StreamError, TarkitError, TemporaryStreamError
 from tarkit.store import waits
@@ -86,11 +86,17 @@ _LAST_LOOK_SECONDS = 10.0
 
 @dataclass
 class _Sending:
-    """Bytes that are on their way. until: when they are late, unless others have come that share the line."""
+    """Bytes that are on their way: a part of an object, or all of it.
+
+    until: when they are late, unless others have come that share the line.
+    """
 
     future: concurrent.futures.Future[Any]
     began: float
     until: float
+    number: int = 0
+    data: bytes = b""
+    final: bool = False
 
 
 def _wait_for_one(sending: list[_Sending]) -> None:
@@ -102,38 +108,46 @@ def _wait_for_one(sending: list[_Sending]) -> None:
             each.future.cancel()
 
 
-@dataclass
-class _Part:
-    """One part that is on its way."""
+class ObjectStore:
+    """One object to be. Its coroutines run in the event loop of the filesystem.
 
-    number: int
-    data: bytes
-    final: bool
-    sending: _Sending
+    put: the whole object at once. Or begin, send for each part, finish: the object is there only after finish;
+    ``final`` marks the last part. abort: forget the parts. look: what is under the name now. remove: take it away.
 
-
-class ObjectStore(Protocol):
-    """One object to be. Its methods run in the event loop of the filesystem.
-
-    library_has: an attribute of the filesystem of the library that it is written for.
-    put: the whole object at once. Or begin, send for each part, finish: the object is there only
-    after finish; ``final`` marks the last part. abort: forget the parts. look: what is under the
-    name now. remove: take it away. in_flight: how many parts of a size may be sent at once.
-    refresh: forget cached listings.
+    library_has: an attribute of the filesystem of the library that this is written for. in_order: whether a part is
+    sent only when the one before it has arrived. token: by which the writer recognises its own object.
     """
 
     library_has: str
-    token: str
+    in_order = False
 
-    async def put(self, data: bytes) -> None: ...
-    async def begin(self) -> None: ...
-    async def send(self, number: int, data: bytes, final: bool) -> None: ...
-    async def finish(self) -> None: ...
-    async def abort(self) -> None: ...
-    async def look(self) -> Found | None: ...
-    async def remove(self) -> None: ...
-    def in_flight(self, size: int) -> int: ...
-    def refresh(self) -> None: ...
+    def __init__(self, fs: Any, path: str, token: str, if_absent: bool) -> None:
+        self.fs = fs
+        self.path = path
+        self.token = token
+        self.if_absent = if_absent
+        self.bucket, self.key, _ = fs.split_path(path)
+
+    async def put(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    async def begin(self) -> None:
+        """Nothing, where the first part begins an upload."""
+
+    async def send(self, number: int, data: bytes, final: bool) -> None:
+        raise NotImplementedError
+
+    async def finish(self) -> None:
+        raise NotImplementedError
+
+    async def abort(self) -> None:
+        """Nothing, where parts of which no object was made are forgotten."""
+
+    async def look(self) -> Found | None:
+        raise NotImplementedError
+
+    async def remove(self) -> None:
+        raise NotImplementedError
 
 
 class ObjectSink:
@@ -156,7 +170,7 @@ class ObjectSink:
         self._number = 1
         self._begun = False
         self._size = 0
-        self._sending: list[_Part] = []
+        self._sending: list[_Sending] = []
         self._before: Found | None = None
         self._suspect: Found | None = None
         if if_absent and self._run(self._look) not in (None, _UNSEEN):
@@ -188,7 +202,7 @@ class ObjectSink:
 
         self._part = bytearray()
         for part in self._sending:
-            part.sending.future.cancel()
+            part.future.cancel()
         self._sending.clear()
         if not self._begun:
             return
@@ -216,23 +230,24 @@ class ObjectSink:
             limit = sum(part_size(number) for number in range(1, MOST_PARTS + 1))
             raise StreamError(f"an object can have at most {limit} bytes", url=self._name)
         data, self._part = bytes(self._part), bytearray()
-        self._settle(self._store.in_flight(len(data)) - 1)
+        self._settle(0 if self._store.in_order else parts_in_flight(len(data)) - 1)
         number, self._number = self._number, self._number + 1
-        self._sending.append(self._on_its_way(number, data, final))
+        self._sending.append(self._send_part(number, data, final))
 
-    def _on_its_way(self, number: int, data: bytes, final: bool) -> _Part:
-        return _Part(number, data, final, self._start_to_send(lambda: self._store.send(number, data, final), len(data)))
+    def _send_part(self, number: int, data: bytes, final: bool) -> _Sending:
+        sending = self._start_to_send(lambda: self._store.send(number, data, final), len(data))
+        return replace(sending, number=number, data=data, final=final)
 
     def _settle(self, most: int) -> None:
         """Wait until at most so many parts are in flight; what failed is sent again when nothing else is in flight."""
         while True:
-            failed: list[_Part] = []
-            in_flight: list[_Part] = []
+            failed: list[_Sending] = []
+            in_flight: list[_Sending] = []
             problem: Dropped | None = None
             for part in self._sending:
-                if not part.sending.future.done():
+                if not part.future.done():
                     in_flight.append(part)
-                elif (drop := self._drop_of(part.sending.future)) is None:
+                elif (drop := self._drop_of(part.future)) is None:
                     self._patience.progress()
                 else:
                     failed.append(part)
@@ -240,10 +255,10 @@ class ObjectSink:
             self._sending = in_flight + failed
             if in_flight and (failed or len(in_flight) > most):
                 # One fault often hits all that is in flight: it is one failure.
-                _wait_for_one([part.sending for part in in_flight])
+                _wait_for_one(in_flight)
             elif problem is not None:
                 self._patience.failed(problem, None)
-                self._sending = [self._on_its_way(part.number, part.data, part.final) for part in failed]
+                self._sending = [self._send_part(part.number, part.data, part.final) for part in failed]
             else:
                 return
 
@@ -269,7 +284,7 @@ class ObjectSink:
             self._patience.progress()
             self._patience.run(self._verify)
         finally:
-            self._store.refresh()
+            self._store.fs.invalidate_cache(self._store.path)
 
     def _try_to_publish(self, work: _Work[None], seconds: float, size: int) -> None:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,48 +9,13 @@ from typing import Any, TypeVar
 
 from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError, TemporaryStreamError
 from tarkit.store import waits
-from tarkit.store.objects.filesystem import ask, filesystem
-from tarkit.store.objects.sink import UNDER_WAY, ObjectSink, seconds_to_send
-from tarkit.store.place import Sink
-from tarkit.store.retry import DEFAULT_RETRY, Dropped, Retry
+from tarkit.store.objects.filesystem import ask
+from tarkit.store.objects.sink import UNDER_WAY, seconds_to_send
+from tarkit.store.retry import Dropped, Retry
 from tarkit.store.sinks import raise_write_error
 from tarkit.store.temporary import temporary_name
 
 T = TypeVar("T")
-
-
-def open_sink(url: str, name: str, *, if_absent: bool = False, sync: bool = True, retry: Retry = DEFAULT_RETRY) -> Sink:
-    """A file of an fsspec filesystem that appears at commit.
-
-    Args:
-        if_absent: publish only where nothing is. It is looked at when opening and right before the upload, so two
-            writers that finish at the same moment may both believe that they were first; the file is whole.
-
-    Raises:
-        AlreadyPublishedError: ``if_absent``, and something is there. StreamError, TemporaryStreamError, UsageError,
-        MissingExtraError: it cannot be written.
-    """
-    fs, path = filesystem(url, name)
-    return SpoolSink(fs, path, url, name, if_absent, retry)
-
-
-def uploads(kind: Any) -> Callable[..., Sink]:
-    """The ``open_sink`` of a store whose objects are uploaded in parts while the writer goes on.
-
-    kind: makes the :class:`~tarkit.store.objects.sink.ObjectStore` of a filesystem, path, token and if_absent.
-    """
-
-    def open_sink(
-        url: str, name: str, *, if_absent: bool = False, sync: bool = True, retry: Retry = DEFAULT_RETRY
-    ) -> Sink:
-        fs, path = filesystem(url, name)
-        if not hasattr(fs, kind.library_has):
-            # Another library is registered for this scheme.
-            return SpoolSink(fs, path, url, name, if_absent, retry)
-        # With if_absent, the store itself decides at commit.
-        return ObjectSink(kind(fs, path, os.urandom(16).hex(), if_absent), fs.loop, url, name, if_absent, retry)
-
-    return open_sink
 
 
 class SpoolSink:
