@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tarkit.errors import StreamError
-from tarkit.store import pipe
 from tarkit.store.read import open_read
 
 MANY = bytes(300_000)
@@ -128,18 +127,6 @@ def test_last_three_lines_of_stderr_are_in_the_error() -> None:
     with pytest.raises(StreamError) as caught:
         to_the_end("pipe:for i in $(seq 50000); do echo $SAID$i; done >&2; exit 1")
     assert str(caught.value).endswith("exit status 1: no such bucket49998 | no such bucket49999 | no such bucket50000")
-
-
-def test_what_was_said_is_waited_for_where_the_thread_that_reads_it_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    drain = pipe._Tail._drain
-
-    def late(tail: pipe._Tail) -> None:
-        time.sleep(1.5)
-        drain(tail)
-
-    monkeypatch.setattr(pipe._Tail, "_drain", late)
-    with pytest.raises(StreamError, match="exit status 3: no such bucket"):
-        to_the_end("pipe:echo $SAID >&2; exit 3")
 
 
 @pytest.mark.slow

@@ -554,7 +554,7 @@ def test_killed_while_it_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         patch.setattr(scratch, "remove_folder", killed)
         with pytest.raises(KeyboardInterrupt):
             run.__exit__()
-    temporary.close_locked(run._lock)
+    temporary.close_locked(run._lock, run._unborn)
     assert scratch.sweep(str(tmp_path)) == 1
     assert os.listdir(tmp_path) == []
 

@@ -60,8 +60,9 @@ class Scratch:
                 hint=scratch_hint(error),
             ) from None
         # Locked before it has its name, so that no other run ever sees it unlocked.
-        self._lock = create_locked(os.path.join(self.path, _UNBORN))
-        os.rename(os.path.join(self.path, _UNBORN), os.path.join(self.path, _LOCK))
+        self._unborn = os.path.join(self.path, _UNBORN)
+        self._lock = create_locked(self._unborn)
+        os.rename(self._unborn, os.path.join(self.path, _LOCK))
 
     def __enter__(self) -> Scratch:
         return self
@@ -72,7 +73,7 @@ class Scratch:
             _remove_run(self.path)
             if not os.path.exists(self.path):
                 break
-        close_locked(self._lock)
+        close_locked(self._lock, self._unborn)
 
 
 def sweep(parent: str) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tarkit.errors import MissingInputError, UsageError
 from tarkit.store.place import Entry, Identity
 from tarkit.store.registry import function_of, offered
-from tarkit.store.temporary import is_locked, is_temporary_name
+from tarkit.store.temporary import is_temporary_name, remove_if_dead
 from tarkit.store.url import display_name, local_path
 
 __all__ = ["Entry", "Identity", "entries", "glob", "identify", "remove", "remove_left_behind", "stat"]
@@ -84,11 +84,12 @@ def remove_left_behind(folder: str, *, older_than: float, now: float) -> Iterato
         if not is_temporary_name(entry.name):
             continue
         path = local_path(entry.url)
-        young = entry.mtime is None or now - entry.mtime < older_than
-        if is_locked(path) if path is not None else young:
-            continue
-        remove(entry.url)
-        yield display_name(entry.url)
+        if path is not None:
+            removed = remove_if_dead(path)
+        elif removed := entry.mtime is not None and now - entry.mtime >= older_than:
+            remove(entry.url)
+        if removed:
+            yield display_name(entry.url)
     remove_unfinished = offered(folder, "remove_unfinished")
     if remove_unfinished is not None:
         for url in remove_unfinished(f"{folder.rstrip('/')}/", older_than, now):

@@ -8,15 +8,14 @@ from __future__ import annotations
 import fcntl
 import io
 import os
-import select
 import shutil
 import signal
 import subprocess
-import threading
+import tempfile
 import time
 import weakref
 from contextlib import suppress
-from typing import BinaryIO, Literal, cast
+from typing import IO, Any, cast
 
 from tarkit.errors import StreamError, UsageError, printable, signal_name
 from tarkit.store.foreign import without_secrets
@@ -29,7 +28,6 @@ _KEPT_STDERR = 2000
 _GRACE = 2.0
 _GRACE_AFTER_SHELL = 0.1
 _PIPE_CAPACITY = 1 << 20
-_MOST_BEHIND = 10.0
 
 
 def open_read(url: str, name: str, retry: Retry) -> RawReader:
@@ -48,79 +46,75 @@ def open_read(url: str, name: str, retry: Retry) -> RawReader:
 
 def open_sink(url: str, name: str, *, if_absent: bool, sync: bool) -> Sink:
     """Standard output, or the input of a command. They have no name that could be absent."""
-    return open_stdout() if url == "-" else CommandSink(Command(url, name, "write"), name)
+    return open_stdout() if url == "-" else CommandSink(url, name)
 
 
-class Command:
-    """One running command. ``direction`` "read" is its output to us, "write" our output to it."""
+class _Command:
+    """One running command. end: which of its streams is a pipe to us, ``stdin`` or ``stdout``."""
 
-    def __init__(self, url: str, name: str, direction: Literal["read", "write"]) -> None:
+    def __init__(self, url: str, name: str, end: str) -> None:
         command = url[5:]
         if not command.strip() or "\0" in command:
             raise UsageError(f"{printable(name)} is not a command; pipe: is followed by one, like pipe:cat a.tar")
         self._url = url
         self._name = name
-        shell = _shell()
+        bash = shutil.which("bash")
+        shell = [bash, "-o", "pipefail", "-c"] if bash else ["/bin/sh", "-c"]
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, end: subprocess.PIPE}
         try:
+            # A file and not a pipe: a talkative command cannot block, and what it leaves running holds up nothing.
+            self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
             self._process = subprocess.Popen(
-                [*shell, command],
-                stdin=subprocess.PIPE if direction == "write" else subprocess.DEVNULL,
-                stdout=subprocess.PIPE if direction == "read" else None,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                start_new_session=True,
+                [*shell, command], **streams, stderr=self._stderr, bufsize=0, start_new_session=True
             )
         except OSError as error:
             raise StreamError(f"{shell[0]} cannot be started: {error.strerror}", url=name) from None
-        self.pipe = cast("io.FileIO", self._process.stdout if direction == "read" else self._process.stdin)
-        self._stderr = _Tail(cast("BinaryIO", self._process.stderr))
+        self._pipe = cast("io.FileIO", getattr(self._process, end))
         self._finalizer = weakref.finalize(self, _kill, self._process, self._stderr, os.getpid())
         if hasattr(fcntl, "F_SETPIPE_SZ"):
             # Fewer switches between us and the command; a user over the limit for pipes keeps the default.
             with suppress(OSError):
-                fcntl.fcntl(self.pipe, fcntl.F_SETPIPE_SZ, _PIPE_CAPACITY)
+                fcntl.fcntl(self._pipe, fcntl.F_SETPIPE_SZ, _PIPE_CAPACITY)
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Terminate the command and all that it started; kill what does not go. Again: nothing."""
         self._finalizer()
 
-    def finish_input(self, written: int) -> None:
-        """Wait until the command has taken all ``written`` bytes, some of which may still be in the pipe, and its end.
-
-        Raises:
-            StreamError: as ``finish``; also of a command that succeeded, but left something in the pipe.
-        """
-        left = wait_until_read(self.pipe.fileno())
-        self.finish(written - left if left else None)
-
-    def finish(self, written: int | None = None) -> None:
+    def _finish(self, written: int | None = None) -> None:
         """Wait for the end of the command.
 
         Raises:
             StreamError: it failed; or, if ``written`` bytes were all that it took, it stopped reading.
         """
-        if not self.pipe.closed:
+        if not self._pipe.closed:
             with suppress(BrokenPipeError):
-                self.pipe.close()
+                self._pipe.close()
         status = self._process.wait()
-        self._stderr.close()
         self._finalizer.detach()
-        if status == 0 and written is None:
-            return
+        with self._stderr:
+            if status == 0 and written is None:
+                return
+            said = without_secrets(_last_lines(self._stderr), self._url)
         how = f"exit status {status}" if status >= 0 else f"signal {signal_name(-status)}"
-        said = without_secrets(self._stderr.text(), self._url)
         reason = f"the command failed with {how}" if status else f"the command stopped reading after {written} bytes"
         hint = "a command in the middle was stopped since the next one read no further" if status == 141 else None
         raise StreamError(f"{reason}: {said}" if said else reason, url=self._name, hint=hint)
 
 
-class CommandReader:
+def _last_lines(file: IO[bytes]) -> str:
+    """Up to three. Its position is also that of what still writes to it, and stays."""
+    start = max(0, os.fstat(file.fileno()).st_size - _KEPT_STDERR)
+    text = os.pread(file.fileno(), _KEPT_STDERR, start).decode("utf-8", "replace")
+    return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-3:])
+
+
+class CommandReader(_Command):
     """The output of a command; its end is only an end if the command succeeded."""
 
     size = None
 
     def __init__(self, url: str, name: str) -> None:
-        self._command = Command(url, name, "read")
+        super().__init__(url, name, "stdout")
         self._failure: StreamError | None = None
         self._done = False
 
@@ -129,89 +123,43 @@ class CommandReader:
             if self._failure is not None:
                 raise self._failure
             return b""
-        data = self._command.pipe.read(count)
+        data = self._pipe.read(count)
         if not data:
             self._done = True
             try:
-                self._command.finish()
+                self._finish()
             except StreamError as failure:
                 self._failure = failure
                 raise
         return data or b""
 
-    def close(self) -> None:
-        self._command.stop()
 
-
-class CommandSink:
+class CommandSink(_Command):
     """The input of a command. It must take everything, and succeed."""
 
-    def __init__(self, command: Command, name: str) -> None:
-        self._command = command
-        self._name = name
+    def __init__(self, url: str, name: str) -> None:
+        super().__init__(url, name, "stdin")
         self._written = 0
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         try:
-            write_all(self._command.pipe.fileno(), data)
+            write_all(self._pipe.fileno(), data)
         except BrokenPipeError:
-            self._command.finish(self._written)
+            self._finish(self._written)
         except OSError as error:
             raise_write_error(error, self._name)
         self._written += memoryview(data).nbytes
 
     def commit(self) -> None:
-        self._command.finish_input(self._written)
+        # Some of the bytes may still be in the pipe. A command that succeeds may have left them there.
+        left = wait_until_read(self._pipe.fileno())
+        self._finish(self._written - left if left else None)
 
     def discard(self) -> None:
-        self._command.stop()
+        self.close()
 
 
-def _shell() -> list[str]:
-    if bash := shutil.which("bash"):
-        return [bash, "-o", "pipefail", "-c"]
-    return ["/bin/sh", "-c"]
-
-
-class _Tail:
-    """The last bytes of a pipe, drained by a thread, so that a talkative command cannot block."""
-
-    def __init__(self, pipe: BinaryIO) -> None:
-        self._pipe = pipe
-        self._kept = b""
-        self._thread = threading.Thread(target=self._drain, daemon=True)
-        self._thread.start()
-
-    def _drain(self) -> None:
-        # Closed here and not by the thread that waits: something in the background may hold the other end for longer.
-        with self._pipe, suppress(OSError):
-            while data := self._pipe.read(65536):
-                self._kept = (self._kept + data)[-_KEPT_STDERR:]
-
-    def close(self) -> None:
-        """Wait for its end; not for long if something in the background holds the pipe, and says nothing."""
-        end = time.monotonic() + _MOST_BEHIND
-        self._thread.join(timeout=1.0)
-        # On a busy machine the thread may not have had its turn.
-        while self._thread.is_alive() and self._is_behind() and time.monotonic() < end:
-            self._thread.join(timeout=0.02)
-
-    def _is_behind(self) -> bool:
-        """Whether there is something to read, be it the end."""
-        poll = select.poll()
-        try:
-            poll.register(self._pipe.fileno(), select.POLLIN)
-        except ValueError:
-            return False  # closed meanwhile
-        return bool(poll.poll(0))
-
-    def text(self) -> str:
-        """The last lines, up to three."""
-        lines = [line.strip() for line in self._kept.decode("utf-8", "replace").splitlines() if line.strip()]
-        return " | ".join(lines[-3:])
-
-
-def _kill(process: subprocess.Popen[bytes], stderr: _Tail, owner: int) -> None:
+def _kill(process: subprocess.Popen[bytes], stderr: IO[bytes], owner: int) -> None:
     # A forked child has a copy of this object, but the command is not its own.
     if os.getpid() != owner:
         return

@@ -10,12 +10,13 @@ import re
 import select
 import stat
 import termios
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import BinaryIO, NoReturn
 
 from tarkit.errors import AlreadyPublishedError, OutputClosedError, StreamError, UsageError, printable
 from tarkit.store.place import Sink
-from tarkit.store.temporary import LEFT_BEHIND, close_temporary, create_temporary, temporary_prefix
+from tarkit.store.temporary import LEFT_BEHIND, close_locked, create_locked, temporary_name
 
 _DESCRIPTOR = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
 _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -129,10 +130,9 @@ def open_file_sink(path: str, name: str, sync: bool, if_absent: bool) -> Sink:
         # Opened again, it would have a position of its own, and so write over earlier output.
         return open_stdout(int(match[2]) if match[2] else 1 if match[1] == "stdout" else 2, name)
     try:
-        try:
+        status = None
+        with suppress(FileNotFoundError):
             status = os.stat(path)
-        except FileNotFoundError:
-            status = None
         if path.endswith("/") or not path or (status and stat.S_ISDIR(status.st_mode)):
             raise StreamError("is a directory; the name of a file is needed", url=name)
         if status and not stat.S_ISREG(status.st_mode):
@@ -140,12 +140,11 @@ def open_file_sink(path: str, name: str, sync: bool, if_absent: bool) -> Sink:
         if status and if_absent:
             raise AlreadyPublishedError("is there already", url=name)
         target = os.path.realpath(path)
-        folder = os.path.dirname(target)
-        make_folder(folder, name)
+        make_folder(os.path.dirname(target), name)
         return FileSink(target, name, sync, stat.S_IMODE(status.st_mode) if status else None, if_absent)
+    except (StreamError, AlreadyPublishedError):
+        raise
     except OSError as error:
-        if isinstance(error, (StreamError, AlreadyPublishedError)):
-            raise
         raise_write_error(error, name)
 
 
@@ -176,9 +175,10 @@ class FileSink:
         self._name = name
         self._sync = sync
         self._folder, base = os.path.split(target)
-        prefix = temporary_prefix(base)
-        LEFT_BEHIND.remove(self._folder, prefix)
-        self._fd, self._temporary = create_temporary(self._folder, prefix)
+        temporary = temporary_name(base)
+        LEFT_BEHIND.remove(self._folder, temporary)
+        self._temporary = f"{self._folder}/{temporary}"
+        self._fd = create_locked(self._temporary)
         self._written = self._started = 0
         if mode is not None:
             os.fchmod(self._fd, mode)
@@ -209,11 +209,11 @@ class FileSink:
             else:
                 os.replace(self._temporary, self._target)
             fd, self._fd = self._fd, -1
-            close_temporary(fd, self._temporary)
+            close_locked(fd, self._temporary)
             if self._sync:
                 self._sync_folder()
-        except AlreadyPublishedError:
-            raise
+        except FileExistsError:
+            raise AlreadyPublishedError("is there already", url=self._name) from None
         except OSError as error:
             raise_write_error(error, self._name)
 
@@ -221,13 +221,11 @@ class FileSink:
         """Give the file its final name, unless another one has it. A hard link does that in one step."""
         try:
             os.link(self._temporary, self._target)
-        except FileExistsError:
-            raise AlreadyPublishedError("is there already", url=self._name) from None
         except OSError as error:
             if error.errno not in _NO_HARD_LINKS:
                 raise
             if os.path.lexists(self._target):
-                raise AlreadyPublishedError("is there already", url=self._name) from None
+                raise FileExistsError from None
             os.replace(self._temporary, self._target)
         else:
             os.unlink(self._temporary)
@@ -248,7 +246,7 @@ class FileSink:
         if fd >= 0:
             with suppress(OSError):
                 os.unlink(self._temporary)
-            close_temporary(fd, self._temporary)
+            close_locked(fd, self._temporary)
 
 
 def write_all(fd: int, data: _Bytes) -> None:
@@ -268,23 +266,23 @@ class BorrowedSink:
 
     def write(self, data: _Bytes) -> None:
         rest = bytes(data)
-        try:
+        with self._errors():
             while rest:
                 # What returns no number took everything: so do many objects that are only like files.
                 done = self._file.write(rest)
                 rest = rest[done:] if isinstance(done, int) else b""
-        except TypeError as error:
-            raise UsageError(f"{self._name}: the file object does not take bytes ({error})") from None
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise_write_error(error, self._name)
 
     def commit(self) -> None:
-        flush = getattr(self._file, "flush", None)
+        with self._errors():
+            if hasattr(self._file, "flush"):
+                self._file.flush()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
         try:
-            if flush is not None:
-                flush()
+            yield
+        except TypeError as error:
+            raise UsageError(f"{self._name}: the file object does not take bytes ({error})") from None
         except BrokenPipeError:
             raise
         except OSError as error:

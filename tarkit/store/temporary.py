@@ -15,52 +15,19 @@ import time
 from contextlib import suppress
 
 _NAME = re.compile(r"(\..*\.tarkit-)[0-9a-f]{8}", re.DOTALL)
+_RANDOM_DIGITS = 8
 _LONGEST_NAME = 255
 _LISTING_SHARE = 100
 _MOST_FOLDERS = 1000
 
-_locked: set[int] = set()
-_unfinished: set[str] = set()
-
-
-def temporary_prefix(base: str) -> str:
-    """``.BASE.tarkit-``, with which all temporary names of a file begin; cut to fit where a name has 255 bytes."""
-    room = _LONGEST_NAME - len(b"..tarkit-12345678")
-    return f".{os.fsencode(base)[:room].decode('utf-8', 'ignore')}.tarkit-"
-
-
-def create_temporary(folder: str, prefix: str) -> tuple[int, str]:
-    """Create a file in a local folder under a name with a :func:`temporary_prefix`, and lock it: descriptor and path.
-
-    Raises:
-        OSError: it cannot be created.
-    """
-    while True:
-        path = f"{folder}/{prefix}{os.urandom(4).hex()}"
-        # Noted before it is there: a signal may come before the caller has it.
-        _unfinished.add(path)
-        try:
-            return create_locked(path), path
-        except FileExistsError:
-            _unfinished.discard(path)
-
-
-def close_temporary(fd: int, path: str) -> None:
-    """Close a file that :func:`create_temporary` made, when it has its final name or is removed."""
-    close_locked(fd)
-    _unfinished.discard(path)
-
-
-def remove_unfinished() -> None:
-    """At the end of the process: remove the temporary files that are still there."""
-    while _unfinished:
-        with suppress(OSError):
-            os.unlink(_unfinished.pop())
+_held: dict[str, int | None] = {}
+"""Path -> descriptor of the files that this process has created and locked; None while it does so."""
 
 
 def temporary_name(base: str) -> str:
-    """``.BASE.tarkit-RANDOM``: the name under which a file ``base`` is written."""
-    return temporary_prefix(base) + os.urandom(4).hex()
+    """``.BASE.tarkit-RANDOM``: the name of a file ``base`` while it is written, cut to what fits into 255 bytes."""
+    room = _LONGEST_NAME - len(b"..tarkit-") - _RANDOM_DIGITS
+    return f".{os.fsencode(base)[:room].decode('utf-8', 'ignore')}.tarkit-{os.urandom(_RANDOM_DIGITS // 2).hex()}"
 
 
 def is_temporary_name(name: str) -> bool:
@@ -95,80 +62,72 @@ def may_run(pid: str | bytes) -> bool:
 def create_locked(path: str) -> int:
     """Create a file that must not exist yet, and lock it; its descriptor, which :func:`close_locked` closes.
 
+    It is removed when this process ends before that.
+
     Raises:
         FileExistsError. OSError: it cannot be created.
     """
-    while True:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        try:
+    # Noted before it is there: a signal may come before the caller has it.
+    _held[path] = None
+    try:
+        while True:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             # Filesystems without locks have no stale files removed either, so nothing is at risk there.
             with suppress(OSError):
                 fcntl.flock(fd, fcntl.LOCK_EX)
             if os.fstat(fd).st_nlink:
-                _locked.add(fd)
+                _held[path] = fd
                 return fd
-        except BaseException:
-            # A signal's, since the calls themselves hardly fail.
-            os.unlink(path)
-            raise
-        # Between open and flock another process took it for one whose writer is dead.
-        os.close(fd)
+            # Between open and flock another process took it for one whose writer is dead.
+            os.close(fd)
+    except OSError:
+        del _held[path]
+        raise
 
 
-def close_locked(fd: int) -> None:
-    """Close a file that :func:`create_locked` made; its lock ends."""
-    _locked.discard(fd)
+def close_locked(fd: int, path: str) -> None:
+    """Close a file that :func:`create_locked` made under ``path``, when it has its final name or is removed."""
     os.close(fd)
+    _held.pop(path, None)
+
+
+def _remove_held() -> None:
+    """At the end of the process: remove the files that were created and not closed."""
+    while _held:
+        with suppress(OSError):
+            os.unlink(_held.popitem()[0])
 
 
 def _close_in_child() -> None:
-    for fd in _locked:
-        with suppress(OSError):
+    while _held:
+        fd = _held.popitem()[1]
+        if fd is not None:
             os.close(fd)
-    _locked.clear()
-    _unfinished.clear()
 
 
 os.register_at_fork(after_in_child=_close_in_child)
-atexit.register(remove_unfinished)
-
-
-def is_locked(path: str) -> bool:
-    """Whether a living process writes this file; True as well if that is not known."""
-    fd = _open(path)
-    if fd is None:
-        return True
-    try:
-        return not try_lock(fd)
-    except OSError:
-        return True
-    finally:
-        os.close(fd)
+atexit.register(_remove_held)
 
 
 def remove_if_dead(path: str) -> bool:
-    """Remove a file whose writer is dead; False: the writer lives."""
-    fd = _open(path)
-    if fd is None:
-        return True
+    """Remove a file that no living process writes; whether that was done.
+
+    It stays where a filesystem has no locks, and where it may not be removed.
+    """
+    try:
+        # Not permitted: it is not ours, since ours can be opened.
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
     try:
         if not try_lock(fd):
             return False
         os.unlink(path)
     except OSError:
-        # No locks here, or no right to remove it: it stays, and is not asked about again.
-        return True
+        return False
     finally:
         os.close(fd)
     return True
-
-
-def _open(path: str) -> int | None:
-    """None: it is gone, since another process removed it; or it is not ours, since ours can be opened."""
-    try:
-        return os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return None
 
 
 class LeftBehind:
@@ -180,32 +139,33 @@ class LeftBehind:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._due: dict[str, float] = {}
-        self._found: dict[tuple[str, str], list[str]] = {}
+        self._listed: dict[str, tuple[float, dict[str, list[str]]]] = {}
 
-    def remove(self, folder: str, prefix: str) -> None:
-        """Remove the temporary files in ``folder`` that begin with ``prefix`` and whose writers are gone."""
+    def remove(self, folder: str, name: str) -> None:
+        """Remove the other temporary files of the file of which ``name`` is one, whose writers are gone."""
+        prefix = name[:-_RANDOM_DIGITS]
         with self._lock:
             start = time.monotonic()
-            if start >= self._due.get(folder, 0.0):
-                self._list(folder)
+            due, found = self._listed.get(folder, (0.0, {}))
+            if start >= due:
+                if len(self._listed) >= _MOST_FOLDERS:
+                    self._listed.clear()
+                found = _temporary_files(folder)
                 end = time.monotonic()
-                self._due[folder] = end + _LISTING_SHARE * (end - start)
+                self._listed[folder] = end + _LISTING_SHARE * (end - start), found
             # A writer that is alive now may be killed before the next listing: it is looked at again.
-            alive = [path for path in self._found.pop((folder, prefix), []) if not remove_if_dead(path)]
-            if alive:
-                self._found[folder, prefix] = alive
+            if alive := [path for path in found.pop(prefix, []) if not remove_if_dead(path)]:
+                found[prefix] = alive
 
-    def _list(self, folder: str) -> None:
-        if len(self._due) >= _MOST_FOLDERS:
-            self._due.clear()
-            self._found.clear()
-        with os.scandir(folder) as entries:
-            paths = [(match[1], entry.path) for entry in entries if (match := _NAME.fullmatch(entry.name))]
-        for prefix, path in paths:
-            known = self._found.setdefault((folder, prefix), [])
-            if path not in known:
-                known.append(path)
+
+def _temporary_files(folder: str) -> dict[str, list[str]]:
+    """Paths of the files under temporary names in a folder, by what comes before the random digits."""
+    found: dict[str, list[str]] = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if match := _NAME.fullmatch(entry.name):
+                found.setdefault(match[1], []).append(entry.path)
+    return found
 
 
 LEFT_BEHIND = LeftBehind()

@@ -25,7 +25,7 @@ from waiting import wait_for
 import tarkit
 from tarkit.errors import AlreadyPublishedError, GivenUpError, StreamError, TarkitError, TemporaryStreamError
 from tarkit.store.entries import remove_left_behind
-from tarkit.store.objects.s3 import open_sink
+from tarkit.store.objects.place import open_sink
 from tarkit.store.publish import PublishStream, open_publish
 from tarkit.store.read import open_read
 
