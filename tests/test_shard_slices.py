@@ -7,6 +7,7 @@ import gzip
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from podslices import slice_inputs
 
 import tarkit.specs.inputslice
 from tarkit.errors import CompressionError, TarkitError, UsageError
-from tarkit.specs.braces import count, expand_braces, items
+from tarkit.specs.braces import Choice, expand_braces, parse
 from tarkit.specs.inputslice import are_distinct, patterns_of, plan_slice
 from tarkit.specs.outputnames import FAILED_SUFFIX, plan_outputs
 from tarkit.specs.shardspec import expand, output_name, take_slice
@@ -80,17 +81,21 @@ def test_patterns_agree_with_the_library(pattern: str, start: int, stop: int) ->
             expected = None
     if expected is None:
         with pytest.raises(UsageError, match="not balanced"):
-            count(pattern)
+            parse(pattern)
         return
     assume(len(expected) < 20_000)
     assert list(expand_braces(pattern)) == expected
-    assert count(pattern) == len(expected)
+    assert parse(pattern).count == len(expected)
     assert list(items(pattern, start, stop)) == expected[start:stop]
+
+
+def items(pattern: str, start: int, stop: int) -> Iterator[str]:
+    return Choice((parse(pattern),)).items(start, stop)
 
 
 def test_a_name_from_the_middle_of_very_many() -> None:
     pattern = "s3://b/{0000000000..9999999999}-{000000..999999}.tar"
-    assert count(pattern) == 10**16
+    assert parse(pattern).count == 10**16
     assert list(items(pattern, 10**15 + 999_999, 10**15 + 1_000_001)) == [
         "s3://b/1000000000-999999.tar",
         "s3://b/1000000001-000000.tar",
@@ -98,8 +103,6 @@ def test_a_name_from_the_middle_of_very_many() -> None:
     nested = "{train-{0000000..7999999},val-{000..999}}.tar"
     assert list(items(nested, 7_999_999, 8_000_001)) == ["train-7999999.tar", "val-000.tar"]
     assert list(items(nested, 8_000_999, 9**9)) == ["val-999.tar"]
-    with pytest.raises(UsageError, match="counted from 0"):
-        items(nested, -1, 3)
 
 
 # Names that surely differ

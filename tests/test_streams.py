@@ -315,7 +315,7 @@ def test_publishing_costs_the_same_however_many_files_a_folder_has(
         listings[0] += 1
         return scandir(folder)
 
-    monkeypatch.setattr("tarkit.store.sinks.LEFT_BEHIND", temporary.LeftBehind())
+    monkeypatch.setattr("tarkit.store.temporary.LEFT_BEHIND", temporary.LeftBehind())
     monkeypatch.setattr("tarkit.store.temporary.time.monotonic", lambda: now[0])
     monkeypatch.setattr("tarkit.store.temporary.os.scandir", listed)
     other, early, late = (tmp_path / f".{name}.tarkit-0123abcd" for name in ("other", "999", "1000"))
@@ -335,7 +335,7 @@ def test_publishing_costs_the_same_however_many_files_a_folder_has(
 def test_a_writer_that_is_killed_between_two_listings_is_cleaned_up_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tarkit.store.sinks.LEFT_BEHIND", temporary.LeftBehind())
+    monkeypatch.setattr("tarkit.store.temporary.LEFT_BEHIND", temporary.LeftBehind())
     monkeypatch.setattr("tarkit.store.temporary._LISTING_SHARE", 10**9)
     left = tmp_path / ".a.tarkit-0123abcd"
     with left.open("wb") as file:

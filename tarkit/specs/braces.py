@@ -109,27 +109,6 @@ def parse(pattern: str) -> Product:
     return _product(pattern)
 
 
-def count(pattern: str) -> int:
-    """How many names a pattern stands for.
-
-    Raises:
-        UsageError: the braces are not balanced.
-    """
-    return parse(pattern).count
-
-
-def items(pattern: str, start: int, stop: int) -> Iterator[str]:
-    """The names ``start`` to ``stop``, not counting the latter, as a slice of all of them, without making the others.
-
-    Raises:
-        UsageError: the braces are not balanced; a bound is negative.
-    """
-    if start < 0 or stop < 0:
-        raise UsageError(f"names {start} to {stop} of a pattern; they are counted from 0")
-    found = parse(pattern)
-    return found.items(start, min(stop, found.count))
-
-
 def expand_braces(pattern: str) -> Iterator[str]:
     """The names that a pattern stands for, one at a time; the first of a million at once.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from itertools import chain, pairwise
+from collections.abc import Sequence
+from itertools import pairwise
 
-from tarkit.specs.braces import Product, expand_braces
+from tarkit.specs.braces import Choice, Product, expand_braces
 from tarkit.specs.outputnames import FAILED_SUFFIX, plan_outputs
 from tarkit.specs.shardspec import expand, fixed_names, output_name, take_slice
 from tarkit.specs.slicedlist import SlicedList, changed, open_list, sha256_of
@@ -50,17 +50,18 @@ def plan_slice(
         return list(plan_outputs(planned.shards(index), folder))
     patterns = patterns_of(specs)
     is_pinned = list_sha256 is not None
-    if is_pinned or patterns is None or count_of(patterns) <= FEW or not are_distinct(specs):
+    together = Choice(tuple(patterns or ()))
+    if is_pinned or together.count <= FEW or not are_distinct(specs):
         names = list(expand(specs, allow_pipe_in_lists=allow_pipe_in_lists))
         if is_pinned and sha256_of(names) != list_sha256:
             raise changed(" ".join(specs))
         pairs = list(plan_outputs(names, folder))
         return [pairs[number] for number in take_slice(len(pairs), index, w)]
     # All inputs of a pattern are in one folder: whether it is that of the outputs, the first of them tells.
-    for _ in plan_outputs((next(pattern.items(0, 1)) for pattern in patterns), folder):
+    for _ in plan_outputs((next(pattern.items(0, 1)) for pattern in patterns or ()), folder):
         pass
-    wanted = take_slice(count_of(patterns), index, w)
-    return list(plan_outputs(names_of(patterns, wanted.start, wanted.stop), folder))
+    wanted = take_slice(together.count, index, w)
+    return list(plan_outputs(together.items(wanted.start, wanted.stop), folder))
 
 
 def patterns_of(specs: Sequence[str]) -> list[Product] | None:
@@ -76,21 +77,6 @@ def patterns_of(specs: Sequence[str]) -> list[Product] | None:
             return None
         found.append(pattern)
     return found
-
-
-def count_of(patterns: Sequence[Product]) -> int:
-    """How many names they stand for together."""
-    return sum(pattern.count for pattern in patterns)
-
-
-def names_of(patterns: Sequence[Product], start: int, stop: int) -> Iterator[str]:
-    """Names ``start`` to ``stop``, not counting the latter, of all patterns one after the other."""
-    pieces = []
-    for pattern in patterns:
-        if start < pattern.count and stop > 0:
-            pieces.append(pattern.items(max(0, start), min(stop, pattern.count)))
-        start, stop = start - pattern.count, stop - pattern.count
-    return chain.from_iterable(pieces)
 
 
 def _planned(specs: Sequence[str], w: int) -> SlicedList | None:

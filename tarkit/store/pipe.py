@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 import weakref
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import IO, Any, cast
 
 from tarkit.errors import StreamError, UsageError, printable, signal_name
@@ -62,11 +62,13 @@ class _Command:
         shell = [bash, "-o", "pipefail", "-c"] if bash else ["/bin/sh", "-c"]
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, end: subprocess.PIPE}
         try:
-            # A file and not a pipe: a talkative command cannot block, and what it leaves running holds up nothing.
-            self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
-            self._process = subprocess.Popen(
-                [*shell, command], **streams, stderr=self._stderr, bufsize=0, start_new_session=True
-            )
+            with ExitStack() as opened:
+                # A file and not a pipe: a talkative command cannot block, and what it leaves running holds up nothing.
+                self._stderr = opened.enter_context(tempfile.TemporaryFile())
+                self._process = subprocess.Popen(
+                    [*shell, command], **streams, stderr=self._stderr, bufsize=0, start_new_session=True
+                )
+                opened.pop_all()
         except OSError as error:
             raise StreamError(f"{shell[0]} cannot be started: {error.strerror}", url=name) from None
         self._pipe = cast("io.FileIO", getattr(self._process, end))

@@ -16,7 +16,7 @@ from typing import BinaryIO, NoReturn
 
 from tarkit.errors import AlreadyPublishedError, OutputClosedError, StreamError, UsageError, printable
 from tarkit.store.place import Sink
-from tarkit.store.temporary import LEFT_BEHIND, close_locked, create_locked, temporary_name
+from tarkit.store.temporary import close_locked, create_temporary
 
 _DESCRIPTOR = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
 _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -175,10 +175,7 @@ class FileSink:
         self._name = name
         self._sync = sync
         self._folder, base = os.path.split(target)
-        temporary = temporary_name(base)
-        LEFT_BEHIND.remove(self._folder, temporary)
-        self._temporary = f"{self._folder}/{temporary}"
-        self._fd = create_locked(self._temporary)
+        self._fd, self._temporary = create_temporary(self._folder, base)
         self._written = self._started = 0
         if mode is not None:
             os.fchmod(self._fd, mode)

@@ -169,3 +169,19 @@ def _temporary_files(folder: str) -> dict[str, list[str]]:
 
 
 LEFT_BEHIND = LeftBehind()
+
+
+def create_temporary(folder: str, base: str) -> tuple[int, str]:
+    """Create and lock a file in a local folder under a :func:`temporary_name`: descriptor and path.
+
+    Raises:
+        OSError: it cannot be created.
+    """
+    name = temporary_name(base)
+    LEFT_BEHIND.remove(folder, name)
+    while True:
+        path = f"{folder}/{name}"
+        try:
+            return create_locked(path), path
+        except FileExistsError:
+            name = temporary_name(base)

@@ -23,7 +23,7 @@ from tarkit.k8s.plan.shardlist import LIST_SPEC, list_text
 from tarkit.k8s.plan.slicecount import slice_count
 from tarkit.redaction import redact
 from tarkit.specs.braces import Choice, Product
-from tarkit.specs.inputslice import FEW, are_distinct, count_of, names_of, patterns_of
+from tarkit.specs.inputslice import FEW, are_distinct, patterns_of
 from tarkit.specs.outputnames import plan_outputs
 from tarkit.specs.shardspec import expand, fixed_names
 from tarkit.specs.slicedlist import check_name, even_counts, open_list, sha256_of, slices_by_bytes
@@ -106,7 +106,7 @@ def plan_shards(
 
     patterns = patterns_of(specs)
     if patterns is not None and list_url is None:
-        plan = _of_patterns(specs, patterns, cut, outdir)
+        plan = _of_patterns(specs, Choice(tuple(patterns)), cut, outdir)
     elif len(specs) == 1 and specs[0].startswith("@") and scheme_of(specs[0][1:]) and list_url is None:
         plan = _of_remote_list(specs[0], slices, cut, outdir)
     else:
@@ -117,12 +117,12 @@ def plan_shards(
     return plan
 
 
-def _of_patterns(specs: list[str], patterns: list[Product], cut: Callable[[int], int], outdir: str | None) -> ShardPlan:
-    n = count_of(patterns)
+def _of_patterns(specs: list[str], patterns: Choice, cut: Callable[[int], int], outdir: str | None) -> ShardPlan:
+    n = patterns.count
     plan = ShardPlan(specs, n, cut(n), "pattern", "")
-    plan.first_from = lambda number: next(names_of(patterns, number, number + 1))
+    plan.first_from = lambda number: next(patterns.items(number, number + 1))
     if outdir is not None and not (n > FEW and are_distinct(specs)):
-        for _ in plan_outputs(names_of(patterns, 0, n), outdir):
+        for _ in plan_outputs(patterns.items(0, n), outdir):
             pass
         if n > FEW:
             plan.notes.append(
@@ -212,10 +212,11 @@ def _of_listed(
         if not allow_local:
             refuse_relative(names)
         found.append(pattern)
-    n = count_of(found)
+    together = Choice(tuple(found))
+    n = together.count
     plan = ShardPlan([LIST_SPEC], n, cut(n), "config map", "", entries)
     if list_url is not None:
-        names = list(names_of(found, 0, n))
+        names = list(together.items(0, n))
         all_sizes = _sizes_of(names, known, sizes)
         _put_into_bucket(plan, names, all_sizes, list_url, outdir, publish)
         if all_sizes is not None:
@@ -223,13 +224,13 @@ def _of_listed(
             return plan
     else:
         if outdir is not None:
-            for _ in plan_outputs(names_of(found, 0, n), outdir):
+            for _ in plan_outputs(together.items(0, n), outdir):
                 pass
-        plan.first_from = lambda number: next(names_of(found, number, number + 1))
+        plan.first_from = lambda number: next(together.items(number, number + 1))
         plan.sha256 = _digest(plan, hashlib.sha256(list_text(entries)).hexdigest())
         if n <= _MOST_READ_BY_ALL:
-            plan.list_sha256 = sha256_of(names_of(found, 0, n))
-    if len(known) >= n and (each := _sizes_of(list(names_of(found, 0, n)), known, "none")) is not None:
+            plan.list_sha256 = sha256_of(together.items(0, n))
+    if len(known) >= n and (each := _sizes_of(list(together.items(0, n)), known, "none")) is not None:
         plan.total_bytes = sum(each)
     else:
         _add_bytes(plan, n, sizes)
