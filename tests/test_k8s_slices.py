@@ -18,8 +18,7 @@ from podslices import slice_inputs
 
 from tarkit.errors import MissingInputError, UsageError
 from tarkit.k8s.plan.shardlist import LIST_SPEC, MOST_BYTES, list_config_map
-from tarkit.k8s.plan.slicecount import slice_count
-from tarkit.k8s.plan.sliceplan import ShardPlan, plan_shards
+from tarkit.k8s.plan.sliceplan import ShardPlan, plan_shards, slice_count
 from tarkit.specs.shardspec import expand, take_slice
 from tarkit.specs.slicedlist import even_counts, open_list, write_list
 

@@ -21,8 +21,7 @@ from tarkit.k8s.cluster.runrecords import is_per_shard
 from tarkit.k8s.expansion import escape
 from tarkit.k8s.names import index_name_budget, safe_label
 from tarkit.k8s.placement import without_spot
-from tarkit.k8s.plan.bucketlist import content_sha256, place_of, put_list
-from tarkit.k8s.plan.shardlist import LIST_SPEC, MOUNT_PATH, list_config_map
+from tarkit.k8s.plan.shardlist import LIST_SPEC, MOUNT_PATH, content_sha256, list_config_map, place_of, put_list
 from tarkit.k8s.podfields import fill_container, listed, main_container, mount, part, put_named
 from tarkit.k8s.settings import Settings
 from tarkit.k8s.tarprocwork import work_in

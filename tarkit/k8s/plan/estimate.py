@@ -1,16 +1,18 @@
-"""How long a run over shards will take, and what it will cost: arithmetic on what was measured.
+"""How long a run over shards will take, and what it will cost: arithmetic on what was measured, and lines for people.
 
-Nothing is looked up and nothing is guessed: what is not known stays None, and is said to be unknown.
+Nothing is looked up and nothing is guessed: what is not known stays None, and is reported as not known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tarkit.errors import UsageError
-from tarkit.store.entries import identify
+from tarkit.errors import UsageError, printable
+from tarkit.k8s.durations import in_words
+from tarkit.k8s.plan.measure import Measured
+from tarkit.k8s.plan.sliceplan import ShardPlan
+from tarkit.redaction import redact
 
 POD_START = 10.0
 """Seconds from the creation of a pod to the start of its command, the image being on the node."""
@@ -18,7 +20,12 @@ POD_START = 10.0
 PODS_PER_SECOND = 10.0
 """Pods that a cluster's controllers begin and end in a second with their default settings."""
 
-_AT_ONCE = 16
+_SOURCES = {
+    "pattern": "shards by pattern",
+    "config map": "list of shards in a ConfigMap beside the Job",
+    "bucket list": "list of shards in a bucket",
+}
+_UNITS = ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 @dataclass(frozen=True)
@@ -79,12 +86,7 @@ def estimate(
     queue, no node to wait for); that a pod starts in ``POD_START`` seconds, which it pays for; that the controllers
     turn over ``PODS_PER_SECOND``; and that nothing has to be done twice. Seconds by bytes win over seconds
     by shard if the bytes are known.
-
-    Raises:
-        UsageError: not n >= 0, w >= 1 and p >= 1.
     """
-    if n < 0 or w < 1 or p < 1:
-        raise UsageError(f"{n} shards in {w} slices, {p} at a time: none of the last two can be below 1")
     waves = -(-w // p)
     work: float | None = None
     if seconds_per_byte is not None and total_bytes is not None:
@@ -102,43 +104,86 @@ def estimate(
     return Estimate(waves, in_slice, seconds, hours * cpus, hours * memory_gib, cost)
 
 
-@dataclass(frozen=True)
-class Bytes:
-    """How many bytes the shards have. total: None if that is unknown. sampled: shards that were asked, all
-    others being taken to be like them; 0: the total is exact."""
+def plan_lines(
+    plan: ShardPlan,
+    parallelism: int,
+    made: Estimate,
+    *,
+    measured: Measured | None = None,
+    shard_seconds: float | None = None,
+    spot: bool = False,
+) -> list[str]:
+    """What ``kubetpl plan`` prints.
 
-    total: int | None
-    sampled: int = 0
-
-
-def sizes_of(urls: Sequence[str]) -> list[int | None]:
-    """The bytes of each shard, by asking its store, 16 at a time; None where the store does not say.
-
-    Raises:
-        MissingInputError: a shard is not there. StreamError, TemporaryStreamError: its store cannot be asked.
+    measured, shard_seconds: what ``made`` was computed from; neither: the time is not known.
     """
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sizes") as executor:
-        return [identity.size for identity in executor.map(identify, urls)]
+    shards, slices = _counted(plan.shards, "shard"), _counted(plan.slices, "slice")
+    at_once = min(parallelism, plan.slices)
+    lines = [f"{shards}, {_size(plan)} → {slices}, {at_once:,} at a time, {_counted(made.waves, 'wave')}"]
+    lines += _time(made, measured, shard_seconds, spot)
+    lines.append(_where(plan))
+    return lines + [f"note: {note}" for note in plan.notes]
 
 
-def bytes_of(urls: Sequence[str], *, of: int | None = None) -> Bytes:
-    """The bytes of shards together.
+def _time(made: Estimate, measured: Measured | None, shard_seconds: float | None, spot: bool) -> Iterator[str]:
+    if measured is not None:
+        rate = measured.per_byte
+        of_bytes = "" if rate is None else f"{_range(rate.median * 1e9, rate.least * 1e9, rate.greatest * 1e9)} s/GB, "
+        each = measured.per_shard
+        yield (
+            f"measured {of_bytes}{_range(each.median, each.least, each.greatest)} s a shard on "
+            f"{_counted(measured.shards, 'shard')} (--measure {measured.shards}, on this machine)"
+        )
+    elif shard_seconds is not None:
+        yield f"{shard_seconds:,.10g} s a shard, as --shard-seconds says"
+    if made.seconds is None or made.slice_seconds is None or made.cpu_hours is None or made.gib_hours is None:
+        yield "time and cost are not known: --measure 3 runs 3 shards here, or say --shard-seconds"
+        return
+    memory = f", ~{_rough(made.gib_hours)} GiB-h" if made.gib_hours else ""
+    cost = "no price is configured (price: {cpu_hour: …} in kubetpl.yaml)"
+    if made.cost is not None:
+        cost = f"${made.cost:,.2f} at your prices{', on spot nodes' if spot else ''}"
+    yield f"→ ~{in_words(made.seconds)}; ~{_rough(made.cpu_hours)} CPU-h{memory}; {cost}"
+    yield (
+        f"  of it in a pod ~{in_words(made.slice_seconds)}, and {POD_START:g} s to start; if {PODS_PER_SECOND:g} pods "
+        "a second can be started, none waits for a node, and nothing is done twice"
+    )
 
-    of: how many shards there are, if ``urls`` is a sample of them, from which the rest is extrapolated.
 
-    Raises:
-        MissingInputError, StreamError, TemporaryStreamError: as ``sizes_of``.
-    """
-    sizes = sizes_of(urls)
-    known = [size for size in sizes if size is not None]
-    if len(known) < len(sizes) or not sizes:
-        return Bytes(None)
-    if of is None or of == len(sizes):
-        return Bytes(sum(known))
-    return Bytes(round(sum(known) / len(known) * of), sampled=len(known))
+def _where(plan: ShardPlan) -> str:
+    specs = ", ".join(printable(redact(spec)) for spec in plan.specs[:3])
+    more = f" and {len(plan.specs) - 3} more" if len(plan.specs) > 3 else ""
+    return f"{_SOURCES[plan.source]}: {specs}{more}"
 
 
-def spread(n: int, count: int) -> list[int]:
-    """``count`` numbers below ``n``, evenly spread, in order; all of them if there are fewer."""
-    count = min(n, count)
-    return [(2 * index + 1) * n // (2 * count) for index in range(count)]
+def _size(plan: ShardPlan) -> str:
+    if plan.total_bytes is None:
+        return "bytes not known (--sizes all or sample asks)"
+    return f"{byte_size(plan.total_bytes)}{f' (sampled {plan.sampled})' if plan.sampled else ''}"
+
+
+def byte_size(number: int) -> str:
+    """``1.18 TB``: three digits, powers of 1000."""
+    for unit, name in _UNITS:
+        # What would be rounded to 1000 of a unit is 1 of the next one.
+        if number >= unit * 0.9995:
+            value = number / unit
+            return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {name}"
+    return f"{number} bytes"
+
+
+def _range(median: float, least: float, greatest: float) -> str:
+    return _three(median) if least == greatest else f"{_three(median)} ({_three(least)} to {_three(greatest)})"
+
+
+def _three(number: float) -> str:
+    """Three digits that count: ``0.0123``, ``41.2``, ``3,610``."""
+    return f"{number:.3g}" if number < 999.5 else f"{float(f'{number:.3g}'):,.0f}"
+
+
+def _rough(number: float) -> str:
+    return f"{number:,.0f}" if number >= 9.95 else f"{number:.2g}"
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number:,} {word if number == 1 else word + 's'}"

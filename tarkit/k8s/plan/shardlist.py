@@ -1,4 +1,5 @@
-"""The list of shards as a ConfigMap beside its Job, for a few ten thousand shards at most."""
+"""Where the list of a run's shards is kept: in a ConfigMap beside its Job, for a few ten thousand at most; or in a
+bucket, so that it does not take the place of another run's."""
 
 from __future__ import annotations
 
@@ -6,10 +7,11 @@ import base64
 import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tarkit.errors import UsageError, quoted
+from tarkit.specs.slicedlist import SlicedList, open_list, sha256_of, write_list
 
 MOUNT_PATH = "/etc/tarkit"
 """Where the Job mounts the ConfigMap."""
@@ -19,6 +21,7 @@ FILE_NAME = "shards.gz"
 LIST_SPEC = f"@{MOUNT_PATH}/{FILE_NAME}"
 """The shard spec that a pod gives to tarproc."""
 
+_NO_SPEC = ("#", "@", "pipe:", "\ufeff")
 MOST_BYTES = 200 * 1024
 """As JSON. ``kubectl apply`` keeps a copy of a manifest in an annotation, which takes 256 KiB with all the others."""
 
@@ -31,12 +34,7 @@ def list_text(specs: Iterable[str]) -> bytes:
     """
     lines = []
     for spec in specs:
-        if (
-            not spec
-            or spec != spec.strip()
-            or set(spec) & set("\n\r")
-            or spec.startswith(("#", "@", "pipe:", "\ufeff"))
-        ):
+        if not spec or spec != spec.strip() or set(spec) & set("\n\r") or spec.startswith(_NO_SPEC):
             raise UsageError(f"{quoted(spec)} cannot stand in a list of shards; give it another name")
         lines.append(spec.encode("utf-8", "surrogateescape") + b"\n")
     return b"".join(lines)
@@ -81,3 +79,28 @@ def list_config_map(
             f"{MOST_BYTES}; put it into a bucket with --list-url s3://BUCKET/FOLDER/, or name the shards by a pattern"
         )
     return made
+
+
+def content_sha256(names: Sequence[str], counts: Sequence[int]) -> str:
+    """Of a list and of how it is cut, in hex. counts: how many shards each slice has."""
+    return sha256_of([*names, *map(str, counts)])
+
+
+def place_of(list_url: str, content: str) -> str:
+    """``list_url``; if it ends with a slash, a name in this folder that is of the content alone."""
+    return f"{list_url}shards-{content[:12]}.list" if list_url.endswith("/") else list_url
+
+
+def put_list(url: str, names: Sequence[str], counts: Sequence[int], outdir: str | None) -> SlicedList:
+    """Write a list and its slices, as ``write_list``, unless another one is there.
+
+    Raises:
+        UsageError: one is there, which pods of another run may be reading. As ``write_list``.
+    """
+    there = open_list(url)
+    if there is not None and (there.sha256, there.n, there.w) != (sha256_of(names), len(names), len(counts)):
+        raise UsageError(
+            f"--list-url {quoted(url)}: another list is there, which pods of another run may be reading; name "
+            "another one, or end the URL with a slash, and the list is named after its content"
+        )
+    return write_list(url, names, counts, outdir=outdir)
