@@ -1,0 +1,12 @@
+"""Hadoop's SequenceFile: pairs of keys and values, versions 1 to 6; ``docs/formats/sequencefile.md`` is its page.
+
+:func:`read_pairs` reads files, parts of files and folders; :class:`PairWriter` writes version 6.
+"""
+
+from __future__ import annotations
+
+from tarkit.formats.sequencefile.header import Header
+from tarkit.formats.sequencefile.read import header_of, read_pairs
+from tarkit.formats.sequencefile.write import PairWriter
+
+__all__ = ["Header", "PairWriter", "header_of", "read_pairs"]

@@ -1,0 +1,155 @@
+"""The header of a SequenceFile: its version, the classes of keys and values, its compression, metadata and sync mark.
+
+Layout: ``SEQ``, version (1 byte), key class, value class; from version 3 a flag: compressed; from 4 a flag: in blocks;
+from 5, if compressed, the codec's class; from 6 metadata: int32 count, and as many pairs of Text; from 2 the sync mark,
+16 bytes. Class names are Text from version 4 on, before they have a length of two bytes and Java's modified UTF-8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tarkit.errors import CorruptHeaderError, TruncatedError
+from tarkit.formats.sequencefile.codecs import PACKAGE
+from tarkit.formats.sequencefile.vint import vint_at, vint_bytes, vint_size
+from tarkit.formats.sequencefile.window import Window
+from tarkit.formats.sequencefile.writables import java_text
+
+MAGIC = b"SEQ"
+VERSION = 6
+"""The newest, which is written."""
+
+SYNC_BYTES = 16
+ESCAPE = b"\xff\xff\xff\xff"
+"""Where a record's length would be, before a sync mark."""
+
+_MOST_TEXT = 1 << 20
+_MOST_METADATA = 1 << 16
+
+
+@dataclass(frozen=True)
+class Header:
+    """compression: none, record or block. codec: a class name, "" for none. sync: the mark, b"" in version 1.
+
+    size: bytes of the header; 0 if it was not read.
+    """
+
+    key_class: str
+    value_class: str
+    compression: str = "none"
+    codec: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    sync: bytes = b""
+    version: int = VERSION
+    size: int = field(default=0, compare=False)
+
+    def encode(self) -> bytes:
+        """Its bytes, in version 6."""
+        flags = {"none": b"\0\0", "record": b"\1\0", "block": b"\1\1"}[self.compression]
+        parts = [MAGIC, bytes([VERSION]), _text(self.key_class), _text(self.value_class), flags]
+        if self.codec:
+            parts.append(_text(self.codec))
+        parts.append(len(self.metadata).to_bytes(4, "big"))
+        for name in sorted(self.metadata, key=str.encode):
+            parts += (_text(name), _text(self.metadata[name]))
+        parts.append(self.sync)
+        return b"".join(parts)
+
+
+def _text(value: str) -> bytes:
+    data = value.encode()
+    return vint_bytes(len(data)) + data
+
+
+class _Fields:
+    """What comes after the magic, piece by piece."""
+
+    def __init__(self, window: Window, url: str) -> None:
+        self._window = window
+        self._url = url
+
+    def take(self, count: int) -> bytes:
+        """The next bytes."""
+        window = self._window
+        if not window.have(count):
+            raise TruncatedError(
+                "the file ends in its header",
+                url=self._url,
+                offset=window.offset,
+                hint="the file was cut; fetch or write it again",
+            )
+        data = window.buffer[window.at : window.at + count]
+        window.at += count
+        return data
+
+    def fail(self, reason: str) -> CorruptHeaderError:
+        """An error at the position that was reached."""
+        return CorruptHeaderError(
+            reason,
+            url=self._url,
+            offset=self._window.offset,
+            hint="fetch the file again; without its header it is lost",
+        )
+
+    def flag(self, what: str) -> bool:
+        """One byte, 0 or 1."""
+        value = self.take(1)
+        if value not in (b"\0", b"\1"):
+            raise self.fail(f"the header's flag for {what} is {value[0]}, not 0 or 1")
+        return value == b"\1"
+
+    def text(self) -> str:
+        """A Text."""
+        head = self.take(1)
+        length = vint_at(head + self.take(vint_size(head[0]) - 1), 0)[0]
+        if not 0 <= length <= _MOST_TEXT:
+            raise self.fail(f"a text in the header has {length} bytes")
+        return self._decoded(self.take(length), old=False)
+
+    def old_text(self) -> str:
+        """A text as before version 4."""
+        return self._decoded(self.take(int.from_bytes(self.take(2), "big")), old=True)
+
+    def _decoded(self, data: bytes, old: bool) -> str:
+        try:
+            return java_text(data) if old else data.decode()
+        except UnicodeError:
+            raise self.fail("a text in the header is not UTF-8") from None
+
+
+def read_header(window: Window, url: str) -> Header:
+    """The header at the beginning of a file; the window is behind it then.
+
+    Raises:
+        CorruptHeaderError: it is not a header, or of a version above 6. TruncatedError: the file ends in it.
+    """
+    fields = _Fields(window, url)
+    if not window.have(1):
+        raise TruncatedError("the file is empty", url=url, offset=0, hint="the file was cut; fetch or write it again")
+    window.have(len(MAGIC))
+    if not MAGIC.startswith(window.buffer[: len(MAGIC)]):
+        raise CorruptHeaderError("this is not a SequenceFile: it does not begin with SEQ", url=url, offset=0)
+    version = fields.take(len(MAGIC) + 1)[-1]
+    if not 1 <= version <= VERSION:
+        raise CorruptHeaderError(
+            f"this SequenceFile has version {version}; tarkit reads 1 to {VERSION}", url=url, offset=3
+        )
+    text = fields.text if version >= 4 else fields.old_text
+    key_class, value_class = text(), text()
+    compressed = version >= 3 and fields.flag("compression")
+    block = version >= 4 and fields.flag("blocks")
+    if block and not compressed:
+        raise fields.fail("the header has blocks without compression")
+    codec = (fields.text() if version >= 5 else f"{PACKAGE}DefaultCodec") if compressed else ""
+    metadata = _metadata(fields) if version >= 6 else {}
+    sync = fields.take(SYNC_BYTES) if version >= 2 else b""
+    compression = "block" if block else "record" if compressed else "none"
+    return Header(key_class, value_class, compression, codec, metadata, sync, version, window.offset)
+
+
+def _metadata(fields: _Fields) -> dict[str, str]:
+    count = int.from_bytes(fields.take(4), "big", signed=True)
+    if not 0 <= count <= _MOST_METADATA:
+        raise fields.fail(f"the header has {count} entries of metadata")
+    return {fields.text(): fields.text() for _ in range(count)}

@@ -1,0 +1,361 @@
+"""SequenceFiles to pairs: whole files, parts of them between two bytes, and folders of many."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from operator import length_hint
+from typing import Any, BinaryIO, Literal
+
+from tarkit.errors import DataError, DecodeError, TooLargeError, TruncatedError, UsageError, printable
+from tarkit.formats.datafolder import data_files, is_folder
+from tarkit.formats.ranges import RangeReader
+from tarkit.formats.sequencefile.codecs import codec_of
+from tarkit.formats.sequencefile.header import ESCAPE, SYNC_BYTES, Header, read_header
+from tarkit.formats.sequencefile.vint import vint_at, vint_size, vints
+from tarkit.formats.sequencefile.window import Window
+from tarkit.formats.sequencefile.writables import SERIALIZED, Writable, writable_of
+from tarkit.formats.tally import Tally
+from tarkit.store.allocator import keep_freed_memory
+from tarkit.store.read import open_read
+from tarkit.store.url import is_stream
+
+Source = str | os.PathLike[str] | BinaryIO
+Raw = bool | Literal["all"]
+Pair = tuple[Any, Any]
+Batch = tuple[list[Any], list[Any]]
+"""Keys, and as many values. Pairs come in batches, so that each of them passes through one generator only."""
+
+DAMAGE_POLICIES = ("error", "skip")
+DEFAULT_MAX_BYTES = 1 << 30
+
+_LENGTHS = struct.Struct(">ii").unpack_from
+_MARK = len(ESCAPE) + SYNC_BYTES
+
+
+def read_pairs(
+    source: Source,
+    *,
+    raw: Raw = False,
+    start: int = 0,
+    stop: int | None = None,
+    on_damage: str = "error",
+    tally: Tally | None = None,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+) -> Iterator[Pair]:
+    """The pairs of a SequenceFile, or of all files in a folder, in order.
+
+    Text is str; BytesWritable bytes; IntWritable, LongWritable, VIntWritable, VLongWritable, ShortWritable and
+    ByteWritable int; FloatWritable and DoubleWritable float; BooleanWritable bool; NullWritable None; MD5Hash bytes.
+
+    >>> list(read_pairs("words.seq"))  # doctest: +SKIP
+    [('one', 1), ('two', 2)]
+
+    Args:
+        source: a path, a URL, a binary file object; or a folder, whose files are read in the order of their names
+            (:func:`tarkit.formats.datafolder.data_files`: what is not data is skipped, and counted in ``tally``).
+        raw: whether keys and values of other classes come as their serialized bytes, which is an error by default.
+            "all": those of all classes do.
+        start, stop: bytes of the file. What lies between two sync marks belongs to the part in which it begins, so that
+            parts which follow each other give each record once. Only the part is read. Not with a folder.
+        on_damage: error, or skip: go on at the next sync mark; what was lost is in ``tally``.
+        tally: filled while pairs are drawn: members is their number, damage what was lost, skipped files of a folder.
+        max_bytes: that a record, or a buffer of a block, may have, compressed or not; a larger one is an error.
+
+    Raises:
+        DecodeError: the codec is unknown, or a class is and ``raw`` is False. DataError: the file is damaged.
+        TruncatedError: it is cut. TooLargeError: see ``max_bytes``. MissingInputError, StreamError,
+        TemporaryStreamError: it cannot be read. UsageError: a wrong argument.
+    """
+    if on_damage not in DAMAGE_POLICIES:
+        raise UsageError(f"on_damage is {on_damage!r}; it must be one of {', '.join(DAMAGE_POLICIES)}")
+    if start < 0 or (stop is not None and stop < start):
+        raise UsageError(f"start={start}, stop={stop}: they must be 0 <= start <= stop")
+    tally = Tally() if tally is None else tally
+    keep_freed_memory()
+    if not is_folder(source):
+        files: Iterable[Source] = [source]
+    elif start or stop is not None:
+        raise UsageError("start and stop are bytes of one file; they cannot be given for a folder")
+    else:
+        files = data_files(source, tally)
+    for file in files:
+        for keys, values in _batches(file, raw, start, stop, on_damage, tally, max_bytes):
+            rest = iter(keys)
+            try:
+                yield from zip(rest, values, strict=True)
+            finally:
+                tally.members += len(keys) - length_hint(rest)
+
+
+def header_of(source: Source) -> Header:
+    """The header of a file: its classes, compression and metadata.
+
+    Raises:
+        As :func:`read_pairs`.
+    """
+    with open_read(source, compression="auto", read_ahead=0) as stream:
+        return read_header(Window(stream.read), stream.name)
+
+
+def _batches(
+    source: Source, raw: Raw, start: int, stop: int | None, on_damage: str, tally: Tally, max_bytes: int
+) -> Iterator[Batch]:
+    part = bool(start) or stop is not None
+    # Offsets of a part are those of the file as it is.
+    with open_read(source, compression=None if part else "auto") as stream:
+        window = Window(stream.read)
+        header = read_header(window, stream.name)
+        # A reader of the part only: what is before it need not come at all.
+        far = start > header.size and isinstance(source, (str, os.PathLike)) and not is_stream(os.fspath(source))
+        if not far:
+            tally.part_read = stream.part_read
+            reader = _Reader(window, header, stream.name, raw, stop, on_damage, tally, max_bytes)
+            yield from reader.batches(start)
+            tally.part_read = None
+    if far and isinstance(source, (str, os.PathLike)):
+        window = Window(RangeReader(os.fspath(source), start).read, base=start)
+        yield from _Reader(window, header, stream.name, raw, stop, on_damage, tally, max_bytes).batches(start)
+    tally.shards += 1
+
+
+class _BadRecordError(Exception):
+    """What is wrong at the place that is being read. records: how many are lost by it, None if that is not known."""
+
+    def __init__(self, reason: str, records: int | None = None, kind: type[DataError] = DataError) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.records = records
+        self.kind = kind
+
+
+def _cut(what: str, records: int | None = None) -> _BadRecordError:
+    return _BadRecordError(f"the file ends in {what}", records, TruncatedError)
+
+
+class _Reader:
+    """One file behind its header, or a part of it. number: of the next record, as far as that is known.
+
+    The window stays at the beginning of a record or block until all of it was read.
+    """
+
+    def __init__(
+        self,
+        window: Window,
+        header: Header,
+        url: str,
+        raw: Raw,
+        stop: int | None,
+        on_damage: str,
+        tally: Tally,
+        max_bytes: int,
+    ) -> None:
+        self._window = window
+        self._header = header
+        self._url = url
+        self._stop = stop
+        self._skip = on_damage == "skip"
+        self._tally = tally
+        self._max_bytes = max_bytes
+        self._number = 0
+        self._mark = ESCAPE + header.sync
+        self._key = self._writable("key", header.key_class, raw)
+        self._value = self._writable("value", header.value_class, raw)
+        self._unpack: Callable[[bytes, int], bytes] | None = None
+        if header.codec:
+            self._unpack = codec_of(header.codec, url).decompress
+
+    def _writable(self, what: str, class_name: str, raw: Raw) -> Writable:
+        found = SERIALIZED if raw == "all" else writable_of(class_name)
+        if found is None and raw:
+            found = SERIALIZED
+        if found is None:
+            raise DecodeError(
+                f"its {what}s are of {printable(class_name)}, which tarkit does not decode",
+                url=self._url,
+                hint="raw=True gives them as bytes",
+            )
+        return found
+
+    def batches(self, start: int) -> Iterator[Batch]:
+        """The pairs of the part that begins at this byte of the file."""
+        if start > self._header.size:
+            self._window.skip_to(start)
+            # Without a mark, all that follows belongs to what begins before this part.
+            if not self._header.sync or not self._window.find(self._mark):
+                return
+        if self._stop is not None and self._window.offset >= self._stop:
+            return
+        step = self._blocks if self._header.compression == "block" else self._records
+        while True:
+            try:
+                yield from step()
+                return
+            except _BadRecordError as bad:
+                if not self._skip:
+                    raise self._error(bad) from None
+                if not self._resynchronise(bad):
+                    return
+
+    def _error(self, bad: _BadRecordError) -> DataError:
+        if bad.kind is TruncatedError:
+            hint = "the file was cut; fetch or write it again"
+        elif bad.kind is TooLargeError:
+            hint = "pass a larger max_bytes if that is right"
+        else:
+            hint = "fetch the file again, or use --on-damage skip (on_damage='skip')"
+        return bad.kind(f"record {self._number}: {bad.reason}", url=self._url, offset=self._window.offset, hint=hint)
+
+    def _resynchronise(self, bad: _BadRecordError) -> bool:
+        """Go to the next sync mark, and note what was lost; False if the part ends before."""
+        window = self._window
+        start = window.offset
+        # One byte on: the mark that begins here may be part of what is bad.
+        window.at += window.have(1)
+        found = bool(self._header.sync) and window.find(self._mark)
+        if not found:
+            window.skip_to(1 << 63)
+        first, known = self._number, bad.records
+        if not known:
+            lost = f"records from {first} on"
+        else:
+            lost = f"records {first} to {first + known - 1}"
+            self._number += known
+        self._tally.damage.append((self._url, start, window.offset, f"{lost}: {bad.reason}"))
+        return found and (self._stop is None or window.offset < self._stop)
+
+    def _records(self) -> Iterator[Batch]:
+        """Up to the end of the part. Each: int32 length of key and value, int32 length of the key, both."""
+        while self._record_is_next():
+            keys: list[Any] = []
+            values: list[Any] = []
+            bad = self._take_records(keys, values)
+            self._number += len(keys)
+            yield keys, values
+            if bad is not None:
+                raise bad
+
+    def _take_records(self, keys: list[Any], values: list[Any]) -> _BadRecordError | None:
+        """Those that are at hand, up to a mark or damage; the first one is at hand."""
+        window, unpack, limit = self._window, self._unpack, self._max_bytes
+        decode_key, decode_value = self._key.decode, self._value.decode
+        buffer, at = window.buffer, window.at
+        last = len(buffer) - 8
+        while at <= last:
+            length, key_length = _LENGTHS(buffer, at)
+            middle, end = at + 8 + key_length, at + 8 + length
+            if not 0 <= length <= limit or end > len(buffer):
+                break
+            window.at = at
+            if not 0 <= key_length <= length:
+                return _BadRecordError(f"the length of its key is {key_length}, in a record of {length} bytes")
+            try:
+                value = buffer[middle:end]
+                value = decode_value(value if unpack is None else unpack(value, limit))
+                keys.append(decode_key(buffer[at + 8 : middle]))
+            except MemoryError:
+                raise
+            except Exception as error:
+                # Each library raises a class of its own for damaged bytes.
+                return _BadRecordError(f"it cannot be decoded: {error}")
+            values.append(value)
+            at = end
+        window.at = at
+        return None
+
+    def _record_is_next(self) -> bool:
+        """Whether a record follows, which is at hand then, and its mark passed over. False at the part's end."""
+        window = self._window
+        # Until the record is there, the window stays before its mark: both are lost together.
+        at = 0
+        while True:
+            if not window.have(at + 4):
+                if window.have(at + 1):
+                    raise _cut("the length of a record")
+                if at:
+                    raise _cut("a sync mark, behind which a record was to come")
+                return False
+            place = window.at + at
+            length = int.from_bytes(window.buffer[place : place + 4], "big", signed=True)
+            if length != -1 or not self._header.sync:
+                break
+            if at:
+                raise _BadRecordError("two sync marks follow each other")
+            if self._stop is not None and window.offset >= self._stop:
+                return False
+            self._check_mark()
+            at = _MARK
+        if length < 0:
+            raise _BadRecordError(f"its length is {length}")
+        if length > self._max_bytes:
+            raise _BadRecordError(f"it has {length} bytes; at most {self._max_bytes} are read", kind=TooLargeError)
+        if not window.have(at + 8 + length):
+            raise _cut(f"a record of {length} bytes")
+        window.at += at
+        return True
+
+    def _check_mark(self) -> None:
+        window = self._window
+        if not window.have(_MARK):
+            raise _cut("a sync mark")
+        if not window.buffer.startswith(self._mark, window.at):
+            raise _BadRecordError("the sync mark is not that of the header")
+
+    def _blocks(self) -> Iterator[Batch]:
+        """Up to the end of the part. Each: a sync mark, a count, and four buffers: lengths of keys, keys, and so on."""
+        window = self._window
+        while window.have(1) and (self._stop is None or window.offset < self._stop):
+            keys, values, size = self._block()
+            window.at += size
+            self._number += len(keys)
+            yield keys, values
+
+    def _block(self) -> tuple[list[Any], list[Any], int]:
+        """(keys, values, bytes of the block)."""
+        self._check_mark()
+        count, at = self._vint(_MARK, "the count of a block")
+        if count < 0:
+            raise _BadRecordError(f"a block has {count} records")
+        # Keys, then values; of each first the lengths, then the bytes.
+        keys, at = self._items(self._key, count, at, "key", None)
+        values, at = self._items(self._value, count, at, "value", count)
+        return keys, values, at
+
+    def _items(self, kind: Writable, count: int, at: int, what: str, known: int | None) -> tuple[list[Any], int]:
+        """(all keys or values of a block, where the next byte is). known: the count, if it is sure already."""
+        packed, at = self._buffer(at, f"the lengths of {what}s", known)
+        try:
+            lengths = vints(self._unpacked(packed), count)
+            packed, at = self._buffer(at, f"{what}s", count)
+            # With as many lengths as the block says, the count is right.
+            known = count
+            return kind.decode_many(self._unpacked(packed), lengths), at
+        except (MemoryError, _BadRecordError):
+            raise
+        except Exception as error:
+            # Each library raises a class of its own for damaged bytes.
+            raise _BadRecordError(f"the {what}s of a block cannot be decoded: {error}", known) from None
+
+    def _buffer(self, at: int, what: str, known: int | None) -> tuple[bytes, int]:
+        """(a buffer, compressed, that begins with its size ``at`` bytes behind the window's position, what is next)."""
+        size, at = self._vint(at, f"the size of {what}")
+        if size < 0:
+            raise _BadRecordError(f"the size of {what} is {size}", known)
+        if size > self._max_bytes:
+            raise _BadRecordError(f"{what} have {size} bytes; at most {self._max_bytes} are read", known, TooLargeError)
+        if not self._window.have(at + size):
+            raise _cut(what, known)
+        begin = self._window.at + at
+        return self._window.buffer[begin : begin + size], at + size
+
+    def _unpacked(self, data: bytes) -> bytes:
+        return data if self._unpack is None else self._unpack(data, self._max_bytes)
+
+    def _vint(self, at: int, what: str) -> tuple[int, int]:
+        """The number ``at`` bytes behind the window's position, and where the next byte is."""
+        window = self._window
+        if not window.have(at + 1) or not window.have(at + vint_size(window.buffer[window.at + at])):
+            raise _cut(what)
+        number, end = vint_at(window.buffer, window.at + at)
+        return number, end - window.at

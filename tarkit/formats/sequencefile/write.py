@@ -1,0 +1,168 @@
+"""Pairs to a SequenceFile of version 6."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, BinaryIO
+
+from tarkit.errors import EncodeError, UsageError
+from tarkit.formats.sequencefile.codecs import codec_class, codec_of
+from tarkit.formats.sequencefile.header import ESCAPE, SYNC_BYTES, Header
+from tarkit.formats.sequencefile.vint import vint_bytes
+from tarkit.formats.sequencefile.writables import SERIALIZED, full_name, writable_of
+from tarkit.store.publish import open_publish
+
+COMPRESSIONS = ("none", "record", "block")
+_MOST = (1 << 31) - 1
+
+
+class PairWriter:
+    """Writes a SequenceFile that appears whole under its name when the writer is closed, or not at all.
+
+    The same pairs and arguments give the same bytes. A context manager: an exception discards what was written.
+
+    >>> with PairWriter("words.seq", "Text", "IntWritable") as writer:  # doctest: +SKIP
+    ...     writer.write("one", 1)
+
+    Args:
+        target: a path, URL or binary file object, which stays open.
+        key_class, value_class: a class of ``org.apache.hadoop.io`` without the package, or a class name with dots.
+            Pairs are what :func:`tarkit.formats.sequencefile.read_pairs` gives; of unknown classes, their
+            serialized bytes.
+        compression: block: keys and values of many records together; record: each value by itself; none.
+        codec: zlib, gzip, bzip2, snappy, lz4, zstd, or Hadoop's class.
+        metadata: names and values in the header.
+        sync: the sync mark, 16 bytes. None: the MD5 digest of the header. A file that holds other SequenceFiles of
+            the same header as values needs another one, and a write that shows it fails.
+        sync_interval: bytes after which a sync mark is written, without blocks.
+        block_bytes: bytes of keys and values after which a block is written.
+
+    Raises:
+        UsageError: a wrong argument. StreamError: the file cannot be written.
+    """
+
+    def __init__(
+        self,
+        target: str | os.PathLike[str] | BinaryIO,
+        key_class: str = "Text",
+        value_class: str = "BytesWritable",
+        *,
+        compression: str = "block",
+        codec: str = "zlib",
+        metadata: Mapping[str, str] | None = None,
+        sync: bytes | None = None,
+        sync_interval: int = 102_400,
+        block_bytes: int = 1_000_000,
+    ) -> None:
+        if compression not in COMPRESSIONS:
+            raise UsageError(f"compression is {compression!r}; it must be one of {', '.join(COMPRESSIONS)}")
+        if sync is not None and len(sync) != SYNC_BYTES:
+            raise UsageError(f"a sync mark has {SYNC_BYTES} bytes, not {len(sync)}")
+        if sync_interval < 1 or block_bytes < 1:
+            raise UsageError(f"sync_interval={sync_interval}, block_bytes={block_bytes}: they must be positive")
+        name = codec_class(codec) if compression != "none" else ""
+        header = Header(full_name(key_class), full_name(value_class), compression, name, dict(metadata or {}))
+        self._sync = hashlib.md5(header.encode(), usedforsecurity=False).digest() if sync is None else sync
+        self._key = writable_of(header.key_class) or SERIALIZED
+        self._value = writable_of(header.value_class) or SERIALIZED
+        self._pack: Callable[[bytes], bytes] | None = codec_of(name, "").compress if name else None
+        self._in_blocks = compression == "block"
+        self._interval = sync_interval
+        self._block_bytes = block_bytes
+        self._keys: list[bytes] = []
+        self._values: list[bytes] = []
+        self._pending = 0
+        self._last_mark = 0
+        self.records = 0
+        self._out = open_publish(target, compression=None)
+        self._write = self._out.write
+        self._write(header.encode() + self._sync)
+
+    @property
+    def name(self) -> str:
+        """The target as it may be shown."""
+        return self._out.name
+
+    def write(self, key: Any, value: Any) -> None:
+        """Add one pair.
+
+        Raises:
+            EncodeError: it is not of the classes of this file, or too large. StreamError: it cannot be written.
+        """
+        try:
+            key_bytes = self._key.encode(key)
+            value_bytes = self._value.encode(value)
+        except (TypeError, ValueError, OverflowError, struct.error) as error:
+            reason = f"record {self.records} cannot be written: {error}"
+            raise EncodeError(reason, url=self.name) from None
+        if self._in_blocks:
+            self._keys.append(key_bytes)
+            self._values.append(value_bytes)
+            self._pending += len(key_bytes) + len(value_bytes)
+            if self._pending >= self._block_bytes:
+                self._write_block()
+        else:
+            if self._pack is not None:
+                value_bytes = self._pack(value_bytes)
+            self._check(key_bytes, value_bytes)
+            if self._out.bytes_written >= self._last_mark + self._interval:
+                self._write(ESCAPE + self._sync)
+                self._last_mark = self._out.bytes_written
+            size = len(key_bytes) + len(value_bytes)
+            self._write(struct.pack(">ii", size, len(key_bytes)) + key_bytes + value_bytes)
+        self.records += 1
+
+    def _check(self, *parts: bytes) -> None:
+        """A part that has the sync mark would be read as a mark by who begins to read in the middle."""
+        if sum(map(len, parts)) > _MOST:
+            raise EncodeError(f"record {self.records} has more than {_MOST} bytes", url=self.name)
+        if any(self._sync in part for part in parts):
+            raise EncodeError(
+                f"record {self.records} holds the sync mark of this file",
+                url=self.name,
+                hint="give another one: sync=… (16 bytes)",
+            )
+
+    def _write_block(self) -> None:
+        pack = self._pack or bytes
+        parts = [ESCAPE, self._sync, vint_bytes(len(self._keys))]
+        for items in (self._keys, self._values):
+            for plain in (b"".join([vint_bytes(len(item)) for item in items]), b"".join(items)):
+                packed = pack(plain)
+                self._check(packed)
+                parts += (vint_bytes(len(packed)), packed)
+        self._write(b"".join(parts))
+        self._keys, self._values, self._pending = [], [], 0
+
+    def close(self) -> None:
+        """Publish the file. Again: nothing.
+
+        Raises:
+            StreamError, TemporaryStreamError: it is not published.
+        """
+        if not self._out.closed and self._keys:
+            self._write_block()
+        self._out.close()
+
+    def discard(self) -> None:
+        """Publish nothing."""
+        self._out.discard()
+
+    def __enter__(self) -> PairWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            try:
+                self.close()
+            except BaseException:
+                self.discard()
+                raise
+        else:
+            self.discard()
