@@ -9,8 +9,7 @@ from typing import BinaryIO
 from tarkit.errors import MissingInputError
 from tarkit.formats.tally import Tally
 from tarkit.store.entries import entries, stat
-from tarkit.store.registry import offered
-from tarkit.store.url import display_name, is_stream, join, local_path
+from tarkit.store.url import display_name, is_stream, join, local_path, scheme_of
 
 MAP_FILE = ("data", "index")
 """The files of a folder that is a MapFile: the second one repeats keys of the first."""
@@ -24,7 +23,8 @@ def is_folder(source: str | os.PathLike[str] | BinaryIO) -> bool:
     """
     if not isinstance(source, str):
         return isinstance(source, os.PathLike) and os.path.isdir(source)
-    if is_stream(source) or offered(source, "entries") is None:
+    # An http server has no folders, and may not answer what is asked here.
+    if is_stream(source) or scheme_of(source) in ("http", "https"):
         return False
     if (path := local_path(source)) is not None:
         return os.path.isdir(path)
