@@ -302,3 +302,20 @@ def test_a_ranged_file_is_as_the_file(tmp_path: Path) -> None:
         copy = io.BytesIO()
         shutil.copyfileobj(ours, copy)
         assert copy.getvalue() == theirs.read()
+
+
+def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks of docs/readers.md, one after the other."""
+    monkeypatch.chdir(tmp_path)
+    with tarkit.TarWriter("data/a.tar") as sink:
+        for number in range(5):
+            sink.write({"__key__": f"k{number}", "cls": number})
+    (tmp_path / "b.words").write_text("one two three")
+    page = (Path(__file__).resolve().parent.parent / "docs" / "readers.md").read_text(encoding="utf-8")
+    blocks = [block.partition("```")[0] for block in page.split("```python\n")[1:]]
+    names: dict[str, Any] = {"__name__": "page"}
+    exec("\n".join(blocks), names)
+    own = names["CustomDataReader"](".")
+    assert shards_of(own) == [Shard("b.words", 0, 3)] and all_records(own) == ["one", "two", "three"]
+    for kind in READERS:
+        assert f"| `{kind}`" in page or f"`{kind}` |" in page, f"{kind} is not in the table of docs/readers.md"
