@@ -1,0 +1,102 @@
+"""A tar cut into one piece for each sample."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarkit.errors import DataError, RepeatedKeyError, TruncatedError
+from tarkit.formats.tally import Tally
+from tarkit.samples.pieces import sample_pieces
+from tarkit.samples.read import read_members
+
+names = st.sampled_from(["a.jpg", "a.cls", "b/a.jpg", "b/a.cls", "README", "c.jpg", "._x.jpg", "long" * 20 + ".txt"])
+formats = st.sampled_from([tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+
+
+def archive(files: list[tuple[str, bytes]], form: int = tarfile.GNU_FORMAT) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=form) as tar:
+        for name, content in files:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            if name == "README":
+                info.type, info.size = tarfile.DIRTYPE, 0
+            tar.addfile(info, io.BytesIO(content))
+    return file.getvalue()
+
+
+def pieces_of(tar: bytes, size: int = 1 << 20) -> list[tuple[str, bytes]]:
+    file = io.BytesIO(tar)
+    return list(sample_pieces(lambda count: file.read(min(count, size))))
+
+
+@given(
+    st.lists(st.tuples(names, st.binary(max_size=1500)), unique_by=lambda file: file[0]), formats, st.integers(1, 5000)
+)
+def test_the_pieces_joined_are_the_tar(files: list[tuple[str, bytes]], form: int, size: int) -> None:
+    tar = archive(sorted(files), form)
+    assert b"".join(piece for _, piece in pieces_of(tar, size)) == tar
+
+
+def test_a_piece_has_the_members_of_its_sample() -> None:
+    tar = archive([("x/", b""), ("a.jpg", b"1"), ("a.cls", b"2"), ("README", b""), ("b.jpg", b"3" * 600)])
+    pieces = pieces_of(tar)
+    assert [key for key, _ in pieces] == ["a", "b"]
+    names = []
+    for _, piece in pieces:
+        with tarfile.open(fileobj=io.BytesIO(piece + bytes(1024))) as part:
+            names.append(part.getnames())
+    assert names == [["x/", "a.jpg", "a.cls", "README"], ["b.jpg"]]
+
+
+def test_a_tar_without_samples_is_one_piece() -> None:
+    assert pieces_of(archive([])) == [("", bytes(10240))]
+
+
+def test_archives_one_after_the_other() -> None:
+    tar = archive([("a.jpg", b"1")]) + archive([("a2.jpg", b"2")])
+    pieces = pieces_of(tar)
+    assert [key for key, _ in pieces] == ["a", "a2"] and b"".join(piece for _, piece in pieces) == tar
+
+
+def test_what_is_skipped_is_counted() -> None:
+    tally = Tally()
+    list(sample_pieces(io.BytesIO(archive([("README", b""), ("a.jpg", b"1")])).read, tally=tally))
+    assert tally.samples == 1
+
+
+def _cut(tar: bytes) -> bytes:
+    return tar[:700]
+
+
+def _nothing(tar: bytes) -> bytes:
+    return b""
+
+
+def _twice(tar: bytes) -> bytes:
+    return archive([("a.jpg", b"1"), ("b.jpg", b"1"), ("a.cls", b"1")])
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind"), [(_cut, TruncatedError), (_twice, RepeatedKeyError), (_nothing, TruncatedError)]
+)
+def test_a_tar_that_is_not_right_is_an_error(damage: Callable[[bytes], bytes], kind: type[DataError]) -> None:
+    with pytest.raises(kind):
+        pieces_of(damage(archive([("a.jpg", b"1" * 600)])))
+
+
+def test_a_member_that_is_too_large_is_an_error() -> None:
+    with pytest.raises(DataError, match=r"a\.jpg"):
+        list(sample_pieces(io.BytesIO(archive([("a.jpg", bytes(5000))])).read, mem=4000))
+
+
+def test_members_are_those_that_the_reader_gives() -> None:
+    tar = archive([("a.jpg", b"1"), ("b.jpg", b"2")])
+    joined = b"".join(piece for _, piece in pieces_of(tar))
+    assert list(read_members(io.BytesIO(joined).read)) == list(read_members(io.BytesIO(tar).read))
