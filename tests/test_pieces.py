@@ -84,7 +84,8 @@ def _twice(tar: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("damage", "kind"), [(_cut, TruncatedError), (_twice, RepeatedKeyError), (_nothing, TruncatedError)]
+    ("damage", "kind"),
+    [(_cut, TruncatedError), (_twice, RepeatedKeyError), (_nothing, TruncatedError)],
 )
 def test_a_tar_that_is_not_right_is_an_error(damage: Callable[[bytes], bytes], kind: type[DataError]) -> None:
     with pytest.raises(kind):
@@ -93,7 +94,7 @@ def test_a_tar_that_is_not_right_is_an_error(damage: Callable[[bytes], bytes], k
 
 def test_a_member_that_is_too_large_is_an_error() -> None:
     with pytest.raises(DataError, match=r"a\.jpg"):
-        list(sample_pieces(io.BytesIO(archive([("a.jpg", bytes(5000))])).read, mem=4000))
+        list(sample_pieces(io.BytesIO(archive([("a.jpg", bytes(3 << 20))])).read, mem=2 << 20))
 
 
 def test_members_are_those_that_the_reader_gives() -> None:

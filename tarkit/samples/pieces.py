@@ -29,7 +29,8 @@ def sample_pieces(
         read: as for :func:`tarkit.samples.read.read_members`. mem: bytes that a sample may have.
 
     Raises:
-        TooLargeError: a sample has more than ``mem`` bytes. DataError: the tar is damaged, a key comes back, or a field comes twice.
+        TooLargeError: a sample has more than ``mem`` bytes.
+        DataError: the tar is damaged, a key comes back, or a field comes twice.
     """
     split = key_rule(rule)
     held = bytearray()
