@@ -102,6 +102,7 @@ PACKAGES = {
     "k8s": "'kubernetes>=30' 'python-dateutil<3'",
     "lint": "kubernetes-validate",
     "parquet": "pyarrow",
+    "odps": "pyodps",
 }
 """Extra -> what to give to pip install."""
 

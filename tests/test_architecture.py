@@ -20,7 +20,7 @@ ROOMS = {
     "redaction": "",
     "errors": "",
     "extras": "",
-    "store": "allocator compression entries publish read retry sinks temporary transfer url waits",
+    "store": "allocator compression entries faults publish read retry sinks temporary transfer url waits",
     "specs": "braces datafiles inputslice outputnames series shardspec slicedlist",
     "formats": "fieldfile tally tar.headers tar.large tar.members tar.raw tar.resync tar.walk",
     "samples": "codecs copyplan dataset gather read sample shardwriter tarwriter transforms",

@@ -17,6 +17,7 @@ READERS = {
     "CSV": "text:TextDataReader",
     "Text": "text:TextDataReader",
     "Parquet": "parquet:ParquetDataReader",
+    "ODPS": "odps:ODPSDataReader",
 }
 """reader_type -> module below ``tarkit.readers``, and class."""
 
@@ -69,6 +70,8 @@ def create_data_reader(
         raise UsageError(f"reader_type is {printable(repr(reader_type))}; it must be one of {', '.join(READERS)}")
     if reader_type == "ODPS":
         kwargs = {name: environ[key] for key, name in _ODPS_VARIABLES.items() if environ.get(key)} | kwargs
+        if not {"project", "access_id", "access_key"} <= kwargs.keys():
+            raise UsageError("ODPS needs project, access_id and access_key; or set MAXCOMPUTE_PROJECT, _AK and _SK")
     module, _, name = READERS[reader_type].partition(":")
     kind: Callable[..., AbstractDataReader] = getattr(importlib.import_module(f"tarkit.readers.{module}"), name)
     return kind(data_origin, records_per_task, **kwargs)

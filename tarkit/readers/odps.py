@@ -1,0 +1,149 @@
+"""Rows of ODPS (MaxCompute) tables, read with pyodps over the table tunnel."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from tarkit.errors import DataError, MissingInputError, StreamError, UsageError, printable
+from tarkit.extras import library
+from tarkit.readers.reader import AbstractDataReader, Metadata, Shard, in_task_order, ranges, task_shard
+from tarkit.store.faults import is_temporary
+from tarkit.store.retry import DEFAULT_RETRY, Dropped, Patience, Retry
+
+T = TypeVar("T")
+
+
+class ODPSDataReader(AbstractDataReader):
+    """Rows of one table, each a list of text, with None for NULL.
+
+    A read that drops goes on at the row where it was; a task never gets fewer rows than it asks for, nor one twice.
+
+    Args:
+        table: its name, in ``project`` or as PROJECT.TABLE.
+        access_id, access_key: of the account. endpoint, tunnel_endpoint: URLs; None is the service's own.
+        partition: which, as ``day=20200101``; None for a table without partitions.
+        columns: which; None is all.
+        retry: how often, and how patiently, a request is tried again.
+
+    Raises:
+        MissingExtraError: pyodps is not installed. UsageError: an argument that this reader does not have.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        records_per_task: int | None = None,
+        *,
+        project: str,
+        access_id: str,
+        access_key: str,
+        endpoint: str | None = None,
+        tunnel_endpoint: str | None = None,
+        partition: str | None = None,
+        columns: Sequence[str] | None = None,
+        retry: Retry = DEFAULT_RETRY,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if kwargs:
+            raise UsageError(f"{type(self).__name__} has no parameter {', '.join(sorted(kwargs))}")
+        odps = library("odps", "reading ODPS tables", "odps")
+        # Of its own retries, those of a busy tunnel cannot be switched off.
+        odps.options.retry_times = 0
+        self._errors = library("odps.errors", "reading ODPS tables", "odps")
+        self._own_project, _, self._table_name = table.rpartition(".")
+        self._odps = odps.ODPS(access_id, access_key, project, endpoint=endpoint, tunnel_endpoint=tunnel_endpoint)
+        self._name = f"odps://{self._own_project or project}/{self._table_name}"
+        self._partition, self._columns = partition, None if columns is None else list(columns)
+        self._records_per_task, self._retry, self.table = records_per_task, retry, table
+
+    @property
+    def metadata(self) -> Metadata:
+        """The table's columns, or those that were asked for."""
+        columns = Patience(self._retry, self._name).run(self._attempt(lambda: list(self._table().table_schema.columns)))
+        known = {str(column.name): str(column.type).lower() for column in columns}
+        names = list(known) if self._columns is None else self._columns
+        return Metadata(names, {name: known[name] for name in names if name in known})
+
+    def create_shards(self) -> list[Shard]:
+        """Ranges of the rows; the name of each is that of the table."""
+
+        def count() -> int:
+            with self._table().open_reader(partition=self._partition, reopen=True) as reader:
+                return int(reader.count)
+
+        rows = Patience(self._retry, self._name).run(self._attempt(count))
+        return ranges(self.table, rows, self._records_per_task)
+
+    def read_records(self, task: Any) -> Iterator[list[str | None]]:
+        """The rows of a task.
+
+        Raises:
+            DataError: the table has fewer. MissingInputError: no such table or partition. StreamError: it is refused.
+            TemporaryStreamError: given up after the last attempt.
+        """
+        shard = task_shard(task)
+        return in_task_order(shard, self._rows(shard.start, shard.end))
+
+    def _rows(self, start: int, end: int) -> Iterator[list[str | None]]:
+        patience = Patience(self._retry, self._name)
+        rows: Iterator[Any] = iter(())
+
+        def first() -> list[Any]:
+            nonlocal rows
+            reader = self._table().open_reader(partition=self._partition, reopen=True)
+            if reader.count < end:
+                raise DataError(
+                    f"has {reader.count} rows, and rows {start} to {end - 1} were asked for",
+                    url=self._name,
+                    hint="create the shards anew",
+                )
+            rows = iter(reader.read(start=start, count=end - start, columns=self._columns))
+            return list(itertools.islice(rows, 1))
+
+        while start < end:
+            ahead = patience.run(self._attempt(first))
+            try:
+                for row in itertools.chain(ahead, rows):
+                    yield [None if value is None else str(value) for value in row.values]
+                    start += 1
+                    patience.progress()
+                if start < end:
+                    raise Dropped(f"the table tunnel ended {end - start} rows early, at row {start}")
+            except Dropped as drop:
+                patience.failed(drop, None)
+            except Exception as error:
+                patience.failed(self._dropped(error), None)
+
+    def _table(self) -> Any:
+        return self._odps.get_table(self._table_name, project=self._own_project or None)
+
+    def _attempt(self, ask: Callable[[], T]) -> Callable[[float], T]:
+        def attempt(seconds: float) -> T:
+            try:
+                return ask()
+            except DataError:
+                raise
+            except Exception as error:
+                raise self._dropped(error) from error
+
+        return attempt
+
+    def _dropped(self, error: Exception) -> Dropped:
+        """What to try again after.
+
+        Raises:
+            MissingInputError, StreamError: trying again does not help.
+        """
+        why = printable(" ".join(str(error).split()))
+        if isinstance(error, self._errors.NoSuchObject):
+            raise MissingInputError(f"no such table or partition: {why}", url=self._name) from error
+        if is_temporary(error) or isinstance(
+            error, (self._errors.InternalServerError, self._errors.RequestTimeTooSkewed)
+        ):
+            return Dropped(why)
+        if isinstance(error, (self._errors.BaseODPSError, OSError)):
+            raise StreamError(f"cannot be read: {why}", url=self._name) from error
+        raise error

@@ -1,0 +1,106 @@
+"""Rows of ODPS tables, from a stand-in for the service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tarkit.errors import DataError, MissingInputError, StreamError, TemporaryStreamError, UsageError
+from tarkit.readers.create import create_data_reader
+from tarkit.readers.odps import ODPSDataReader
+from tarkit.readers.reader import Shard, Task, TaskShard, shards_of
+from tarkit.store.retry import Retry
+
+pytest.importorskip("odps", reason="pyodps is not installed, so ODPS tables are not tested")
+
+from odpsserver import Table, serve
+
+ROWS = [(number, f"name {number}" if number % 7 else None, number / 4) for number in range(1000)]
+COLUMNS = [("id", "bigint"), ("name", "string"), ("score", "double")]
+QUICK = Retry(attempts=3, base=0.0)
+
+
+@pytest.fixture
+def table() -> Table:
+    return Table(COLUMNS, ROWS)
+
+
+@pytest.fixture
+def account(table: Table) -> Iterator[dict[str, Any]]:
+    with serve({"clicks": table, "daily": Table(COLUMNS, ROWS[:10], "day=20200101")}) as url:
+        yield {
+            "project": "p", "access_id": "id", "access_key": "SECRET", "endpoint": f"{url}/api", "tunnel_endpoint": url,
+            "retry": QUICK,
+        }  # fmt: skip
+
+
+def rows_of(reader: ODPSDataReader, start: int, end: int) -> list[list[str | None]]:
+    return list(reader.read_records(Task(TaskShard("clicks", start, end))))
+
+
+def text(rows: list[tuple[int, str | None, float]]) -> list[list[str | None]]:
+    return [[None if value is None else str(value) for value in row] for row in rows]
+
+
+def test_rows_and_shards(account: dict[str, Any]) -> None:
+    reader = ODPSDataReader("clicks", 300, **account)
+    assert shards_of(reader) == [Shard("clicks", start, min(300, 1000 - start)) for start in (0, 300, 600, 900)]
+    assert rows_of(reader, 300, 600) == text(ROWS[300:600])
+    assert rows_of(reader, 0, 0) == []
+    assert reader.metadata.column_dtypes == {"id": "bigint", "name": "string", "score": "double"}
+
+
+def test_columns_and_a_partition(account: dict[str, Any]) -> None:
+    reader = ODPSDataReader("p.daily", columns=["score", "id"], partition="day=20200101", **account)
+    assert shards_of(reader) == [Shard("p.daily", 0, 10)]
+    assert rows_of(reader, 8, 10) == [["2.0", "8"], ["2.25", "9"]]
+    assert list(reader.metadata.column_names) == ["score", "id"]
+
+
+def test_a_read_that_drops_goes_on_at_its_row(account: dict[str, Any], table: Table) -> None:
+    table.faults = ["cut", "busy", "cut"]
+    assert rows_of(ODPSDataReader("clicks", **account), 100, 900) == text(ROWS[100:900])
+    assert table.ranges[0] == (100, 800) and all(start + count == 900 for start, count in table.ranges)
+
+
+def test_a_service_that_stays_away(account: dict[str, Any], table: Table) -> None:
+    table.faults = ["cut"] * 3
+    with pytest.raises(TemporaryStreamError, match=r"odps://p/clicks: .*given up after 3 attempts"):
+        rows_of(ODPSDataReader("clicks", **account), 0, 1)
+
+
+def test_what_is_refused_is_not_asked_again(account: dict[str, Any], table: Table) -> None:
+    table.faults = ["denied"]
+    with pytest.raises(StreamError, match=r"odps://p/clicks: cannot be read: .*NoPermission") as caught:
+        rows_of(ODPSDataReader("clicks", **account), 0, 5)
+    assert len(table.ranges) == 1 and "SECRET" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "partition"), [("nothing", None), ("daily", "day=20200102")])
+def test_what_does_not_exist(account: dict[str, Any], name: str, partition: str | None) -> None:
+    with pytest.raises(MissingInputError, match=f"odps://p/{name}: no such table or partition"):
+        ODPSDataReader(name, partition=partition, **account).create_shards()
+
+
+def test_a_task_beyond_the_end(account: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match="odps://p/clicks: has 1000 rows, and rows 990 to 1009 were asked for"):
+        rows_of(ODPSDataReader("clicks", **account), 990, 1010)
+
+
+def test_it_is_chosen_by_the_environment(account: dict[str, Any]) -> None:
+    environ = {
+        "MAXCOMPUTE_PROJECT": "p", "MAXCOMPUTE_AK": "id", "MAXCOMPUTE_SK": "SECRET",
+        "MAXCOMPUTE_ENDPOINT": account["endpoint"], "MAXCOMPUTE_TUNNEL_ENDPOINT": account["tunnel_endpoint"],
+    }  # fmt: skip
+    reader = create_data_reader("clicks", 500, environ=environ)
+    assert [shard.records for shard in shards_of(reader)] == [500, 500]
+    assert shards_of(create_data_reader("clicks", reader_type="ODPS", environ=environ))
+
+
+def test_arguments_that_are_refused(account: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="ODPSDataReader has no parameter partitions"):
+        ODPSDataReader("clicks", partitions="x", **account)
+    with pytest.raises(UsageError, match="ODPS needs project, access_id and access_key"):
+        create_data_reader("clicks", reader_type="ODPS", environ={})
