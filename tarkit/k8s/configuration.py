@@ -52,11 +52,7 @@ class Configuration:
 def read_file(
     text: str, where: str, generator: str, profile: str | None
 ) -> tuple[list[Layer], dict[str, float], set[str]]:
-    """The layers of a configuration file, lowest first; its prices; the names of its profiles.
-
-    Raises:
-        UsageError: it is not a YAML mapping, or has a key that is not known.
-    """
+    """The layers of a configuration file, lowest first; its prices; the names of its profiles."""
     documents = load_yaml(text, where, "written")
     top = documents[0] if documents else None
     if len(documents) > 1 or not isinstance(top, (dict, type(None))):
@@ -81,11 +77,7 @@ def read_file(
 
 
 def read_environment(environ: Mapping[str, str]) -> Layer:
-    """The settings of ``KUBETPL_*``. Lists and pairs are JSON or separated by commas.
-
-    Raises:
-        UsageError: a variable of this prefix is not a setting.
-    """
+    """The settings of ``KUBETPL_*``. Lists and pairs are JSON or separated by commas."""
     values: dict[str, Any] = {}
     for variable in sorted(environ):
         if not variable.startswith(ENV_PREFIX) or _OF_SERVICE.match(f"{variable}={environ[variable]}"):
@@ -116,9 +108,6 @@ def merge(
 
     reset: settings of which only the command line counts. compat_lists: a list on the command line replaces that of
     the files, as in the original.
-
-    Raises:
-        UsageError: a value is not of its setting's kind.
     """
     values: dict[str, Any] = {}
     origins: dict[str, dict[str, str]] = {}
@@ -149,11 +138,7 @@ def merge(
 
 
 def convert(name: str, raw: Any, origin: str) -> Any:
-    """The value of a setting from what a file or a flag gave.
-
-    Raises:
-        UsageError: it is not of the setting's kind.
-    """
+    """The value of a setting from what a file or a flag gave."""
     setting = TABLE[name]
     if setting.kind == PAIRS:
         return _pairs(name, raw, origin)

@@ -22,11 +22,7 @@ def seconds(text: str, flag: str) -> float:
 
 
 def whole_seconds(text: str, flag: str, least: int = 1) -> int:
-    """Whole seconds of a text such as ``90`` or ``1.5h``, rounded up: Kubernetes counts no fractions.
-
-    Raises:
-        UsageError: it is not such a text, or less than ``least``, 1 or 0.
-    """
+    """Whole seconds of a text such as ``90`` or ``1.5h``, rounded up: Kubernetes counts no fractions."""
     found = seconds(text, flag)
     if found <= 0 < least:
         raise UsageError(f"{flag} {printable(text)}: the time must be longer than nothing")

@@ -18,9 +18,6 @@ def set_field(document: Document, assignment: str) -> None:
     Steps of a path are names, in double quotes if they have dots themselves
     (``metadata.annotations."a.b/c"``), places in lists (``[0]``; ``[]`` is after the last), and names of items in
     lists (``containers[main]``). What is missing on the way is made.
-
-    Raises:
-        UsageError: it is not such an assignment, or the path does not fit the manifest.
     """
     path, value = _parsed(assignment)
     at: Any = document

@@ -35,11 +35,7 @@ def generator_of(name: str) -> Generator:
 
 
 def generate(generator: str, request: Request, assignments: tuple[str, ...] = ()) -> list[Document]:
-    """The documents of a generator, or a filled template of the user's, with single fields set at last.
-
-    Raises:
-        UsageError: the settings contradict each other or the template. As the generators.
-    """
+    """The documents of a generator, or a filled template of the user's, with single fields set at last."""
     found = generator_of(generator).documents(request)
     if generator not in GENERATORS and request.settings.command is not None and not any(map(pod_of, found)):
         raise UsageError(f"--command: nothing in template {printable(generator)} runs one")
@@ -67,11 +63,7 @@ def _check_kept(document: Document, assignment: str) -> None:
 
 
 def refuse_lost(names: Collection[str], documents: list[Document]) -> None:
-    """Refuse settings that had no effect, because the template has no place for them.
-
-    Raises:
-        UsageError: a setting of Jobs without a Job, or of pods without a pod.
-    """
+    """Refuse settings that had no effect, because the template has no place for them."""
     has_job = any(each["kind"] in ("Job", "CronJob") for each in documents)
     has_pod = any(pod_of(each) is not None for each in documents)
     for setting in TABLE.values():
@@ -88,9 +80,6 @@ def refuse_idle(
     """Refuse settings that have no effect without another one, which is not given.
 
     given: names of settings; of pairs their keys besides.
-
-    Raises:
-        UsageError: something else is missing.
     """
     for name, needed in _NEEDS.items():
         has_it = getattr(settings, needed) is not None

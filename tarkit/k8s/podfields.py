@@ -28,11 +28,7 @@ _IDENTIFIER = re.compile(r"\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
 
 
 def main_container(spec: Document) -> Document:
-    """The container that the settings are about: the one called main, or the first.
-
-    Raises:
-        UsageError: the pod has no container.
-    """
+    """The container that the settings are about: the one called main, or the first."""
     containers = listed(spec, "containers")
     for each in containers:
         if each.get("name") == "main":
@@ -43,11 +39,7 @@ def main_container(spec: Document) -> Document:
 
 
 def dict_of(value: Any) -> Document:
-    """The same value, which must be a mapping.
-
-    Raises:
-        UsageError: it is not one.
-    """
+    """The same value, which must be a mapping."""
     if not isinstance(value, dict):
         raise UsageError(f"the template has {printable(str(value))!r} where a mapping belongs")
     return value
@@ -107,11 +99,7 @@ def fill_container(spec: Document, settings: Settings) -> None:
 
 
 def port_number(text: str) -> int:
-    """A port from 1 to 65535.
-
-    Raises:
-        UsageError: it is not one.
-    """
+    """A port from 1 to 65535."""
     if not re.fullmatch("[0-9]{1,5}", text) or not 1 <= int(text) <= 65535:
         raise UsageError(f"--port {printable(text)}: a port is a number from 1 to 65535")
     return int(text)

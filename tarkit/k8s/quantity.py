@@ -45,19 +45,12 @@ def canonical(value: str | int | float) -> str:
     without one it is decimal. Binary ones turn decimal below 1024 and if it is not a whole number
     (``0.1Ki`` is ``102400m``). A few texts that are not in this form, as ``1.500`` and ``+1``, a server keeps as
     they are; here they are rewritten too, and a server leaves the result alone.
-
-    Raises:
-        UsageError: as of :func:`parse_quantity`.
     """
     return _written(*_read(value))
 
 
 def total(one: str | int | float, other: str | int | float) -> str:
-    """Two quantities together, in canonical form, with suffixes of the kind that they have; mixed ones are binary.
-
-    Raises:
-        UsageError: as of :func:`parse_quantity`.
-    """
+    """Two quantities together, in canonical form, with suffixes of the kind that they have; mixed ones are binary."""
     (nanos, kind), (more, other_kind) = _read(one), _read(other)
     return _written(nanos + more, "binary" if "binary" in (kind, other_kind) else kind)
 

@@ -23,11 +23,7 @@ def own_folder() -> str:
 
 
 def template_path(name: str, folders: list[str]) -> str:
-    """The file of template ``name``: ``name.yaml`` in the first folder that has it, or tarkit's own.
-
-    Raises:
-        MissingInputError: there is none.
-    """
+    """The file of template ``name``: ``name.yaml`` in the first folder that has it, or tarkit's own."""
     for found, path in available(folders):
         if found == name:
             return path
@@ -35,12 +31,7 @@ def template_path(name: str, folders: list[str]) -> str:
 
 
 def read_template(path: str) -> list[Document]:
-    """The documents of a template file.
-
-    Raises:
-        MissingInputError: no such file. StreamError: it cannot be read.
-        UsageError: it is not YAML with manifests; also if it is a text template of the original kubetpl.
-    """
+    """The documents of a template file."""
     data = read_bytes(path, _MOST + 1)
     if len(data) > _MOST:
         raise UsageError(f"{printable(path)}: over {_MOST >> 20} MiB is not a template; a server takes 3 MiB at most")

@@ -258,33 +258,25 @@ def utf8(data: bytes, where: str) -> str:
 
 
 def _refuse_bombs(text: str, where: str) -> None:
-    """Refuse what is nested so deeply that the parser would crash, or repeats so much that memory is exhausted.
-
-    Raises:
-        UsageError: the text is one of both.
-    """
+    """Refuse what is nested so deeply that the parser would crash, or repeats so much that memory is exhausted."""
     import yaml
 
-    sizes: dict[str, int] = {}
+    sizes: dict[str | None, int] = {}
     open_ones: list[tuple[str | None, int]] = []
-    nodes = repeated = 0
+    values = 0
     for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-        if isinstance(event, yaml.AliasEvent):
-            repeated += sizes.get(str(event.anchor), 1)
-        elif isinstance(event, yaml.NodeEvent):
-            nodes += 1
-            if isinstance(event, yaml.CollectionStartEvent):
-                open_ones.append((event.anchor, nodes + repeated))
-            elif event.anchor is not None:
-                sizes[event.anchor] = 1
-        elif isinstance(event, yaml.CollectionEndEvent):
+        if isinstance(event, yaml.CollectionEndEvent):
             anchor, before = open_ones.pop()
-            if anchor is not None:
-                sizes[anchor] = nodes + repeated - before + 1
-        if len(open_ones) > _DEEPEST or repeated > _MOST_REPEATED:
+            sizes[anchor] = values - before
+        elif isinstance(event, yaml.NodeEvent):
+            anchor = event.anchor
+            if isinstance(event, yaml.CollectionStartEvent):
+                open_ones.append((anchor, values))
+            values += sizes.get(anchor, 1) if isinstance(event, yaml.AliasEvent) else 1
+        if len(open_ones) > _DEEPEST or values > len(text) + _MOST_REPEATED:
             line = "" if event.start_mark is None else f"line {event.start_mark.line + 1}: "
             why = f"more than {_DEEPEST} levels inside one another; no manifest has so many"
-            if repeated > _MOST_REPEATED:
+            if len(open_ones) <= _DEEPEST:
                 why = f"aliases (*) repeat more than {_MOST_REPEATED:,} values; write them out"
             raise UsageError(f"{printable(where)}: {line}{why}")
 

@@ -68,9 +68,8 @@ def dump_documents(documents: Iterable[Mapping[str, Any]]) -> str:
     """
     out: list[str] = []
     for document in documents:
-        if out:
-            out.append("---\n")
-        _mapping_lines(document, "", out)
+        out += ["---\n"] if out else []
+        _write(document, "", out)
     return "".join(out)
 
 
@@ -82,36 +81,22 @@ def dump_json(documents: Sequence[Mapping[str, Any]]) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
-def _mapping_lines(mapping: Mapping[str, Any], indent: str, out: list[str]) -> None:
-    for key, value in mapping.items():
-        _entry(f"{indent}{_scalar(key, '')}:", value, indent, out)
-
-
-def _entry(head: str, value: Any, indent: str, out: list[str]) -> None:
-    """``head`` and its value."""
-    if isinstance(value, Mapping) and value:
-        out.append(f"{head}\n")
-        _mapping_lines(value, f"{indent}  ", out)
-    elif isinstance(value, (list, tuple)) and value:
-        out.append(f"{head}\n")
-        _item_lines(value, indent, out)
-    else:
-        out.append(f"{head} {_scalar(value, indent + '  ')}\n")
-
-
-def _item_lines(items: Sequence[Any], indent: str, out: list[str]) -> None:
-    for item in items:
-        if isinstance(item, Mapping) and item:
-            lines: list[str] = []
-            _mapping_lines(item, f"{indent}  ", lines)
+def _write(value: Any, indent: str, out: list[str]) -> None:
+    """Add the lines of a mapping or list that is not empty; a text of several lines counts as one."""
+    is_list = isinstance(value, (list, tuple))
+    for key, item in ((None, each) for each in value) if is_list else value.items():
+        head = f"{indent}-" if is_list else f"{indent}{_scalar(key, '')}:"
+        if not item or not isinstance(item, (dict, list, tuple, Mapping)):
+            out.append(f"{head} {_scalar(item, indent + '  ')}\n")
+        elif is_list and isinstance(item, Mapping):
+            first = len(out)
+            _write(item, f"{indent}  ", out)
             # The dash takes the place of the first line's indent.
-            out.append(f"{indent}- {lines[0][len(indent) + 2 :]}")
-            out.extend(lines[1:])
-        elif isinstance(item, (list, tuple)) and item:
-            out.append(f"{indent}-\n")
-            _item_lines(item, f"{indent}  ", out)
+            out[first] = f"{head} {out[first][len(indent) + 2 :]}"
         else:
-            out.append(f"{indent}- {_scalar(item, indent + '  ')}\n")
+            out.append(f"{head}\n")
+            # The items of a list in a mapping have the indent of its key.
+            _write(item, f"{indent}  " if is_list or isinstance(item, Mapping) else indent, out)
 
 
 def _scalar(value: Any, indent: str) -> str:

@@ -17,12 +17,7 @@ from tarkit.k8s.yamltext import Document
 
 
 def documents(request: Request) -> list[Document]:
-    """The template with the files in it: as text if they are UTF-8, else in base64.
-
-    Raises:
-        UsageError: no name, no file, two files of one name, a name that cannot be a key, too much for one ConfigMap.
-        MissingInputError, StreamError: a file cannot be read.
-    """
+    """The template with the files in it: as text if they are UTF-8, else in base64."""
     settings, files = request.settings, list(request.words)
     if settings.name is None:
         if not files:

@@ -36,11 +36,7 @@ _RETRIES = 3
 
 
 def documents(request: Request) -> list[Document]:
-    """The Job; before it the ConfigMap with the list of its shards, if they need one.
-
-    Raises:
-        UsageError: no shards, no command, no output, no image; a number out of range. As ``plan_shards``.
-    """
+    """The Job; before it the ConfigMap with the list of its shards, if they need one."""
     _check(request)
     if request.here and request.settings.outdir is not None and not scheme_of(request.settings.outdir):
         # Pods do not run in the current folder.
@@ -61,11 +57,7 @@ def documents(request: Request) -> list[Document]:
 
 
 def plan_of(settings: Settings, here: bool = False, *, sizes: Sizes = "none", publish: bool = True) -> ShardPlan:
-    """How the shards are cut into slices. sizes, publish: as of ``plan_shards``.
-
-    Raises:
-        UsageError: no shards; a number out of range. As ``plan_shards``.
-    """
+    """How the shards are cut into slices. sizes, publish: as of ``plan_shards``."""
     if not settings.shards:
         raise UsageError("name the input shards: --shards 's3://bucket/raw-{000000..001281}.tar', or --shards @LIST")
     if settings.parallelism is not None and settings.parallelism < 1:
@@ -221,11 +213,7 @@ def _fill_tarproc(container: Document, plan: ShardPlan, request: Request) -> Non
 
 
 def _asked(request: Request) -> Work:
-    """The further options of tarproc, which change neither the shards of a pod nor where their outputs go.
-
-    Raises:
-        UsageError: they do not, or tarproc does not have them.
-    """
+    """The further options of tarproc, which change neither the shards of a pod nor where their outputs go."""
     try:
         work = Work.from_args(request.words)
     except UsageError as error:

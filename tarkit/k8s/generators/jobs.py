@@ -15,12 +15,7 @@ from tarkit.specs.shardspec import expand
 
 
 def documents(request: Request) -> list[Document]:
-    """For each item that ``--over`` names, the template's documents, filled; all with the same label of the run.
-
-    Raises:
-        UsageError: no ``--over``, or the Jobs would have the same name.
-        MissingInputError: ``--over`` names a list that does not exist.
-    """
+    """For each item that ``--over`` names, the template's documents, filled; all with the same label of the run."""
     settings = request.settings
     if settings.over is None:
         raise UsageError("name the items that the Jobs are for: --over '{0000..0147}', or --over @LIST")

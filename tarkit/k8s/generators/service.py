@@ -12,11 +12,7 @@ from tarkit.k8s.yamltext import Document
 
 
 def documents(request: Request) -> list[Document]:
-    """The template's documents, with the app's name, its label in the selector, and an entry for each port.
-
-    Raises:
-        UsageError: no app, or no port.
-    """
+    """The template's documents, with the app's name, its label in the selector, and an entry for each port."""
     settings = request.settings
     app = app_of(settings)
     if app is None:

@@ -43,9 +43,6 @@ def verdict(
 
     kube_version: the cluster's; None if it is not known: what only older servers refuse is then a warning.
     unchecked: is called if the library with the schemas is not installed, since only the rules were applied then.
-
-    Raises:
-        UsageError: as ``lint`` and ``check_schema``.
     """
     found = lint(documents, OLDEST if kube_version is None else kube_version)
     known = {finding.where for finding in found if finding.severity == ERROR}

@@ -39,11 +39,7 @@ class Price:
 
     @classmethod
     def of(cls, config: Mapping[str, float]) -> Price | None:
-        """From ``price:`` of the configuration, which knows the names; None if nothing is there.
-
-        Raises:
-            UsageError: the price of a CPU is not.
-        """
+        """From ``price:`` of the configuration, which knows the names; None if nothing is there."""
         if not config:
             return None
         if "cpu_hour" not in config:

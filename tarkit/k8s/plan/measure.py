@@ -56,11 +56,6 @@ def measure(
         container: of the manifest, with ``args`` for tarproc. shards: at least one.
         env: environment of the processes; the container's ``$(NAME)`` are taken from it. tarproc: the words that
             start the program.
-
-    Raises:
-        UsageError: the container does not run tarproc; no shards.
-        TarkitError: a shard failed; with its last lines.
-        MissingInputError, StreamError, TemporaryStreamError: a shard cannot be asked for its size.
     """
     if list(container.get("command", ())) != ["tarproc"]:
         raise UsageError("--measure runs tarproc over shards; with --raw there is none: say --shard-seconds")

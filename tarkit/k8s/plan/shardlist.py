@@ -27,11 +27,7 @@ MOST_BYTES = 200 * 1024
 
 
 def list_text(specs: Iterable[str]) -> bytes:
-    """The content of the list, one spec a line, before compression.
-
-    Raises:
-        UsageError: a spec that a line of a list cannot hold.
-    """
+    """The content of the list, one spec a line, before compression."""
     lines = []
     for spec in specs:
         if not spec or spec != spec.strip() or set(spec) & set("\n\r") or spec.startswith(_NO_SPEC):

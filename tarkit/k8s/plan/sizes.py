@@ -13,11 +13,7 @@ _AT_ONCE = 16
 
 
 def sizes_of(urls: Sequence[str]) -> list[int | None]:
-    """The bytes of each shard, by asking its store, 16 at a time; None where the store does not report them.
-
-    Raises:
-        MissingInputError: a shard is missing. StreamError, TemporaryStreamError: its store cannot be asked.
-    """
+    """The bytes of each shard, by asking its store, 16 at a time; None where the store does not report them."""
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sizes") as executor:
         return [identity.size for identity in executor.map(identify, urls)]
 

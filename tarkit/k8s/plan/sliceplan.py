@@ -74,9 +74,6 @@ def slice_count(
 
     By itself: so many that one takes ``slice_target`` seconds of the ``work_seconds`` in all, and at least four for
     each of ``parallelism`` pods; a slice for each shard if the work is not known; at most 10,000.
-
-    Raises:
-        UsageError: no shards; a number below 1; more than 100,000 slices.
     """
     if n < 1:
         raise UsageError("there are no shards to cut into slices")
