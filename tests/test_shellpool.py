@@ -552,5 +552,5 @@ def test_an_idle_shell_that_is_killed_is_replaced(tmp_path: Path) -> None:
             pool.submit(ticket, [{"__key__": f"k{ticket}", "x": b"1"}])
             (done,) = pool.collect()
             assert done[0] == ticket and done[1].failure is None
-            os.kill(pool._slots[0].process.pid, signal.SIGKILL)
-            pool._slots[0].process.wait()
+            os.kill(pool._workers[0].process.pid, signal.SIGKILL)
+            pool._workers[0].process.wait()

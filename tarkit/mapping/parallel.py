@@ -1,4 +1,4 @@
-"""An ordered parallel map whose memory is bounded in bytes.
+"""Batches through processes that stay alive, and an ordered parallel map over them whose memory is bounded in bytes.
 
 The order of the answers is the order of the questions, whatever runs at the same time, so
 that the output of a run does not depend on how many slots it had.
@@ -6,14 +6,23 @@ that the output of a run does not depend on how many slots it had.
 
 from __future__ import annotations
 
+import itertools
+import os
+import selectors
+import signal
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Generic, TypeVar
 
+from tarkit.errors import CommandNotRunnableError, signal_name
 from tarkit.formats.fieldfile import FieldFile
-from tarkit.mapping.output import Printed
+from tarkit.mapping.output import Printed, PrintFiles
 from tarkit.samples.sample import Sample
+
+_POLL = 0.02
 
 Batch = list[Sample]
 
@@ -46,17 +55,191 @@ class Outcome:
     stray: list[str] = field(default_factory=list)
 
 
-class Pool(Protocol):
-    """Runs batches, several at a time. One thread uses it."""
+Job = tuple[int, Batch]
+"""A batch on its way, with its ticket."""
 
-    def has_room(self) -> bool:
-        """Whether submit() would take one more batch now."""
 
+class Worker(ABC):
+    """A process of a pool, the first of a process group of its own.
+
+    jobs: what it was given; it is at the first. room: how many it may have. is_ready: it can do its first one, or did.
+    started: when it began the one that it is at. kill_at: when it is killed, once the time for that one is over.
+
+    Args:
+        poll: its exit status, or None. files: to which it prints. fds: can be read from when it has answered or ended.
+    """
+
+    def __init__(self, pid: int, poll: Callable[[], int | None], files: PrintFiles, *fds: int) -> None:
+        self.pid = pid
+        self.poll = poll
+        self.files = files
+        self.fds = fds
+        self.jobs: deque[Job] = deque()
+        self.room = 1
+        self.is_ready = self.is_lost = False
+        self.started = 0.0
+        self.kill_at: float | None = None
+
+    @abstractmethod
+    def give(self, job: Job, now: float) -> None:
+        """One more job. is_lost: it had ended before."""
+
+    def signal(self, number: int) -> bool:
+        """Signal it, and what it started; False if nothing of that is left."""
+        try:
+            os.killpg(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            # What is left has another owner (macOS says so of zombies as well).
+            return False
+        return True
+
+    def end(self) -> None:
+        """Kill it, and what it started, and reap it."""
+        self.signal(signal.SIGKILL)
+
+
+W = TypeVar("W", bound=Worker)
+
+
+class Pool(ABC, Generic[W]):
+    """Runs batches in processes that stay alive. A context manager; one thread uses it.
+
+    Args:
+        slots: number of processes. timeout: seconds for one batch, or None. grace: seconds between TERM and KILL.
+    """
+
+    def __init__(self, slots: int, timeout: float | None, grace: float, clock: Callable[[], float]) -> None:
+        self._timeout = timeout
+        self._grace = grace
+        self._clock = clock
+        self._selector = selectors.DefaultSelector()
+        self._queue: deque[Job] = deque()
+        self._done: list[tuple[int, Outcome]] = []
+        self._workers: list[W] = []
+        try:
+            for _ in range(slots):
+                self._add_worker()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> Pool[W]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers:
+            worker.end()
+        self._workers = []
+        self._selector.close()
+
+    @abstractmethod
     def submit(self, ticket: int, batch: Batch) -> None:
         """Take a batch; its outcome will carry the ticket."""
 
+    @abstractmethod
+    def _new_worker(self) -> W:
+        """One more process."""
+
+    @abstractmethod
+    def _heard(self, worker: W, events: int) -> list[tuple[Job, Outcome]]:
+        """Jobs that have ended, of a worker that can be read from or written to."""
+
+    def has_room(self) -> bool:
+        """Whether submit() would take one more batch now: beside what the workers have, one waits here."""
+        return not self._queue
+
     def collect(self) -> list[tuple[int, Outcome]]:
         """Wait until at least one batch that was taken is finished, and give all that are."""
+        done, self._done = self._done, []
+        return done or self._collect_some()
+
+    def _collect_some(self) -> list[tuple[int, Outcome]]:
+        done: list[tuple[int, Outcome]] = []
+        while not done:
+            finished: list[tuple[Job, Outcome]] = []
+            for key, events in self._selector.select(self._time_to_next_deadline()):
+                # It may have been replaced for another event of this round.
+                if key.data in self._workers:
+                    finished += self._heard(key.data, events)
+            done = self._conclude(finished + self._timed_out())
+        return done
+
+    def _conclude(self, finished: list[tuple[Job, Outcome]]) -> list[tuple[int, Outcome]]:
+        """The outcomes by ticket; the workers get their next jobs."""
+        self._hand_out()
+        return [(ticket, outcome) for (ticket, _), outcome in finished]
+
+    def _hand_out(self) -> None:
+        while self._queue:
+            worker = min(self._workers, key=lambda each: len(each.jobs))
+            if worker.kill_at is not None or len(worker.jobs) >= worker.room:
+                return
+            job = self._queue.popleft()
+            worker.jobs.append(job)
+            worker.give(job, self._clock())
+
+    def _add_worker(self) -> None:
+        worker = self._new_worker()
+        self._workers.append(worker)
+        for fd in worker.fds:
+            self._selector.register(fd, selectors.EVENT_READ, worker)
+
+    def _unwatch(self, worker: W) -> None:
+        for fd in worker.fds:
+            with suppress(KeyError):
+                self._selector.unregister(fd)
+
+    def _died(self, worker: W, status: int, kind: str, name: str) -> list[tuple[Job, Outcome]]:
+        """A worker ended by itself. status: its exit code, or a signal's negative number."""
+        how = f"was killed by {signal_name(-status)}" if status < 0 else f"ended with status {status}"
+        if not worker.is_ready:
+            raise CommandNotRunnableError(f"{name} {how} before its first sample", 126)
+        return self._replace(worker, Failure(kind, f"{name} {how}", status))
+
+    def _replace(self, worker: W, failure: Failure) -> list[tuple[Job, Outcome]]:
+        """A new process in the place of one; the job that it was at has failed, the others wait again."""
+        self._unwatch(worker)
+        worker.end()
+        self._workers.remove(worker)
+        self._add_worker()
+        # Without a job it was killed by the system for want of memory, or by what an earlier one left behind.
+        failed = [worker.jobs.popleft()] if worker.jobs and not worker.is_lost else []
+        self._queue.extendleft(reversed(worker.jobs))
+        return [(job, Outcome([], worker.files.take(f"{job[0]:08d}"), failure)) for job in failed]
+
+    def _time_to_next_deadline(self) -> float | None:
+        if self._timeout is None:
+            return None
+        now = self._clock()
+        times = [
+            _POLL if worker.kill_at is not None else max(0.0, worker.started + self._timeout - now)
+            for worker in self._workers
+            if worker.jobs and worker.is_ready
+        ]
+        return min(times, default=None)
+
+    def _timed_out(self) -> list[tuple[Job, Outcome]]:
+        """Jobs whose time is over and whose processes are gone, after TERM or after KILL."""
+        if self._timeout is None:
+            return []
+        now = self._clock()
+        finished = []
+        for worker in [each for each in self._workers if each.jobs and each.is_ready]:
+            if worker.kill_at is None and now >= worker.started + self._timeout:
+                worker.kill_at = now + self._grace
+                self._terminate(worker)
+            if worker.kill_at is not None:
+                is_late = now >= worker.kill_at
+                if is_late or (worker.poll() is not None and not worker.signal(0)):
+                    finished += self._replace(worker, self._timeout_failure("killed" if is_late else "terminated"))
+        return finished
+
+    def _terminate(self, worker: W) -> None:
+        """Ask a worker, and what it started, to end."""
+        worker.signal(signal.SIGTERM)
+
+    def _timeout_failure(self, how: str) -> Failure:
+        return Failure("timeout", f"timed out after {self._timeout:g} s, and was {how}")
 
 
 def content_bytes(samples: Iterable[Sample]) -> int:
@@ -72,17 +255,14 @@ def content_bytes(samples: Iterable[Sample]) -> int:
 
 def in_batches(samples: Iterable[Sample], size: int) -> Iterator[Batch]:
     """Lists of ``size`` samples, the last one perhaps shorter."""
-    batch: Batch = []
-    for sample in samples:
-        batch.append(sample)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
+    source = iter(samples)
+    while batch := list(itertools.islice(source, size)):
         yield batch
 
 
-def ordered_map(batches: Iterable[Batch], pool: Pool, *, window: int) -> Generator[tuple[Batch, Outcome], None, None]:
+def ordered_map(
+    batches: Iterable[Batch], pool: Pool[Any], *, window: int
+) -> Generator[tuple[Batch, Outcome], None, None]:
     """Each batch with its outcome, in the order of the batches.
 
     Args:

@@ -8,26 +8,22 @@ from __future__ import annotations
 
 import os
 import selectors
-import signal
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
-from tarkit.errors import CommandNotRunnableError, UsageError, printable, signal_name
+from tarkit.errors import UsageError, printable
 from tarkit.formats.fieldfile import LARGE, FieldFile
 from tarkit.mapping.frames import next_message, pack, unsent
-from tarkit.mapping.output import Output, Printed
-from tarkit.mapping.parallel import Batch, Failure, Outcome
-from tarkit.mapping.pythonworker import MAX_PIECES, READY, FunctionSpec, log_path, serve, with_known
+from tarkit.mapping.output import Output, Printed, PrintFiles
+from tarkit.mapping.parallel import Batch, Failure, Job, Outcome, Pool, Worker
+from tarkit.mapping.pythonworker import MAX_PIECES, READY, FunctionSpec, print_base, serve, with_known
 from tarkit.samples.sample import Sample, is_reserved
 
 _READ_SIZE = 1024 * 1024
 _DEPTH = 4
 _QUICK = 0.005  # seconds
-_POLL = 0.02
 _FOREIGN = (
     "the mapper's process sent what is not the answer to this sample: does it fork, or write to open descriptors?"
 )
@@ -35,51 +31,52 @@ _FOREIGN = (
 Message = tuple[Any, list[Sample]]
 
 
-class _Worker:
-    """One process, the batches it was given, and the bytes on their way to and from it."""
+class _Process(Worker):
+    """One process, and the bytes on their way to and from it."""
 
-    def __init__(self, context: Any, arguments: tuple[Any, ...], others: Sequence[_Worker]) -> None:
+    def __init__(
+        self, context: Any, arguments: tuple[Any, ...], scratch: str, others: Sequence[_Process],
+        selector: selectors.BaseSelector,
+    ) -> None:  # fmt: skip
         ours, theirs = context.Pipe(duplex=True)
         self.connection = ours
         self.fd: int = ours.fileno()
         # Started afresh, a process has no copies, and those numbers may be its own files.
         forked = context.get_start_method() == "fork"
         inherited = [self.fd, *(worker.fd for worker in others)] if forked else []
-        self.process = context.Process(target=serve, args=(theirs, inherited, os.getpid(), *arguments), daemon=True)
-        self.process.start()
+        self.process = process = context.Process(
+            target=serve, args=(theirs, inherited, os.getpid(), scratch, *arguments), daemon=True
+        )
+        process.start()
         theirs.close()
         # Its end is seen here even if what it forked keeps its socket open.
-        self.pidfd = os.pidfd_open(self.process.pid) if hasattr(os, "pidfd_open") else -1
+        self.pidfd = [os.pidfd_open(process.pid)] if hasattr(os, "pidfd_open") else []
         os.set_blocking(self.fd, False)
-        self.jobs: deque[tuple[int, Batch]] = deque()
+        files = PrintFiles(print_base(scratch, process.pid))
+        super().__init__(process.pid, lambda: process.exitcode, files, self.fd, *self.pidfd)
+        self.selector = selector
         self.outgoing: list[memoryview] = []
         self.incoming = bytearray()
-        self.ready = self.ended = False
-        self.started = 0.0
-        self.last_seconds = 1.0
-        self.kill_at: float | None = None
+        self.ended = False
 
-    def depth(self) -> int:
-        """How many batches it may hold: more than one only while they are quick, so that a slow
-        one holds up no others."""
-        return _DEPTH if self.last_seconds < _QUICK else 1
-
-    def give(self, ticket: int, batch: Batch, now: float) -> None:
+    def give(self, job: Job, now: float) -> None:
         """Put a batch on its way."""
-        if not self.jobs:
+        if len(self.jobs) == 1:
             self.started = now
-        self.jobs.append((ticket, batch))
-        self.outgoing += pack(ticket, batch)
+        self.outgoing += pack(*job)
         self.send()
 
     def send(self) -> None:
-        """Send as much as the socket takes now."""
+        """Send as much as the socket takes now, and have the rest waited for."""
         while self.outgoing:
             try:
                 self.outgoing = unsent(self.outgoing, os.writev(self.fd, self.outgoing[:MAX_PIECES]))
             except (BlockingIOError, BrokenPipeError, ConnectionResetError):
                 # A dead worker is noticed when it is read from.
-                return
+                break
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self.outgoing else 0)
+        if self.selector.get_key(self.fd).events != events:
+            self.selector.modify(self.fd, events, self)
 
     def receive(self) -> list[Message] | None:
         """Messages that came in whole; None if the worker is gone.
@@ -93,7 +90,7 @@ class _Worker:
             # What it forked may hold the other end open. Its last words come before it ends: read once more.
             if self.ended:
                 return None
-            self.ended = not self.process.is_alive()
+            self.ended = self.poll() is not None
             return self.receive() if self.ended else []
         except ConnectionResetError:
             piece = b""
@@ -107,19 +104,18 @@ class _Worker:
 
     def end(self) -> None:
         """Kill it, and what it started, and reap it."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        super().end()
         # It may not have made its process group yet.
         self.process.kill()
         self.process.join()
         self.process.close()
         self.connection.close()
-        if self.pidfd >= 0:
-            os.close(self.pidfd)
+        for fd in self.pidfd:
+            os.close(fd)
 
 
-class PythonPool:
-    """A pool (see :class:`tarkit.mapping.parallel.Pool`) of Python processes. A context manager.
+class PythonPool(Pool[_Process]):
+    """A pool of Python processes. A context manager.
 
     Args:
         function: ``module:name``, ``file.py:name``, or a callable: from a sample (a dict with
@@ -156,177 +152,65 @@ class PythonPool:
         import multiprocess
 
         self._context = multiprocess.get_context(start_method)
-        self._arguments = (function, setup, scratch, batched)
+        self._arguments = (function, setup, batched)
         self._scratch = scratch
-        self._timeout = timeout
-        self._grace = grace
-        self._clock = clock
-        self._selector = selectors.DefaultSelector()
         self._mem = sys.maxsize if mem is None else max(mem, LARGE)
-        self._queue: deque[tuple[int, Batch]] = deque()
-        self._refused: list[tuple[int, Outcome]] = []
-        self._workers: list[_Worker] = []
-        try:
-            for _ in range(slots):
-                self._add_worker()
-        except BaseException:
-            self.__exit__()
-            raise
+        super().__init__(slots, timeout, grace, clock)
 
-    def __enter__(self) -> PythonPool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for worker in self._workers:
-            worker.end()
-        self._workers = []
-        self._selector.close()
-
-    def _add_worker(self) -> None:
-        worker = _Worker(self._context, self._arguments, self._workers)
-        self._workers.append(worker)
-        self._selector.register(worker.fd, selectors.EVENT_READ, worker)
-        if worker.pidfd >= 0:
-            self._selector.register(worker.pidfd, selectors.EVENT_READ, worker)
-
-    def has_room(self) -> bool:
-        """One batch more than the workers hold waits here."""
-        return not self._queue
+    def _new_worker(self) -> _Process:
+        return _Process(self._context, self._arguments, self._scratch, self._workers, self._selector)
 
     def submit(self, ticket: int, batch: Batch) -> None:
         """Take a batch, and send it to a worker if one has room."""
         if too_large := next((sample for sample in batch if _field_bytes(sample) > self._mem), None):
             failure = Failure("too-large", _why_too_large(too_large, self._mem))
-            self._refused.append((ticket, Outcome([], Printed(), failure)))
+            self._done.append((ticket, Outcome([], Printed(), failure)))
             return
         self._queue.append((ticket, [_in_memory(sample) for sample in batch]))
         self._hand_out()
 
-    def _hand_out(self) -> None:
-        while self._queue:
-            worker = min(self._workers, key=lambda each: len(each.jobs))
-            if len(worker.jobs) >= worker.depth() or worker.kill_at is not None:
-                return
-            worker.give(*self._queue.popleft(), self._clock())
-            self._watch(worker)
-
-    def _watch(self, worker: _Worker) -> None:
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if worker.outgoing else 0)
-        if self._selector.get_key(worker.fd).events != events:
-            self._selector.modify(worker.fd, events, worker)
-
-    def collect(self) -> list[tuple[int, Outcome]]:
-        """Wait for at least one batch to finish."""
-        finished, self._refused = self._refused, []
-        while not finished:
-            for event, ready in self._selector.select(self._time_to_next_deadline()):
-                worker: _Worker = event.data
-                if worker not in self._workers:
-                    # Replaced, for another event of this round.
-                    continue
-                if ready & selectors.EVENT_WRITE:
-                    worker.send()
-                    self._watch(worker)
-                if ready & selectors.EVENT_READ:
-                    finished += self._read_from(worker)
-            finished += self._timed_out()
-            self._hand_out()
-        return finished
-
-    def _read_from(self, worker: _Worker) -> list[tuple[int, Outcome]]:
+    def _heard(self, worker: _Process, events: int) -> list[tuple[Job, Outcome]]:
+        if events & selectors.EVENT_WRITE:
+            worker.send()
+        if not events & selectors.EVENT_READ:
+            return []
         try:
             messages = worker.receive()
         except (ValueError, EOFError, TypeError):
             return self._replace(worker, Failure("exception", f"{_FOREIGN} (it is not an answer at all)"))
-        if messages is None:
-            return self._died(worker)
-        if messages and worker.kill_at is not None:
+        if worker.kill_at is not None and messages != []:
             # It was told to end, so the batch has failed whatever it answers; it gets no other one.
-            return self._replace(worker, self._timeout_failure())
-        finished: list[tuple[int, Outcome]] = []
+            return self._replace(worker, self._timeout_failure("terminated"))
+        if messages is None:
+            worker.process.join()
+            return self._died(worker, worker.process.exitcode, "exit", "the mapper's process")
+        finished: list[tuple[Job, Outcome]] = []
         for header, samples in messages:
-            if not worker.ready:
+            if not worker.is_ready:
                 if header != READY:
                     raise UsageError(header)
-                worker.ready, worker.started = True, self._clock()
+                worker.is_ready, worker.started = True, self._clock()
                 continue
             pid, ticket = header[:2]
-            if pid != worker.process.pid or not worker.jobs or ticket != worker.jobs[0][0]:
+            if pid != worker.pid or not worker.jobs or ticket != worker.jobs[0][0]:
                 return finished + self._replace(worker, Failure("exception", f"{_FOREIGN} (process {pid}, {ticket})"))
             finished.append(self._answered(worker, header, samples))
         return finished
 
-    def _answered(self, worker: _Worker, header: Any, samples: list[Sample]) -> tuple[int, Outcome]:
+    def _answered(self, worker: _Process, header: Any, samples: list[Sample]) -> tuple[Job, Outcome]:
         now = self._clock()
-        worker.last_seconds, worker.started = now - worker.started, now
-        ticket, batch = worker.jobs.popleft()
+        # More than one only while they are quick, so that a slow one holds up no others.
+        worker.room = _DEPTH if now - worker.started < _QUICK else 1
+        worker.started = now
+        job = worker.jobs.popleft()
         _, _, answers, printed, problem = header
         failure = None if problem is None else Failure("exception", problem)
         new = iter(samples)
         made = [
-            [with_known(next(new), same, known) for same in each] for each, known in zip(answers, batch, strict=False)
+            [with_known(next(new), same, known) for same in each] for each, known in zip(answers, job[1], strict=False)
         ]
         outputs = [Output(each) if isinstance(each, bytes) else Output.of_file(each) for each in printed]
-        return ticket, Outcome(made, Printed(*outputs), failure)
-
-    def _died(self, worker: _Worker) -> list[tuple[int, Outcome]]:
-        worker.process.join()
-        if worker.kill_at is not None:
-            return self._replace(worker, self._timeout_failure())
-        code = worker.process.exitcode
-        how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with status {code}"
-        if not worker.ready:
-            raise CommandNotRunnableError(f"the mapper's process {how} before its first sample", 126)
-        return self._replace(worker, Failure("exit", f"the mapper's process {how}", code))
-
-    def _replace(self, worker: _Worker, failure: Failure) -> list[tuple[int, Outcome]]:
-        """A new process in the place of one; the batch that it was at has failed, the others wait again."""
-        jobs = worker.jobs
-        self._selector.unregister(worker.fd)
-        if worker.pidfd >= 0:
-            self._selector.unregister(worker.pidfd)
-        logs = [log_path(self._scratch, worker.process.pid, stream) for stream in ("out", "err")]
-        worker.end()
-        printed = Printed(*(Output.of_file(log) if os.path.exists(log) else Output() for log in logs))
-        self._workers.remove(worker)
-        self._add_worker()
-        if not jobs:
-            # Killed by the system for want of memory, or by what an earlier call left behind: no sample is lost.
-            printed.discard()
-            return []
-        ticket, _ = jobs.popleft()
-        self._queue.extendleft(reversed(jobs))
-        return [(ticket, Outcome([], printed, failure))]
-
-    def _time_to_next_deadline(self) -> float | None:
-        if self._timeout is None:
-            return None
-        now = self._clock()
-        times = [
-            _POLL if worker.kill_at is not None else max(0.0, worker.started + self._timeout - now)
-            for worker in self._workers
-            if worker.jobs and worker.ready
-        ]
-        return min(times, default=None)
-
-    def _timed_out(self) -> list[tuple[int, Outcome]]:
-        if self._timeout is None:
-            return []
-        now = self._clock()
-        finished = []
-        for worker in list(self._workers):
-            if not worker.jobs or not worker.ready:
-                continue
-            if worker.kill_at is None and now >= worker.started + self._timeout:
-                worker.kill_at = now + self._grace
-                with suppress(ProcessLookupError):
-                    os.killpg(worker.process.pid, signal.SIGTERM)
-            if worker.kill_at is not None and (now >= worker.kill_at or not worker.process.is_alive()):
-                finished += self._replace(worker, self._timeout_failure())
-        return finished
-
-    def _timeout_failure(self) -> Failure:
-        return Failure("timeout", f"timed out after {self._timeout:g} s, and was killed")
+        return job, Outcome(made, Printed(*outputs), failure)
 
 
 def _field_bytes(sample: Sample) -> int:

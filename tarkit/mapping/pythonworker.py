@@ -14,7 +14,7 @@ from typing import Any
 
 from tarkit.errors import UsageError, shortened
 from tarkit.mapping.frames import HEAD, pack, unpack, unsent
-from tarkit.mapping.output import IN_MEMORY
+from tarkit.mapping.output import IN_MEMORY, PrintFiles
 from tarkit.samples.codecs import encode_sample
 from tarkit.samples.sample import Sample, is_bookkeeping
 from tarkit.store.allocator import keep_freed_memory
@@ -33,9 +33,9 @@ def serve(
     connection: Any,
     inherited: list[int],
     parent: int,
+    scratch: str,
     function: FunctionSpec,
     setup: FunctionSpec | None,
-    scratch: str,
     batched: bool,
 ) -> None:
     """Answer batches until the parent is gone. Runs in a process of its own.
@@ -50,7 +50,8 @@ def serve(
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
     os.setsid()
-    files = [_PrintedTo(1, log_path(scratch, os.getpid(), "out")), _PrintedTo(2, log_path(scratch, os.getpid(), "err"))]
+    where = PrintFiles(print_base(scratch, os.getpid()))
+    files = [_PrintedTo(1, where.out), _PrintedTo(2, where.err)]
     _empty_input()
     keep_freed_memory()
     fd = connection.fileno()
@@ -140,9 +141,9 @@ def _load_module(name: str) -> ModuleType:
         raise UsageError(f"the module {error.name!r} does not exist") from None
 
 
-def log_path(scratch: str, pid: int, stream: str) -> str:
-    """Where the process ``pid`` prints to. stream: out or err."""
-    return os.path.join(scratch, f"worker-{pid}.{stream}")
+def print_base(scratch: str, pid: int) -> str:
+    """Where the process ``pid`` prints to."""
+    return os.path.join(scratch, f"worker-{pid}")
 
 
 class _PrintedTo:

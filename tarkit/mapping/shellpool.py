@@ -12,20 +12,17 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-import selectors
 import shlex
 import signal
 import subprocess
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 
-from tarkit.errors import CommandNotRunnableError, StreamError, signal_name
+from tarkit.errors import CommandNotRunnableError, StreamError
 from tarkit.formats.fieldfile import TOO_MANY_FILES, scratch_hint
 from tarkit.mapping.output import Printed, PrintFiles
-from tarkit.mapping.parallel import Batch, Failure, Outcome
+from tarkit.mapping.parallel import Batch, Failure, Job, Outcome, Pool, Worker
 from tarkit.mapping.removal import Remover, remove_folder
 from tarkit.mapping.scratch import FieldNameError, Rules, extract, gather, has_other_names
 from tarkit.samples.sample import Sample
@@ -44,34 +41,18 @@ _DRIVER = (
 )
 _DRIVEN_DIRECTLY = ("bash", "sh", "dash")
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, *TOO_MANY_FILES)
-_POLL = 0.02
 
 
-@dataclass
-class _Job:
-    """A batch on its way. name: of its folder in the scratch folder. printed: once it has run."""
-
-    ticket: int
-    batch: Batch
-    name: str
-    folder: str
-    printed: Printed = field(default_factory=Printed)
-
-
-class _Slot:
-    """One shell, and the job it runs. number: that no other slot has."""
+class _Slot(Worker):
+    """One shell."""
 
     def __init__(self, number: int, shell: str, command: str, scratch: str) -> None:
-        self.job: _Job | None = None
-        self.files = PrintFiles(os.path.join(scratch, f"slot-{number}"))
-        self.runs = 0
-        self.started = 0.0
-        self.timed_out = False
-        self.kill_at = 0.0
+        """number: that no other slot has."""
+        files = PrintFiles(os.path.join(scratch, f"slot-{number}"))
         with open(os.path.join(scratch, "shell.log"), "ab") as log:
             try:
                 self.process = subprocess.Popen(
-                    [shell, "-c", _DRIVER, shell, scratch, self.files.out, self.files.err, command],
+                    [shell, "-c", _DRIVER, shell, scratch, files.out, files.err, command],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,
@@ -84,53 +65,31 @@ class _Slot:
                 if error.errno == errno.E2BIG:
                     reason = "the command is too long; put it into a file and use --script"
                 raise CommandNotRunnableError(f"shell {shell}: {reason}", code) from None
-        self.to_shell, self.from_shell = (
+        self._to_shell, self.from_shell = (
             pipe.fileno() for pipe in (self.process.stdin, self.process.stdout) if pipe is not None
         )
+        super().__init__(self.process.pid, self.process.poll, files, self.from_shell)
 
-    def run(self, job: _Job, now: float) -> None:
-        """Hand a prepared job to the shell."""
-        self.job, self.started, self.timed_out = job, now, False
-        self.runs += 1
-        # If the shell is dead, the end of its answers will tell.
-        with suppress(BrokenPipeError):
-            os.write(self.to_shell, f"{job.name}\n".encode())
-
-    def finish(self, job: _Job) -> None:
-        """The job has run: what it printed is put aside, so that the next one may print."""
-        self.job = None
-        job.printed = self.files.take(job.name)
-
-    def terminate(self, now: float, grace: float) -> None:
-        """Ask all that the shell started to end."""
-        self.timed_out, self.kill_at = True, now + grace
-        self._signal_group(signal.SIGTERM)
-
-    def is_gone(self) -> bool:
-        """Whether nothing that the shell started is left."""
-        return self.process.poll() is not None and not self._signal_group(0)
-
-    def _signal_group(self, number: int) -> bool:
+    def give(self, job: Job, now: float) -> None:
+        """Name the job's folder to the shell."""
+        self.started = now
         try:
-            os.killpg(self.process.pid, number)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            # What is left has another owner (macOS says so of zombies as well).
-            return False
-        return True
+            os.write(self._to_shell, b"%08d\n" % job[0])
+            self.is_ready = True
+        except BrokenPipeError:
+            self.is_lost = True
 
     def end(self) -> None:
         """Kill whatever is left, and reap the shell."""
-        self._signal_group(signal.SIGKILL)
+        super().end()
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 pipe.close()
         self.process.wait()
 
 
-class ShellPool:
-    """A pool (see :class:`tarkit.mapping.parallel.Pool`) of shells. A context manager.
+class ShellPool(Pool[_Slot]):
+    """A pool of shells. A context manager.
 
     Args:
         command: run in each sample's folder; with more than one sample in a batch, run once in a
@@ -170,208 +129,124 @@ class ShellPool:
         else:
             self._shell, self._command = "sh", f"exec {shlex.quote(shell)} -c {shlex.quote(command)}"
         self._scratch = scratch
-        self._timeout = timeout
-        self._grace = grace
         self._rules = None if rules is None else rules._replace(folder=scratch)
         self._base = base
         self._batched = batched
         self._ignore_status = ignore_status
-        self._clock = clock
-        self._selector = selectors.DefaultSelector()
-        self._ready: deque[_Job] = deque()  # extracted, waiting for a slot
-        self._done: list[tuple[int, Outcome]] = []
-        self._slots: list[_Slot] = []
         self._numbers = itertools.count()
-        self._idle: list[_Slot] = []
         self._remover = Remover()
-        try:
-            for _ in range(slots):
-                self._add_slot()
-        except BaseException:
-            self.__exit__()
-            raise
-
-    def __enter__(self) -> ShellPool:
-        return self
+        super().__init__(slots, timeout, grace, clock)
 
     def __exit__(self, *_: object) -> None:
-        for slot in self._slots:
-            slot.end()
-        self._slots = []
-        self._selector.close()
+        super().__exit__()
         self._remover.__exit__()
 
-    def _add_slot(self) -> None:
-        slot = _Slot(next(self._numbers), self._shell, self._command, self._scratch)
-        self._slots.append(slot)
-        self._idle.append(slot)
-        self._selector.register(slot.from_shell, selectors.EVENT_READ, slot)
-
-    def _replace(self, slot: _Slot) -> None:
-        with suppress(KeyError):
-            self._selector.unregister(slot.from_shell)
-        slot.end()
-        self._slots.remove(slot)
-        if slot in self._idle:
-            self._idle.remove(slot)
-        self._add_slot()
+    def _new_worker(self) -> _Slot:
+        return _Slot(next(self._numbers), self._shell, self._command, self._scratch)
 
     def has_room(self) -> bool:
         """One batch is kept extracted for each slot, so that no slot waits for the disk."""
-        return len(self._ready) < len(self._slots)
+        return len(self._queue) < len(self._workers)
 
     def submit(self, ticket: int, batch: Batch) -> None:
         """Extract a batch, and start it if a slot is free."""
-        name = f"{ticket:08d}"
-        job = _Job(ticket, batch, name, os.path.join(self._scratch, name))
+        job, folder = (ticket, batch), self._folder(ticket)
         while True:
             try:
-                self._extract(job)
+                self._extract(batch, folder)
                 break
             except FieldNameError as error:
-                remove_folder(job.folder)
+                remove_folder(folder)
                 self._done.append((ticket, Outcome([], Printed(), Failure("folder", str(error)))))
                 return
             except OSError as error:
-                remove_folder(job.folder)
+                remove_folder(folder)
                 if isinstance(error, StreamError):
                     # A field that cannot be read from its file.
                     raise
                 # What could not be removed would be in the way of another attempt.
-                stays = os.path.lexists(job.folder)
+                stays = os.path.lexists(folder)
                 if stays or error.errno not in _DISK_ERRORS or not self._wait_for_space():
-                    raise self._scratch_error("a sample cannot be extracted", job, error) from None
-        self._ready.append(job)
-        self._start_ready()
+                    raise self._scratch_error("a sample cannot be extracted", batch, error) from None
+        self._queue.append(job)
+        self._hand_out()
 
-    def _scratch_error(self, problem: str, job: _Job, error: OSError) -> StreamError:
+    def _folder(self, ticket: int) -> str:
+        return f"{self._scratch}/{ticket:08d}"
+
+    def _scratch_error(self, problem: str, batch: Batch, error: OSError) -> StreamError:
         """The error for what no sample is the cause of."""
-        key = job.batch[0]["__key__"]
+        key = batch[0]["__key__"]
         return StreamError(f"{problem}: {error.strerror}", url=self._scratch, key=key, hint=scratch_hint(error))
 
-    def _extract(self, job: _Job) -> None:
+    def _extract(self, batch: Batch, folder: str) -> None:
         if not self._batched:
-            extract(job.batch[0], job.folder, self._base)
+            extract(batch[0], folder, self._base)
             return
-        os.mkdir(job.folder, 0o700)
-        for number, sample in enumerate(job.batch):
-            extract(sample, f"{job.folder}/{number:08d}", self._base)
+        os.mkdir(folder, 0o700)
+        for number, sample in enumerate(batch):
+            extract(sample, f"{folder}/{number:08d}", self._base)
 
     def _wait_for_space(self) -> bool:
         """Let a folder be removed, or a running command end; False if there is neither."""
         if self._remover.wait_for_one():
             return True
-        if all(slot.job is None for slot in self._slots):
+        if not any(slot.jobs for slot in self._workers):
             return False
         self._done += self._collect_some()
         return True
 
-    def _start_ready(self) -> None:
-        while self._ready and self._idle:
-            if self._idle[-1].process.poll() is not None:
-                self._shell_died(self._idle.pop())
-                continue
-            self._idle.pop().run(self._ready.popleft(), self._clock())
+    def _heard(self, worker: _Slot, events: int) -> list[tuple[Job, Outcome]]:
+        answer = os.read(worker.from_shell, 4096)
+        if not (worker.jobs and answer.endswith(b"\n") and answer[:-1].isdigit()):
+            worker.process.kill()
+            return self._died(worker, worker.process.wait(), "shell-died", "the shell that ran the command")
+        job, code = worker.jobs.popleft(), int(answer)
+        # What it printed is put aside, so that the next one may print.
+        printed = worker.files.take(f"{job[0]:08d}")
+        return [(job, Outcome([], printed, Failure("exit", _exit_message(code), code) if code else None))]
 
-    def collect(self) -> list[tuple[int, Outcome]]:
-        """Wait for at least one batch to finish."""
-        done = self._done
-        self._done = []
-        return done or self._collect_some()
+    def _terminate(self, worker: _Slot) -> None:
+        # Where the shell ends first, the rest of its group has the time of grace, too.
+        self._unwatch(worker)
+        super()._terminate(worker)
 
-    def _collect_some(self) -> list[tuple[int, Outcome]]:
-        finished: list[tuple[_Job, int, Failure | None]] = []
-        while not finished:
-            for event, _ in self._selector.select(self._time_to_next_deadline()):
-                slot: _Slot = event.data
-                answer = os.read(slot.from_shell, 4096)
-                job = slot.job
-                if job is not None and answer.endswith(b"\n") and answer[:-1].isdigit():
-                    slot.finish(job)
-                    finished.append((job, int(answer), None))
-                    self._idle.append(slot)
-                else:
-                    finished += self._shell_died(slot)
-            finished += self._timed_out()
-            # Slots get their next batch before the files of the last ones are read, unless it could change them.
-            outcomes = [self._outcome(*each) for each in finished if self._has_other_names(each[0])]
-            self._start_ready()
-        read = {ticket for ticket, _ in outcomes}
-        return outcomes + [self._outcome(*each) for each in finished if each[0].ticket not in read]
+    def _conclude(self, finished: list[tuple[Job, Outcome]]) -> list[tuple[int, Outcome]]:
+        # Slots get their next batch before the files of the last ones are read, unless it could change them.
+        early = {job[0] for job, _ in finished if self._has_other_names(job[0])}
+        for job, outcome in finished:
+            if job[0] in early:
+                self._complete(job, outcome)
+        done = super()._conclude(finished)
+        for job, outcome in finished:
+            if job[0] not in early:
+                self._complete(job, outcome)
+        return done
 
-    def _has_other_names(self, job: _Job) -> bool:
-        return self._rules is not None and has_other_names(job.folder, self._batched + self._rules.subdirs)
+    def _has_other_names(self, ticket: int) -> bool:
+        return self._rules is not None and has_other_names(self._folder(ticket), self._batched + self._rules.subdirs)
 
-    def _shell_died(self, slot: _Slot) -> list[tuple[_Job, int, Failure | None]]:
-        slot.process.kill()
-        code = slot.process.wait()
-        job = slot.job
-        if job is None and not slot.runs:
-            raise CommandNotRunnableError(f"shell {self._shell} ended with status {code} before it ran a command", 126)
-        self._replace(slot)
-        if job is None:
-            # Killed by something from outside, or that an earlier command left behind; no sample is hurt.
-            return []
-        slot.finish(job)
-        how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with status {code}"
-        return [(job, code, Failure("shell-died", f"the shell that ran the command {how}"))]
-
-    def _time_to_next_deadline(self) -> float | None:
-        if self._timeout is None:
-            return None
-        now = self._clock()
-        times = [
-            _POLL if slot.timed_out else max(0.0, slot.started + self._timeout - now)
-            for slot in self._slots
-            if slot.job is not None
-        ]
-        return min(times, default=None)
-
-    def _timed_out(self) -> list[tuple[_Job, int, Failure | None]]:
-        """Batches whose time is over and whose processes are gone, after TERM or after KILL."""
-        if self._timeout is None:
-            return []
-        now = self._clock()
-        finished: list[tuple[_Job, int, Failure | None]] = []
-        for slot in list(self._slots):
-            job = slot.job
-            if job is None:
-                continue
-            if not slot.timed_out and now >= slot.started + self._timeout:
-                self._selector.unregister(slot.from_shell)
-                slot.terminate(now, self._grace)
-            if slot.timed_out and (slot.is_gone() or now >= slot.kill_at):
-                how = "killed" if now >= slot.kill_at else "terminated"
-                message = f"timed out after {self._timeout:g} s, and was {how}"
-                finished.append((job, 124, Failure("timeout", message)))
-                self._replace(slot)
-                slot.finish(job)
-        return finished
-
-    def _outcome(self, job: _Job, code: int, failure: Failure | None) -> tuple[int, Outcome]:
-        made: list[list[Sample]] = []
-        stray: list[str] = []
-        if failure is None and code:
-            failure = Failure("exit", _exit_message(code), code)
-        if failure is None or (failure.kind == "exit" and self._ignore_status):
+    def _complete(self, job: Job, outcome: Outcome) -> None:
+        """Read what a command left in its folder, and have that removed."""
+        ticket, batch = job
+        if outcome.failure is None or (outcome.failure.kind == "exit" and self._ignore_status):
             try:
-                made, stray = self._gather(job)
+                outcome.made, outcome.stray = self._gather(batch, self._folder(ticket))
             except FileNotFoundError:
-                failure = Failure("folder", "the command removed its own folder")
+                outcome.failure = Failure("folder", "the command removed its own folder")
             except (OSError, ValueError) as error:
                 if isinstance(error, OSError) and error.errno in TOO_MANY_FILES:
-                    raise self._scratch_error("what the command left cannot be read", job, error) from None
-                failure = Failure("folder", f"what the command left cannot be used: {error}")
-        self._remover.add(job.folder)
-        return job.ticket, Outcome(made, job.printed, failure, stray)
+                    raise self._scratch_error("what the command left cannot be read", batch, error) from None
+                outcome.failure = Failure("folder", f"what the command left cannot be used: {error}")
+        self._remover.add(self._folder(ticket))
 
-    def _gather(self, job: _Job) -> tuple[list[list[Sample]], list[str]]:
+    def _gather(self, batch: Batch, folder: str) -> tuple[list[list[Sample]], list[str]]:
         if self._rules is None:
-            return [[{"__key__": sample["__key__"]}] for sample in job.batch], []
+            return [[{"__key__": sample["__key__"]}] for sample in batch], []
         if not self._batched:
-            made, stray = gather(job.folder, job.batch[0], self._rules)
+            made, stray = gather(folder, batch[0], self._rules)
             return [made], stray
-        results = [gather(job.folder, sample, self._rules, f"{number:08d}") for number, sample in enumerate(job.batch)]
+        results = [gather(folder, sample, self._rules, f"{number:08d}") for number, sample in enumerate(batch)]
         return [made for made, _ in results], [name for _, stray in results for name in stray]
 
 

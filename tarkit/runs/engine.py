@@ -73,7 +73,7 @@ class Engine:
     scratch: folder for what is too large for memory; None keeps all in memory.
     """
 
-    def __init__(self, work: Work, pool: Pool, reporter: Reporter, scratch: str | None = None) -> None:
+    def __init__(self, work: Work, pool: Pool[Any], reporter: Reporter, scratch: str | None = None) -> None:
         self.work = work
         self.reporter = reporter
         self.limit = Limit.parse(work.max_errors)
@@ -139,7 +139,7 @@ def open_engine(work: Work, reporter: Reporter) -> Iterator[Engine]:
         yield Engine(work, pool, reporter, scratch.path)
 
 
-def _open_pool(work: Work, scratch: str) -> AbstractContextManager[Pool]:
+def _open_pool(work: Work, scratch: str) -> AbstractContextManager[Pool[Any]]:
     if [work.command, work.script, work.function].count(None) != 2:
         raise UsageError("give one of -c COMMAND, -S SCRIPT and --map FUNCTION")
     slots = max(1, work.parallel or 1)
