@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import tarkit
 from tarkit.errors import DataError, UsageError
+from tarkit.formats.sequencefile import PairWriter
 from tarkit.readers.create import READERS, create_data_reader, custom_data_reader
 from tarkit.readers.parameters import parse_reader_params
 from tarkit.readers.parquet import ParquetDataReader
@@ -246,7 +247,7 @@ def test_samples_of_tar_shards(shards: Path, records_per_task: int | None) -> No
     found = all_records(reader)
     assert [sample["__key__"] for sample in found] == [f"{number:04d}" for number in range(270)]
     assert [sample["bin"] for sample in found] == [bytes(number) for number in range(270)]
-    assert reader.tally.skipped == {"hidden-file": 1}
+    assert reader.tally.skipped == {"metadata": 1}
 
 
 def test_tar_shards_at_a_url_are_read_from_the_offset(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,6 +262,17 @@ def test_tar_shards_at_a_url_are_read_from_the_offset(shards: Path, monkeypatch:
 def test_a_range_of_a_shard_that_this_reader_did_not_count(shards: Path) -> None:
     found = list(TarDataReader(str(shards)).read_records(task(f"{shards}/b.tar.gz", 60, 70)))
     assert [sample["cls"] for sample in found] == [str(number).encode() for number in range(260, 270)]
+
+
+def test_pairs_of_sequence_files(tmp_path: Path) -> None:
+    for name, first, last in (("part-00000.seq", 0, 300), ("part-00001.seq", 300, 400)):
+        with PairWriter(str(tmp_path / name)) as writer:
+            for number in range(first, last):
+                writer.write(f"key {number}", b"%d" % number)
+    (tmp_path / "_SUCCESS").touch()
+    reader = create_data_reader(str(tmp_path), 128, reader_type="SequenceFile")
+    assert [shard.records for shard in shards_of(reader)] == [128, 128, 44, 100]
+    assert all_records(reader) == [(f"key {number}", b"%d" % number) for number in range(400)]
 
 
 def test_rows_of_parquet(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tarkit.readers.reader import AbstractDataReader
 
 READERS = {
     "Tar": "tar:TarDataReader",
+    "SequenceFile": "sequencefile:SequenceFileDataReader",
     "CSV": "text:TextDataReader",
     "Text": "text:TextDataReader",
     "Parquet": "parquet:ParquetDataReader",
@@ -28,6 +29,7 @@ SUFFIXES = {
     ".tgz": "Tar",
     ".tar.gz": "Tar",
     ".tar.zst": "Tar",
+    ".seq": "SequenceFile",
     ".parquet": "Parquet",
 }
 """End of a file's name -> reader_type; RecordIO is everything else, and a folder."""

@@ -9,9 +9,10 @@ from itertools import islice
 from typing import Any
 
 from tarkit.errors import DataError, UsageError
+from tarkit.formats.datafolder import data_files, is_folder
 from tarkit.formats.tally import Tally
 from tarkit.readers.reader import AbstractDataReader, Shard, TaskShard, in_task_order, ranges, task_shard
-from tarkit.specs.datafiles import data_files
+from tarkit.specs.shardspec import expand
 
 _COUNTED_AT_ONCE = 8
 
@@ -20,8 +21,8 @@ class FileDataReader(AbstractDataReader):
     """A folder of files, or a shard spec such as ``s3://b/data-{0000..0147}``.
 
     Args:
-        data_dir: a folder at any place, or a shard spec. Of a folder, names that begin with ``.`` or ``_`` or
-            end in ``.crc`` are skipped, and counted in ``tally.skipped``.
+        data_dir: a folder at any place, or a shard spec. Of a folder, what is not data is skipped, and counted in
+            ``tally.skipped``: ``_SUCCESS``, ``.crc``, hidden files.
         records_per_task: the records of a file are cut into ranges of so many; None: one range a file.
 
     Raises:
@@ -40,7 +41,8 @@ class FileDataReader(AbstractDataReader):
 
     def create_shards(self) -> list[Shard]:
         """(file, first record, number of records), the files in the order of their names."""
-        files = list(data_files(self.data_dir, self.tally.skip))
+        folder = is_folder(self.data_dir)
+        files = list(data_files(self.data_dir, self.tally) if folder else expand([self.data_dir]))
         with ThreadPoolExecutor(_COUNTED_AT_ONCE) as pool:
             counts = pool.map(self.count, files)
             return [each for file, count in zip(files, counts, strict=True) for each in self._ranges(file, count)]
