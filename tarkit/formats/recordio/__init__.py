@@ -1,0 +1,10 @@
+"""RecordIO: files of records in chunks, of two dialects: that of Go and ElasticDL, and that of pyrecordio.
+
+The format is described in docs/formats/recordio.md.
+"""
+
+from tarkit.formats.recordio.index import IndexedChunk, RecordIndex, read_index
+from tarkit.formats.recordio.read import read_batches, read_records
+from tarkit.formats.recordio.write import RecordWriter
+
+__all__ = ["IndexedChunk", "RecordIndex", "RecordWriter", "read_batches", "read_index", "read_records"]

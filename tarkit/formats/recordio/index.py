@@ -1,0 +1,113 @@
+"""The index of a RecordIO file: where its chunks are, and which records are in them."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import BinaryIO, NamedTuple
+
+from tarkit.errors import UsageError
+from tarkit.formats.recordio.chunk import HEADER_SIZE
+from tarkit.formats.recordio.walk import cut, header_of
+from tarkit.store.entries import stat
+from tarkit.store.read import read_range
+from tarkit.store.url import display_name
+
+_WINDOW = 64 * 1024
+"""Bytes asked for at a time: one answer has the headers of many small chunks."""
+
+
+class IndexedChunk(NamedTuple):
+    """offset: of the header. size: bytes with the header. records: how many. first: the number of the first one."""
+
+    offset: int
+    size: int
+    records: int
+    first: int
+
+
+@dataclass(frozen=True)
+class RecordIndex:
+    """size: of the file, in bytes. chunks: in the order of the file."""
+
+    size: int
+    chunks: tuple[IndexedChunk, ...]
+
+    @property
+    def records(self) -> int:
+        """How many records the file has."""
+        return self.chunks[-1].first + self.chunks[-1].records if self.chunks else 0
+
+    def covering(self, start: int, stop: int) -> tuple[IndexedChunk, ...]:
+        """The chunks that hold the records from ``start`` up to, not including, ``stop``."""
+        begin = bisect_right(self.chunks, start, key=lambda chunk: chunk.first + chunk.records)
+        end = bisect_right(self.chunks, stop - 1, key=lambda chunk: chunk.first)
+        return self.chunks[begin:end]
+
+
+class RangeSource(NamedTuple):
+    """A file of which ranges can be read. name: as it may be shown. size: in bytes. read: bytes from, up to."""
+
+    name: str
+    size: int
+    read: Callable[[int, int], bytes]
+
+
+def read_index(source: str | os.PathLike[str] | BinaryIO) -> RecordIndex:
+    """The index of a RecordIO file of either dialect. Only headers are read, by ranges: content is not verified.
+
+    source: a path, a URL of a place that reads ranges, or a binary file object that can seek. It is not decompressed.
+
+    Raises:
+        CorruptRecordError: no chunk begins where the one before ends. TruncatedError: the file ends inside a chunk.
+        UsageError: ranges of the source cannot be read. What reading it raises.
+    """
+    file = range_source(source)
+    return RecordIndex(file.size, tuple(_chunks(file)))
+
+
+def range_source(source: str | os.PathLike[str] | BinaryIO) -> RangeSource:
+    """The file behind a path, URL or file object.
+
+    Raises:
+        UsageError: ranges of it cannot be read. MissingInputError: there is no such file.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        # A path object is a local path, whatever it looks like.
+        url = source if isinstance(source, str) else os.path.abspath(source)
+        size = stat(url).size
+        if size is None:
+            raise UsageError(f"{display_name(url)}: its length is not known, so ranges of it cannot be read")
+        return RangeSource(display_name(url), size, partial(read_range, url, size=size))
+    if not source.seekable():
+        raise UsageError("the file object cannot seek, so ranges of it cannot be read")
+    label = getattr(source, "name", None)
+    name = display_name(label) if isinstance(label, str) else "<stream>"
+    return RangeSource(name, source.seek(0, os.SEEK_END), partial(_seek_and_read, source))
+
+
+def _seek_and_read(file: BinaryIO, start: int, stop: int) -> bytes:
+    file.seek(start)
+    pieces = []
+    while start < stop and (piece := file.read(stop - start)):
+        pieces.append(piece)
+        start += len(piece)
+    return b"".join(pieces)
+
+
+def _chunks(file: RangeSource) -> Iterator[IndexedChunk]:
+    offset = first = begin = 0
+    window = b""
+    while offset < file.size:
+        if offset + HEADER_SIZE > begin + len(window):
+            begin, window = offset, file.read(offset, min(offset + _WINDOW, file.size))
+        header = header_of(window[offset - begin : offset - begin + HEADER_SIZE], file.name, offset)
+        size = HEADER_SIZE + header.size
+        if offset + size > file.size:
+            raise cut(f"a chunk: {file.size - offset} of {size} bytes are there", file.name, offset)
+        yield IndexedChunk(offset, size, header.records, first)
+        offset += size
+        first += header.records

@@ -1,0 +1,176 @@
+"""Reads the records of RecordIO files, in batches or one by one, all of them or a range."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import BinaryIO, Literal
+
+from tarkit.errors import DataError, UsageError
+from tarkit.formats.recordio.chunk import LENGTH, BadContentError, content_pieces, count_records, take_records
+from tarkit.formats.recordio.index import RecordIndex, range_source
+from tarkit.formats.recordio.walk import Chunk, ChunkWalk
+from tarkit.formats.recordio.window import Window
+from tarkit.formats.tally import Tally
+from tarkit.store.read import open_read
+
+_BATCH = 1024
+_WINDOW = 64 << 20
+_MEM = 1 << 30
+
+OnDamage = Literal["error", "skip"]
+
+
+def read_records(
+    source: str | os.PathLike[str] | BinaryIO,
+    *,
+    start: int = 0,
+    stop: int | None = None,
+    index: RecordIndex | None = None,
+    on_damage: OnDamage = "error",
+    tally: Tally | None = None,
+    mem: int = _MEM,
+) -> Iterator[bytes]:
+    """The records of a RecordIO file, of either dialect, in order. See :func:`read_batches`.
+
+    >>> import io
+    >>> list(read_records(io.BytesIO()))
+    []
+    """
+    for batch in read_batches(source, start=start, stop=stop, index=index, on_damage=on_damage, tally=tally, mem=mem):
+        yield from batch
+
+
+def read_batches(
+    source: str | os.PathLike[str] | BinaryIO,
+    *,
+    start: int = 0,
+    stop: int | None = None,
+    index: RecordIndex | None = None,
+    on_damage: OnDamage = "error",
+    tally: Tally | None = None,
+    mem: int = _MEM,
+) -> Iterator[list[bytes]]:
+    """The records of a RecordIO file, of either dialect, in order: many of them at a time.
+
+    Args:
+        source: a path, a URL of any place of the store, or a binary file object, which is not closed. A file
+            that is compressed as a whole is decompressed, unless there is an index.
+        start: the number of the first record, from 0.
+        stop: the number behind that of the last record; None: to the end.
+        index: of this file, by ``read_index``. Only the chunks that hold the range are read, by one range of bytes
+            for each 64 MiB. Without it the file is read from its beginning up to ``stop``.
+        on_damage: "skip" goes on behind a damaged chunk, and reports it to the tally.
+        tally: ``members`` counts the records, ``damage`` has what was lost. A reason begins with the range of records,
+            ``records 100 to 199``; ``records from 100 on`` if it is not known how many were lost.
+        mem: bytes that one chunk may take, before and after decompression.
+
+    Raises:
+        CorruptRecordError: a chunk is damaged. TruncatedError: the file ends inside a chunk.
+        TooLargeError: a chunk has more than ``mem`` bytes. DataError: a range was asked for, and damage hides which
+        records are in it. UsageError: a wrong argument. What reading the source raises.
+    """
+    if start < 0 or (stop is not None and stop < start):
+        raise UsageError(f"records {start} to {stop} are not a range: 0 <= start <= stop")
+    if on_damage not in ("error", "skip"):
+        raise UsageError(f"on_damage is 'error' or 'skip', not {on_damage!r}")
+    skip, tally = on_damage == "skip", tally if tally is not None else Tally()
+    if index is not None:
+        stop = index.records if stop is None else min(stop, index.records)
+        walk = _range_walk(source, index, start, stop, skip, tally, mem)
+        yield from _batches(walk, start, stop)
+        return
+    with open_read(source) as stream:
+        yield from _batches(ChunkWalk(stream.read, stream.name, skip=skip, tally=tally, mem=mem), start, stop)
+
+
+def _range_walk(
+    source: str | os.PathLike[str] | BinaryIO,
+    index: RecordIndex,
+    start: int,
+    stop: int,
+    skip: bool,
+    tally: Tally,
+    mem: int,
+) -> ChunkWalk:
+    """A walk over the chunks that hold a range."""
+    file, chunks = range_source(source), index.covering(start, stop)
+    if file.size != index.size:
+        reason = f"the file has {file.size} bytes, and had {index.size} when it was indexed"
+        raise DataError(reason, url=file.name, hint="read the index again")
+    if not chunks:
+        return ChunkWalk(lambda count: b"", file.name, skip=skip, tally=tally, mem=mem, number=stop)
+    begin, end = chunks[0].offset, chunks[-1].offset + chunks[-1].size
+    ranges = (file.read(at, min(at + _WINDOW, end)) for at in range(begin, end, _WINDOW))
+    return ChunkWalk(
+        lambda count: next(ranges, b""),
+        file.name,
+        skip=skip,
+        tally=tally,
+        mem=mem,
+        base=begin,
+        number=chunks[0].first,
+    )
+
+
+def _batches(walk: ChunkWalk, start: int, stop: int | None) -> Iterator[list[bytes]]:
+    if stop is not None and walk.number >= stop:
+        return
+    for chunk in walk.chunks():
+        if not walk.counted and (start or stop is not None):
+            reason = "damage before this chunk hides how many records were lost, so the range cannot be found"
+            raise DataError(reason, url=walk.url, offset=chunk.offset, hint="read the file without start and stop")
+        begin = max(start - chunk.first, 0)
+        end = chunk.header.records if stop is None else min(chunk.header.records, stop - chunk.first)
+        if begin < end:
+            yield from _records(walk, chunk, begin, end)
+        if stop is not None and walk.number >= stop:
+            return
+
+
+def _records(walk: ChunkWalk, chunk: Chunk, begin: int, end: int) -> Iterator[list[bytes]]:
+    """Records of one chunk, numbered from 0."""
+    count, at = chunk.header.records, 0
+    try:
+        pieces = _bounded(walk, chunk)
+        if walk.skip:
+            # The whole chunk is delivered, or nothing of it.
+            content = b"".join(pieces)
+            if (there := count_records(content)) != count:
+                holds = f"holds {there}" if there >= 0 else "has lengths that do not lead to its end"
+                reason = f"the header counts {count} records, and the chunk {holds}"
+                walk.damaged(chunk, there if there >= 0 else count, reason)
+                return
+            pieces = iter((content,))
+        window = Window(lambda _: next(pieces, b""))
+        while at < end:
+            batch, window.position = take_records(window.buffer, window.position, min(_BATCH, end - at))
+            if not batch and not _hold_record(window):
+                walk.damaged(chunk, count, f"the chunk ends inside record {at} of {count}")
+            wanted = batch[begin - at :] if at < begin else batch
+            at += len(batch)
+            if wanted:
+                walk.tally.members += len(wanted)
+                yield wanted
+        if at == count and window.fill(1):
+            walk.damaged(chunk, count, f"bytes follow the last of the {count} records of the chunk")
+    except BadContentError as error:
+        walk.damaged(chunk, count, f"the payload cannot be decompressed: {error}")
+
+
+def _bounded(walk: ChunkWalk, chunk: Chunk) -> Iterator[bytes]:
+    """The content of a chunk, in pieces.
+
+    Raises:
+        BadContentError: it cannot be decompressed. TooLargeError: it has more bytes than a chunk may take.
+    """
+    size = 0
+    for piece in content_pieces(chunk.header, chunk.payload):
+        size += len(piece)
+        if size > walk.mem:
+            raise walk.too_large(chunk.offset, size)
+        yield piece
+
+
+def _hold_record(window: Window) -> bool:
+    return window.fill(4) and window.fill(4 + LENGTH.unpack_from(window.buffer, window.position)[0])

@@ -1,0 +1,231 @@
+"""Walks the chunks of a RecordIO stream front to back, and goes on behind damage if it is asked to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from tarkit.errors import CorruptRecordError, DataError, TooLargeError, TruncatedError
+from tarkit.formats.recordio.chunk import GO, HEADER_SIZE, MAGIC, PYRECORDIO, Header, parse_header
+from tarkit.formats.recordio.window import Window
+from tarkit.formats.tally import Tally
+
+_TRUSTED = 64 << 20
+"""Bytes; a damaged header's size is believed up to here, and a chunk's end is sought so far."""
+_HINT = "fetch the file again, or read it with on_damage='skip'"
+
+
+class Chunk(NamedTuple):
+    """A chunk whose checksum is right. offset: of its header. first: the number of its first record in the file."""
+
+    offset: int
+    first: int
+    header: Header
+    payload: memoryview
+
+
+class ChunkWalk:
+    """A position in a stream of chunks, and the number of the next record.
+
+    read: gives some bytes, b"" at the end. url: for errors. skip: whether to go on behind damage, which is reported to
+    the tally. mem: bytes that a chunk may take. base, number: offset and record number that the stream begins with.
+    counted: False after damage that hides how many records were lost.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[int], bytes],
+        url: str,
+        *,
+        skip: bool,
+        tally: Tally,
+        mem: int,
+        base: int = 0,
+        number: int = 0,
+    ) -> None:
+        self.url = url
+        self.skip = skip
+        self.tally = tally
+        self.mem = mem
+        self.number = number
+        self.counted = True
+        self._window = Window(read, base)
+        self._begun = False
+
+    @property
+    def offset(self) -> int:
+        """Of the next byte."""
+        return self._window.offset
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The chunks from here on. With ``skip``, those that are damaged are passed over.
+
+        Raises:
+            CorruptRecordError: a chunk is damaged. TruncatedError: the stream ends inside a chunk.
+            TooLargeError: a chunk has more than ``mem`` bytes.
+        """
+        while self._window.fill(1):
+            try:
+                chunk = self._next()
+            except DataError as error:
+                if not self.skip:
+                    raise
+                self._pass_over(error)
+            else:
+                self._begun = True
+                yield chunk
+
+    def damaged(self, chunk: Chunk, lost: int, reason: str) -> None:
+        """A chunk whose checksum is right cannot be used: report it, with the number of records that are lost.
+
+        Raises:
+            CorruptRecordError: without ``skip``.
+        """
+        if not self.skip:
+            raise self._corrupt(chunk.offset, reason)
+        self._report(chunk.offset, chunk.first, lost, reason)
+
+    def too_large(self, offset: int, size: int) -> TooLargeError:
+        """An error of the chunk at this offset. size: bytes that it has at least."""
+        return TooLargeError(
+            f"a chunk has {size} bytes or more, and may take {self.mem}",
+            url=self.url,
+            offset=offset,
+            hint="if the file is not damaged, read it with a larger mem=",
+        )
+
+    def _report(self, start: int, first: int, lost: int | None, reason: str) -> None:
+        self.number = first + (lost or 0)
+        self.counted = self.counted and lost is not None
+        records = f"records {first} to {self.number - 1}" if self.counted else f"records from {first} on"
+        self.tally.damage.append((self.url, start, self.offset, f"{records}: {reason}"))
+
+    def _corrupt(self, offset: int, reason: str) -> CorruptRecordError:
+        return CorruptRecordError(reason, url=self.url, offset=offset, hint=_HINT)
+
+    def _next(self) -> Chunk:
+        window, offset = self._window, self.offset
+        header = header_of(window.peek(HEADER_SIZE), self.url, offset)
+        if header.compression is None:
+            reason = (
+                f"the number {header.compressor} does not stand for a compression (dialect of {header.dialect.name})"
+            )
+            raise self._corrupt(offset, reason)
+        size = HEADER_SIZE + header.size
+        if header.size > self.mem:
+            raise self.too_large(offset, header.size)
+        if not window.fill(size):
+            raise cut(f"a chunk: {window.held} of {size} bytes are there", self.url, offset)
+        payload = memoryview(window.buffer)[window.position + HEADER_SIZE : window.position + size]
+        if header.dialect.checksum(payload, 0) != header.checksum:
+            raise self._corrupt(offset, f"checksum mismatch in a chunk of {header.records} records")
+        window.position += size
+        chunk = Chunk(offset, self.number, header, payload)
+        self.number += header.records
+        return chunk
+
+    # ---- behind damage
+
+    def _pass_over(self, error: DataError) -> None:
+        """Go to the chunk behind a damaged one, and report what is lost."""
+        start, head = self.offset, self._window.peek(HEADER_SIZE)
+        lost = self._go_to_end(head) if len(head) == HEADER_SIZE else None
+        if isinstance(error, TooLargeError) and (lost is None or self.offset - start - HEADER_SIZE > self.mem):
+            raise error
+        if lost is None:
+            self._search()
+            if not self._begun and start == 0 and not MAGIC.startswith(head[:4]) and not self._window.fill(1):
+                raise error  # Not a RecordIO file at all.
+        self._report(start, self.number, lost, error.reason)
+
+    def _go_to_end(self, head: bytes) -> int | None:
+        """Go behind the chunk if its end can be proven; how many records its header says it has, else None.
+
+        One damaged field of a header leaves the others: the size leads to the next chunk, or the checksum finds
+        the end. So a RecordIO file inside a damaged record is not taken for a part of this one.
+        """
+        window, own = self._window, parse_header(head)
+        headers = [own, (PYRECORDIO if own.dialect is GO else GO).parse(head)]
+        limit = max(_TRUSTED, window.held)
+        for header in headers:
+            size = HEADER_SIZE + header.size
+            if size <= limit and window.fill(size) and self._may_end(size):
+                window.position += size
+                return header.records
+        for header in headers:
+            found = self._find_end(header, limit)
+            if found is not None:
+                window.position += found
+                return header.records
+        return None
+
+    def _may_end(self, size: int) -> bool:
+        """Whether what follows these bytes is a chunk, or nothing."""
+        return not self._window.fill(size + 1) or (
+            self._window.fill(size + 4) and self._window.find(MAGIC, size) == size
+        )
+
+    def _find_end(self, header: Header, limit: int) -> int | None:
+        """How many bytes a chunk has, if its payload up to a magic or the end of the stream has its checksum."""
+        window, checksum, done, sought = self._window, 0, HEADER_SIZE, HEADER_SIZE
+        while window.held <= limit or window.find(MAGIC, sought) >= 0:
+            found = window.find(MAGIC, sought)
+            if found < 0:
+                held = window.held
+                sought = max(HEADER_SIZE, held - 3)
+                window.fill(2 * held)
+                if window.held > held:
+                    continue
+                found = held
+            piece = window.buffer[window.position + done : window.position + found]
+            checksum = header.dialect.checksum(piece, checksum)
+            if checksum == header.checksum:
+                return found
+            if found == window.held:
+                return None
+            done, sought = found, found + 1
+        return None
+
+    def _search(self) -> None:
+        """Go to the next chunk whose checksum is right, or to the end of the stream."""
+        window = self._window
+        window.position += 1
+        while window.fill(4):
+            found = window.find(MAGIC, 0)
+            window.position += found if found >= 0 else window.held - 3
+            if found >= 0:
+                if self._is_good():
+                    return
+                window.position += 1
+        window.position = len(window.buffer)
+
+    def _is_good(self) -> bool:
+        head = self._window.peek(HEADER_SIZE)
+        if len(head) < HEADER_SIZE:
+            return False
+        header = parse_header(head)
+        size = HEADER_SIZE + header.size
+        if header.compression is None or header.size > self.mem or not self._window.fill(size):
+            return False
+        payload = self._window.buffer[self._window.position + HEADER_SIZE : self._window.position + size]
+        return header.dialect.checksum(payload, 0) == header.checksum
+
+
+def header_of(head: bytes, url: str, offset: int) -> Header:
+    """The header of a chunk, from the up to 20 bytes at this offset.
+
+    Raises:
+        CorruptRecordError: they are not one. TruncatedError: they are the beginning of one.
+    """
+    if not MAGIC.startswith(head[:4]):
+        reason = f"a chunk begins with {MAGIC.hex(' ')}, and here is {head[:4].hex(' ')}"
+        raise CorruptRecordError(reason, url=url, offset=offset, hint=_HINT)
+    if len(head) < HEADER_SIZE:
+        raise cut(f"the header of a chunk: {len(head)} of {HEADER_SIZE} bytes are there", url, offset)
+    return parse_header(head)
+
+
+def cut(where: str, url: str, offset: int) -> TruncatedError:
+    """An error of a stream that ends inside a chunk."""
+    hint = "the file was cut; fetch or write it again, or read it with on_damage='skip'"
+    return TruncatedError(f"the stream ends inside {where}", url=url, offset=offset, hint=hint)

@@ -1,0 +1,158 @@
+"""Writes RecordIO files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from types import TracebackType
+from typing import BinaryIO
+
+from tarkit.errors import EncodeError, UsageError
+from tarkit.formats.recordio.chunk import GO, LENGTH, MOST, Dialect, payload_compressor
+from tarkit.store.publish import open_publish
+
+MAX_CHUNK_SIZE = 32 << 20
+_GATHERED = 1 << 19
+"""Bytes of records that are compressed at a time."""
+_MOST_RECORDS = 1 << 26
+"""Records of a chunk: without a bound, empty ones would be gathered for ever."""
+
+
+class RecordWriter:
+    """Writes a RecordIO file as Go's library does: the same records, the same bytes.
+
+    The file appears whole when it is closed, or at the end of a ``with`` block without an exception; else not at all.
+    records: how many were written.
+
+    Args:
+        target: a path, a URL of any place of the store, or a binary file object, which is not closed.
+        compression: snappy (the framing format), none, or gzip. Newer versions of Go's library hang for ever when they
+            read gzip; the other two are read by all versions.
+        max_chunk_size: bytes of records in a chunk, before compression and without their lengths. A record that is
+            larger is a chunk of its own.
+        dialect: that of Go, or of pyrecordio.
+
+    Raises:
+        UsageError: a wrong argument. What opening the target raises.
+
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> with RecordWriter(file, compression="none") as writer:
+    ...     writer.write(b"Hello")
+    >>> file.getvalue()[20:]
+    b'\\x05\\x00\\x00\\x00Hello'
+    """
+
+    def __init__(
+        self,
+        target: str | os.PathLike[str] | BinaryIO,
+        *,
+        compression: str = "snappy",
+        max_chunk_size: int = MAX_CHUNK_SIZE,
+        dialect: Dialect = GO,
+    ) -> None:
+        if compression not in dialect.codes:
+            raise UsageError(f"there is no compression {compression!r} in RecordIO; use {', '.join(dialect.codes)}")
+        if not 0 < max_chunk_size <= MOST:
+            raise UsageError(f"max_chunk_size is {max_chunk_size}; it must be from 1 to {MOST}")
+        self.records = 0
+        self._dialect = dialect
+        self._compression = compression
+        self._max_chunk_size = max_chunk_size
+        self._stream = open_publish(target)
+        self._begin_chunk()
+
+    def write(self, record: bytes | bytearray | memoryview) -> None:
+        """Add a record, which may be empty.
+
+        Raises:
+            EncodeError: it is not bytes, or too large for the format. What writing to the target raises.
+        """
+        if record.__class__ is not bytes:
+            record = self._as_bytes(record)
+        size = len(record)
+        if size > self._room:
+            self._make_room(size)
+        self._gathered += LENGTH.pack(size), record
+        self._room -= size + 4
+        self.records += 1
+
+    def write_batch(self, records: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Add many records.
+
+        Raises:
+            EncodeError: one is not bytes, or too large for the format. What writing to the target raises.
+        """
+        write = self.write
+        for record in records:
+            write(record)
+
+    def close(self) -> None:
+        """Write the last chunk and publish the file. Again: nothing.
+
+        Raises:
+            What writing to the target raises; then nothing is published.
+        """
+        if not self._stream.closed:
+            self._write_chunk()
+        self._stream.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the file was published or given up."""
+        return self._stream.closed
+
+    def discard(self) -> None:
+        """Give up what was written. After close: nothing."""
+        self._stream.discard()
+
+    def __enter__(self) -> RecordWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+    def _begin_chunk(self) -> None:
+        self._compressor = payload_compressor(self._dialect, self._compression)
+        self._payload: list[bytes] = []
+        self._chunk_records = 0
+        self._gathered: list[bytes] = []
+        # What the chunk can still take. The room never is more: it ends earlier, where compression is due.
+        self._left = self._max_chunk_size
+        self._room = min(self._left, _GATHERED)
+
+    def _make_room(self, size: int) -> None:
+        if size > MOST:
+            raise EncodeError(f"a record has {size} bytes; RecordIO takes {MOST}", url=self._stream.name)
+        self._compress()
+        if size > self._left or self._chunk_records >= _MOST_RECORDS:
+            self._write_chunk()
+        self._room = min(self._left, _GATHERED)
+
+    def _compress(self) -> None:
+        content, records = b"".join(self._gathered), len(self._gathered) // 2
+        self._payload.append(self._compressor.compress(content))
+        self._chunk_records += records
+        self._left -= len(content) - 4 * records
+        self._gathered = []
+
+    def _write_chunk(self) -> None:
+        """Write the chunk at hand, if there is a record in it."""
+        self._compress()
+        if self._chunk_records:
+            payload = b"".join((*self._payload, self._compressor.flush()))
+            if len(payload) > MOST:
+                raise EncodeError(f"a chunk has {len(payload)} bytes; RecordIO takes {MOST}", url=self._stream.name)
+            self._stream.write(self._dialect.pack(self._compression, payload, self._chunk_records))
+            self._stream.write(payload)
+        self._begin_chunk()
+
+    def _as_bytes(self, record: object) -> bytes:
+        if isinstance(record, (bytes, bytearray, memoryview)):
+            return bytes(record)
+        raise EncodeError(f"a record is bytes, not {type(record).__name__}", url=self._stream.name)
