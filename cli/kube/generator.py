@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,13 +11,13 @@ import click
 from tarkit.errors import EXIT_OK, EXIT_USAGE, UsageError, printable
 from tarkit.k8s.settings import GENERATORS
 
-from ..shared.program import verbose_option, version_option, write_stdout
+from ..shared.program import say, verbose_option, version_option, write_stdout
 from ..shared.sections import LongHelp
 from .manifestfile import accepted, findings_of
 from .settingoptions import asked, print_options, setting_options, shown, switch_options
 
 if TYPE_CHECKING:
-    from .settingoptions import Asked
+    from tarkit.k8s.generate import Asked
 
 
 def generator_command(generator: str) -> click.Command:
@@ -47,7 +48,7 @@ def generator_command(generator: str) -> click.Command:
         if print_config:
             _write(shown(request.configuration))
             return EXIT_OK
-        documents = request.documents()
+        documents = request.documents(partial(say, "kubetpl"))
         if not no_lint and not accepted(findings_of(documents, kube_version, request.from_outside)):
             return EXIT_USAGE
         from tarkit.k8s.yamltext import dump_documents, dump_json

@@ -4,101 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from tarkit.errors import UsageError, printable
-from tarkit.k8s.settings import FLAG, LIST, PAIRS, TABLE, Setting, Settings
-from tarkit.redaction import redact
-
-from ..shared.program import say
+from tarkit.k8s.settings import FLAG, LIST, PAIRS, TABLE, Setting
 
 if TYPE_CHECKING:
     from tarkit.k8s.configuration import Configuration
-    from tarkit.k8s.yamltext import Document
+    from tarkit.k8s.generate import Asked
 
-_COMMAND_LINE = "command line"
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-@dataclass
-class Asked:
-    """What a command line asks for. switches: the options that are not settings."""
-
-    generator: str
-    configuration: Configuration
-    words: list[str]
-    switches: dict[str, Any]
-
-    def documents(self, here: bool = False) -> list[Document]:
-        """The manifests. here: they are to run on this machine."""
-        from tarkit.k8s.generate import generate, refuse_idle, refuse_lost, suffixed
-        from tarkit.k8s.settings import Request
-        from tarkit.k8s.templates import read_template
-
-        template = read_template(self.template_path)
-        request = Request(self.configuration.settings, template, self.words, here)
-        if self.switches["unique"]:
-            request = suffixed(self.generator, request, os.urandom(3).hex())
-        found = generate(self.generator, request, self.switches["assignments"])
-        if self.generator not in ("service", "configmap"):
-            # Files serve all generators, and may have settings that one of them lacks.
-            given = {
-                name: [key for key, origin in each.items() if origin == _COMMAND_LINE]
-                for name, each in self.configuration.origins.items()
-                if _COMMAND_LINE in each.values()
-            }
-            refuse_lost(given, found)
-            refuse_idle(self.generator, request.settings, given, found)
-        for note in (*request.notes, *_secrets_in(request.settings)):
-            say("kubetpl", note)
-        return found
-
-    @property
-    def template_path(self) -> str:
-        """The file with the template: the one given, or the first of its name."""
-        from tarkit.k8s.generate import generator_of
-        from tarkit.k8s.templates import template_path
-
-        given: str | None = self.switches["template"]
-        if given is not None:
-            return given
-        return template_path(
-            generator_of(self.generator).template or self.generator, template_folders(self.switches["path"])
-        )
-
-    @property
-    def from_outside(self) -> bool:
-        """Whether the manifests may have fields that tarkit itself does not set."""
-        from tarkit.k8s.templates import own_folder
-
-        return bool(self.switches["assignments"]) or os.path.dirname(self.template_path) != own_folder()
-
-
-_SECRET = re.compile(
-    r"(?i).*(secret|passw|token|credential|private_?key|api_?key|access_?key(?!_id)|connection_string).*"
-)
-
-
-def _secrets_in(settings: Settings) -> Iterator[str]:
-    """Warnings about secrets that all readers of the manifest would see; the secrets themselves are not shown."""
-    for name, value in settings.env.items():
-        if value and not value.startswith("/") and _SECRET.fullmatch(name):
-            yield (
-                f"warning: --env {printable(name)}: all who may read the manifest or the Job can read its value; "
-                "keep it in a Secret, which --secret mounts, or use --service-account"
-            )
-    urls = [("--shards", each.removeprefix("@")) for each in settings.shards]
-    urls += [("--outdir", settings.outdir or ""), ("--list-url", settings.list_url or "")]
-    for flag, url in urls:
-        if redact(url) != url:
-            yield (
-                f"warning: {flag} {printable(redact(url))}: it has a password or a token in it, which all who may "
-                "read the manifest or the Job can read; use --service-account"
-            )
 
 
 def template_folders(path: str | None) -> list[str]:
@@ -158,40 +76,28 @@ print_options = option_group(
     ),
 )
 """What is printed, and in which format."""
-SWITCHES = ("config", "profile", "template", "path", "assignments", "reset", "compat_lists", "unique")
 
 
 def asked(generator: str, options: Mapping[str, Any], words: list[str]) -> Asked:
-    """What the command line, the environment and the configuration files ask for together.
+    """What the command line, the environment and the configuration files ask for together."""
+    from tarkit.k8s.configuration import read_configuration
+    from tarkit.k8s.generate import Asked, generator_of
+    from tarkit.k8s.templates import template_path
 
-    Raises:
-        UsageError: one of them is not valid.
-    """
-    switches = {name: options[name] for name in SWITCHES}
-    given = {name: options[name] for name in TABLE if options.get(name) not in (None, ())}
-    return Asked(generator, _configuration(generator, given, switches), words, switches)
-
-
-def _configuration(generator: str, given: dict[str, Any], switches: Mapping[str, Any]) -> Configuration:
-    from tarkit.k8s.configuration import Configuration, Layer, merge, read_environment, read_file
-    from tarkit.k8s.yamlreading import read_bytes, utf8
-
-    layers: list[Layer] = []
-    price: dict[str, float] = {}
-    profiles: set[str] = set()
-    for name in _files(switches["config"]):
-        text = utf8(read_bytes(name), name)
-        found, prices, names = read_file(text, name, generator, switches["profile"])
-        layers += found
-        price.update(prices)
-        profiles |= names
-    if switches["profile"] is not None and switches["profile"] not in profiles:
-        known = f"there are {', '.join(sorted(profiles))}" if profiles else "no configuration file has any"
-        raise UsageError(f"--profile {switches['profile']}: no such profile; {known}")
-    layers.append(read_environment(os.environ))
-    layers.append(Layer(_COMMAND_LINE, {k: list(v) if isinstance(v, tuple) else v for k, v in given.items()}))
-    settings, origins = merge(layers, switches["reset"], switches["compat_lists"])
-    return Configuration(settings, origins, price)
+    configuration = read_configuration(
+        generator,
+        {name: options[name] for name in TABLE if options.get(name) not in (None, ())},
+        _files(options["config"]),
+        os.environ,
+        profile=options["profile"],
+        reset=options["reset"],
+        compat_lists=options["compat_lists"],
+    )
+    template = options["template"]
+    if template is None:
+        template = template_path(generator_of(generator).template or generator, template_folders(options["path"]))
+    suffix = os.urandom(3).hex() if options["unique"] else None
+    return Asked(generator, configuration, words, template, options["assignments"], suffix)
 
 
 def _files(given: tuple[str, ...]) -> list[str]:

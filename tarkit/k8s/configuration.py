@@ -16,7 +16,7 @@ from typing import Any
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.settings import FLAG, GENERATORS, LIST, PAIRS, TABLE, WHOLE, Settings
-from tarkit.k8s.yamlreading import load_yaml
+from tarkit.k8s.yamlreading import load_yaml, read_bytes, utf8
 
 FOLDER_FILES = ("kubetpl.yaml", "kubetpl.yml", ".kubetpl.yaml", ".kubetpl.yml")
 """Read from the current folder if they are there; a later one wins over an earlier one."""
@@ -25,6 +25,7 @@ ENV_PREFIX = "KUBETPL_"
 # What Kubernetes itself sets for a service called kubetpl is not a setting.
 _OF_SERVICE = re.compile(r"KUBETPL_(SERVICE_(HOST|PORT)|PORT_|PORT=[a-z]+://)")
 _ENVIRONMENT = "environment"
+COMMAND_LINE = "command line"
 _PRICES = ("cpu_hour", "gib_hour", "spot_factor")
 _REPLACED = ("shards",)
 """Lists of which the highest source counts alone: shards are not meant to be added to those of a file."""
@@ -47,6 +48,38 @@ class Configuration:
     settings: Settings
     origins: dict[str, dict[str, str]]
     price: dict[str, float] = field(default_factory=dict)
+
+
+def read_configuration(
+    generator: str,
+    given: Mapping[str, Any],
+    files: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    profile: str | None = None,
+    reset: Sequence[str] = (),
+    compat_lists: bool = False,
+) -> Configuration:
+    """What the command line (``given``), the environment and the files, lowest first, ask for together.
+
+    profile: of the files. reset: settings of which only the command line counts. compat_lists: a list on the command
+    line replaces that of the files, as in the original.
+    """
+    layers: list[Layer] = []
+    price: dict[str, float] = {}
+    profiles: set[str] = set()
+    for name in files:
+        found, prices, names = read_file(utf8(read_bytes(name), name), name, generator, profile)
+        layers += found
+        price.update(prices)
+        profiles |= names
+    if profile is not None and profile not in profiles:
+        known = f"there are {', '.join(sorted(profiles))}" if profiles else "no configuration file has any"
+        raise UsageError(f"--profile {profile}: no such profile; {known}")
+    layers.append(read_environment(environ))
+    layers.append(Layer(COMMAND_LINE, {k: list(v) if isinstance(v, tuple) else v for k, v in given.items()}))
+    settings, origins = _merged(layers, reset, compat_lists)
+    return Configuration(settings, origins, price)
 
 
 def read_file(
@@ -101,14 +134,10 @@ def _listed(text: str, variable: str) -> Any:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def merge(
-    layers: Sequence[Layer], reset: Sequence[str] = (), compat_lists: bool = False
+def _merged(
+    layers: Sequence[Layer], reset: Sequence[str], compat_lists: bool
 ) -> tuple[Settings, dict[str, dict[str, str]]]:
-    """Settings from layers, lowest first, the last being the command line; and where each value came from.
-
-    reset: settings of which only the command line counts. compat_lists: a list on the command line replaces that of
-    the files, as in the original.
-    """
+    """Settings from layers, lowest first, the last being the command line; and where each value came from."""
     values: dict[str, Any] = {}
     origins: dict[str, dict[str, str]] = {}
     ignored = set(_known(dict.fromkeys(reset), "--reset"))
@@ -119,7 +148,7 @@ def merge(
                 continue
             kind = TABLE[name].kind
             origin = f"{ENV_PREFIX}{name.upper()}" if layer.origin == _ENVIRONMENT else layer.origin
-            value = convert(name, raw, origin)
+            value = _converted(name, raw, origin)
             if name in _REPLACED or (kind in (LIST, PAIRS) and is_last and compat_lists and value):
                 values.pop(name, None)
                 origins.pop(name, None)
@@ -137,7 +166,7 @@ def merge(
     return Settings(**values), origins
 
 
-def convert(name: str, raw: Any, origin: str) -> Any:
+def _converted(name: str, raw: Any, origin: str) -> Any:
     """The value of a setting from what a file or a flag gave."""
     setting = TABLE[name]
     if setting.kind == PAIRS:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Collection, Mapping
+import os.path
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from tarkit.errors import UsageError, printable
+from tarkit.k8s.configuration import COMMAND_LINE, Configuration
 from tarkit.k8s.fieldpath import set_field
 from tarkit.k8s.fill import fill_template, labels_in, main_ones, pod_of
 from tarkit.k8s.podfields import part, replace_params
 from tarkit.k8s.quantity import canonical
 from tarkit.k8s.settings import GENERATORS, MANY, OWN_PARAMS, TABLE, Generator, Request, Settings
+from tarkit.k8s.templates import own_folder, read_template
 from tarkit.k8s.wellknown import QUEUE, SLICES
 from tarkit.k8s.yamltext import Document
+from tarkit.redaction import redact
 
 _NEEDS = {
     "slice_target": "shard_seconds",
@@ -23,6 +28,47 @@ _NEEDS = {
     "gpu_resource": "gpu",
 }
 """Settings that have an effect only with another one."""
+
+
+_SECRET = re.compile(
+    r"(?i).*(secret|passw|token|credential|private_?key|api_?key|access_?key(?!_id)|connection_string).*"
+)
+
+
+@dataclasses.dataclass
+class Asked:
+    """What a command line asks for: a generator, its settings, the words that follow, the file with the template,
+    fields to set at last, and a suffix for the name."""
+
+    generator: str
+    configuration: Configuration
+    words: list[str]
+    template: str
+    assignments: tuple[str, ...] = ()
+    suffix: str | None = None
+
+    def documents(self, report: Callable[[str], None], here: bool = False) -> list[Document]:
+        """The manifests. report: takes warnings and notes, a sentence each. here: they are to run on this machine."""
+        request = Request(self.configuration.settings, read_template(self.template), self.words, here)
+        if self.suffix is not None:
+            request = _suffixed(self.generator, request, self.suffix)
+        found = generate(self.generator, request, self.assignments)
+        if self.generator not in ("service", "configmap"):
+            # Files serve all generators, and may have settings that one of them lacks.
+            given = {
+                name: [key for key, origin in each.items() if origin == COMMAND_LINE]
+                for name, each in self.configuration.origins.items()
+                if COMMAND_LINE in each.values()
+            }
+            _refuse_unused(self.generator, request.settings, given, found)
+        for note in (*request.notes, *_secrets_in(request.settings)):
+            report(note)
+        return found
+
+    @property
+    def from_outside(self) -> bool:
+        """Whether the manifests may have fields that tarkit itself does not set."""
+        return bool(self.assignments) or os.path.dirname(self.template) != own_folder()
 
 
 def generator_of(name: str) -> Generator:
@@ -62,25 +108,20 @@ def _check_kept(document: Document, assignment: str) -> None:
         )
 
 
-def refuse_lost(names: Collection[str], documents: list[Document]) -> None:
-    """Refuse settings that had no effect, because the template has no place for them."""
-    has_job = any(each["kind"] in ("Job", "CronJob") for each in documents)
-    has_pod = any(pod_of(each) is not None for each in documents)
-    for setting in TABLE.values():
-        if setting.name in names and not setting.applies("configmap"):
-            if not has_pod:
-                raise UsageError(f"{setting.flag}: nothing in the template runs a pod")
-            if not has_job and not setting.applies("pod"):
-                raise UsageError(f"{setting.flag}: nothing in the template is a Job")
-
-
-def refuse_idle(
+def _refuse_unused(
     generator: str, settings: Settings, given: Mapping[str, Collection[str]], documents: list[Document]
 ) -> None:
-    """Refuse settings that have no effect without another one, which is not given.
+    """Refuse settings without an effect: the template has no place for them, or another one is missing.
 
     given: names of settings; of pairs their keys besides.
     """
+    has_job = any(each["kind"] in ("Job", "CronJob") for each in documents)
+    has_pod = any(pod_of(each) is not None for each in documents)
+    for setting in (TABLE[name] for name in TABLE if name in given and not TABLE[name].applies("configmap")):
+        if not has_pod:
+            raise UsageError(f"{setting.flag}: nothing in the template runs a pod")
+        if not has_job and not setting.applies("pod"):
+            raise UsageError(f"{setting.flag}: nothing in the template is a Job")
     for name, needed in _NEEDS.items():
         has_it = getattr(settings, needed) is not None
         if needed == "queue":
@@ -99,6 +140,24 @@ def refuse_idle(
             raise UsageError(
                 f"--param {printable(key)} has no effect: there is no {{{printable(key)}}} in --command (${{…}} is the "
                 "shell's); write it there, or leave it out"
+            )
+
+
+def _secrets_in(settings: Settings) -> Iterator[str]:
+    """Warnings about secrets that all readers of the manifest would see; the secrets themselves are not shown."""
+    for name, value in settings.env.items():
+        if value and not value.startswith("/") and _SECRET.fullmatch(name):
+            yield (
+                f"warning: --env {printable(name)}: all who may read the manifest or the Job can read its value; "
+                "keep it in a Secret, which --secret mounts, or use --service-account"
+            )
+    urls = [("--shards", each.removeprefix("@")) for each in settings.shards]
+    urls += [("--outdir", settings.outdir or ""), ("--list-url", settings.list_url or "")]
+    for flag, url in urls:
+        if redact(url) != url:
+            yield (
+                f"warning: {flag} {printable(redact(url))}: it has a password or a token in it, which all who may "
+                "read the manifest or the Job can read; use --service-account"
             )
 
 
@@ -147,7 +206,7 @@ def _canonical(amounts: Document, name: str) -> None:
         return
 
 
-def suffixed(generator: str, request: Request, suffix: str) -> Request:
+def _suffixed(generator: str, request: Request, suffix: str) -> Request:
     """The same request with a suffix after the name, from any source of the name; the label ``app`` stays."""
     settings, words = request.settings, list(request.words)
     name = settings.name

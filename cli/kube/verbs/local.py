@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -104,7 +105,7 @@ def _documents(file: str | None, words: Sequence[str]) -> list[dict[str, Any]]:
         raise UsageError(f"give either -f or a generator, not both -f and {printable(words[0])}")
     if words:
         asked = asked_for(words)
-        documents = asked.documents(here=True)
+        documents = asked.documents(partial(say, NAME), here=True)
     elif file is not None:
         documents = manifest_documents(file)
     else:

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import os
 import sys
+from functools import partial
 from typing import Any, Literal
 
 import click
@@ -14,16 +15,17 @@ from tarkit.errors import EXIT_OK, UsageError
 from tarkit.k8s.apiobject import Object, part_of, spec_of
 from tarkit.k8s.durations import seconds
 from tarkit.k8s.expansion import substitute
+from tarkit.k8s.generate import Asked
 from tarkit.k8s.generators.indexed import PARALLELISM, plan_of
 from tarkit.k8s.plan.estimate import Price, estimate, plan_lines
 from tarkit.k8s.plan.measure import Measured, measure
 from tarkit.k8s.podfields import main_container
 from tarkit.k8s.quantity import parse_quantity
 
-from ...shared.program import verbose_option, version_option
+from ...shared.program import say, verbose_option, version_option
 from ...shared.results import Results
 from ...shared.sections import LongHelp
-from ..settingoptions import Asked, asked, setting_options, switch_options
+from ..settingoptions import asked, setting_options, switch_options
 
 _EPILOG = """\b
 Example:
@@ -109,7 +111,7 @@ def _container(request: Asked, shards: list[str]) -> Object:
         outdir=settings.outdir if settings.raw or settings.outdir is not None else "out",
     )
     asks = dataclasses.replace(request, configuration=dataclasses.replace(configuration, settings=alone))
-    for document in asks.documents(here=True):
+    for document in asks.documents(partial(say, "kubetpl"), here=True):
         if document["kind"] == "Job":
             return main_container(part_of(spec_of(document), "template", "spec"))
     raise UsageError("--template: there is no Job in it")
