@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from tarkit.errors import CompressionError, UsageError, printable
 from tarkit.redaction import redact
+from tarkit.store.place import PieceReader
 
 ReadFunction = Callable[[int], bytes]
 
@@ -242,36 +243,16 @@ def _members(source: _CompressedInput, codec: str) -> Iterator[bytes]:
         source.unread(decoder.unused_data or b"")
 
 
-class DecompressingReader:
-    """What a compressed stream holds. Errors come again on every later read: they never turn into an end."""
+class DecompressingReader(PieceReader):
+    """What a compressed stream holds; its end comes only when every checksum was right.
+
+    Raises:
+        CompressionError (by read): damaged, cut short, or followed by other bytes.
+    """
 
     def __init__(self, read: ReadFunction, codec: str, url: str) -> None:
-        self._chunks = _members(_CompressedInput(read, codec, url), codec)
-        self._chunk = b""
-        self._at = 0
-        self._error: BaseException | None = None
-
-    def read(self, count: int) -> bytes:
-        """At most ``count`` bytes; b"" only at the true end, when every checksum was right.
-
-        Raises:
-            CompressionError: damaged, cut short, or followed by other bytes.
-        """
-        if self._at >= len(self._chunk):
-            if self._error is not None:
-                raise self._error
-            try:
-                self._chunk = next(self._chunks, b"")
-            except BaseException as error:
-                self._error = error
-                raise
-            self._at = 0
-            if len(self._chunk) <= count:
-                self._at = len(self._chunk)
-                return self._chunk
-        data = self._chunk[self._at : self._at + count]
-        self._at += len(data)
-        return data
+        members = _members(_CompressedInput(read, codec, url), codec)
+        super().__init__(lambda: next(members, b""))
 
 
 class Compressor(Protocol):

@@ -17,7 +17,7 @@ from tarkit.store.local import FileReader, open_path
 from tarkit.store.place import RawReader
 from tarkit.store.readahead import READ_AHEAD, ReadAhead
 from tarkit.store.registry import function_of
-from tarkit.store.resume import ResumingReader
+from tarkit.store.resume import ResumingReader, read_up_to
 from tarkit.store.retry import DEFAULT_RETRY, Retry
 from tarkit.store.url import display_name
 
@@ -173,33 +173,22 @@ def read_range(url: str, start: int, stop: int, *, size: int, retry: Retry = DEF
 def _decompressed(raw: RawReader, name: str, compression: str | None, read_ahead: int) -> ReadStream:
     source = raw
     plain = raw.file if isinstance(raw, FileReader) and raw.seekable else None
-    # Bound to the file itself: nothing of this package runs when a plain file is read.
-    read: Callable[[int], bytes] = plain.read if plain else raw.read
     codec = compression
-    if compression == "auto":
-        if plain:
-            head = os.pread(plain.fileno(), SNIFF_BYTES, plain.tell())
-        else:
-            head = _read_head(raw.read)
-            raw, read = _ahead(raw, read_ahead)
-            read = _Headed(head, read).read if head else read
-        codec = sniff(head)
+    read: Callable[[int], bytes]
+    if plain:
+        # Bound to the file itself: nothing of this package runs when a plain file is read.
+        read = plain.read
+        if compression == "auto":
+            codec = sniff(os.pread(plain.fileno(), SNIFF_BYTES, plain.tell()))
     else:
-        raw, read = _ahead(raw, read_ahead) if plain is None else (raw, read)
+        head = b""
+        if compression == "auto":
+            head = read_up_to(raw, SNIFF_BYTES)
+            codec = sniff(head)
+        if read_ahead > 0 and isinstance(raw, ResumingReader):
+            # It comes over a network. The thread starts with the first read.
+            raw = ReadAhead(raw, read_ahead)
+        read = _Headed(head, raw.read).read if head else raw.read
     if codec is not None:
-        return ReadStream(raw, DecompressingReader(read, codec, name).read, name, None, source)
-    return ReadStream(raw, read, name, raw.size if plain else None, source)
-
-
-def _ahead(raw: RawReader, read_ahead: int) -> tuple[RawReader, Callable[[int], bytes]]:
-    """With a thread that reads ahead, if this comes over a network. It starts with the first read."""
-    if read_ahead > 0 and isinstance(raw, ResumingReader):
-        raw = ReadAhead(raw, read_ahead)
-    return raw, raw.read
-
-
-def _read_head(read: Callable[[int], bytes]) -> bytes:
-    head = b""
-    while len(head) < SNIFF_BYTES and (data := read(SNIFF_BYTES - len(head))):
-        head += data
-    return head
+        read = DecompressingReader(read, codec, name).read
+    return ReadStream(raw, read, name, raw.size if plain and codec is None else None, source)

@@ -11,6 +11,7 @@ from typing import Protocol
 from tarkit.errors import StreamError
 from tarkit.store import waits
 from tarkit.store.allocator import keep_freed_memory
+from tarkit.store.place import PieceReader
 
 READ_AHEAD = 16 * 1024 * 1024
 """How many bytes are held by default."""
@@ -76,7 +77,13 @@ class _Pump:
             return not self.stopping
 
     def take(self) -> bytes:
-        """The next piece, b"" at the end; or the error, after all that came before it."""
+        """The next piece, b"" at the end; or the error, after all that came before it.
+
+        Raises:
+            StreamError: in a process that was forked since this was opened; or what the source raises.
+        """
+        if os.getpid() != self.owner:
+            raise StreamError("the stream was opened before this process was forked; open it in the new process")
         with self.changed:
             if self.thread is None:
                 self.thread = threading.Thread(target=self.run, name="tarkit-read-ahead", daemon=True)
@@ -111,11 +118,10 @@ class _Pump:
         self.source.close()
 
 
-class ReadAhead:
-    """A :class:`tarkit.store.sources.RawReader` that reads another one in a thread.
+class ReadAhead(PieceReader):
+    """A :class:`tarkit.store.place.RawReader` that reads another one in a thread.
 
-    The thread starts with the first read. Errors come where they belong: behind the bytes that
-    came before them, and again with every later read.
+    The thread starts with the first read. Errors come where they belong: behind the bytes that came before them.
 
     Args:
         source: what is read, and closed.
@@ -123,34 +129,15 @@ class ReadAhead:
     """
 
     def __init__(self, source: Interruptible, limit: int = READ_AHEAD) -> None:
+        pump = _Pump(source, max(1, limit))
+        super().__init__(pump.take)
         self._source = source
-        self._pump = _Pump(source, max(1, limit))
-        self._finalizer = weakref.finalize(self, self._pump.stop)
-        self._piece = b""
-        self._at = 0
+        self._finalizer = weakref.finalize(self, pump.stop)
 
     @property
     def size(self) -> int | None:
         """Length in bytes, None if it is not known."""
         return self._source.size
-
-    def read(self, count: int) -> bytes:
-        """At most ``count`` > 0 bytes; b"" only at the end.
-
-        Raises:
-            StreamError: in a process that was forked since this was opened; or what the source raises.
-        """
-        if self._at >= len(self._piece):
-            if os.getpid() != self._pump.owner:
-                raise StreamError("the stream was opened before this process was forked; open it in the new process")
-            self._piece = self._pump.take()
-            self._at = 0
-            if len(self._piece) <= count:
-                self._at = len(self._piece)
-                return self._piece
-        data = self._piece[self._at : self._at + count]
-        self._at += len(data)
-        return data
 
     def close(self) -> None:
         """Stop the thread and close the source. Again: nothing."""

@@ -12,6 +12,7 @@ from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError,
 from tarkit.extras import library
 from tarkit.store.foreign import without_secrets
 from tarkit.store.hdfs.client import HdfsClient, Status, Writer, raise_java
+from tarkit.store.place import PieceReader
 from tarkit.store.resume import Body
 from tarkit.store.retry import Dropped, Retry
 
@@ -97,24 +98,20 @@ def _status(item: Any) -> Status:
     return Status(name, item.isdir, item.length, item.modification_time, 0)
 
 
-class _NativeBody:
+class _NativeBody(PieceReader):
     def __init__(self, client: NativeClient, path: str, pieces: Iterator[bytes]) -> None:
+        super().__init__(self._next)
         self._client = client
         self._path = path
         self._pieces = pieces
-        self._rest = memoryview(b"")
 
-    def read(self, count: int) -> bytes:
-        if not self._rest:
-            try:
-                self._rest = memoryview(self._client.call(self._path, next, self._pieces, b""))
-            except Dropped as drop:
-                # The NameNode answered; it is the blocks of this file that cannot be had.
-                drop.answered = True
-                raise
-        data = bytes(self._rest[:count])
-        self._rest = self._rest[count:]
-        return data
+    def _next(self) -> bytes:
+        try:
+            return bytes(self._client.call(self._path, next, self._pieces, b""))
+        except Dropped as drop:
+            # The NameNode answered; it is the blocks of this file that cannot be had.
+            drop.answered = True
+            raise
 
     def interrupt(self) -> None:
         """Not possible: the call that is under way returns by itself."""
