@@ -272,11 +272,8 @@ def shard_name(pattern: str, number: int) -> str:
 
 
 def split_pattern(pattern: str) -> tuple[str, str]:
-    """What comes before and after the number in the names that a pattern stands for.
-
-    Raises:
-        UsageError: as :func:`shard_name`.
-    """
+    """What comes before and after the number in the names that a pattern stands for. Raises: UsageError: as
+    :func:`shard_name`."""
     places = []
     for match in _CONVERSION.finditer(pattern):
         if match[1] is None and match[2] is None:

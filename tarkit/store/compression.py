@@ -86,11 +86,7 @@ def write_compression(choice: str | bool | None, name: str) -> str | None:
 
 
 def check_codec(name: object) -> str:
-    """``name``, if it is the name of a codec.
-
-    Raises:
-        UsageError: it is not.
-    """
+    """``name``, if it is the name of a codec. Raises: UsageError: it is not."""
     if isinstance(name, str) and name in CODECS:
         return name
     raise UsageError(f"no compression {name!r}; known are auto, {', '.join(CODECS)}, or None for none")
@@ -197,11 +193,8 @@ def _new_decoder(codec: str) -> _Decoder:
 
 
 def _begins_member(source: _CompressedInput, codec: str, first: bool) -> bool:
-    """Whether another member or frame begins here; False at the end of the stream.
-
-    Raises:
-        CompressionError: something else does.
-    """
+    """Whether another member or frame begins here; False at the end of the stream. Raises: CompressionError: something
+    else does."""
     zeros = source.skip_zeros() if codec in ("gz", "xz") and not first else 0
     if codec == "xz" and zeros % 4:
         raise source.fail(f"has a padding of {zeros} zero bytes, which is not a multiple of 4")
@@ -244,11 +237,8 @@ def _members(source: _CompressedInput, codec: str) -> Iterator[bytes]:
 
 
 class DecompressingReader(PieceReader):
-    """What a compressed stream holds; its end comes only when every checksum was right.
-
-    Raises:
-        CompressionError (by read): damaged, cut short, or followed by other bytes.
-    """
+    """What a compressed stream holds; its end comes only when every checksum was right. Raises: CompressionError (by
+    read): damaged, cut short, or followed by other bytes."""
 
     def __init__(self, read: ReadFunction, codec: str, url: str) -> None:
         members = _members(_CompressedInput(read, codec, url), codec)
@@ -281,11 +271,8 @@ class _Lz4Compressor:
 
 
 def new_compressor(codec: str) -> Compressor:
-    """A compressor for one stream. Same input, same output: no time, no name.
-
-    Raises:
-        UsageError: no codec has this name.
-    """
+    """A compressor for one stream. Same input, same output: no time, no name. Raises: UsageError: no codec has this
+    name."""
     compressor: Compressor
     if check_codec(codec) == "gz":
         from isal import isal_zlib

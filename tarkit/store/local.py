@@ -47,11 +47,7 @@ def _path(url: str) -> str:
 
 
 def open_read(url: str, name: str, retry: Retry) -> FileReader:
-    """A file.
-
-    Raises:
-        MissingInputError, StreamError: it cannot be opened.
-    """
+    """A file. Raises: MissingInputError, StreamError: it cannot be opened."""
     return open_path(_path(url), name)
 
 

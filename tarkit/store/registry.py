@@ -69,11 +69,7 @@ def _module(name: str) -> Any:
 
 
 def function_of(url: str, function: str) -> Callable[..., Any]:
-    """What the place of a URL does for one of FUNCTIONS.
-
-    Raises:
-        UsageError: the place cannot do that.
-    """
+    """What the place of a URL does for one of FUNCTIONS. Raises: UsageError: the place cannot do that."""
     found = offered(url, function)
     if found is None:
         kind = f"{scheme_of(url)}://" if "://" in url else "a stream"

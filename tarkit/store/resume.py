@@ -39,11 +39,8 @@ class Origin(Protocol):
     def size(self) -> int | None: ...
 
     def open(self, offset: int, /) -> Body:
-        """The object from byte ``offset`` on.
-
-        Raises:
-            Dropped: try again. StreamError: it is another object now, or cannot be read.
-        """
+        """The object from byte ``offset`` on. Raises: Dropped: try again. StreamError: it is another object now, or
+        cannot be read."""
 
     def delivered(self, data: bytes, /) -> None:
         """Told of every byte that was given out, in order, for checksums."""
@@ -66,11 +63,8 @@ class ReportedOrigin:
         self._marks: Mapping[str, Any] | None = None
 
     def report(self) -> tuple[Mapping[str, Any], Checksum | None]:
-        """The marks of the content, ``size`` among them if it is known, and its checksum, if there is one.
-
-        Raises:
-            MissingInputError: it is not there. Dropped, StreamError: it cannot be asked.
-        """
+        """The marks of the content, ``size`` among them if it is known, and its checksum, if there is one. Raises:
+        MissingInputError: it is not there. Dropped, StreamError: it cannot be asked."""
         raise NotImplementedError
 
     def open_at(self, offset: int) -> Body:
@@ -118,11 +112,9 @@ class ReportedOrigin:
 class ResumingReader:
     """A :class:`tarkit.store.place.RawReader` over an origin, opened at once.
 
-    An error is raised again by every later read: it never turns into an end.
-
-    Raises:
-        MissingInputError, StreamError: what trying again does not change.
-        TemporaryStreamError: given up, as ``retry`` says; with offset, reason and attempts.
+    An error is raised again by every later read: it never turns into an end. Raises: MissingInputError, StreamError:
+    what trying again does not change. TemporaryStreamError: given up, as ``retry`` says; with offset, reason and
+    attempts.
     """
 
     def __init__(self, origin: Origin, name: str, retry: Retry) -> None:
@@ -223,11 +215,8 @@ class ResumingReader:
 
 
 def read_part(origin: Origin, name: str, start: int, stop: int, size: int, retry: Retry) -> bytes:
-    """Bytes ``start`` to ``stop``, not counting the latter, of an object that has ``size``.
-
-    Raises:
-        DataError: it has another length. StreamError, TemporaryStreamError.
-    """
+    """Bytes ``start`` to ``stop``, not counting the latter, of an object that has ``size``. Raises: DataError: it has
+    another length. StreamError, TemporaryStreamError."""
     reader = ResumingReader(_Part(origin, name, start, stop, size), name, retry)
     try:
         return read_up_to(reader, stop - start)

@@ -103,11 +103,8 @@ def _bytes_in(pipe: int) -> int:
 
 
 def open_stdout(fd: int = 1, name: str = "-") -> DescriptorSink:
-    """A copy of standard output, or of another descriptor.
-
-    Raises:
-        UsageError: it is a terminal. StreamError: it is closed.
-    """
+    """A copy of standard output, or of another descriptor. Raises: UsageError: it is a terminal. StreamError: it is
+    closed."""
     try:
         copy = os.dup(fd)
     except OSError as error:
@@ -120,12 +117,8 @@ def open_stdout(fd: int = 1, name: str = "-") -> DescriptorSink:
 
 def open_file_sink(path: str, name: str, sync: bool, if_absent: bool) -> Sink:
     """A file that appears under ``path`` at commit, in a folder that is made if there is none; or ``path`` itself, if
-    it is a device or a named pipe.
-
-    Raises:
-        StreamError: the folder cannot be made or written to, or ``path`` is a folder.
-        AlreadyPublishedError: ``if_absent``, and there is a file.
-    """
+    it is a device or a named pipe. Raises: StreamError: the folder cannot be made or written to, or ``path`` is a
+    folder. AlreadyPublishedError: ``if_absent``, and there is a file."""
     if match := _DESCRIPTOR.fullmatch(path):
         # Opened again, it would have a position of its own, and so write over earlier output.
         return open_stdout(int(match[2]) if match[2] else 1 if match[1] == "stdout" else 2, name)

@@ -201,11 +201,8 @@ def copy_file(
     source: str, target: str, *, overwrite: bool = True, under_way: Callable[[int], object] = _unobserved
 ) -> int:
     """Copy one file as it is; its length in bytes. The folder of a local target is made. under_way: as of ``copy_all``.
-
-    Raises:
-        AlreadyPublishedError: not ``overwrite``, and something is there. StreamError: it cannot be read or
-        written, or the lengths differ at the end. TemporaryStreamError: a later try may help.
-    """
+    Raises: AlreadyPublishedError: not ``overwrite``, and something is there. StreamError: it cannot be read or written,
+    or the lengths differ at the end. TemporaryStreamError: a later try may help."""
     size = 0
     try:
         with (

@@ -65,11 +65,8 @@ def raise_if_stopped() -> None:
 
 
 def result_of(future: concurrent.futures.Future[T], seconds: float = _FOREVER) -> T:
-    """What a future gives. It is cancelled if the wait ends without that.
-
-    Raises:
-        Late: nothing came in time. Stopped. What the future raises.
-    """
+    """What a future gives. It is cancelled if the wait ends without that. Raises: Late: nothing came in time. Stopped.
+    What the future raises."""
     try:
         first_of((future,), time.monotonic() + seconds)
         if not future.done():
@@ -80,11 +77,7 @@ def result_of(future: concurrent.futures.Future[T], seconds: float = _FOREVER) -
 
 
 def first_of(futures: Sequence[concurrent.futures.Future[Any]], until: float) -> None:
-    """Wait until one of them is done, or until ``until`` of the monotonic clock.
-
-    Raises:
-        Stopped.
-    """
+    """Wait until one of them is done, or until ``until`` of the monotonic clock. Raises: Stopped."""
     while (left := until - time.monotonic()) > 0:
         raise_if_stopped()
         slice_ = left if _here.stop is None else min(left, _LOOK_SECONDS)
@@ -111,11 +104,7 @@ def call(function: Callable[..., T], *arguments: Any, seconds: float = _FOREVER)
 
 
 def wait_for(condition: threading.Condition) -> None:
-    """Wait for a notice of a condition that is held, or a little.
-
-    Raises:
-        Stopped.
-    """
+    """Wait for a notice of a condition that is held, or a little. Raises: Stopped."""
     raise_if_stopped()
     condition.wait(None if _here.stop is None else _LOOK_SECONDS)
 

@@ -22,11 +22,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def parsed(url: str) -> urllib.parse.SplitResult:
-    """The parts of an http or https URL for which a request can be made.
-
-    Raises:
-        ValueError: it is not one; why, without any of its text.
-    """
+    """The parts of an http or https URL for which a request can be made. Raises: ValueError: it is not one; why,
+    without any of its text."""
     try:
         parts = urllib.parse.urlsplit(url)
         host = (parts.hostname or "").encode("idna")
@@ -48,11 +45,8 @@ def server_of(url: str) -> str:
 
 
 def redirect_target(response: http.client.HTTPResponse, url: str, name: str) -> str | None:
-    """Where the answer from ``url`` redirects to, or None if it is the answer itself. Proxies also use 300.
-
-    Raises:
-        StreamError: to nothing that can be asked.
-    """
+    """Where the answer from ``url`` redirects to, or None if it is the answer itself. Proxies also use 300. Raises:
+    StreamError: to nothing that can be asked."""
     location = response.headers.get("Location", "").strip()
     if not 300 <= response.status < 400 or response.status == 304 or not location:
         return None
@@ -70,11 +64,8 @@ def redirect_target(response: http.client.HTTPResponse, url: str, name: str) -> 
 def follow(
     ask: Callable[[str], tuple[http.client.HTTPResponse, str]], url: str, name: str
 ) -> tuple[http.client.HTTPResponse, str]:
-    """The answer at the end of all redirects, and the URL that gave it. ask: gives both for a URL.
-
-    Raises:
-        StreamError: a redirect to nothing that can be asked, or too many of them.
-    """
+    """The answer at the end of all redirects, and the URL that gave it. ask: gives both for a URL. Raises: StreamError:
+    a redirect to nothing that can be asked, or too many of them."""
     for _ in range(MOST_REDIRECTS + 1):
         response, asked = ask(url)
         target = redirect_target(response, asked, name)

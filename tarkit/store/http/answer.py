@@ -75,11 +75,8 @@ class Marks:
     condition: tuple[str, str] | None
 
     def check(self, headers: Message) -> None:
-        """Whether an answer is about the same object.
-
-        Raises:
-            StreamError: it is another one (without a place). Dropped: it does not say.
-        """
+        """Whether an answer is about the same object. Raises: StreamError: it is another one (without a place).
+        Dropped: it does not say."""
         for header, value in self.values.items():
             found = headers.get(header)
             if found is None:
@@ -112,10 +109,7 @@ def marks_of(headers: Message) -> Marks:
 
 def encoding_of(headers: Message) -> str | None:
     """The codec of the Content-Encoding, which some servers apply although identity was asked for; None for none.
-
-    Raises:
-        StreamError: one that tarkit cannot undo.
-    """
+    Raises: StreamError: one that tarkit cannot undo."""
     encoding = headers.get("Content-Encoding", "identity").strip().lower() or "identity"
     if encoding not in _ENCODINGS:
         raise StreamError("the server sends it in a Content-Encoding of its own, although identity was asked for")

@@ -138,11 +138,7 @@ def _url_of(fs: Any, url: str, inner: str, path: str) -> str:
 
 
 def glob(url: str) -> list[str]:
-    """The URLs of the files that a pattern matches, sorted.
-
-    Raises:
-        UsageError: the filesystem cannot list.
-    """
+    """The URLs of the files that a pattern matches, sorted. Raises: UsageError: the filesystem cannot list."""
     name = display_name(url)
     fs, pattern = filesystem(url, name)
 
