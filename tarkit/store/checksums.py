@@ -76,21 +76,18 @@ def from_headers(headers: Message, host: str) -> Checksum | None:
     multipart), not encrypted with KMS or a customer's key, not in a directory bucket. The ETags
     of other stores look the same and may be anything.
     """
+    given: list[tuple[str, str]] = []
     stored = headers.get("x-goog-stored-content-encoding", "identity").strip().lower()
-    goog = _listed(headers.get_all("x-goog-hash", []))
     if stored == headers.get("Content-Encoding", "identity").strip().lower():
-        for name in ("crc32c", "md5"):
-            if name in goog and (found := _decoded(name, goog[name])):
-                return found
+        goog = _listed(headers.get_all("x-goog-hash", []))
+        given += [(name, goog.get(name, "")) for name in ("crc32c", "md5")]
     for header in ("Repr-Digest", "Digest"):
-        text = _listed(headers.get_all(header, [])).get("sha-256")
-        if text and (found := _decoded("sha256", text.strip().strip(":"))):
-            return found
+        text = _listed(headers.get_all(header, [])).get("sha-256", "")
+        given.append(("sha256", text.strip().strip(":")))
     if headers.get("x-amz-checksum-type", "").upper() == "FULL_OBJECT":
-        for name in ("sha256", "crc32c"):
-            if found := _decoded(name, headers.get(f"x-amz-checksum-{name}", "")):
-                return found
-    return _decoded("md5", headers.get("Content-MD5", "")) or _amazon_md5(headers, host)
+        given += [(name, headers.get(f"x-amz-checksum-{name}", "")) for name in ("sha256", "crc32c")]
+    given.append(("md5", headers.get("Content-MD5", "")))
+    return next(filter(None, (_decoded(name, text) for name, text in given)), None) or _amazon_md5(headers, host)
 
 
 def _amazon_md5(headers: Message, host: str) -> Checksum | None:
@@ -110,8 +107,5 @@ def from_info(info: Mapping[str, Any]) -> Checksum | None:
     """
     if info.get("contentEncoding"):
         return None
-    for name, key in (("crc32c", "crc32c"), ("md5", "md5Hash")):
-        text = info.get(key)
-        if isinstance(text, str) and (found := _decoded(name, text)):
-            return found
-    return None
+    given = (("crc32c", info.get("crc32c")), ("md5", info.get("md5Hash")))
+    return next(filter(None, (_decoded(name, text) for name, text in given if isinstance(text, str))), None)

@@ -22,17 +22,7 @@ CODECS = ("gz", "zst", "bz2", "xz", "lz4")
 SNIFF_BYTES = 10
 """How many bytes ``sniff`` wants to see."""
 
-_SUFFIXES = {
-    ".gz": "gz",
-    ".tgz": "gz",
-    ".zst": "zst",
-    ".tzst": "zst",
-    ".bz2": "bz2",
-    ".tbz2": "bz2",
-    ".xz": "xz",
-    ".txz": "xz",
-    ".lz4": "lz4",
-}
+_SUFFIXES = {f".{codec}": codec for codec in CODECS} | {".tgz": "gz", ".tzst": "zst", ".tbz2": "bz2", ".txz": "xz"}
 # A tar under such a name would mislead everybody who reads it.
 _NOT_WRITTEN = (".7z", ".br", ".lz", ".lzma", ".lzo", ".rar", ".z", ".zip")
 _MAGIC = {
@@ -151,16 +141,6 @@ class _CompressedInput:
         return CompressionError(f"{self._codec} stream {reason}", url=self._url, offset=self.position, hint=hint)
 
 
-class _Decoder(Protocol):
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def needs_input(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int = -1) -> bytes: ...
-
-
 def _zstd() -> Any:
     if sys.version_info >= (3, 14):
         from compression import zstd
@@ -169,8 +149,9 @@ def _zstd() -> Any:
     return zstd
 
 
-def _new_decoder(codec: str) -> _Decoder:
-    decoder: _Decoder
+def _new_decoder(codec: str) -> Any:
+    """A decompressor of one member, with the methods of those of the standard library."""
+    decoder: Any
     if codec == "gz":
         from isal import igzip_lib
 

@@ -14,6 +14,8 @@ from tarkit.errors import UsageError, printable
 from tarkit.redaction import redact
 
 _URL = re.compile(r"((?:[A-Za-z0-9+.\-]+::)*)([A-Za-z][A-Za-z0-9+.\-]*)://")
+display_name = redact
+"""A URL as it may be shown, without the secrets in it."""
 _LOCAL = ("file", "local")
 _WEBHDFS_OPTIONS = ("base", "delegation", "doas", "user.name")
 
@@ -40,11 +42,6 @@ def is_url(text: str) -> bool:
 def is_stream(url: str) -> bool:
     """Whether this is standard input or output, or a command."""
     return url == "-" or url.startswith("pipe:")
-
-
-def display_name(url: str) -> str:
-    """A URL as it may be shown, without the secrets in it; see :func:`tarkit.redaction.redact`."""
-    return redact(url)
 
 
 def local_path(url: str) -> str | None:

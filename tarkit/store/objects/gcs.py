@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+import io
 from contextlib import suppress
 from typing import Any
 
 from tarkit.errors import StreamError
-from tarkit.store.objects.sink import TOKEN, Found, ObjectStore, Payload
+from tarkit.store.objects.sink import TOKEN, Found, ObjectStore
 
 EXTRA = "gcs"
 
@@ -17,6 +18,13 @@ def without_retries(kind: Any) -> Any:
     if not hasattr(kind, "_request"):
         return kind
     return type(kind.__name__, (kind,), {"_request": kind._request.__wrapped__})
+
+
+class _Payload(io.BytesIO):
+    """Bytes to send. aiohttp sends a file in pieces, and the loop goes on in between; then it closes it."""
+
+    def close(self) -> None:
+        """Nothing: another try reads it again."""
 
 
 class GcsStore(ObjectStore):
@@ -87,7 +95,7 @@ class GcsStore(ObjectStore):
     async def _ask(self, content_range: str, data: bytes, length: int) -> int:
         """How many bytes of the part the store has then."""
         fields = {"Content-Range": content_range, "Content-Length": str(len(data))}
-        headers, content = await self.fs._call("PUT", self._session, headers=fields, data=Payload(data))
+        headers, content = await self.fs._call("PUT", self._session, headers=fields, data=_Payload(data))
         if "Range" in headers:
             return int(headers["Range"].rpartition("-")[2]) + 1 - self._offset
         # An unfinished session with nothing in it says nothing; a finished one describes its object.

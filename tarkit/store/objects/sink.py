@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import io
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -52,13 +51,6 @@ def seconds_to_send() -> float:
     A minute, and what all of them need at 32 KiB/s.
     """
     return _SENDING_SECONDS + sum(list(UNDER_WAY.values())) / _SLOWEST
-
-
-class Payload(io.BytesIO):
-    """Bytes to send. aiohttp sends a file in pieces, and the loop goes on in between; then it closes it."""
-
-    def close(self) -> None:
-        """Nothing: another try reads it again."""
 
 
 # The name of the metadata by which a writer recognises its own object.
@@ -278,7 +270,7 @@ class ObjectSink:
             if not self._if_absent:
                 self._before = self._run(self._look)
             try:
-                self._patience.run(lambda left: self._try_to_publish(work, left, size))
+                self._patience.run(lambda left: self._once(work, left, size))
             except StreamError as error:
                 self._look_at_last(error)
             self._patience.progress()
@@ -286,28 +278,9 @@ class ObjectSink:
         finally:
             self._store.fs.invalidate_cache(self._store.path)
 
-    def _try_to_publish(self, work: _Work[None], seconds: float, size: int) -> None:
-        try:
-            self._once(work, seconds, size)
-        except (Dropped, waits.Late):
-            # The answer may be lost, or be that to a second attempt: the object itself decides.
-            try:
-                found = self._once(self._look, min(seconds, _LAST_LOOK_SECONDS))
-            except (Dropped, waits.Late, StreamError):
-                # Not known, so the upload is tried again, and looked at again.
-                found = None
-            if not self._is_ours(found):
-                raise
-
-    def _is_ours(self, found: Found | None) -> bool:
-        if found is None or found is _UNSEEN:
-            return False
-        if found.token != self._store.token and self._if_absent:
-            self._lost()
-        return found.token == self._store.token
-
     def _look_at_last(self, error: StreamError) -> None:
-        """Raise ``error``; but return if the object came to be nevertheless. Nothing comes to be afterwards."""
+        """Raise ``error``; but return if the object came to be nevertheless, since the answer to an earlier attempt was
+        lost. Nothing comes to be afterwards."""
         if self._begun:
             self._abort()
         try:
@@ -319,8 +292,11 @@ class ObjectSink:
             unknown = GivenUpError(f"whether it was published is not known: {error.reason}", url=self._name)
             unknown.answered = error.answered if isinstance(error, GivenUpError) else True
             raise unknown from None
-        if not self._is_ours(found):
-            raise error
+        if found is not None and found.token == self._store.token:
+            return
+        if self._if_absent and found not in (None, _UNSEEN):
+            self._lost()
+        raise error
 
     def _verify(self, seconds: float) -> None:
         found = self._once(self._look, min(seconds, _REQUEST_SECONDS))
