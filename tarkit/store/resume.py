@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from tarkit.errors import DataError, MissingInputError, StreamError
 from tarkit.store import waits
@@ -20,47 +20,60 @@ from tarkit.store.retry import Dropped, Patience, Retry
 _STEP = 1 << 20
 
 
-class Body(Protocol):
-    """Bytes of the object from some offset on."""
+class Body:
+    """Bytes of an object from some offset on. Those of this class itself are none, at the very end of an object."""
 
-    def read(self, count: int, /) -> bytes:
-        """At most ``count`` bytes, b"" at the end of this body. Raises Dropped or a TarkitError."""
-
-    def close(self) -> None: ...
+    def read(self, count: int) -> bytes:
+        """At most ``count`` bytes, b"" at the end of this body. Raises: Dropped, or a TarkitError."""
+        return b""
 
     def interrupt(self) -> None:
-        """From another thread: make a read that waits end now."""
+        """From another thread: make a read that waits end now, where that is possible."""
+
+    def close(self) -> None:
+        """Nothing, where nothing is open."""
 
 
-class Origin(Protocol):
-    """One object in a store, the same one through all of its openings."""
+class Origin:
+    """One object in a store, the same one through all of its openings.
 
-    @property
-    def size(self) -> int | None: ...
-
-    def open(self, offset: int, /) -> Body:
-        """The object from byte ``offset`` on. Raises: Dropped: try again. StreamError: it is another object now, or
-        cannot be read."""
-
-    def delivered(self, data: bytes, /) -> None:
-        """Told of every byte that was given out, in order, for checksums."""
-
-    def at_end(self, body: Body, offset: int, /) -> bool:
-        """After ``body`` gave b"": whether the object ends at ``offset``, verified.
-
-        False: it goes on, in another body. Raises Dropped: the body was cut.
-        StreamError: the length or checksum is wrong, or it is another object now.
-        """
-
-
-class ReportedOrigin:
-    """An origin whose store reports what tells one content of a name from the next, at each opening and at the end."""
+    name: as it may be shown. size: in bytes, None while it is not known. checksum: of all bytes, if there is one.
+    """
 
     def __init__(self, name: str) -> None:
-        self.size: int | None = None
         self.name = name
-        self._checksum: Checksum | None = None
-        self._marks: Mapping[str, Any] | None = None
+        self.size: int | None = None
+        self.checksum: Checksum | None = None
+
+    def open(self, offset: int) -> Body:
+        """The object from byte ``offset`` on. Raises: Dropped: try again. StreamError: it is another object now, or
+        cannot be read."""
+        raise NotImplementedError
+
+    def delivered(self, data: bytes) -> None:
+        """Told of every byte that was given out, in order, for checksums."""
+        if self.checksum is not None:
+            self.checksum.update(data)
+
+    def at_end(self, body: Body, offset: int) -> bool:
+        """After ``body`` gave b"": whether the object ends at ``offset``, verified.
+
+        False: it goes on, in another body. Raises: Dropped: the body was cut. StreamError: the length or checksum is
+        wrong, or it is another object now.
+        """
+        raise NotImplementedError
+
+    def check_sum(self, problem: str | None, offset: int) -> None:
+        """Raise, of the object that ended at ``offset``, what is wrong with it: a problem, or its checksum."""
+        problem = problem or (self.checksum.problem() if self.checksum is not None else None)
+        if problem:
+            raise StreamError(problem, url=self.name, offset=offset)
+
+
+class ReportedOrigin(Origin):
+    """An origin whose store reports what tells one content of a name from the next, at each opening and at the end."""
+
+    _marks: Mapping[str, Any] | None = None
 
     def report(self) -> tuple[Mapping[str, Any], Checksum | None]:
         """The marks of the content, ``size`` among them if it is known, and its checksum, if there is one. Raises:
@@ -83,7 +96,7 @@ class ReportedOrigin:
                 raise
             self._changed("it is gone", offset)
         if self._marks is None:
-            self._marks, self._checksum = marks, checksum
+            self._marks, self.checksum = marks, checksum
             size = marks.get("size")
             self.size = size if isinstance(size, int) else None
         elif marks != self._marks:
@@ -93,19 +106,12 @@ class ReportedOrigin:
     def _changed(self, how: str, offset: int) -> NoReturn:
         raise StreamError(f"the object was changed while it was read: {how}", url=self.name, offset=offset) from None
 
-    def delivered(self, data: bytes) -> None:
-        if self._checksum is not None:
-            self._checksum.update(data)
-
     def at_end(self, body: Body, offset: int) -> bool:
         self._look(offset)
         if self.size is not None and offset < self.size:
             raise Dropped(f"{offset} bytes came, but the object has {self.size}")
-        problem = self._checksum.problem() if self._checksum is not None else None
-        if self.size is not None and offset > self.size:
-            problem = f"{offset} bytes came, but the object has {self.size}"
-        if problem:
-            raise StreamError(problem, url=self.name, offset=offset)
+        surplus = self.size is not None and offset > self.size
+        self.check_sum(f"{offset} bytes came, but the object has {self.size}" if surplus else None, offset)
         return True
 
 
@@ -117,10 +123,9 @@ class ResumingReader:
     attempts.
     """
 
-    def __init__(self, origin: Origin, name: str, retry: Retry) -> None:
+    def __init__(self, origin: Origin, retry: Retry) -> None:
         self._origin = origin
-        self._name = name
-        self._patience = Patience(retry, name)
+        self._patience = Patience(retry, origin.name)
         self._clock = retry.clock
         self._offset = 0
         self._body: Body | None = None
@@ -133,7 +138,7 @@ class ResumingReader:
             try:
                 self._reopen()
             except Dropped as drop:
-                self._patience.failed(drop, None, began, self._is_stopped)
+                self._patience.failed(drop, None, began, lambda: self._stopped)
 
     @property
     def size(self) -> int | None:
@@ -170,7 +175,7 @@ class ResumingReader:
                     return b""
             except Dropped as drop:
                 self._drop_body()
-                self._patience.failed(drop, self._offset, began, self._is_stopped)
+                self._patience.failed(drop, self._offset, began, lambda: self._stopped)
                 continue
             if data:
                 self._offset += len(data)
@@ -181,7 +186,7 @@ class ResumingReader:
 
     def _reopen(self) -> Body:
         if self._stopped:
-            raise StreamError("the stream was closed", url=self._name, offset=self._offset)
+            raise StreamError("the stream was closed", url=self._origin.name, offset=self._offset)
         body = waits.call(self._origin.open, self._offset)
         with self._lock:
             self._body = body
@@ -214,10 +219,10 @@ class ResumingReader:
         self._drop_body()
 
 
-def read_part(origin: Origin, name: str, start: int, stop: int, size: int, retry: Retry) -> bytes:
+def read_part(origin: Origin, start: int, stop: int, size: int, retry: Retry) -> bytes:
     """Bytes ``start`` to ``stop``, not counting the latter, of an object that has ``size``. Raises: DataError: it has
     another length. StreamError, TemporaryStreamError."""
-    reader = ResumingReader(_Part(origin, name, start, stop, size), name, retry)
+    reader = ResumingReader(_Part(origin, start, stop, size), retry)
     try:
         return read_up_to(reader, stop - start)
     finally:
@@ -239,27 +244,24 @@ def check_size(found: int | None, size: int, name: str) -> None:
         raise DataError(f"has {found} bytes, but had {size} when its parts were planned", url=name)
 
 
-class _Part:
-    """A part of an object, as if it were one."""
+class _Part(Origin):
+    """A part of an object, as if it were one. A checksum would be of the whole object."""
 
-    def __init__(self, origin: Origin, name: str, start: int, stop: int, size: int) -> None:
-        self.size = stop - start
+    def __init__(self, origin: Origin, start: int, stop: int, size: int) -> None:
+        super().__init__(origin.name)
+        self.size: int = stop - start
         self._origin = origin
-        self._name = name
         self._start = start
         self._whole = size
 
     def open(self, offset: int) -> Body:
         body = self._origin.open(self._start + offset)
         try:
-            check_size(self._origin.size, self._whole, self._name)
+            check_size(self._origin.size, self._whole, self.name)
         except BaseException:
             body.close()
             raise
         return body
-
-    def delivered(self, data: bytes) -> None:
-        """A checksum would be of the whole object."""
 
     def at_end(self, body: Body, offset: int) -> bool:
         if offset < self.size:

@@ -98,7 +98,7 @@ def _status(item: Any) -> Status:
     return Status(name, item.isdir, item.length, item.modification_time, 0)
 
 
-class _NativeBody(PieceReader):
+class _NativeBody(PieceReader, Body):
     def __init__(self, client: NativeClient, path: str, pieces: Iterator[bytes]) -> None:
         super().__init__(self._next)
         self._client = client
@@ -112,9 +112,6 @@ class _NativeBody(PieceReader):
             # The NameNode answered; it is the blocks of this file that cannot be had.
             drop.answered = True
             raise
-
-    def interrupt(self) -> None:
-        """Not possible: the call that is under way returns by itself."""
 
     def close(self) -> None:
         self._pieces = iter(())

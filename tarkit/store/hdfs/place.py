@@ -14,7 +14,6 @@ from tarkit.store.hdfs.native import NativeClient
 from tarkit.store.hdfs.rest import WebHdfsClient
 from tarkit.store.hdfs.resturl import parse_address
 from tarkit.store.hdfs.sink import HdfsSink
-from tarkit.store.http.body import NoBody
 from tarkit.store.place import Entry, Identity
 from tarkit.store.resume import Body, ReportedOrigin, ResumingReader, read_part
 from tarkit.store.retry import DEFAULT_RETRY, Retry
@@ -43,13 +42,13 @@ def connect(url: str, retry: Retry = DEFAULT_RETRY) -> tuple[HdfsClient, str]:
 def open_read(url: str, name: str, retry: Retry) -> ResumingReader:
     """A file to read; after a drop it goes on at the same byte, on another DataNode if there is one."""
     client, path = connect(url, retry)
-    return ResumingReader(HdfsOrigin(client, path), client.shown(path), retry)
+    return ResumingReader(HdfsOrigin(client, path), retry)
 
 
 def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Retry) -> bytes:
     """Some bytes of a file."""
     client, path = connect(url, retry)
-    return read_part(HdfsOrigin(client, path), name, start, stop, size, retry)
+    return read_part(HdfsOrigin(client, path), start, stop, size, retry)
 
 
 def stat(url: str) -> Entry:
@@ -116,7 +115,7 @@ class HdfsOrigin(ReportedOrigin):
 
     def open_at(self, offset: int) -> Body:
         size = self.size or 0
-        return self._client.open(self._path, offset, size) if offset < size else NoBody()
+        return self._client.open(self._path, offset, size) if offset < size else Body()
 
 
 def open_sink(

@@ -57,12 +57,6 @@ def content_range(headers: Message) -> tuple[int | None, int | None, int | None]
     return start, end, int(total) if total != "*" else None
 
 
-def content_length(headers: Message) -> int | None:
-    """Announced bytes of this answer."""
-    text = headers.get("Content-Length", "").strip()
-    return int(text) if re.fullmatch(r"\d{1,18}", text, re.ASCII) else None
-
-
 @dataclass(frozen=True)
 class Marks:
     """What distinguishes an object from another under the same URL.

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tarkit.store.foreign import without_secrets
+from tarkit.store.resume import Body
 from tarkit.store.retry import Dropped
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Chunks:
         return self._lines.readline(_LONGEST_LINE)
 
 
-class HttpBody:
+class HttpBody(Body):
     """The body of one answer.
 
     end: offset in the object at which it ends, None if it is not announced. final: whether its end, if
@@ -129,16 +130,3 @@ class HttpBody:
     def close(self) -> None:
         self._line.close()
         self._response.close()
-
-
-class NoBody:
-    """The body at the very end of an object."""
-
-    def read(self, count: int) -> bytes:
-        return b""
-
-    def interrupt(self) -> None:
-        """There is nothing to wait for."""
-
-    def close(self) -> None:
-        """There is nothing open."""

@@ -14,23 +14,22 @@ from email.message import Message
 from typing import TYPE_CHECKING, NoReturn
 
 from tarkit.errors import MissingInputError, StreamError, UsageError, printable
-from tarkit.store.checksums import Checksum, from_headers
+from tarkit.store.checksums import from_headers
 from tarkit.store.compression import DecompressingReader, compression_for_name
 from tarkit.store.faults import is_temporary_status
 from tarkit.store.foreign import without_secrets
 from tarkit.store.http.address import follow, parsed, server_of
 from tarkit.store.http.answer import (
     Marks,
-    content_length,
     content_range,
     encoding_of,
     marks_of,
     retry_after,
     status_text,
 )
-from tarkit.store.http.body import HttpBody, NoBody
+from tarkit.store.http.body import HttpBody
 from tarkit.store.place import Entry, Identity, RawReader
-from tarkit.store.resume import Body, ResumingReader, check_size, read_part, read_up_to
+from tarkit.store.resume import Body, Origin, ResumingReader, check_size, read_part, read_up_to
 from tarkit.store.retry import DEFAULT_RETRY, Dropped, Retry
 from tarkit.store.url import base_name, display_name, split_query
 
@@ -58,12 +57,12 @@ def open_read(url: str, name: str, retry: Retry) -> RawReader:
     stored .tgz files like that. Raises: MissingInputError: 404 or 410. StreamError: every other answer that trying
     again does not change. TemporaryStreamError: given up. UsageError: not a URL.
     """
-    return _open(HttpOrigin(url, name, retry), name, retry)
+    return _open(HttpOrigin(url, name, retry), retry)
 
 
-def _open(origin: HttpOrigin, name: str, retry: Retry) -> RawReader:
-    reader = ResumingReader(origin, name, retry)
-    return reader if origin.codec is None else _Decoded(reader, origin.codec, name)
+def _open(origin: HttpOrigin, retry: Retry) -> RawReader:
+    reader = ResumingReader(origin, retry)
+    return reader if origin.codec is None else _Decoded(reader, origin.codec, origin.name)
 
 
 def identify(url: str, retry: Retry = DEFAULT_RETRY) -> Identity:
@@ -73,7 +72,7 @@ def identify(url: str, retry: Retry = DEFAULT_RETRY) -> Identity:
     """
     name = display_name(url)
     origin = HttpOrigin(url, name, retry)
-    reader = _open(origin, name, retry)
+    reader = _open(origin, retry)
     reader.close()
     return Identity(reader.size, origin.tag)
 
@@ -89,7 +88,7 @@ def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Ret
     its bytes come in a Content-Encoding."""
     origin = HttpOrigin(url, name, retry)
     # The first answer, whose body is not waited for, says which object this is.
-    whole = _open(origin, name, retry)
+    whole = _open(origin, retry)
     try:
         check_size(whole.size, size, name)
         if origin.tag is None or origin.codec is not None:
@@ -98,14 +97,10 @@ def read_range(url: str, name: str, start: int, stop: int, size: int, retry: Ret
             return read_up_to(whole, stop - start)
     finally:
         whole.close()
-    return read_part(origin, name, start, stop, size, retry)
+    return read_part(origin, start, stop, size, retry)
 
 
-class _EndsHere(Exception):
-    """The server says that the object has just as many bytes as came."""
-
-
-class HttpOrigin:
+class HttpOrigin(Origin):
     """The object that the first answer was about."""
 
     def __init__(self, url: str, name: str, retry: Retry) -> None:
@@ -113,13 +108,11 @@ class HttpOrigin:
             parsed(url)
         except ValueError as error:
             raise UsageError(f"{printable(name)} is not a URL: {error}") from None
-        self.size: int | None = None
+        super().__init__(name)
         self._url = url
-        self._name = name
         self._retry = retry
         self._marks: Marks | None = None
         self._encoding: str | None = None
-        self._checksum: Checksum | None = None
         # Only where nothing but the bytes can tell that an object is still the same.
         self._prefix = hashlib.sha256()
         self._seen_end: int | None = None
@@ -142,17 +135,15 @@ class HttpOrigin:
             headers["Range"] = f"bytes={offset}-"
         if known is not None and known.condition is not None:
             headers.update([known.condition])
-        try:
-            response = self._get(headers, offset)
-        except _EndsHere:
-            return NoBody()
+        response = self._get(headers, offset)
+        if response is None:
+            return Body()
         try:
             return self._body(response, offset)
-        except StreamError as error:
+        except BaseException as error:
             response.close()
-            raise type(error)(error.reason, url=self._name, offset=offset if known else None) from None
-        except BaseException:
-            response.close()
+            if isinstance(error, StreamError):
+                error.url, error.offset = self.name, offset if known else None
             raise
 
     def _body(self, response: http.client.HTTPResponse, offset: int) -> HttpBody:
@@ -161,10 +152,10 @@ class HttpOrigin:
         if self._marks is None:
             if status != 200:
                 raise StreamError(f"{status_text(status)} to a plain GET; 200 would be right")
-            self.size = content_length(headers) if not response.chunked else None
+            self.size = response.length
             self._marks = marks_of(headers)
             self._encoding = encoding
-            self._checksum = from_headers(headers, server_of(response.geturl()))
+            self.checksum = from_headers(headers, server_of(response.geturl()))
             return HttpBody(response, self._url, 0, self.size, True)
         self._marks.check(headers)
         if encoding != self._encoding:
@@ -173,7 +164,7 @@ class HttpOrigin:
             return self._part(response, offset)
         if status != 200:
             raise Dropped(f"{status_text(status)} to a resumed read; 206 would be right")
-        self._same_size(content_length(headers) if not response.chunked else None)
+        self._same_size(response.length)
         body = HttpBody(response, self._url, 0, self.size, True)
         try:
             self._skip(body, offset)
@@ -189,8 +180,7 @@ class HttpOrigin:
             raise Dropped("the server answers a resumed read with other bytes than were asked for")
         if total is not None:
             self._same_size(total)
-        length = content_length(response.headers)
-        if (length is not None and length != end - offset) or (self.size is not None and end > self.size):
+        if response.length not in (None, end - offset) or (self.size is not None and end > self.size):
             raise Dropped("the lengths in the server's answer to a resumed read contradict each other")
         return HttpBody(response, self._url, offset, end, False)
 
@@ -222,8 +212,7 @@ class HttpOrigin:
             raise StreamError("the object was changed while it was read: it does not begin as it did")
 
     def delivered(self, data: bytes) -> None:
-        if self._checksum is not None:
-            self._checksum.update(data)
+        super().delivered(data)
         if self._marks is not None and not self._marks.values:
             self._prefix.update(data)
 
@@ -237,19 +226,21 @@ class HttpOrigin:
             # The end of the connection may be a cut: it is the end if another answer ends there too.
             self._seen_end = offset
             return False
-        problem = self._checksum.problem() if self._checksum is not None else None
-        if isinstance(body, HttpBody) and (body.final or self.size is not None) and body.has_surplus():
-            problem = f"the server sends more than the {offset} bytes that it announced"
-        if problem:
-            raise StreamError(problem, url=self._name, offset=offset)
+        surplus = isinstance(body, HttpBody) and (body.final or self.size is not None) and body.has_surplus()
+        self.check_sum(f"the server sends more than the {offset} bytes that it announced" if surplus else None, offset)
         return True
 
-    def _get(self, headers: dict[str, str], offset: int) -> http.client.HTTPResponse:
-        response, url = follow(lambda target: (self._ask(target, headers), target), self._url, self._name)
-        if not 200 <= response.status < 300:
-            response.close()
-            self._refused(response.status, response.headers, offset, self._via(url))
-        return response
+    def _get(self, headers: dict[str, str], offset: int) -> http.client.HTTPResponse | None:
+        """The answer; None if the server says that the object has just as many bytes as came."""
+        response, url = follow(lambda target: (self._ask(target, headers), target), self._url, self.name)
+        if 200 <= response.status < 300:
+            return response
+        response.close()
+        total = (content_range(response.headers) or (None, None, None))[2]
+        if response.status == 416 and self.size in (None, offset) and total == offset:
+            self.size = offset
+            return None
+        self._refused(response.status, response.headers, offset, self._via(url))
 
     def _ask(self, url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
         import http.client
@@ -262,7 +253,7 @@ class HttpOrigin:
             said = without_secrets(str(cause) or type(cause).__name__, url)
             reason = f"{self._via(url)}no answer from the server ({said})"
             if type(cause).__name__ == "SSLCertVerificationError":
-                raise StreamError(reason, url=self._name) from None
+                raise StreamError(reason, url=self.name) from None
             raise Dropped(reason, answered=False) from None
 
     def _via(self, url: str) -> str:
@@ -273,15 +264,12 @@ class HttpOrigin:
         reason = via + status_text(status)
         if is_temporary_status(status):
             raise Dropped(reason, retry_after(headers, self._retry.now()))
-        if status == 416 and self.size in (None, offset) and (content_range(headers) or ())[2:] == (offset,):
-            self.size = offset
-            raise _EndsHere
         if self._marks is None:
             kind = MissingInputError if status in (404, 410) else StreamError
-            raise kind(reason, url=self._name)
+            raise kind(reason, url=self.name)
         if status in (404, 410, 412, 416):
             reason = f"the object was changed or removed while it was read: {reason}"
-        raise StreamError(reason, url=self._name, offset=offset)
+        raise StreamError(reason, url=self.name, offset=offset)
 
 
 @functools.cache

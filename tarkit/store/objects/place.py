@@ -36,7 +36,7 @@ def check(url: str) -> None:
 def open_read(url: str, name: str, retry: Retry) -> ResumingReader:
     """A file to read."""
     fs, path = filesystem(url, name)
-    return ResumingReader(FsspecOrigin(fs, path, url, name), name, retry)
+    return ResumingReader(FsspecOrigin(fs, path, url, name), retry)
 
 
 def open_sink(url: str, name: str, *, if_absent: bool = False, sync: bool = True, retry: Retry = DEFAULT_RETRY) -> Sink:

@@ -41,7 +41,7 @@ def info_marks(info: Mapping[str, Any]) -> dict[str, Any]:
     return {mark: info[mark] for mark in _MARKS if info.get(mark) is not None}
 
 
-class FsspecBody:
+class FsspecBody(Body):
     """An open file, from the place on at which it stands."""
 
     def __init__(self, file: Any, url: str, name: str, offset: int) -> None:
@@ -64,9 +64,6 @@ class FsspecBody:
             reason = "the object was changed while it was read"
             raise StreamError(reason, url=self._name, offset=self._offset) from None
         raise_dropped(error, self._url, self._name, self._offset)
-
-    def interrupt(self) -> None:
-        """Not possible: the call that is under way returns when its library gives up."""
 
     def close(self) -> None:
         with suppress(Exception):  # Nothing was written, so nothing can be lost.
