@@ -17,6 +17,7 @@ _URL = re.compile(r"((?:[A-Za-z0-9+.\-]+::)*)([A-Za-z][A-Za-z0-9+.\-]*)://")
 display_name = redact
 """A URL as it may be shown, without the secrets in it."""
 _LOCAL = ("file", "local")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _WEBHDFS_OPTIONS = ("base", "delegation", "doas", "user.name")
 
 
@@ -98,3 +99,26 @@ def base_name(url: str) -> str:
     if path is not None:
         return os.path.basename(os.path.abspath(path))
     return split_query(url)[0].partition("://")[2].rstrip("/").partition("/")[2].rpartition("/")[2]
+
+
+def http_parts(url: str) -> urllib.parse.SplitResult:
+    """The parts of an http or https URL for which a request can be made. Raises: ValueError: it is not one; why,
+    without any of its text."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        host = (parts.hostname or "").encode("idna")
+        parts.port  # noqa: B018 (parsed when it is asked for)
+    except ValueError:
+        raise ValueError("its host or port is not valid") from None
+    if parts.scheme not in ("http", "https"):
+        raise ValueError("it begins with neither http:// nor https://")
+    if not host or b" " in host:
+        raise ValueError("it has no valid host")
+    if _CONTROL.search(url) or not re.fullmatch("[!-~]*", parts.path + parts.query):
+        raise ValueError("it has characters that must be percent-encoded")
+    return parts
+
+
+def server_of(url: str) -> str:
+    """Host and port, as they are in the URL."""
+    return urllib.parse.urlsplit(url).netloc.rpartition("@")[2]

@@ -18,10 +18,10 @@ from tarkit.store.foreign import without_secrets
 from tarkit.store.hdfs.client import HdfsClient, Status, Writer, raise_java
 from tarkit.store.hdfs.resturl import Address
 from tarkit.store.hdfs.restwrite import ChunkedPut, Redirected
-from tarkit.store.http.address import MOST_REDIRECTS, follow, parsed, redirect_target, server_of
-from tarkit.store.http.answer import retry_after, status_text
+from tarkit.store.http.answer import MOST_REDIRECTS, follow, redirect_target, retry_after, status_text
 from tarkit.store.http.body import HttpBody
 from tarkit.store.retry import Dropped, Retry
+from tarkit.store.url import http_parts, server_of
 
 if TYPE_CHECKING:
     import http.client
@@ -265,7 +265,7 @@ class WebHdfsClient(HdfsClient):
         """A connection to the server of a URL, and what is to be requested there."""
         from tarkit.store.http.strict import Connection, SecureConnection
 
-        parts = parsed(url)
+        parts = http_parts(url)
         if parts.scheme == "http" and self._address.bases[0].startswith("https:"):
             raise StreamError("the server redirects from https to http", url=self.shown(path))
         kind = SecureConnection if parts.scheme == "https" else Connection

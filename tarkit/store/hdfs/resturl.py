@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from tarkit.errors import UsageError, printable
 from tarkit.redaction import redact
-from tarkit.store.http.address import parsed
-from tarkit.store.url import split_query
+from tarkit.store.url import http_parts, split_query
 
 _PORTS = {"webhdfs": 9870, "swebhdfs": 9871}
 _PREFIX = "/webhdfs/v1"
@@ -82,7 +81,7 @@ def parse_address(url: str) -> tuple[Address, str]:
 
 def _base(scheme: str, host: str, shown: str) -> str:
     try:
-        parts = parsed(f"http://{host}")
+        parts = http_parts(f"http://{host}")
     except ValueError:
         raise UsageError(f"{shown}: write {scheme}://HOST:PORT/PATH") from None
     name = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname

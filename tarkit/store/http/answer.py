@@ -1,4 +1,4 @@
-"""What an HTTP answer says about an object: which one it is, which bytes come, when to come back.
+"""What an HTTP answer says: where to ask instead, which object it is about, which bytes come, when to come back.
 
 RFC 9110: validators (8.8), Content-Range (14.4), Retry-After (10.2.3).
 """
@@ -7,13 +7,23 @@ from __future__ import annotations
 
 import email.utils
 import re
+import string
+import urllib.parse
+from collections.abc import Callable
 from dataclasses import dataclass
 from email.message import Message
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 from tarkit.errors import StreamError
 from tarkit.store.retry import Dropped
+from tarkit.store.url import http_parts
 
+if TYPE_CHECKING:
+    import http.client
+
+MOST_REDIRECTS = 10
+"""After which the answer is an error."""
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)", re.IGNORECASE)
 _VERSIONS = ("x-goog-generation", "x-amz-version-id")
 _ENCODINGS = {"identity": None, "gzip": "gz", "x-gzip": "gz", "zstd": "zst"}
@@ -108,3 +118,34 @@ def encoding_of(headers: Message) -> str | None:
     if encoding not in _ENCODINGS:
         raise StreamError("the server sends it in a Content-Encoding of its own, although identity was asked for")
     return _ENCODINGS[encoding]
+
+
+def redirect_target(response: http.client.HTTPResponse, url: str, name: str) -> str | None:
+    """Where the answer from ``url`` redirects to, or None if it is the answer itself. Proxies also use 300. Raises:
+    StreamError: to nothing that can be asked."""
+    location = response.headers.get("Location", "").strip()
+    if not 300 <= response.status < 400 or response.status == 304 or not location:
+        return None
+    response.close()
+    try:
+        # Headers are decoded as Latin-1; servers put bytes into them that should be percent-encoded.
+        quoted = urllib.parse.quote(location, safe=string.punctuation, encoding="iso-8859-1")
+        target = urllib.parse.urljoin(url, quoted)
+        http_parts(target)
+    except ValueError:
+        raise StreamError("redirected to an address that is not a URL of http or https", url=name) from None
+    return target
+
+
+def follow(
+    ask: Callable[[str], tuple[http.client.HTTPResponse, str]], url: str, name: str
+) -> tuple[http.client.HTTPResponse, str]:
+    """The answer at the end of all redirects, and the URL that gave it. ask: gives both for a URL. Raises: StreamError:
+    a redirect to nothing that can be asked, or too many of them."""
+    for _ in range(MOST_REDIRECTS + 1):
+        response, asked = ask(url)
+        target = redirect_target(response, asked, name)
+        if target is None:
+            return response, asked
+        url = target
+    raise StreamError(f"the server redirected {MOST_REDIRECTS} times in a row", url=name)

@@ -18,11 +18,11 @@ from tarkit.store.checksums import from_headers
 from tarkit.store.compression import DecompressingReader, compression_for_name
 from tarkit.store.faults import is_temporary_status
 from tarkit.store.foreign import without_secrets
-from tarkit.store.http.address import follow, parsed, server_of
 from tarkit.store.http.answer import (
     Marks,
     content_range,
     encoding_of,
+    follow,
     marks_of,
     retry_after,
     status_text,
@@ -31,7 +31,7 @@ from tarkit.store.http.body import HttpBody
 from tarkit.store.place import Entry, Identity, RawReader
 from tarkit.store.resume import Body, Origin, ResumingReader, check_size, read_part, read_up_to
 from tarkit.store.retry import DEFAULT_RETRY, Dropped, Retry
-from tarkit.store.url import base_name, display_name, split_query
+from tarkit.store.url import base_name, display_name, http_parts, server_of, split_query
 
 if TYPE_CHECKING:
     import http.client
@@ -105,7 +105,7 @@ class HttpOrigin(Origin):
 
     def __init__(self, url: str, name: str, retry: Retry) -> None:
         try:
-            parsed(url)
+            http_parts(url)
         except ValueError as error:
             raise UsageError(f"{printable(name)} is not a URL: {error}") from None
         super().__init__(name)
@@ -283,7 +283,7 @@ def _request(url: str, headers: dict[str, str]) -> urllib.request.Request:
     import base64
     import urllib.request
 
-    parts = parsed(url)
+    parts = http_parts(url)
     user, at, host = parts.netloc.rpartition("@")
     # What follows a "#" is for the reader of the URL, not for the server.
     plain = urllib.parse.urlunsplit(parts._replace(netloc=host, fragment=""))

@@ -13,7 +13,7 @@ import urllib.request
 from typing import Any
 
 from tarkit.errors import UsageError
-from tarkit.store.http.address import parsed
+from tarkit.store.url import http_parts
 
 CONNECT_SECONDS = 10.0
 """Seconds for a connection and its TLS handshake. Networks that lose packets answer within that, or not at all."""
@@ -101,7 +101,7 @@ class _Proxies(urllib.request.ProxyHandler):
     def proxy_open(self, req: urllib.request.Request, proxy: str, type: str) -> http.client.HTTPResponse | None:
         if not urllib.request.proxy_bypass(req.host):
             try:
-                parsed(proxy if "://" in proxy else f"http://{proxy}")
+                http_parts(proxy if "://" in proxy else f"http://{proxy}")
             except ValueError as error:
                 raise UsageError(f"{type}_proxy of the environment is not a URL: {error}") from None
         return super().proxy_open(req, proxy, type)
