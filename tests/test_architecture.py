@@ -23,7 +23,7 @@ ROOMS = {
     "store": "allocator compression entries faults publish read retry sinks temporary transfer url waits",
     "specs": "braces inputslice outputnames series shardspec slicedlist",
     "formats": "datafolder fieldfile sequencefile tally tar.headers tar.large tar.members tar.raw tar.resync tar.walk",
-    "samples": "codecs copyplan dataset gather read sample shardwriter tarwriter transforms",
+    "samples": "codecs dataset gather read sample shardwriter tarwriter transforms",
     "toolbox": "demodata rawjoin rewrite",
     "mapping": "output parallel pythonpool pythonworker removal scratch shellpool",
     "readers": "",

@@ -20,8 +20,7 @@ from tarkit.formats.fieldfile import PIECE, FieldFile
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar import raw
 from tarkit.formats.tar.large import KeepInFiles, SkipLarge
-from tarkit.samples.copyplan import parse_plan, samples_of_plan
-from tarkit.samples.gather import gather, read_content, samples_of
+from tarkit.samples.gather import gather, parse_plan, read_content, samples_of
 from tarkit.samples.read import read_members
 from tarkit.samples.sample import Sample, first_dot, group_by_keys
 from tarkit.samples.shardwriter import ShardWriter
@@ -268,9 +267,10 @@ def test_a_sample_of_many_sources_is_not_held_together(tmp_path: Path, monkeypat
     monkeypatch.setattr(fieldfile.SampleRoom.__init__, "__defaults__", (2000, None))
     for number in range(9):
         (tmp_path / f"a.{number}").write_bytes(bytes([number]) * 500)
-    lines = [f"a.{number} {tmp_path}/a.{number}".encode() for number in range(9)]
-    plan = samples_of_plan(parse_plan(lines, plan="plan", rule=first_dot), plan="plan")
-    for samples in (samples_of(gather([str(tmp_path)], rule=first_dot).files), plan):
-        (sample,) = samples
+    files = gather([str(tmp_path)], rule=first_dot).files
+    plan = tmp_path / "plan"
+    plan.write_text("\n".join(f"a.{number} {tmp_path}/a.{number}" for number in range(9)))
+    for each in (files, parse_plan(str(plan), rule=first_dot)):
+        (sample,) = samples_of(each)
         assert [isinstance(sample[str(number)], FieldFile) for number in range(9)] == [False] * 4 + [True] * 5
         assert list(files_of(iter([sample])).values()) == [bytes([number]) * 500 for number in range(9)]

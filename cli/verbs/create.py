@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,7 +17,8 @@ from ..shared.results import Results
 from ..shared.series import earlier_shards, open_series, reject_series_options, series_options
 
 if TYPE_CHECKING:
-    from tarkit.samples.sample import KeyRule, Sample
+    from tarkit.samples.gather import File
+    from tarkit.samples.sample import KeyRule
     from tarkit.writer import ShardWriter, TarWriter
 
 _NAME = "tarkit create"
@@ -80,6 +81,7 @@ def command(paths: tuple[str, ...], output: str, plan: str | None, quiet: bool, 
         raise UsageError("give files or folders, or --plan FILE" if plan is None else "give files or --plan, not both")
     if options["allow_pipe"] and plan is None:
         raise UsageError("--allow-pipe goes with --plan")
+    from tarkit.samples.gather import refuse_same_extension
     from tarkit.samples.sample import key_rule
     from tarkit.specs.shardspec import is_pattern
 
@@ -90,102 +92,83 @@ def command(paths: tuple[str, ...], output: str, plan: str | None, quiet: bool, 
     if earlier is None:
         reject_series_options(click.get_current_context())
     outputs = earlier or [output]
-    content = _of_files(paths, outputs, rule, options) if plan is None else _of_plan(plan, rule, options)
+    files, notes = _gathered(paths, outputs, rule, options) if plan is None else (_planned(plan, rule, options), [])
+    if options["on_same_extension"] == "error":
+        refuse_same_extension(files, rule)
     with Meter(_NAME, quiet=quiet) as meter:
-        written = _write(content, output, options, earlier, meter)
+        written = _write(files, output, options, earlier, meter)
     if rule is not key_rule("first-dot"):
         say(_NAME, f"read it with --key-rule {options['key_rule']!r}: by another rule these names are other samples")
     if not quiet:
-        say(_NAME, "; ".join([written, *content.notes]))
+        say(_NAME, "; ".join([written, *notes]))
     return 0
 
 
-class _Content(NamedTuple):
-    """Samples, the files, URLs, commands and texts of which they are, and what there is to report about them."""
-
-    samples: Iterable[Sample]
-    inputs: list[str | PurePath]
-    notes: list[str]
-
-
-def _write(content: _Content, output: str, options: dict[str, Any], earlier: list[str] | None, meter: Meter) -> str:
+def _write(files: Sequence[File], output: str, options: dict[str, Any], earlier: list[str] | None, meter: Meter) -> str:
     """Write the shard, or the series where earlier shards were looked for; what was written."""
+    from tarkit.samples.gather import samples_of
     from tarkit.writer import TarWriter
 
     wanted = {"rule": options["key_rule"], **{name: options[name] for name in ("mtime", "format")}}
-    if earlier is None:
-        with TarWriter(output, encoder=False, **wanted) as writer:
-            size = _write_all(content, writer, meter)
-        return f"{counted(writer.samples, 'sample')}, {size} bytes of content"
+    size = done = 0
+
+    def write_all(writer: TarWriter | ShardWriter) -> None:
+        nonlocal size, done
+        for sample in samples_of(files):
+            size += writer.write(sample)
+            done += len(sample) - 1
+            if meter.is_due():
+                meter.show(f"{done} of {len(files)} files so far, {size} bytes", done / len(files))
 
     def published(name: str) -> None:
         with meter.hidden():
             results.now(name)
 
+    if earlier is None:
+        with TarWriter(output, encoder=False, **wanted) as writer:
+            write_all(writer)
+        return f"{counted(writer.samples, 'sample')}, {size} bytes of content"
+    sources = [file.source for file in files]
     with (
         Results(only_messages=True) as results,
-        open_series(_NAME, content.inputs, output, options, earlier, published, **wanted) as series,
+        open_series(_NAME, sources, output, options, earlier, published, **wanted) as series,
     ):
-        size = _write_all(content, series, meter)
+        write_all(series)
     return f"{counted(series.total, 'sample')} in {counted(len(series.shards), 'shard')}, {size} bytes of content"
 
 
-def _write_all(content: _Content, writer: TarWriter | ShardWriter, meter: Meter) -> int:
-    """Write the samples; bytes of content."""
-    size = files = 0
-    for sample in content.samples:
-        size += writer.write(sample)
-        files += len(sample) - 1
-        if meter.is_due():
-            number = len(content.inputs)
-            meter.show(f"{files} of {number} files so far, {size} bytes", files / number)
-    return size
-
-
-def _of_files(paths: Iterable[str], outputs: Iterable[str], rule: KeyRule, options: dict[str, Any]) -> _Content:
-    """Samples of files. outputs: files that are no input."""
-    from tarkit.samples.gather import gather, refuse_same_extension, samples_of
+def _gathered(
+    paths: Iterable[str], outputs: Iterable[str], rule: KeyRule, options: dict[str, Any]
+) -> tuple[list[File], list[str]]:
+    """Files, and what there is to report about them. outputs: files that are no input."""
+    from tarkit.samples.gather import gather
 
     gathered = gather(paths, rule=rule, folder=options["directory"], leave_out=outputs)
     unasked = [(name, reason) for name, reason in gathered.others if reason != "the output itself"]
     if unasked and not options["skip_others"]:
         name, reason = unasked[0]
         more = f" (and {len(unasked) - 1} more)" if len(unasked) > 1 else ""
-        raise DataError(
-            f"no part of a sample: {reason}{more}",
-            url=name,
-            hint="rename it KEY.FIELD, or leave it out with --skip-others",
-        )
+        hint = "rename it KEY.FIELD, or leave it out with --skip-others"
+        raise DataError(f"no part of a sample: {reason}{more}", url=name, hint=hint)
     if not gathered.files:
-        raise MissingInputError(
-            "no file of a sample is in what was given", hint="a sample's files are called KEY.FIELD"
-        )
-    if options["on_same_extension"] == "error":
-        refuse_same_extension(gathered.files, rule)
+        hint = "a sample's files are called KEY.FIELD"
+        raise MissingInputError("no file of a sample is in what was given", hint=hint)
     notes = []
     if gathered.stripped:
         notes.append(f"{counted(gathered.stripped, 'name')} lost a leading / or ./")
-    kinds: dict[str, int] = {}
-    for _, reason in gathered.others:
-        kinds[reason] = kinds.get(reason, 0) + 1
-    if kinds:
+    if kinds := Counter(reason for _, reason in gathered.others):
         notes.append("left out: " + ", ".join(f"{reason} {count}" for reason, count in sorted(kinds.items())))
-    return _Content(samples_of(gathered.files), [PurePath(file.path) for file in gathered.files], notes)
+    return gathered.files, notes
 
 
-def _of_plan(plan: str, rule: KeyRule, options: dict[str, Any]) -> _Content:
-    """Samples of a plan. All of its lines are checked before the first source is opened."""
-    from tarkit.samples.copyplan import parse_plan, place_of, samples_of_plan
-    from tarkit.samples.gather import read_all, refuse_same_extension
+def _planned(plan: str, rule: KeyRule, options: dict[str, Any]) -> list[File]:
+    """What a plan names. All of its lines are checked before the first source is opened."""
+    from tarkit.samples.gather import parse_plan
 
     if options["skip_others"]:
         raise UsageError("--skip-others goes with files; take the line out of the plan")
     refuse_terminal_input([plan])
-    entries = parse_plan(read_all(plan).split(b"\n"), plan=plan, rule=rule, allow_pipe=options["allow_pipe"])
-    if not entries:
+    files = parse_plan(plan, rule=rule, folder=options["directory"], allow_pipe=options["allow_pipe"])
+    if not files:
         raise MissingInputError("the plan has no lines", url=plan)
-    if options["on_same_extension"] == "error":
-        refuse_same_extension(entries, rule)
-    folder = options["directory"]
-    inputs = [place_of(entry.source, folder) for entry in entries]
-    return _Content(samples_of_plan(entries, plan=plan, folder=folder), inputs, [])
+    return files

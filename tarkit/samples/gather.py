@@ -1,43 +1,51 @@
-"""Files and folders to samples: which files there are, what their members are called, in which order."""
+"""Files, folders and plans to samples: what there is, what its members are called, in which order.
+
+A plan is a text of which each line says what a member is called and where its content comes from: ``NAME SOURCE``,
+with blanks or tabs between. SOURCE is ``text:TEXT`` (the rest of the line, as it is), ``file:PATH``, ``pipe:COMMAND``,
+a URL, or a plain path. Blank lines and lines that begin with ``#`` are skipped.
+"""
 
 from __future__ import annotations
 
 import itertools
 import os
-import pathlib
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from pathlib import PurePath
+from typing import NamedTuple
 
-from tarkit.errors import DataError, DuplicateFieldError, MissingInputError, StreamError, UsageError, printable
+from tarkit.errors import (
+    DataError,
+    DuplicateFieldError,
+    LocatedError,
+    MissingInputError,
+    RepeatedKeyError,
+    StreamError,
+    UsageError,
+    printable,
+)
 from tarkit.formats.fieldfile import LARGE, PIECE, FieldFile, SampleRoom
 from tarkit.samples.codecs import extension_of
 from tarkit.samples.sample import KeyRule, Sample, first_dot, last_dot, skip_reason
-from tarkit.store.read import ReadStream, open_read
+from tarkit.store.read import open_read
+from tarkit.store.url import is_url
 
-
-class File(NamedTuple):
-    """One file. name: of the member. path: where it is. key, field: what the key rule makes of the name."""
-
-    name: str
-    path: str
-    key: str
-    field: str
-
-
-class Named(Protocol):
-    """A file to be: name of its member, and the key and field that the key rule makes of it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def key(self) -> str: ...
-    @property
-    def field(self) -> str: ...
-
+_LINE = re.compile(r"[ \t]*(\S+)[ \t]+(.+)", re.DOTALL)
 
 _SPELLINGS = {"jpeg": "jpg", "tiff": "tif", "htm": "html", "yml": "yaml", "mpeg": "mpg"}
 """Extensions of which one kind of file has two."""
+
+
+class File(NamedTuple):
+    """One file to be. name: of the member. source: its path, or a URL, command or text. key, field: what the key rule
+    makes of the name. wanted_by: the line of a plan, for errors."""
+
+    name: str
+    source: str | PurePath
+    key: str
+    field: str
+    wanted_by: str = ""
 
 
 @dataclass
@@ -58,7 +66,6 @@ def gather(paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out:
 
     Args:
         paths: files and folders, relative to ``folder``.
-        rule: the key rule.
         leave_out: paths of files that are left out where they are met in a folder: the output itself.
     """
     gathered = Gathered()
@@ -72,24 +79,122 @@ def gather(paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out:
             if reason is not None or split is None:
                 gathered.others.append((name, reason or "no-extension"))
             else:
-                gathered.files.append(File(name, os.path.join(folder, found), *split))
+                gathered.files.append(File(name, PurePath(folder, found), *split))
     # A stable sort: samples in the order of their keys, whatever the order of the arguments.
     gathered.files.sort(key=lambda file: file.key)
-    places: dict[str, str] = {}
+    names: set[str] = set()
     for file in gathered.files:
-        if file.name in places:
+        if file.name in names:
             raise DuplicateFieldError(
                 f"field {file.field!r} of this sample is given twice",
-                url=file.path,
+                url=str(file.source),
                 member=file.name,
                 key=file.key,
                 hint="name each file once, in or outside of the folder that it is in",
             )
-        places[file.name] = file.path
+        names.add(file.name)
     return gathered
 
 
-def refuse_same_extension(files: Iterable[Named], rule: KeyRule) -> None:
+def _walk(place: str, given: str, leave_out: set[tuple[int, int] | None]) -> Iterator[tuple[str, str | None]]:
+    """(path as given, None or why it is not a file) of the file itself, or of all that is in the folder."""
+    if not given:
+        raise UsageError("a file's name is empty")
+    if os.path.isfile(place):
+        yield given, None
+    elif os.path.isdir(place):
+        try:
+            entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+        except OSError as error:
+            raise StreamError(f"this folder cannot be read: {error.strerror}", url=given) from error
+        for entry in entries:
+            name = os.path.join(given, entry.name)
+            if leave_out and _file_id(entry.path) in leave_out:
+                yield name, "the output itself"
+            elif entry.is_symlink() and entry.is_dir():
+                yield name, "link to a folder"
+            else:
+                yield from _walk(entry.path, name, leave_out)
+    elif os.path.exists(place):
+        yield given, "not-a-file"
+    else:
+        raise MissingInputError(
+            "this link leads nowhere" if os.path.islink(place) else "no such file or folder", url=given
+        )
+
+
+def _file_id(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _member_name(path: str) -> str:
+    name = path
+    while name.startswith(("/", "./")):
+        name = name[1:] if name[0] == "/" else name[2:]
+    if ".." in name.split("/"):
+        raise UsageError(f"{printable(path)!r}: a member's name cannot have .. in it; go to another folder with -C")
+    return name
+
+
+def parse_plan(plan: str, *, rule: KeyRule, folder: str = ".", allow_pipe: bool = False) -> list[File]:
+    """What the lines of a plan name, in its order, all of them checked; none of the sources is opened.
+
+    Args:
+        plan: where the plan is. folder: where relative paths begin. allow_pipe: whether sources may be commands.
+    """
+    text = read_content(plan)
+    files: list[File] = []
+    first_line: dict[str, int] = {}
+    fields: set[tuple[str, str]] = set()
+    for number, raw in enumerate((text if isinstance(text, bytes) else text.read()).split(b"\n"), 1):
+        raw = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
+        line = raw.removesuffix(b"\r").decode("utf-8", "surrogateescape")
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        file = _entry(line, f"{printable(plan)}:{number}", rule, folder, allow_pipe)
+        first = first_line.setdefault(file.key, number)
+        if (file.key, file.field) in fields:
+            reason = f"{file.wanted_by}: {printable(file.name)!r} comes twice in its sample"
+            raise DuplicateFieldError(reason, key=file.key)
+        if first != number and files[-1].key != file.key:
+            raise RepeatedKeyError(
+                f"{file.wanted_by}: the key comes back after other samples; it was first in line {first}",
+                key=file.key,
+                hint="put the lines of one sample next to each other",
+            )
+        fields.add((file.key, file.field))
+        files.append(file)
+    return files
+
+
+def _entry(line: str, where: str, rule: KeyRule, folder: str, allow_pipe: bool) -> File:
+    match = _LINE.fullmatch(line)
+    if match is None:
+        raise UsageError(f"{where}: {printable(line.strip())!r} is not NAME SOURCE")
+    name, source = match[1], match[2]
+    if not source.startswith("text:"):
+        source = source.strip(" \t")
+    if name.startswith(("/", "./")) or ".." in name.split("/"):
+        raise UsageError(f"{where}: the name {printable(name)!r} begins with / or ./, or has .. in it")
+    split = rule(name)
+    reason = skip_reason(name, rule)
+    if split is None or reason is not None:
+        raise UsageError(
+            f"{where}: the name {printable(name)!r} cannot be a file of a sample ({reason}); write KEY.FIELD"
+        )
+    if source in ("-", "file:", "pipe:"):
+        raise UsageError(f"{where}: the source {source!r} names nothing to read")
+    if source.startswith("pipe:") and not allow_pipe:
+        raise UsageError(f"{where}: commands are run only with --allow-pipe")
+    is_path = not (source.startswith(("text:", "pipe:")) or is_url(source))
+    return File(name, PurePath(folder, source.removeprefix("file:")) if is_path else source, *split, where)
+
+
+def refuse_same_extension(files: Iterable[File], rule: KeyRule) -> None:
     """Look for files whose names have dots that were not meant to begin a field.
 
     ``img_0.5.jpg`` and ``img_0.7.jpg`` have the same key by the first dot, and would become one sample. So do
@@ -116,99 +221,46 @@ def refuse_same_extension(files: Iterable[Named], rule: KeyRule) -> None:
         else:
             hint += ", or rename one of them"
         fields = f"{kind} fields" if kind else "fields"
-        raise DataError(
-            f"{printable(other)!r} and {printable(file.name)!r} would be two {fields} of one sample",
-            key=key,
-            hint=hint,
-        )
-
-
-def _walk(place: str, given: str, leave_out: set[tuple[int, int] | None]) -> Iterator[tuple[str, str | None]]:
-    """(path as given, None or why it is not a file) of the file itself, or of all that is in the folder."""
-    if not given:
-        raise UsageError("a file's name is empty")
-    if os.path.isfile(place):
-        yield given, None
-    elif os.path.isdir(place):
-        try:
-            entries = sorted(os.scandir(place), key=lambda entry: entry.name)
-        except OSError as error:
-            raise StreamError(f"this folder cannot be read: {error.strerror}", url=given) from error
-        for entry in entries:
-            name = os.path.join(given, entry.name)
-            if leave_out and _file_id(entry.path) in leave_out:
-                yield name, "the output itself"
-            elif entry.is_symlink() and entry.is_dir():
-                yield name, "link to a folder"
-            else:
-                yield from _walk(entry.path, name, leave_out)
-    elif os.path.exists(place):
-        yield given, "not-a-file"
-    elif os.path.islink(place):
-        raise MissingInputError("this link leads nowhere", url=given)
-    else:
-        raise MissingInputError("no such file or folder", url=given)
-
-
-def _file_id(path: str) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
-
-
-def _member_name(path: str) -> str:
-    name = path
-    while name.startswith(("/", "./")):
-        name = name[1:] if name[0] == "/" else name[2:]
-    if ".." in name.split("/"):
-        raise UsageError(f"{printable(path)!r}: a member's name cannot have .. in it; go to another folder with -C")
-    return name
+        reason = f"{printable(other)!r} and {printable(file.name)!r} would be two {fields} of one sample"
+        raise DataError(reason, key=key, hint=hint)
 
 
 def samples_of(files: Iterable[File]) -> Iterator[Sample]:
-    """The samples of :func:`gather`'s files, read one at a time."""
-    sample: Sample = {}
-    room = SampleRoom()
-    for file in files:
-        if sample and sample["__key__"] != file.key:
-            yield sample
-            sample = {}
-        if not sample:
-            sample, room = {"__key__": file.key}, SampleRoom()
-        # As a path object, which is never taken for a URL.
-        sample[file.field] = room.hold(read_content(pathlib.PurePath(file.path)))
-    if sample:
+    """The samples of files, those of one sample next to each other; each is read when its turn comes."""
+    for key, fields in itertools.groupby(files, lambda file: file.key):
+        sample: Sample = {"__key__": key}
+        room = SampleRoom()
+        for file in fields:
+            try:
+                sample[file.field] = room.hold(read_content(file.source))
+            except LocatedError as error:
+                if file.wanted_by:
+                    error.reason = f"{error.reason} (wanted by {file.wanted_by})"
+                raise
+            except UsageError as error:
+                raise UsageError(f"{file.wanted_by}: {error}" if file.wanted_by else str(error)) from None
         yield sample
 
 
-def read_all(url: str | os.PathLike[str]) -> bytes:
-    """All bytes of a file or URL, as they are: not decompressed."""
-    with open_read(url, compression=None) as stream:
-        return b"".join(_pieces(stream))
-
-
-def read_content(url: str | os.PathLike[str]) -> bytes | FieldFile:
-    """As :func:`read_all`; what is too large for memory stays in its file, or is kept in one."""
-    with open_read(url, compression=None) as stream:
-        if not isinstance(url, str) and (stream.size_hint or 0) > LARGE:
-            return FieldFile.at(os.fspath(url))
-        pieces = _pieces(stream)
-        head, size = [], 0
-        for piece in pieces:
-            head.append(piece)
-            size += len(piece)
-            if size > LARGE:
-                return FieldFile.keep(itertools.chain(head, pieces), url=stream.name)
+def read_content(source: str | PurePath) -> bytes | FieldFile:
+    """All bytes of a source, as they are: not decompressed. What is too large for memory stays in its file, or is kept
+    in one."""
+    if isinstance(source, str) and source.startswith("text:"):
+        return source[5:].encode("utf-8", "surrogateescape")
+    with open_read(source, compression=None) as stream:
+        if isinstance(source, PurePath) and (stream.size_hint or 0) > LARGE:
+            return FieldFile.at(str(source))
+        head: list[bytes] = []
+        size = 0
+        try:
+            pieces = iter(lambda: stream.read(PIECE), b"")
+            for piece in pieces:
+                head.append(piece)
+                size += len(piece)
+                if size > LARGE:
+                    return FieldFile.keep(itertools.chain(head, pieces), url=stream.name)
+        except OSError as error:
+            if isinstance(error, (StreamError, MissingInputError)):
+                raise
+            raise StreamError((error.strerror or str(error)).lower(), url=stream.name) from error
         return b"".join(head)
-
-
-def _pieces(stream: ReadStream) -> Iterator[bytes]:
-    try:
-        while piece := stream.read(PIECE):
-            yield piece
-    except OSError as error:
-        if isinstance(error, StreamError):
-            raise
-        raise StreamError((error.strerror or str(error)).lower(), url=stream.name) from error
