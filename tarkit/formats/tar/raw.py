@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from tarkit.errors import DataError, UnsupportedMemberError, printable
 from tarkit.formats.fieldfile import LARGE, FieldFile
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar import headers
-from tarkit.formats.tar.headers import Header
+from tarkit.formats.tar.headers import BLOCK, Header
 from tarkit.formats.tar.large import KeepInFiles
 from tarkit.formats.tar.members import Member
 from tarkit.formats.tar.resync import resynchronise
 from tarkit.formats.tar.walk import Archive, LargeMembers
 
 _GLOBAL = ord("g")
-_ARCHIVE_END: Member = ("", b"", 0)
 _HARMLESS_GLOBALS = frozenset(("comment",))
 
 
@@ -69,35 +67,23 @@ class _CopyLarge(LargeMembers):
 
 
 class _KeepLarge(KeepInFiles):
-    """The raw bytes of a member, in parts: those before its content, the content in a file."""
+    """The raw bytes of a member, in parts: those before its content, the content in a file, the padding."""
 
     def take(self, archive: Archive, name: str, size: int) -> Any:
         if not isinstance(archive, RawArchive):
             return super().take(archive, name, size)
         recording = archive.recording
-        archive.complete()
-        parts: list[Any] = [recording.between(archive.header_offset, archive.base + archive.position)]
+        head = recording.between(archive.header_offset, archive.base + archive.position)
 
         def pieces() -> Iterator[bytes]:
             for piece in archive.pieces(name, size):
                 recording.drop(archive.base + archive.position)
                 yield piece
 
-        parts.append(FieldFile.keep(pieces(), url=archive.url, member=name))
-        return parts
+        return [head, FieldFile.keep(pieces(), url=archive.url, member=name), bytes(-size % BLOCK)]
 
     def spill(self, sample: dict[str, Any], name: str, content: Any) -> Any:
         return super().spill(sample, name, content) if isinstance(content, bytes) else content
-
-
-@dataclass
-class _File:
-    """One whose padding may not have been read yet. parts: what was taken of it. end: offset behind its padding."""
-
-    name: str
-    parts: list[Any]
-    offset: int
-    end: int
 
 
 class RawArchive(Archive):
@@ -118,7 +104,6 @@ class RawArchive(Archive):
     ) -> None:
         self.recording = _Recording(read)
         super().__init__(self.recording.read, url, tally, in_sample, _KeepLarge() if write is None else _CopyLarge())
-        self.pending: _File | None = None
         self._in_zeros = False
         self._write = write
         self._globals_seen = globals_seen
@@ -129,21 +114,6 @@ class RawArchive(Archive):
         if self._write is not None:
             self.recording.pass_on(end, self._write)
 
-    def complete(self) -> None:
-        """Take what is missing of the file that was read last, and drop what is behind it from the recording."""
-        if (file := self.pending) is not None:
-            size = sum(map(len, file.parts))
-            file.parts.append(self.recording.between(file.offset + size, file.end))
-            self.recording.drop(file.end)
-
-    def completed(self) -> Iterator[Member]:
-        """The file that was read last, if there is one, or a mark."""
-        if (file := self.pending) is not None:
-            self.complete()
-            self.pending = None
-            raw = file.parts if len(file.parts) > 2 else b"".join(file.parts)
-            yield (file.name, raw, file.offset) if file.name else _ARCHIVE_END
-
     def pass_over(self, name: bytes, reason: str) -> None:
         if self._write is None:
             super().pass_over(name, reason)
@@ -153,7 +123,6 @@ class RawArchive(Archive):
 
     def skip_zeros(self) -> bool:
         self._foreign_globals = self._globals_seen[:]
-        self.complete()
         self.pass_on(self.base + self.position)
         self._in_zeros = True
         another = super().skip_zeros()
@@ -201,10 +170,17 @@ def copied_members(archive: RawArchive) -> Iterator[Member]:
 
 
 def raw_members_beside_damage(archive: RawArchive) -> Iterator[Member]:
-    """Files as raw bytes, or in parts; goes on after damage."""
+    """Files as raw bytes, or in parts, padded with zeros; goes on after damage."""
+    recording = archive.recording
     while True:
         try:
-            yield from _raw_files(archive)
+            for name, content, offset in archive.members():
+                end = archive.base + archive.position
+                if name and isinstance(content, bytes):
+                    padding = -len(content) % BLOCK
+                    content = recording.between(offset, end - padding) + bytes(padding)
+                recording.drop(end)
+                yield name, content, offset if name else end
             return
         except FarReachingError:
             raise
@@ -214,22 +190,7 @@ def raw_members_beside_damage(archive: RawArchive) -> Iterator[Member]:
             yield resynchronise(archive, error)
             if archive.ended:
                 return
-            archive.recording.drop(archive.base + archive.position)
-
-
-def _raw_files(archive: RawArchive) -> Iterator[Member]:
-    """Each file and mark comes when the next one was read, so that all of its padding was read."""
-    failure: DataError | None = None
-    try:
-        for name, content, offset in archive.members():
-            yield from archive.completed()
-            end = archive.base + archive.position
-            archive.pending = _File(name, content if isinstance(content, list) else [], offset if name else end, end)
-    except DataError as error:
-        failure = error
-    yield from archive.completed()
-    if failure is not None:
-        raise failure
+            recording.drop(archive.base + archive.position)
 
 
 def write_raw(raw: Any, write: Callable[[bytes], object]) -> None:
