@@ -24,7 +24,7 @@ ROOMS = {
     "specs": "braces inputslice outputnames series shardspec slicedlist",
     "formats": "datafolder fieldfile sequencefile tally tar.headers tar.large tar.members tar.raw tar.resync tar.walk",
     "samples": "codecs dataset gather read sample shardwriter tarwriter transforms",
-    "toolbox": "demodata rawjoin rewrite",
+    "toolbox": "demodata join",
     "mapping": "output parallel pythonpool pythonworker removal scratch shellpool",
     "readers": "",
     "runs": "counts donerecord engine process status work",

@@ -25,8 +25,8 @@ from tarkit.samples.read import read_members
 from tarkit.samples.sample import Sample, first_dot, group_by_keys
 from tarkit.samples.shardwriter import ShardWriter
 from tarkit.store.publish import open_publish
-from tarkit.toolbox import rawjoin
-from tarkit.toolbox.rawjoin import concatenate
+from tarkit.toolbox import join
+from tarkit.toolbox.join import concatenate
 
 SPARSE = bytes(PIECE) + b"x" + bytes(PIECE)
 FILES = {"a.cls": b"1", "b.bin": SPARSE, "b.cls": b"2", "b.txt": b"t" * 5000, "c.bin": os.urandom(3000), "c.cls": b""}
@@ -222,7 +222,7 @@ def test_cat_passes_the_same_bytes_on_whatever_is_large(
         with pytest.MonkeyPatch.context() as patch, open_publish(out) as stream:
             patch.setattr(raw._CopyLarge, "member_limit", limit)
             patch.setattr(raw._KeepLarge, "__init__", lambda self, limit=limit: _limits(self, limit))
-            patch.setattr(rawjoin, "open_read", lambda url: _Source(short_reads(whole, seed)))
+            patch.setattr(join, "open_read", lambda url: _Source(short_reads(whole, seed)))
             concatenate(["x.tar", "x.tar"], stream, on_damage=on_damage, on_repeated_key="allow")
         outcomes.append(out.getvalue())
     assert outcomes[0] == outcomes[1]

@@ -75,8 +75,7 @@ def command(
     from tarkit.formats.tally import Tally
     from tarkit.samples.sample import key_rule
     from tarkit.store.publish import open_publish
-    from tarkit.toolbox.rawjoin import concatenate
-    from tarkit.toolbox.rewrite import rewrite
+    from tarkit.toolbox.join import concatenate, rewrite
 
     rule = key_rule(policies.pop("key_rule"))
     tally = Tally()

@@ -13,7 +13,7 @@ from tarproc_support import contents, numbered, tar_bytes
 from tarkit import read_samples
 from tarkit.errors import UsageError
 from tarkit.store.publish import open_publish
-from tarkit.toolbox.rawjoin import concatenate
+from tarkit.toolbox.join import concatenate
 
 Run = Callable[..., Any]
 

@@ -22,7 +22,7 @@ from tarkit.formats.tally import Tally
 from tarkit.formats.tar.raw import RawArchive, copied_members
 from tarkit.samples.sample import in_sample
 from tarkit.store.publish import open_publish
-from tarkit.toolbox.rawjoin import concatenate
+from tarkit.toolbox.join import concatenate
 
 Run = Callable[..., Any]
 FOREIGN = Path(__file__).resolve().parent.parent / "data" / "foreign"
@@ -274,7 +274,7 @@ def test_memory_does_not_grow_with_the_input() -> None:
     """400 MB through a process whose peak is far below that."""
     program = (
         "import re, resource, sys\n"
-        "from tarkit.toolbox.rawjoin import concatenate\n"
+        "from tarkit.toolbox.join import concatenate\n"
         "from tarkit.store.publish import open_publish\n"
         "import isal.igzip_lib\n"
         "with open_publish('/dev/null') as out: print(concatenate(['-'], out).samples)\n"

@@ -1,0 +1,155 @@
+"""Joins tar shards: byte for byte, or with new headers in the format that was asked for.
+
+Byte for byte, everything is read through :class:`tarkit.formats.tar.walk.Archive` all the same, so that what is
+damaged, cut or no tar is found, and samples that would run into each other are refused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import BinaryIO
+
+from tarkit.errors import DuplicateFieldError, RepeatedKeyError, UsageError, printable
+from tarkit.formats.tally import Tally
+from tarkit.formats.tar.headers import END_OF_ARCHIVE, RECORD
+from tarkit.formats.tar.large import KeepInFiles
+from tarkit.formats.tar.raw import FarReachingError, RawArchive, copied_members, raw_members_beside_damage, write_raw
+from tarkit.redaction import redact
+from tarkit.samples.read import read_samples
+from tarkit.samples.sample import DAMAGE_POLICIES, KeyRule, Sample, first_dot, group_by_keys, in_sample
+from tarkit.samples.tarwriter import TarWriter
+from tarkit.specs.shardspec import expand
+from tarkit.store.publish import PublishStream
+from tarkit.store.read import open_read
+
+
+class Joined:
+    """What was joined so far: how many shards and samples. size: bytes written, before compression."""
+
+    def __init__(self, on_repeated_key: str) -> None:
+        self.shards = self.samples = self.size = 0
+        self._seen: dict[str, str] | None = {} if on_repeated_key == "error" else None
+        self._last: str | None = None
+
+    def add(self, sample: Sample) -> None:
+        """Count a sample; its key must not make it one with another."""
+        key, url = sample["__key__"], sample["__url__"]
+        if self._seen is not None:
+            if key in self._seen:
+                raise RepeatedKeyError(
+                    f"the key is in {printable(redact(self._seen[key]))} too, and the result would be one shard",
+                    url=url,
+                    key=key,
+                    hint="--on-repeated-key allow accepts that, if these are different samples",
+                )
+            self._seen[key] = url
+        elif key == self._last:
+            raise RepeatedKeyError(
+                "the sample before it has the same key, and in one shard the two would be read as one",
+                url=url,
+                key=key,
+                hint="pass the shards in another order, or keep them apart",
+            )
+        self._last = key
+        self.samples += 1
+
+
+def concatenate(
+    urls: str | Iterable[str],
+    output: PublishStream,
+    *,
+    rule: KeyRule = first_dot,
+    on_repeated_key: str = "error",
+    on_damage: str = "error",
+    tally: Tally | None = None,
+    allow_pipe_in_lists: bool = False,
+) -> Joined:
+    """Write all members of several shards as one shard; the caller commits ``output``.
+
+    Members keep their bytes and their order, also folders, links and files that are no part of a
+    sample; only with ``on_damage="skip"`` these are left out. End-of-archive marks are dropped, but
+    for one at the end, padded to 10,240 bytes. All is written as it comes; with ``on_damage="skip"``
+    one sample is held, large content in files. Keys are held in memory.
+
+    Args:
+        urls: shard specs, as for :func:`tarkit.specs.shardspec.expand`.
+        rule: key rule by which members are samples.
+        on_repeated_key: error, or allow a key that comes back, in one shard or in another; but not
+            right after itself, since without the mark in between the two samples would become one.
+        on_damage: error, or skip what is damaged and the samples beside it; ``tally`` has the account.
+        tally: is filled; its ``skipped`` counts the members that are no part of a sample.
+        allow_pipe_in_lists: whether an ``@LIST`` may name ``pipe:`` commands.
+
+    Raises:
+        DataError: damage; a repeated key or field; a global extended header that would apply to the
+            members of the archives after its own.
+    """
+    if on_damage not in DAMAGE_POLICIES:
+        raise UsageError(f"on_damage is {on_damage!r}; it must be one of {', '.join(DAMAGE_POLICIES)}")
+    tally = Tally() if tally is None else tally
+    joined = Joined(on_repeated_key)
+    globals_seen: list[FarReachingError] = []
+    for url in expand(urls, allow_pipe_in_lists=allow_pipe_in_lists):
+        joined.shards += 1
+        with open_read(url) as stream:
+            write = output.write if on_damage == "error" else None
+            archive = RawArchive(stream.read, redact(stream.name), in_sample(rule), tally, globals_seen, write)
+            samples = group_by_keys(
+                raw_members_beside_damage(archive) if write is None else copied_members(archive),
+                url=stream.name,
+                rule=rule,
+                on_repeated_key=on_repeated_key,
+                tally=tally,
+                sample_limit=archive.large.sample_limit,
+                spill=archive.large.spill,
+            )
+            try:
+                for sample in samples:
+                    joined.add(sample)
+                    del sample["__key__"], sample["__url__"]
+                    for raw in sample.values():
+                        write_raw(raw, output.write)
+            except DuplicateFieldError as error:
+                error.hint = "tarproc --on-duplicate-field first or last keeps one of them"
+                raise
+    output.write(END_OF_ARCHIVE)
+    output.write(bytes(-output.bytes_written % RECORD))
+    joined.size = output.bytes_written
+    return joined
+
+
+def rewrite(
+    urls: str | Iterable[str],
+    output: str | os.PathLike[str] | BinaryIO,
+    *,
+    format: str,
+    rule: KeyRule = first_dot,
+    on_repeated_key: str = "error",
+    on_damage: str = "error",
+    tally: Tally | None = None,
+    allow_pipe_in_lists: bool = False,
+) -> Joined:
+    """Write the samples of several shards as one shard, each member with a new header of a ``format`` of TarWriter.
+
+    Members that are not part of a sample are left out, and counted in ``tally``. The other arguments are those of
+    :func:`concatenate`.
+    """
+    joined = Joined(on_repeated_key)
+    # Keys are checked here, since the message names both shards.
+    with TarWriter(output, encoder=False, format=format, rule=rule, on_repeated_key="allow") as writer:
+        for url in expand(urls, allow_pipe_in_lists=allow_pipe_in_lists):
+            joined.shards += 1
+            for sample in read_samples(
+                [url],
+                literal=True,
+                rule=rule,
+                on_repeated_key=on_repeated_key,
+                on_damage=on_damage,
+                tally=tally,
+                large=KeepInFiles(),
+            ):
+                joined.add(sample)
+                writer.write(sample)
+    joined.size = writer.archive_size
+    return joined
