@@ -9,8 +9,7 @@ import tarfile
 from collections.abc import Callable, Iterable, Mapping
 
 from tarkit.formats.tally import Tally
-from tarkit.formats.tar.members import Member
-from tarkit.formats.tar.walk import Archive
+from tarkit.formats.tar.walk import Archive, Member
 from tarkit.samples.read import read_members
 from tarkit.samples.sample import Sample, group_by_keys
 

@@ -41,8 +41,7 @@ from tarkit.errors import (
     UsageError,
 )
 from tarkit.formats.tally import Tally
-from tarkit.formats.tar.members import Member
-from tarkit.formats.tar.walk import Archive
+from tarkit.formats.tar.walk import Archive, Member
 from tarkit.samples.read import read_members
 from tarkit.samples.sample import in_sample
 

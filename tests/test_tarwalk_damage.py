@@ -28,7 +28,7 @@ from tarbuild import (
 
 from tarkit.errors import CompressionError, CorruptHeaderError, DataError, NotATarError, TruncatedError
 from tarkit.formats.tally import Tally
-from tarkit.formats.tar.members import Member
+from tarkit.formats.tar.walk import Member
 from tarkit.samples.read import read_members
 from tarkit.samples.sample import group_by_keys
 

@@ -17,7 +17,7 @@ from ..shared.results import Results, exit_code_of, met
 
 if TYPE_CHECKING:
     from tarkit.formats.tally import Tally
-    from tarkit.formats.tar.members import Member
+    from tarkit.formats.tar.walk import Member
     from tarkit.samples.sample import KeyRule, Sample
 
 _EPILOG = """\b

@@ -51,20 +51,37 @@ class FieldFile:
 
     @classmethod
     def keep(
-        cls, pieces: Iterable[bytes], folder: str | None = None, *, url: str | None = None, member: str | None = None
+        cls,
+        pieces: Iterable[bytes],
+        folder: str | None = None,
+        *,
+        after: FieldFile | None = None,
+        url: str | None = None,
+        member: str | None = None,
     ) -> FieldFile:
-        """Write pieces to a new file without a name. folder: where; None means the system's (``$TMPDIR``).
+        """Write pieces to a file without a name. folder: where; None means the system's (``$TMPDIR``). after: the last
+        field that was kept of the same sample; its file is taken, since a process can have few open at once.
 
         Raises:
             StreamError: it cannot be written. What ``pieces`` raises.
         """
         folder = folder or tempfile.gettempdir()
-        try:
-            with tempfile.TemporaryFile(dir=folder, buffering=0) as unnamed:
-                file = _Descriptor(os.dup(unnamed.fileno()))
-        except OSError as error:
-            raise _no_room(error, folder, url, member) from None
-        return cls(file, 0, url=url, member=member)._append(pieces, member)
+        if after is not None:
+            file = after._file
+        else:
+            try:
+                with tempfile.TemporaryFile(dir=folder, buffering=0) as unnamed:
+                    file = _Descriptor(os.dup(unnamed.fileno()))
+            except OSError as error:
+                raise _no_room(error, folder, url, member) from None
+        start = file.end
+        for piece in pieces:
+            try:
+                file.end += write_piece(file.number, piece, file.end)
+            except OSError as error:
+                raise _no_room(error, folder, url, member) from None
+        os.ftruncate(file.number, file.end)
+        return cls(file, file.end - start, start=start, url=url, member=member)
 
     @classmethod
     def at(cls, path: str) -> FieldFile:
@@ -76,32 +93,6 @@ class FieldFile:
         """The content of an open file, of the length that it has now. It is closed with the last field in it."""
         file = _Descriptor(descriptor)
         return cls(file, os.fstat(descriptor).st_size, url=name)
-
-    @classmethod
-    def keep_after(
-        cls,
-        last: FieldFile | None,
-        content: bytes,
-        folder: str | None = None,
-        *,
-        url: str | None = None,
-        member: str | None = None,
-    ) -> FieldFile:
-        """One more field's content, in the file of ``last``, which was made to be kept; in a new file if that is None.
-
-        One file for all fields of a sample, since a process can have few open at once.
-        """
-        return cls.keep([content], folder, url=url, member=member) if last is None else last._append([content], member)
-
-    def _append(self, pieces: Iterable[bytes], member: str | None) -> FieldFile:
-        start = self._file.end
-        for piece in pieces:
-            try:
-                self._file.end += write_piece(self._file.number, piece, self._file.end)
-            except OSError as error:
-                raise _no_room(error, "a file", self.url, member) from None
-        os.ftruncate(self._file.number, self._file.end)
-        return FieldFile(self._file, self._file.end - start, start=start, url=self.url, member=member)
 
     def __len__(self) -> int:
         return self._size
@@ -157,7 +148,7 @@ class SampleRoom:
         self._room -= len(content)
         if self._room >= 0:
             return content
-        self._file = FieldFile.keep_after(self._file, content, self._folder)
+        self._file = FieldFile.keep([content], self._folder, after=self._file)
         return self._file
 
 
@@ -166,15 +157,12 @@ def write_piece(file: int, piece: bytes, position: int) -> int:
 
     1 MiB of zeros becomes a hole: a few bytes of a compressed shard can stand for gigabytes of them.
     """
-    written = len(piece) if _is_zeros(piece) else 0
+    # Compared with zeros, which ends at the first difference; nothing else in Python is as fast.
+    is_hole = len(piece) <= PIECE and piece == (_ZEROS if len(piece) == PIECE else _ZEROS[: len(piece)])
+    written = len(piece) if is_hole else 0
     while written < len(piece):
         written += os.pwrite(file, memoryview(piece)[written:], position + written)
     return len(piece)
-
-
-def _is_zeros(piece: bytes) -> bool:
-    # Compared with zeros, which ends at the first difference; nothing else in Python is as fast.
-    return len(piece) <= PIECE and piece == (_ZEROS if len(piece) == PIECE else _ZEROS[: len(piece)])
 
 
 def _no_room(error: OSError, place: str, url: str | None, member: str | None) -> StreamError:

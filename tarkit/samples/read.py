@@ -14,9 +14,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from tarkit.errors import DataError, TooLargeError, UsageError
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.large import DEFAULT_MEM, RefuseLarge
-from tarkit.formats.tar.members import Member
 from tarkit.formats.tar.resync import resynchronise
-from tarkit.formats.tar.walk import Archive, LargeMembers
+from tarkit.formats.tar.walk import Archive, LargeMembers, Member
 from tarkit.redaction import redact
 from tarkit.samples.sample import DAMAGE_POLICIES, KeyRule, Sample, first_dot, group_by_keys, in_sample, key_rule
 from tarkit.specs.shardspec import expand
@@ -92,7 +91,7 @@ def read_members(
     """Regular files of one tar stream: (name, content, offset of the header), in order.
 
     Where an archive ends inside the stream (``cat a.tar b.tar``), and where something was
-    lost, a mark with an empty name is given; see :data:`tarkit.formats.tar.members.Member`.
+    lost, a mark with an empty name is given; see :data:`tarkit.formats.tar.walk.Member`.
 
     Args:
         read: ``read(n)`` gives 1 to n bytes, or b"" at the end, like a raw stream's.

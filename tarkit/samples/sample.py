@@ -14,7 +14,7 @@ from typing import Any
 
 from tarkit.errors import DuplicateFieldError, EncodeError, RepeatedKeyError, UsageError, printable
 from tarkit.formats.tally import BESIDE_DAMAGE, INCOMPLETE, Tally
-from tarkit.formats.tar.members import LOST_STRETCH, Member
+from tarkit.formats.tar.walk import LOST_STRETCH, Member
 
 Sample = dict[str, Any]
 """``__key__`` and ``__url__`` are str; every other entry is a field: bytes, unless decoded."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from tarkit.errors import CorruptHeaderError
-
 BLOCK = 512
 ZERO_BLOCK = bytes(BLOCK)
 END_OF_ARCHIVE = bytes(2 * BLOCK)
@@ -150,15 +148,6 @@ def parse_pax(records: bytes) -> dict[str, bytes]:
     return found
 
 
-def check_pax(found: dict[str, bytes], *, url: str, offset: int) -> None:
-    """Refuse extended headers whose path or size cannot be one."""
-    if b"\0" in found.get("path", b""):
-        raise CorruptHeaderError("extended header gives a path with a NUL in it", url=url, offset=offset)
-    size = found.get("size", b"0")
-    if not size.isdigit() or len(size) > 20:
-        raise CorruptHeaderError(f"extended header says size={size[:20]!r}", url=url, offset=offset)
-
-
 def why_not_a_file(header: Header, records: dict[str, bytes], header_bytes: bytes) -> str | None:
     """The reason for which this member is not a regular file with its content behind it; None if it is one.
 
@@ -236,13 +225,16 @@ class HeaderTemplate:
         """The header for any name and size, with what must stand before it in this format."""
         if self._format == "gnu":
             return self._encode_gnu(name, size)
-        if fits(name, size):
+        fits = split_name(name) is not None
+        if fits and size <= MAX_SIZE:
             return self.encode(name, size)
         if self._format == "ustar":
             raise ValueError("the name or the size needs an extended header, which the format ustar does not have")
         records, short_name = {}, name
-        if split_name(name) is None:
-            if not is_utf8(name):
+        if not fits:
+            try:
+                name.decode("utf-8")
+            except UnicodeDecodeError:
                 # POSIX.1, pax: values are UTF-8 unless this record says otherwise.
                 records["hdrcharset"] = b"BINARY"
             records["path"] = name
@@ -265,15 +257,6 @@ class HeaderTemplate:
         return before.encode(b"././@LongLink", len(long_name)) + long_name + padding + header
 
 
-def is_utf8(name: bytes) -> bool:
-    """Whether the bytes are text in UTF-8."""
-    try:
-        name.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def split_name(name: bytes) -> tuple[bytes, bytes] | None:
     """(prefix, name) as ustar stores a long name, or None if it does not fit."""
     if len(name) <= 100:
@@ -283,11 +266,6 @@ def split_name(name: bytes) -> tuple[bytes, bytes] | None:
     if slash <= 0 or slash > 155 or slash == len(name) - 1:
         return None
     return name[:slash], name[slash + 1 :]
-
-
-def fits(name: bytes, size: int) -> bool:
-    """Whether a plain ustar header can hold this name and size."""
-    return size <= MAX_SIZE and split_name(name) is not None
 
 
 _LOOKS = (

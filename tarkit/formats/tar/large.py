@@ -78,4 +78,4 @@ class KeepInFiles(LargeMembers):
         if isinstance(content, FieldFile):
             return content
         last = next((value for value in reversed(sample.values()) if isinstance(value, FieldFile)), None)
-        return FieldFile.keep_after(last, content, self._folder, url=sample["__url__"], member=name)
+        return FieldFile.keep([content], self._folder, after=last, url=sample["__url__"], member=name)

@@ -11,9 +11,8 @@ from tarkit.formats.tally import Tally
 from tarkit.formats.tar import headers
 from tarkit.formats.tar.headers import BLOCK, Header
 from tarkit.formats.tar.large import KeepInFiles
-from tarkit.formats.tar.members import Member
 from tarkit.formats.tar.resync import resynchronise
-from tarkit.formats.tar.walk import Archive, LargeMembers
+from tarkit.formats.tar.walk import Archive, LargeMembers, Member
 
 _GLOBAL = ord("g")
 _HARMLESS_GLOBALS = frozenset(("comment",))

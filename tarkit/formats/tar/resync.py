@@ -7,8 +7,7 @@ from zlib import adler32
 from tarkit.errors import CompressionError, DataError, TruncatedError, UnsupportedMemberError
 from tarkit.formats.tar import headers
 from tarkit.formats.tar.headers import BLOCK, ZERO_BLOCK
-from tarkit.formats.tar.members import LOST_STRETCH, Member
-from tarkit.formats.tar.walk import EXTENDED_TYPES, MAGIC, Archive
+from tarkit.formats.tar.walk import EXTENDED_TYPES, LOST_STRETCH, MAGIC, Archive, Member
 
 _MAX_TRUSTED_SIZE = 64 * 1024 * 1024
 """A damaged header's size is believed up to here, since so much has to be held to try it."""
@@ -26,7 +25,9 @@ def resynchronise(archive: Archive, error: DataError) -> Member:
         archive.tally.skip(error.kind)
         return "", error.member.encode("utf-8", "surrogateescape"), start
     archive.plain_tail = b""
-    archive.drop_next = archive.extending or _is_extended(archive, start)
+    kind = start - archive.base + 156
+    is_extended = 156 <= kind < len(archive.buffer) and archive.buffer[kind] in EXTENDED_TYPES
+    archive.drop_next = archive.extending or is_extended
     archive.extending = False
     try:
         if isinstance(error, (TruncatedError, CompressionError)):
@@ -44,11 +45,6 @@ def resynchronise(archive: Archive, error: DataError) -> Member:
     archive.after_mark = False
     archive.tally.damage.append((archive.url, start, end, error.reason))
     return "", LOST_STRETCH, start
-
-
-def _is_extended(archive: Archive, start: int) -> bool:
-    at = start - archive.base + 156
-    return 156 <= at < len(archive.buffer) and archive.buffer[at] in EXTENDED_TYPES
 
 
 def _go_by_size(archive: Archive) -> bool:

@@ -17,7 +17,6 @@ from tarkit.formats.fieldfile import PIECE
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar import headers
 from tarkit.formats.tar.headers import BLOCK, ZERO_BLOCK, Header
-from tarkit.formats.tar.members import Member
 
 READ_SIZE = 512 * 1024
 """Bytes asked for at a time: fits the second-level cache, and is far above a photo."""
@@ -30,6 +29,15 @@ _LONG_NAME, _LONG_LINK, _PAX, _PAX_SOLARIS, _PAX_GLOBAL, _SPARSE = b"LKxXgS"
 EXTENDED_TYPES = frozenset(b"LKxXg")
 MAGIC = b"ustar"
 """In every header but those of v7, at byte 257."""
+
+Member = tuple[str, Any, int]
+"""One file of an archive: name, content (bytes, or what :mod:`tarkit.formats.tar.large` makes of content that is too
+large for memory), byte offset of its header. With a name of "" it is a mark: the
+content says of what. b"": an archive ends, and what follows belongs to another sample. LOST_STRETCH: bytes were
+lost to damage. Other bytes: the name of a member whose content cannot be delivered."""
+
+LOST_STRETCH = b"\0"
+"""Never a member's name."""
 
 _ARCHIVE_END: Member = ("", b"", 0)
 
@@ -294,16 +302,19 @@ class Archive:
             raise self.corrupt(f"an extended header claims {header.size} bytes")
         content = self.take(header.size, "(extended header)")
         self.position += -header.size & 511
-        if header.kind == _LONG_NAME:
-            records["path"] = content.partition(b"\0")[0]
-            return
-        if header.kind == _LONG_LINK:
+        if header.kind in (_LONG_NAME, _LONG_LINK):
+            if header.kind == _LONG_NAME:
+                records["path"] = content.partition(b"\0")[0]
             return
         try:
             found = headers.parse_pax(content)
         except ValueError as error:
             raise self.corrupt(f"bad extended header: {error}") from None
-        headers.check_pax(found, url=self.url, offset=self.header_offset)
+        if b"\0" in found.get("path", b""):
+            raise self.corrupt("extended header gives a path with a NUL in it")
+        size = found.get("size", b"0")
+        if not size.isdigit() or len(size) > 20:
+            raise self.corrupt(f"extended header says size={size[:20]!r}")
         if header.kind != _PAX_GLOBAL:
             records.update(found)
             if not records.get("path", b"."):
