@@ -6,7 +6,6 @@ import io
 import math
 import sys
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, BinaryIO
 
 from tarkit.errors import UsageError
@@ -50,21 +49,21 @@ class ShardWriter:
         opener: Callable[[str], BinaryIO] | None = None,
         **kw: Any,
     ) -> None:
-        _check_number("maxcount", maxcount, 1)
-        _check_number("maxsize", maxsize, 1)
-        if not isinstance(verbose, int):
-            raise UsageError(f"verbose is {verbose!r}; it must be a whole number")
-        if isinstance(start_shard, bool) or not isinstance(start_shard, int):
-            raise UsageError(f"start_shard is {start_shard!r}; it must be a whole number, 0 or more")
+        for name, limit in (("maxcount", maxcount), ("maxsize", maxsize)):
+            if not isinstance(limit, (int, float)) or not limit >= 1 or math.isnan(limit):
+                raise UsageError(f"{name} is {limit!r}; it must be a number, 1 or more")
+        if maxcount != math.inf and maxcount != int(maxcount):
+            raise UsageError(f"maxcount is {maxcount!r}; it must be a whole number")
+        for name, number in (("verbose", verbose), ("start_shard", start_shard)):
+            if not isinstance(number, int) or (name == "start_shard" and isinstance(number, bool)):
+                raise UsageError(f"{name} is {number!r}; it must be a whole number, 0 or more")
+        for name, function in (("post", post), ("opener", opener)):
+            if function is not None and not callable(function):
+                raise UsageError(f"{name} is {function!r}; it must be a function")
         first = shard_name(pattern, start_shard)
         if opener is None:
             check_target(first)
             write_compression("auto", first)
-        if maxcount != math.inf and maxcount != int(maxcount):
-            raise UsageError(f"maxcount is {maxcount!r}; it must be a whole number")
-        for name, function in (("post", post), ("opener", opener)):
-            if function is not None and not callable(function):
-                raise UsageError(f"{name} is {function!r}; it must be a function")
         self.pattern = pattern
         self.maxcount = maxcount
         self.maxsize = maxsize
@@ -87,9 +86,7 @@ class ShardWriter:
     def __enter__(self) -> ShardWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
         else:
@@ -128,11 +125,8 @@ class ShardWriter:
         name = shard_name(self.pattern, self.shard)
         if self.verbose > 0:
             sys.stderr.write(f"# writing {name} after {self.total} samples\n")
-        if self.opener is not None:
-            self._file = self.opener(name)
-            self._stream = TarWriter(self._file, **self.kw)
-        else:
-            self._stream = TarWriter(name, **self.kw)
+        self._file = None if self.opener is None else self.opener(name)
+        self._stream = TarWriter(name if self._file is None else self._file, **self.kw)
         self._name = name
         self.shard += 1
         return self._stream
@@ -143,9 +137,7 @@ class ShardWriter:
             return
         stream, self._stream = self._stream, None
         stream.close()
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._close_file()
         self.shards.append(self._name)
         if self.post is not None:
             self.post(self._name)
@@ -159,11 +151,9 @@ class ShardWriter:
         if self._stream is not None:
             self._stream.discard()
             self._stream = None
+        self._close_file()
+
+    def _close_file(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
-
-
-def _check_number(name: str, value: object, least: int) -> None:
-    if not isinstance(value, (int, float)) or not value >= least or math.isnan(value):
-        raise UsageError(f"{name} is {value!r}; it must be a number, {least} or more")

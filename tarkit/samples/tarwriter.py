@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, BinaryIO, cast
 from zlib import adler32
 
@@ -128,9 +127,7 @@ class TarWriter:
     def __enter__(self) -> TarWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
         else:
@@ -213,7 +210,10 @@ class TarWriter:
                     b"%b%b%b%b%06o\0 %b" % (name.ljust(100, b"\0"), before_size, digits, after_size, checksum, tail)
                 )
             else:
-                pieces.append(self._long_header(name, size, field, key))
+                try:
+                    pieces.append(self._template.encode_any(name, size))
+                except ValueError as error:
+                    raise EncodeError(f"field {field!r}: {error}", url=self.name, key=key) from None
             pieces.append(value)
             pieces.append(_PADDING[size & 511])
             total += size
@@ -226,10 +226,13 @@ class TarWriter:
         """Which of the names are fields, in order, each with the end of its member name."""
         plan: _Plan = []
         for field in sorted(name for name in names if name != "__key__"):
-            metadata = is_reserved(field)
-            if not self.keep_meta and self._is_bookkeeping(field, key):
-                continue
-            if "/" in field or "\0" in field or (not metadata and skip_reason(f"k.{field}") is not None):
+            try:
+                if not self.keep_meta and is_bookkeeping(field):
+                    continue
+            except EncodeError as error:
+                error.url, error.key = self.name, key
+                raise
+            if "/" in field or "\0" in field or (not is_reserved(field) and skip_reason(f"k.{field}") is not None):
                 raise EncodeError(f"{field!r} cannot be the field of a member's name", url=self.name, key=key)
             plan.append((field, b"." + self._as_utf8(field, key)))
         if not plan:
@@ -237,13 +240,6 @@ class TarWriter:
         if len(self._plans) < 10_000:
             self._plans[names] = plan
         return plan
-
-    def _is_bookkeeping(self, field: str, key: str) -> bool:
-        try:
-            return is_bookkeeping(field)
-        except EncodeError as error:
-            error.url, error.key = self.name, key
-            raise
 
     def _check_names(self, key: str, plan: _Plan) -> None:
         """Refuse a key that would not come back when the shard is read."""
@@ -283,13 +279,6 @@ class TarWriter:
             hint="encode it, or use an encoder that does",
         )
 
-    def _long_header(self, name: bytes, size: int, field: str, key: str) -> bytes:
-        """The header of a member whose name or size is out of the ordinary."""
-        try:
-            return self._template.encode_any(name, size)
-        except ValueError as error:
-            raise EncodeError(f"field {field!r}: {error}", url=self.name, key=key) from None
-
     def _append(self, pieces: list[bytes | FieldFile], content_bytes: int) -> None:
         self.bytes_written += content_bytes
         self._pending_bytes += content_bytes + BLOCK * len(pieces)
@@ -299,26 +288,20 @@ class TarWriter:
                 self._flush()
             return
         for piece in pieces:
-            if isinstance(piece, FieldFile):
-                self._flush()
-                self._write_file(piece)
-            elif len(piece) < _DIRECT_FROM:
-                self._pending.append(piece)
-            else:
-                # Joining would only copy what is big enough to be written by itself.
-                self._flush()
-                self._out.write(piece)
+            if len(piece) < _DIRECT_FROM:
+                self._pending.append(cast(bytes, piece))
+                continue
+            # Joining would only copy what is big enough to be written by itself.
+            self._flush()
+            try:
+                for part in piece.pieces() if isinstance(piece, FieldFile) else [piece]:
+                    self._out.write(part)
+            except BaseException:
+                # Half of it is written, and nothing can follow that.
+                self.discard()
+                raise
         if self._pending_bytes >= _FLUSH_AT:
             self._flush()
-
-    def _write_file(self, content: FieldFile) -> None:
-        try:
-            for piece in content.pieces():
-                self._out.write(piece)
-        except BaseException:
-            # Half of it is written, and nothing can follow that.
-            self.discard()
-            raise
 
     def _flush(self) -> None:
         self._out.write(b"".join(self._pending))

@@ -6,9 +6,9 @@ samples as they pass.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
 from typing import Any, TypeVar
 
 from tarkit.errors import DataError, DuplicateFieldError, UsageError, printable
@@ -33,7 +33,7 @@ def take(samples: Iterable[T], count: int) -> Iterator[T]:
     """
     if count < 0:
         raise UsageError(f"take: count is {count}; it must be 0 or more")
-    return islice(samples, count)
+    return itertools.islice(samples, count)
 
 
 def shuffle(samples: Iterable[T], buffer: int, seed: int) -> Iterator[T]:
@@ -55,7 +55,7 @@ def shuffle(samples: Iterable[T], buffer: int, seed: int) -> Iterator[T]:
 
 def _shuffled(samples: Iterable[T], buffer: int, rng: random.Random) -> Iterator[T]:
     source = iter(samples)
-    held = list(islice(source, buffer))
+    held = list(itertools.islice(source, buffer))
     for sample in source:
         place = rng.randrange(buffer)
         held[place], sample = sample, held[place]
@@ -76,19 +76,12 @@ def rename_fields(samples: Iterable[Sample], names: Mapping[str, str]) -> Iterat
         DuplicateFieldError: a new name is a field that stays in the sample.
     """
     plan = {new: _alternatives(old) for new, old in names.items()}
-    for name in _names_in(plan):
+    for name in itertools.chain(plan, *plan.values()):
         if is_reserved(name):
             raise UsageError(f"rename: {name!r} is metadata, not a field")
     if "" in plan:
         raise UsageError("rename: the new name of a field is empty")
     return (_renamed(sample, plan) for sample in samples)
-
-
-def _names_in(plan: Mapping[str, list[str]]) -> Iterator[str]:
-    """All names in a plan of renaming, new and old."""
-    for new, olds in plan.items():
-        yield new
-        yield from olds
 
 
 def _renamed(sample: Sample, plan: Mapping[str, list[str]]) -> Sample:
@@ -125,25 +118,20 @@ def keep_fields(
     wanted = dict.fromkeys(fields.split() if isinstance(fields, str) else fields)
     if not wanted:
         raise UsageError("keep_fields: no fields are named")
-    watched = _counted(samples, wanted, Tally() if tally is None else tally)
-    if missing != "allow":
-        watched = require_fields(watched, wanted)
-    return (_kept(sample, wanted, missing) for sample in watched)
+    watched = samples if missing == "allow" else require_fields(samples, wanted)
+    return _kept(watched, wanted, missing, {} if tally is None else tally.missing_fields)
 
 
-def _counted(samples: Iterable[Sample], wanted: Iterable[str], tally: Tally) -> Iterator[Sample]:
+def _kept(
+    samples: Iterable[Sample], wanted: Mapping[str, None], missing: str, lacking: dict[str, int]
+) -> Iterator[Sample]:
     for sample in samples:
         for name in wanted:
             if name not in sample:
-                tally.missing_fields[name] = tally.missing_fields.get(name, 0) + 1
-        yield sample
-
-
-def _kept(sample: Sample, wanted: Mapping[str, None], missing: str) -> Sample:
-    if missing == "error":
-        for name in wanted:
-            _first_present(sample, [name], "keep_fields")
-    return {name: value for name, value in sample.items() if name in wanted or is_reserved(name)}
+                lacking[name] = lacking.get(name, 0) + 1
+                if missing == "error":
+                    _first_present(sample, [name], "keep_fields")
+        yield {name: value for name, value in sample.items() if name in wanted or is_reserved(name)}
 
 
 def require_fields(samples: Iterable[Sample], fields: Iterable[str]) -> Iterator[Sample]:
@@ -181,14 +169,11 @@ def map_fields(samples: Iterable[Sample], functions: Mapping[str, Callable[[Any]
     Raises:
         DataError: a sample lacks one of the fields. What a function raises goes through.
     """
-    return (_mapped(sample, functions) for sample in samples)
-
-
-def _mapped(sample: Sample, functions: Mapping[str, Callable[[Any], Any]]) -> Sample:
-    result = dict(sample)
-    for name, function in functions.items():
-        result[name] = function(sample[_first_present(sample, [name], "map_fields")])
-    return result
+    for sample in samples:
+        made = {
+            name: function(sample[_first_present(sample, [name], "map_fields")]) for name, function in functions.items()
+        }
+        yield {**sample, **made}
 
 
 def to_tuple(samples: Iterable[Sample], *fields: str) -> Iterator[tuple[Any, ...]]:
