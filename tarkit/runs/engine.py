@@ -84,7 +84,11 @@ class Engine:
             "rule": work.key_rule,
             "on_repeated_key": work.on_repeated_key,
         }
-        self.large = None if scratch is None else _large_members(work, scratch)
+        # For a command what is large is kept in files of the scratch folder, for a function what exceeds --mem.
+        field = sample = max(LARGE, work.mem)
+        if work.function is None:
+            field, sample = _large_field(work), 2 * _large_field(work)
+        self.large = None if scratch is None else KeepInFiles(scratch, field, sample)
         self._pool = pool
 
     def outcomes(self, batches: Iterable[Batch]) -> Generator[tuple[Batch, Outcome], None, None]:
@@ -200,14 +204,6 @@ def _pattern(text: str | None, option: str) -> re.Pattern[str] | None:
         return None if text is None else re.compile(text)
     except re.error as error:
         raise UsageError(f"{option} {text!r} is not a regular expression: {error}") from None
-
-
-def _large_members(work: Work, scratch: str) -> KeepInFiles:
-    """What is kept in files of the scratch folder: for a command what is large, for a function what exceeds --mem."""
-    if work.function is None:
-        return KeepInFiles(scratch, _large_field(work), 2 * _large_field(work))
-    limit = max(LARGE, work.mem)
-    return KeepInFiles(scratch, limit, limit)
 
 
 def _large_field(work: Work) -> int:

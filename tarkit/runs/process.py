@@ -94,11 +94,17 @@ def process(
     counts = Counts()
     inputs = _inputs(work)
     _check(work)
-    run = _run_one_output if work.outdir is None else _run_shards if work.retry_failed is None else _retry_shards
-    if run is _run_one_output and work.count is None:
+    if work.outdir is None and work.count is None:
         check_local(inputs, allow_pipe_in_lists=work.allow_pipe)
     with open_engine(work, reporter or Reporter()) as engine:
-        run(engine, inputs, counts)
+        if work.outdir is None:
+            _run_one_output(engine, inputs, counts)
+        elif work.retry_failed is None:
+            _run_shards(engine, inputs, counts)
+        else:
+            from tarkit.runs.retryfailed import RetryRun
+
+            RetryRun(engine, counts).run(work.outdir)
     if counts.shards_failed or counts.shards_missing:
         raise ShardsFailedError(counts)
     return counts
@@ -176,7 +182,15 @@ def _run_shards(engine: Engine, inputs: Sequence[str], counts: Counts) -> None:
 
     work = engine.work
     outdir = str(work.outdir)
-    outputs = _expected_outputs(work, inputs, outdir)
+    # All names are looked at before the first shard is begun, and whatever the slice: a long run must not
+    # end with the last name being that of another shard, and two slices must not make the same output.
+    if work.slice is None:
+        outputs = list(plan_outputs(expand(inputs, allow_pipe_in_lists=work.allow_pipe), outdir))
+    else:
+        index, count = parse_slice(_with_index(work.slice))
+        outputs = plan_slice(
+            inputs, outdir, index, count, list_sha256=work.list_sha256, allow_pipe_in_lists=work.allow_pipe
+        )
     folder = local_path(outdir)
     if folder is not None:
         try:
@@ -185,26 +199,6 @@ def _run_shards(engine: Engine, inputs: Sequence[str], counts: Counts) -> None:
             raise UsageError(str(error)) from None
     engine.reporter.started(counts, len(outputs), failed_are_kept=work.errors != "skip")
     ShardRun(engine, counts, work.fingerprint(), version("tarkit")).run(outputs)
-
-
-def _retry_shards(engine: Engine, inputs: Sequence[str], counts: Counts) -> None:
-    """The failed samples of a folder of shards, back into their shards."""
-    from tarkit.runs.retryfailed import RetryRun
-
-    engine.reporter.started(counts, None, failed_are_kept=engine.work.errors != "skip")
-    RetryRun(engine, counts).run(str(engine.work.outdir))
-
-
-def _expected_outputs(work: Work, inputs: Sequence[str], outdir: str) -> list[tuple[str, str]]:
-    """Inputs with their outputs, of one slice if one is asked for.
-
-    All names are looked at before the first shard is begun, and whatever the slice: a long run must not
-    end with the last name being that of another shard, and two slices must not make the same output.
-    """
-    if work.slice is None:
-        return list(plan_outputs(expand(inputs, allow_pipe_in_lists=work.allow_pipe), outdir))
-    index, count = parse_slice(_with_index(work.slice))
-    return plan_slice(inputs, outdir, index, count, list_sha256=work.list_sha256, allow_pipe_in_lists=work.allow_pipe)
 
 
 def _with_index(piece: str) -> str:

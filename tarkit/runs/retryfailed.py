@@ -54,26 +54,29 @@ class RetryRun:
 
     def run(self, folder: str) -> None:
         """Retry every shard of the folder that has failed samples."""
+        self._reporter.started(self._counts, None, failed_are_kept=self._engine.work.errors != "skip")
         gone = GoneStores()
         for output_url in outputs_of(folder):
             try:
                 with gone.asking(output_url):
                     record = read_record(output_url + SUFFIX)
-                    if record is None or record.state != "done":
-                        self._count(output_url, _as_failed(record))
-                    elif not record.failed:
+                    if record is None:
+                        raise TarkitError("its record is of another version")
+                    if record.state == "done" and not record.failed:
                         self._counts.count_shard(record.exit_code, done=True, before=True)
                         self._reporter.shard_skipped(output_url)
-                    else:
-                        self._count(output_url, self._retry(output_url, record))
+                        continue
+                    if record.state == "done":
+                        record = self._retry(output_url, record)
+                    elif record.error != _INTERRUPTED:
+                        record.error = f"{record.error}; run it anew, without --retry-failed"
             except (TooManyErrorsError, UsageError, MissingExtraError):
                 raise
             except TarkitError as problem:
-                self._count(output_url, _as_failed(None, problem))
-
-    def _count(self, output_url: str, record: DoneRecord) -> None:
-        self._counts.count_shard(record.exit_code, done=record.state == "done")
-        self._reporter.shard_done(output_url, record)
+                # A report only, which is not written.
+                record = DoneRecord("failed", {}, "", "", error=str(problem), exit_code=problem.exit_code)
+            self._counts.count_shard(record.exit_code, done=record.state == "done")
+            self._reporter.shard_done(output_url, record)
 
     def _retry(self, output_url: str, record: DoneRecord) -> DoneRecord:
         failed_url = output_url + FAILED_SUFFIX
@@ -136,17 +139,6 @@ class RetryRun:
 def _other_samples(key: str) -> DataError:
     hint = "remove the record, and run the shard anew"
     return DataError("the failed samples are not those of the done record", key=key, hint=hint)
-
-
-def _as_failed(record: DoneRecord | None, problem: TarkitError | None = None) -> DoneRecord:
-    """The report on a shard whose failed samples cannot be retried. It is not written."""
-    if record is not None:
-        hint = "run it anew, without --retry-failed"
-        error = record.error if record.error == _INTERRUPTED else f"{record.error}; {hint}"
-        return replace(record, error=error)
-    error = "its record is of another version" if problem is None else str(problem)
-    code = EXIT_FAILED if problem is None else problem.exit_code
-    return DoneRecord("failed", {}, "", "", error=error, exit_code=code)
 
 
 def _renewed(record: DoneRecord, account: Account, work: str) -> DoneRecord:

@@ -20,8 +20,6 @@ _AT_ONCE = 16
 _PART = 2_000
 """Records that are asked for in one go: each that waits takes some kilobytes."""
 
-_Looked = tuple[str, DoneRecord | None, str | None]
-
 
 @dataclass
 class Progress:
@@ -88,9 +86,9 @@ def progress_of(
     """
     base = folder.rstrip("/")
     found = Progress()
-    sources = (
-        None if inputs is None else {output.rpartition("/")[2]: url for url, output in plan_outputs(inputs, folder)}
-    )
+    sources: dict[str, str] | None = None
+    if inputs is not None:
+        sources = {output.rpartition("/")[2]: url for url, output in plan_outputs(inputs, folder)}
     try:
         sizes = {entry.name: entry.size for entry in entries(folder) if not entry.is_folder}
     except MissingInputError:
@@ -105,15 +103,21 @@ def progress_of(
 
     gone = GoneStores()
 
-    def look(name: str) -> _Looked:
+    def size_of(name: str) -> int | None:
+        if name not in sizes:
+            raise MissingInputError("there is no such file", url=name)
+        return sizes[name]
+
+    def look(name: str) -> tuple[str, DoneRecord | None, str | None]:
+        """Name, record, and why the shard is stale, or its record cannot be read."""
         try:
             record = read_record(f"{base}/{name}{SUFFIX}")
         except DataError as problem:
             return name, None, str(problem)
         if record is None or record.state != "done":
             return name, record, None
+        source = None
         try:
-            source = None
             if sources is not None and check_inputs:
                 with gone.asking(sources[name]):
                     source = identify(sources[name])
@@ -122,7 +126,7 @@ def progress_of(
         except TarkitError as problem:
             return name, record, f"the input cannot be asked: {problem}"
         url = None if made_of is None else made_of.get(name)
-        return name, record, record.why_stale(lambda: _size_in(sizes, name), url=url, source=source, work=work)
+        return name, record, record.why_stale(lambda: size_of(name), url=url, source=source, work=work)
 
     with Workers(_AT_ONCE, "records") as executor:
         # No more of them are held than a part has.
@@ -130,12 +134,6 @@ def progress_of(
             for name, record, problem in executor.map(look, names[start : start + _PART]):
                 _enter(found, name, record, problem)
     return found
-
-
-def _size_in(sizes: Mapping[str, int | None], name: str) -> int | None:
-    if name not in sizes:
-        raise MissingInputError("no such file", url=name)
-    return sizes[name]
 
 
 def _enter(found: Progress, name: str, record: DoneRecord | None, problem: str | None) -> None:
