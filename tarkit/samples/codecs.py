@@ -13,26 +13,18 @@ differences, all of which keep data as it is:
 
 from __future__ import annotations
 
-import io
-import operator
-import re
 import zlib
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
 from tarkit.errors import DecodeError, EncodeError, TarkitError, UsageError, printable
-from tarkit.extras import library
-from tarkit.samples.arrays import decode_npy, decode_npz, encode_npy, encode_npz, refuse_rest
+from tarkit.samples import values
 from tarkit.samples.images import IMAGE_FORMATS, IMAGE_SPECS, decode_image, encode_image
-from tarkit.samples.jsontext import decode_json, encode_json
 from tarkit.samples.sample import Sample, is_reserved
 
 Encoder = bool | None | Callable[[Sample], Sample] | Mapping[str, Callable[[Any], Any]]
 """What ``make_encoder`` takes."""
-
-_DECIMAL = re.compile(rb"\s*[+-]?[0-9]+\s*")
-
 
 MAX_BYTES = 1 << 30
 """What a compressed field may have once it is decompressed, if nothing else is said."""
@@ -94,7 +86,7 @@ def decode_field(
         return data
     try:
         data = _decompress(data, max_bytes) if compressed else data
-        return decode_npz(data, max_bytes) if extension == "npz" else decoder(data)
+        return values.decode_npz(data, max_bytes) if extension == "npz" else decoder(data)
     except TarkitError:
         raise
     except Exception as error:  # damaged bytes can make a parser raise anything
@@ -223,69 +215,24 @@ def _sentence(error: Exception) -> str:
     return printable(str(error) or type(error).__name__)
 
 
-def _encode_integer(value: Any) -> bytes:
-    if isinstance(value, str):
-        data = value.encode("utf-8")
-        if not _DECIMAL.fullmatch(data):
-            raise TypeError("as text it must be a whole number; pass bytes to keep it as it is, or call the field txt")
-        return data
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError("it must be a whole number")
-    return str(operator.index(value)).encode("ascii")
-
-
-def _decode_integer(data: bytes) -> int:
-    if not _DECIMAL.fullmatch(data):
-        raise ValueError(f"{data[:40]!r} is not a whole number")
-    return int(data)
-
-
-def _encode_msgpack(value: Any) -> bytes:
-    _refuse_text(value, "msgpack.packb(text)")
-    return bytes(library("msgpack", "the msgpack codec", "msgpack").packb(value))
-
-
-def _decode_msgpack(data: bytes) -> Any:
-    # Maps with numbers as keys can be written, so they must be readable.
-    return library("msgpack", "the msgpack codec", "msgpack").unpackb(data, strict_map_key=False)
-
-
-def _encode_cbor(value: Any) -> bytes:
-    _refuse_text(value, "cbor2.dumps(text)")
-    return bytes(library("cbor2", "the cbor codec", "cbor").dumps(value))
-
-
-def _decode_cbor(data: bytes) -> Any:
-    stream = io.BytesIO(data)
-    value = library("cbor2", "the cbor codec", "cbor").load(stream)
-    refuse_rest(stream, data, "value")
-    return value
-
-
-def _refuse_text(value: object, instead: str) -> None:
-    """A str may be meant as the value, or as what is encoded already, as webdataset takes it."""
-    if isinstance(value, str):
-        raise TypeError(f"text alone is not encoded; pass a dict or list, or the bytes of {instead}")
-
-
 _ENCODERS: dict[str, Callable[[Any], bytes]] = {
-    **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), _encode_integer),
-    **dict.fromkeys(("json", "jsn"), encode_json),
-    **dict.fromkeys(("mp", "msgpack", "msg"), _encode_msgpack),
-    "cbor": _encode_cbor,
-    "npy": encode_npy,
-    "npz": encode_npz,
+    **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), values.encode_integer),
+    **dict.fromkeys(("json", "jsn"), values.encode_json),
+    **dict.fromkeys(("mp", "msgpack", "msg"), values.encode_msgpack),
+    "cbor": values.encode_cbor,
+    "npy": values.encode_npy,
+    "npz": values.encode_npz,
     **{extension: partial(encode_image, extension) for extension in IMAGE_FORMATS},
 }
 
 _DECODERS: dict[str, Callable[[bytes], Any]] = {
-    **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), _decode_integer),
+    **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), values.decode_integer),
     **dict.fromkeys(("txt", "text", "transcript", "html", "htm"), partial(str, encoding="utf-8")),
-    **dict.fromkeys(("json", "jsn"), decode_json),
-    **dict.fromkeys(("mp", "msgpack", "msg"), _decode_msgpack),
-    "cbor": _decode_cbor,
-    "npy": decode_npy,
-    "npz": partial(decode_npz, max_bytes=MAX_BYTES),
+    **dict.fromkeys(("json", "jsn"), values.decode_json),
+    **dict.fromkeys(("mp", "msgpack", "msg"), values.decode_msgpack),
+    "cbor": values.decode_cbor,
+    "npy": values.decode_npy,
+    "npz": partial(values.decode_npz, max_bytes=MAX_BYTES),
 }
 
 _PICKLE = "reading a pickle can run any code; use json, msgpack, npy or npz"
