@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from tarkit.formats.tar.large import SkipLarge, SkippedContent
-from tarkit.formats.tar.members import Member
+from tarkit.formats.tar.walk import Member
 from tarkit.readers.files import FileDataReader
 from tarkit.readers.ranged import blocks_from, is_compressed, reading
 from tarkit.samples.read import read_members

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.large import DEFAULT_MEM, RefuseLarge
-from tarkit.formats.tar.members import Member
+from tarkit.formats.tar.walk import Member
 from tarkit.samples.read import read_members
 from tarkit.samples.sample import KeyRule, first_dot, group_by_keys, key_rule
 
