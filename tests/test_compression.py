@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import textwrap
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +22,9 @@ import pytest
 from tarkit.errors import CompressionError, UsageError
 from tarkit.store.compression import (
     CODECS,
+    ZLIB,
     DecompressingReader,
+    begins_zlib,
     compression_for_name,
     new_compressor,
     sniff,
@@ -53,6 +56,7 @@ PYTHON: dict[str, Callable[[bytes], bytes]] = {
     "bz2": bz2.compress,
     "xz": lzma.compress,
     "lz4": lambda data: lz4.frame.compress(data, content_checksum=True, block_linked=False),
+    "zlib": zlib.compress,
 }
 RNG = random.Random(20240229)
 SMALL = b"".join(b"%d little words, " % RNG.randrange(50) for _ in range(12)) + RNG.randbytes(40)
@@ -112,12 +116,12 @@ def test_gzip_has_no_time_and_no_name() -> None:
     assert header[4:8] == bytes(4)
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", [*CODECS, ZLIB])
 def test_python_modules_agree(codec: str) -> None:
     assert read_all(PYTHON[codec](LARGE), codec) == LARGE
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", [*CODECS, ZLIB])
 def test_cut_at_every_byte(codec: str) -> None:
     for made in (PYTHON[codec](SMALL), packed(SMALL, codec)):
         for length in range(len(made)):
@@ -127,7 +131,7 @@ def test_cut_at_every_byte(codec: str) -> None:
             assert caught.value.offset <= length
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", [*CODECS, ZLIB])
 def test_second_member_cut_at_every_byte(codec: str) -> None:
     made = packed(SMALL, codec)
     for length in range(len(made) + 1, 2 * len(made)):
@@ -135,7 +139,7 @@ def test_second_member_cut_at_every_byte(codec: str) -> None:
             read_all((made + made)[:length], codec)
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", [*CODECS, ZLIB])
 def test_flipped_bits_never_give_other_data(codec: str) -> None:
     made = packed(SMALL, codec)
     caught = 0
@@ -151,14 +155,14 @@ def test_flipped_bits_never_give_other_data(codec: str) -> None:
     assert caught > 7 * len(made)
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", [*CODECS, ZLIB])
 @pytest.mark.parametrize("seed", range(3))
 def test_concatenated_and_short_reads(codec: str, seed: int) -> None:
     made = packed(SMALL, codec) + packed(b"", codec) + packed(LARGE[:40_000], codec) + PYTHON[codec](SMALL)
     assert read_all(made, codec, short_reads(made, seed), step=997) == SMALL + LARGE[:40_000] + SMALL
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", [*CODECS, ZLIB])
 def test_other_bytes_after_the_end(codec: str) -> None:
     made = packed(SMALL, codec)
     with pytest.raises(CompressionError, match="other bytes after its end") as caught:
@@ -167,10 +171,23 @@ def test_other_bytes_after_the_end(codec: str) -> None:
     assert str(caught.value).startswith(f"shard, offset {len(made)}: {codec} stream")
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", [*CODECS, ZLIB])
 def test_not_this_codec(codec: str) -> None:
     with pytest.raises(CompressionError, match=f"does not begin as {codec} does"):
         read_all(b"a plain tar, maybe", codec)
+
+
+def test_python_reads_zlib_and_its_header_is_known() -> None:
+    for data in (b"", SMALL, LARGE):
+        assert zlib.decompress(packed(data, ZLIB)) == data
+    for level in range(10):
+        for window in range(9, 16):
+            compressor = zlib.compressobj(level, wbits=window)
+            made = compressor.compress(SMALL) + compressor.flush()
+            assert begins_zlib(made), (level, window)
+            assert sniff(made) is None
+            assert read_all(made, ZLIB) == SMALL
+    assert not any(begins_zlib(head) for head in (b"", b"x", b"x\x9d", b"\x88\x1c", b"xt", bytes(2)))
 
 
 def test_zero_padding() -> None:

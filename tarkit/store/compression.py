@@ -1,9 +1,9 @@
 """Compression of whole streams: recognised by magic bytes when reading, chosen by name when writing.
 
-Formats: gzip (RFC 1952), Zstandard (RFC 8878), bzip2, xz (The .xz File Format 1.1.0) and
-the LZ4 frame format 1.6.4. All of them may be several members or frames one after another;
-such a stream is read to its true end. Memory is bounded whatever the input says: every step
-of decompression yields at most 1 MiB.
+Formats: gzip (RFC 1952), Zstandard (RFC 8878), bzip2, xz (The .xz File Format 1.1.0),
+the LZ4 frame format 1.6.4, and zlib (RFC 1950) where it is asked for. All of them may be several
+members or frames one after another; such a stream is read to its true end. Memory is bounded
+whatever the input says: every step of decompression yields at most 1 MiB.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from tarkit.store.place import PieceReader
 ReadFunction = Callable[[int], bytes]
 
 CODECS = ("gz", "zst", "bz2", "xz", "lz4")
+ZLIB = "zlib"
+"""A codec without magic bytes and without an ending: only for formats that name it, such as TFRecord."""
 SNIFF_BYTES = 10
 """How many bytes ``sniff`` wants to see."""
 
@@ -77,9 +79,9 @@ def write_compression(choice: str | bool | None, name: str) -> str | None:
 
 def check_codec(name: object) -> str:
     """``name``, if it is the name of a codec. Raises: UsageError: it is not."""
-    if isinstance(name, str) and name in CODECS:
+    if isinstance(name, str) and name in (*CODECS, ZLIB):
         return name
-    raise UsageError(f"no compression {name!r}; known are auto, {', '.join(CODECS)}, or None for none")
+    raise UsageError(f"no compression {name!r}; known are auto, {', '.join(CODECS)}, {ZLIB}, or None for none")
 
 
 def sniff(head: bytes) -> str | None:
@@ -91,6 +93,11 @@ def sniff(head: bytes) -> str | None:
     if codec == "bz2" and not (head[3:4] in b"123456789" and head[4:10] in _BZ2_BLOCKS):
         return None
     return codec
+
+
+def begins_zlib(head: bytes) -> bool:
+    """Whether ``head`` has the two bytes of a zlib header; many other files begin with such two as well."""
+    return len(head) >= 2 and head[0] & 0x8F == 8 and not head[1] & 0x20 and int.from_bytes(head[:2], "big") % 31 == 0
 
 
 def _is_skippable(head: bytes) -> bool:
@@ -152,10 +159,11 @@ def _zstd() -> Any:
 def _new_decoder(codec: str) -> Any:
     """A decompressor of one member, with the methods of those of the standard library."""
     decoder: Any
-    if codec == "gz":
+    if codec in ("gz", ZLIB):
         from isal import igzip_lib
 
-        decoder = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+        flag = igzip_lib.DECOMP_GZIP if codec == "gz" else igzip_lib.DECOMP_ZLIB
+        decoder = igzip_lib.IgzipDecompressor(flag=flag)
     elif codec == "zst":
         decoder = _zstd().ZstdDecompressor()
     elif codec == "lz4":
@@ -179,8 +187,9 @@ def _begins_member(source: _CompressedInput, codec: str, first: bool) -> bool:
     zeros = source.skip_zeros() if codec in ("gz", "xz") and not first else 0
     if codec == "xz" and zeros % 4:
         raise source.fail(f"has a padding of {zeros} zero bytes, which is not a multiple of 4")
-    magic = _MAGIC[codec]
     head = source.peek(6)
+    # zlib has five or more headers, of which one has to stand for all if another file begins here.
+    magic = head[:2] if codec == ZLIB and begins_zlib(head) else _MAGIC.get(codec, b"\x78\x01")
     if not head and not first:
         return False
     if codec in ("zst", "lz4") and _is_skippable(head):
@@ -255,11 +264,11 @@ def new_compressor(codec: str) -> Compressor:
     """A compressor for one stream. Same input, same output: no time, no name. Raises: UsageError: no codec has this
     name."""
     compressor: Compressor
-    if check_codec(codec) == "gz":
+    if check_codec(codec) in ("gz", ZLIB):
         from isal import isal_zlib
 
         # 16 + 15: a gzip header and trailer; its time is 0 and it has no name.
-        compressor = isal_zlib.compressobj(level=2, wbits=31)
+        compressor = isal_zlib.compressobj(level=2, wbits=31 if codec == "gz" else 15)
     elif codec == "zst":
         zstd = _zstd()
         compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.checksum_flag: 1})

@@ -172,7 +172,7 @@ def open_publish(
     Args:
         url: a local path or file://, ``-``, ``pipe:COMMAND``, or whatever fsspec writes to; or a
             binary file object, which is flushed at commit and not closed.
-        compression: gz, zst, bz2, xz or lz4; True is gz; None and False are none; "auto" goes by
+        compression: gz, zst, bz2, xz, lz4 or zlib; True is gz; None and False are none; "auto" goes by
             the name (none for ``-``, commands and file objects).
         sync: whether commit waits until a local file and its name are on the disk.
         if_absent: publish only if nothing is under the name, now and at commit. Of several writers

@@ -99,7 +99,7 @@ def open_read(
 
     Args:
         url: see the head of this file; or a binary file object, which is not closed.
-        compression: gz, zst, bz2, xz or lz4; None for none; "auto" looks at the first bytes.
+        compression: gz, zst, bz2, xz, lz4 or zlib; None for none; "auto" looks at the first bytes (not for zlib).
         allow_pipe: whether ``pipe:`` URLs may run a command.
         retry: how often, and how patiently, a read over a network is tried again.
         read_ahead: bytes of a read over a network that are held at most; 0: no thread.

@@ -1,0 +1,342 @@
+"""TFRecord files, read and written without TensorFlow. The format with an example: docs/formats/tfrecord.md.
+
+Source: ``tensorflow/core/lib/io/record_writer.cc`` and ``record_reader.cc`` of TensorFlow 2.21.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import BinaryIO, TypeVar
+
+from tarkit.errors import CompressionError, CorruptRecordError, DataError, TooLargeError, TruncatedError, UsageError
+from tarkit.formats.tally import Tally
+from tarkit.store.allocator import keep_freed_memory
+from tarkit.store.compression import ZLIB, DecompressingReader, begins_zlib, check_codec, sniff
+from tarkit.store.publish import open_publish
+from tarkit.store.read import ReadStream, open_read
+
+READ_SIZE = 256 * 1024
+"""Bytes asked for at a time: fits the second-level cache."""
+DEFAULT_MEM = 1 << 30
+
+_LENGTH = struct.Struct("<Q")
+_SUM = struct.Struct("<I")
+_HEAD = struct.Struct("<QI")
+_HEAD_SIZE = _HEAD.size
+_AROUND = _HEAD_SIZE + _SUM.size
+_DELTA = 0xA282EAD8
+_MAX_PIECE = 64 * 1024 * 1024
+_MAX_REMEMBERED = 100_000
+_HIGH_BYTES = b"\0\0\0"
+"""Of each length below 2**40, in bytes 5 to 7: what a search looks for."""
+
+_Error = TypeVar("_Error", bound=DataError)
+
+
+def _crc32c() -> Callable[[bytes], int]:
+    import google_crc32c
+
+    value: Callable[[bytes], int] = google_crc32c.value
+    return value
+
+
+def _masked(crc: int) -> int:
+    """A CRC32C as it is stored: its bits turned right by 15, and a constant added."""
+    return ((crc >> 15 | crc << 17) + _DELTA) & 0xFFFFFFFF
+
+
+def read_records(
+    source: str | os.PathLike[str] | BinaryIO,
+    *,
+    compression: str | None = "auto",
+    on_damage: str = "error",
+    tally: Tally | None = None,
+    mem: int = DEFAULT_MEM,
+) -> Iterator[bytes]:
+    """The records of a TFRecord file, in order. Both checksums of each record are verified.
+
+    Args:
+        source: a path or URL; or a binary file object, which is not closed.
+        compression: gz, zlib, or another that :func:`tarkit.store.read.open_read` knows; None for none; "auto" looks at
+            the first bytes.
+        on_damage: error; or skip: go on at the next record whose length has a right checksum, with what was lost in
+            ``tally``.
+        tally: filled while records are drawn: ``members`` counts those that were delivered, ``damage`` has an entry for
+            each stretch that was lost, with offsets in the decompressed stream.
+        mem: bytes that one record may have.
+
+    Raises:
+        CorruptRecordError: a wrong checksum. TruncatedError: the file ends inside a record. CompressionError: the
+        compressed stream is damaged or cut. TooLargeError: a record has more than ``mem`` bytes.
+        MissingInputError, StreamError, TemporaryStreamError: it cannot be read. UsageError: a wrong argument.
+
+    >>> from io import BytesIO
+    >>> file = BytesIO()
+    >>> with RecordWriter(file) as writer:
+    ...     writer.write(b"one")
+    >>> list(read_records(BytesIO(file.getvalue())))
+    [b'one']
+    """
+    if on_damage not in ("error", "skip"):
+        raise UsageError(f"on_damage is {on_damage!r}; it must be error or skip")
+    keep_freed_memory()
+    with open_read(source, compression=None) as stream:
+        walk = _Walk(stream, Tally() if tally is None else tally, mem)
+        walk.decompress(compression)
+        while True:
+            try:
+                yield from walk.records()
+                return
+            except (CorruptRecordError, TruncatedError, CompressionError) as error:
+                if on_damage == "error" or not walk.resynchronise(error):
+                    raise
+                if isinstance(error, CompressionError):
+                    return
+
+
+class _Walk:
+    """A position in a TFRecord file: bytes read but not yet used, and what is known so far."""
+
+    def __init__(self, stream: ReadStream, tally: Tally, mem: int) -> None:
+        self.read = stream.read
+        self.url = stream.name
+        self.tally = tally
+        self.mem = mem
+        self.crc32c = _crc32c()
+        self.buffer = b""
+        self.position = 0  # in buffer, of the record at hand
+        self.base = 0  # offset in the stream of buffer[0]
+        self.number = 0  # of the record at hand, from 0; if not certain, it is at least that
+        self.certain = True
+        self.begun = False  # a length with a right checksum was seen
+        self.lengths: dict[bytes, int] = {}  # the 12 bytes before a record's data, verified -> its length
+
+    def decompress(self, compression: str | None) -> None:
+        """Decompress from here on, as asked or as the first bytes say.
+
+        A right checksum of the first length proves a plain file, whatever else its bytes look like.
+        """
+        codec = compression
+        if compression == "auto":
+            self.fill(_HEAD_SIZE)
+            head = self.buffer
+            # A plain file has zeros in bytes 4 to 7, unless a record has 4 GiB; a zlib stream cannot.
+            zlib = begins_zlib(head) and head[4:8].strip(b"\0")
+            codec = None if self.length_of(head) >= 0 else ZLIB if zlib else sniff(head)
+        if codec is not None:
+            check_codec(codec)
+            first, read = [self.buffer] * bool(self.buffer), self.read
+            self.buffer = b""
+            self.read = DecompressingReader(lambda n: first.pop() if first else read(n), codec, self.url).read
+
+    def records(self) -> Iterator[bytes]:
+        """The loop that all speed depends on: the records that are whole in the buffer, then ``more``.
+
+        Raises:
+            CorruptRecordError, TruncatedError, TooLargeError: of the record at hand.
+        """
+        crc32c, lengths, sum_at = self.crc32c, self.lengths, _SUM.unpack_from
+        while True:
+            buffer, position, count, wrong = self.buffer, self.position, 0, False
+            limit = len(buffer)
+            try:
+                while (body := position + _HEAD_SIZE) <= limit:
+                    head = buffer[position:body]
+                    length = lengths.get(head, -1)
+                    if length < 0 and (length := self.remember(head)) < 0:
+                        break
+                    end = body + length
+                    if end + 4 > limit:
+                        break
+                    data = buffer[body:end]
+                    crc = crc32c(data)
+                    if ((crc >> 15 | crc << 17) + _DELTA) & 0xFFFFFFFF != sum_at(buffer, end)[0]:
+                        wrong = True
+                        break
+                    position = end + 4
+                    count += 1
+                    yield data
+            finally:
+                self.position = position
+                self.number += count
+                self.tally.members += count
+            if wrong:
+                raise self.error(CorruptRecordError, "wrong checksum of the data")
+            if not self.more():
+                return
+
+    def more(self) -> bool:
+        """Have more bytes: those that the record at hand lacks, or some if it lacks all; False at the end of the file.
+
+        Raises:
+            CorruptRecordError, TruncatedError, TooLargeError: of the record at hand.
+        """
+        if self.position == len(self.buffer):
+            self.fill(0)
+            self.buffer = self.read(READ_SIZE)
+            return bool(self.buffer)
+        if not self.fill(_HEAD_SIZE):
+            there = len(self.buffer)
+            raise self.error(TruncatedError, f"the file ends {there} bytes after its beginning, inside the length")
+        length = self.length_of(self.buffer[:_HEAD_SIZE])
+        if length < 0:
+            what = "wrong checksum of the length"
+            raise self.error(CorruptRecordError, what if self.begun else f"{what}, or this is not a TFRecord file")
+        self.begun = True
+        if length > self.mem:
+            raise self.error(TooLargeError, f"{length} bytes, and mem allows {self.mem}", "raise mem")
+        if not self.fill(length + _AROUND):
+            there = len(self.buffer) - _HEAD_SIZE
+            what = f"the file ends inside the data or its checksum: {there} of {length + 4} bytes are there"
+            raise self.error(TruncatedError, what)
+        return True
+
+    def fill(self, want: int) -> bool:
+        """Have ``want`` bytes, with the position at the first; False if the stream ends before."""
+        pieces = [self.buffer[self.position :]]
+        missing = want - len(pieces[0])
+        self.base += self.position
+        self.position = 0
+        try:
+            while missing > 0 and (piece := self.read(min(missing, _MAX_PIECE))):
+                pieces.append(piece)
+                missing -= len(piece)
+        finally:
+            self.buffer = b"".join(pieces)
+        return missing <= 0
+
+    def length_of(self, head: bytes) -> int:
+        """The length in the 12 bytes before a record's data; -1 if its checksum is wrong or bytes are missing."""
+        if len(head) < _HEAD_SIZE:
+            return -1
+        length, stored = _HEAD.unpack(head)
+        return int(length) if _masked(self.crc32c(head[:8])) == stored else -1
+
+    def remember(self, head: bytes) -> int:
+        """The same for the loop, which need not compute it again; -1 also if the record is too large."""
+        length = self.length_of(head)
+        if not 0 <= length <= self.mem:
+            return -1
+        if len(self.lengths) > _MAX_REMEMBERED:
+            self.lengths.clear()
+        self.begun = True
+        self.lengths[head] = length
+        return length
+
+    def error(self, kind: type[_Error], what: str, hint: str = "") -> _Error:
+        """An error about the record at hand."""
+        hint = hint or "fetch the file again, or use --on-damage skip"
+        return kind(f"{self.lost(True)}: {what}", url=self.url, offset=self.base + self.position, hint=hint)
+
+    def lost(self, one: bool) -> str:
+        """Words for the record at hand alone, or for all from here on."""
+        return f"record {self.number}" if one and self.certain else f"records from {self.number} on"
+
+    def resynchronise(self, error: DataError) -> bool:
+        """Go behind damage, and record what was lost; False if there is no sign of any record."""
+        what = error.reason.removeprefix(f"{self.lost(True)}: ")
+        start = self.base + self.position
+        if isinstance(error, CompressionError):
+            one, self.position = False, len(self.buffer)
+        else:
+            one = self.skip_one() or self.search()
+        if not self.begun:
+            return False
+        self.tally.damage.append((self.url, start, self.base + self.position, f"{self.lost(one)}: {what}"))
+        self.certain &= one
+        self.number += one
+        return True
+
+    def skip_one(self) -> bool:
+        """Go behind the record at hand, if its length is proven, and another begins there or the file ends."""
+        length = self.length_of(self.buffer[self.position : self.position + _HEAD_SIZE])
+        size = length + _AROUND
+        if length < 0 or not self.try_fill(size):
+            return False
+        self.try_fill(size + _HEAD_SIZE)
+        following = self.buffer[size : size + _HEAD_SIZE]
+        if following and self.length_of(following) < 0:
+            return False
+        self.position = size
+        return True
+
+    def search(self) -> bool:
+        """Go to the next length that has a right checksum, or to the end; True if just one record lies between.
+
+        It does if the last four bytes are the checksum of the others. More than 64 MiB are not looked at for that.
+        """
+        self.try_fill(0)
+        at, one, ended = 1, True, False
+        while (found := self.find_head(at)) < 0 and not ended:
+            at = max(at, len(self.buffer) - _HEAD_SIZE + 1)
+            if len(self.buffer) > _MAX_PIECE:
+                self.position, at, one = at, 0, False
+            held = len(self.buffer) - self.position
+            ended = not self.try_fill(held + max(held, READ_SIZE))
+        self.position = len(self.buffer) if found < 0 else found
+        data, stored = self.buffer[_HEAD_SIZE : self.position - 4], self.buffer[self.position - 4 : self.position]
+        one = one and self.position >= _AROUND and _SUM.pack(_masked(self.crc32c(data))) == stored
+        self.begun |= one or found >= 0
+        return one
+
+    def find_head(self, at: int) -> int:
+        """Index in the buffer, from ``at`` on, of the next length with a right checksum, below 1 TiB; or -1."""
+        zeros = self.buffer.find(_HIGH_BYTES, at + 5)
+        while zeros >= 0 and self.length_of(self.buffer[zeros - 5 : zeros + 7]) < 0:
+            zeros = self.buffer.find(_HIGH_BYTES, zeros + 1)
+        return max(-1, zeros - 5)
+
+    def try_fill(self, want: int) -> bool:
+        """``fill``, where a compressed stream that breaks off only ends; the next read reports it again."""
+        try:
+            return self.fill(want)
+        except CompressionError:
+            return False
+
+
+class RecordWriter:
+    """Writes records to one TFRecord file. The same records give the same bytes.
+
+    A context manager: on a clean exit the file is published whole under its name; on an exception nothing
+    appears there. ``close()`` publishes, ``discard()`` gives up. records: how many were written.
+
+    Args:
+        target: a path, URL, ``-``, ``pipe:COMMAND``, or an open binary file, which stays open.
+        compression: "auto" goes by the name (``.gz``); gz, zlib or another codec of
+            :func:`tarkit.store.publish.open_publish`; None for none. TensorFlow reads gz and zlib only.
+
+    Raises:
+        StreamError, TemporaryStreamError: it cannot be written. UsageError: no such protocol or codec.
+    """
+
+    def __init__(self, target: str | os.PathLike[str] | BinaryIO, *, compression: str | bool | None = "auto") -> None:
+        self.records = 0
+        self._crc32c = _crc32c()
+        self._stream = open_publish(target, compression=compression)
+
+    def write(self, record: bytes | bytearray | memoryview) -> None:
+        """Write one record; it may be empty."""
+        data = bytes(record)
+        length = _LENGTH.pack(len(data))
+        sums = [_SUM.pack(_masked(self._crc32c(part))) for part in (length, data)]
+        self._stream.write(b"".join((length, sums[0], data, sums[1])))
+        self.records += 1
+
+    def close(self) -> None:
+        """Publish the file. Again: nothing."""
+        self._stream.close()
+
+    def discard(self) -> None:
+        """Give up: nothing appears under the name. After close: nothing."""
+        self._stream.discard()
+
+    def __enter__(self) -> RecordWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stream.__exit__(kind, error, traceback)

@@ -1,0 +1,93 @@
+"""Writes the files of this folder: python make.py FOLDER with TensorFlow, and with --pypi those of PyPI's tfrecord.
+
+The two cannot be imported by one process, since both register the same messages.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tfexamples import EXAMPLES, RECORDS, SEQUENCES
+
+
+def feature(values: Any) -> Any:
+    """A tf.train.Feature."""
+    import tensorflow as tf
+
+    if values is None:
+        return tf.train.Feature()
+    if isinstance(values, list):
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+    if values.typecode == "f":
+        return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+
+def example(features: dict[str, Any]) -> Any:
+    """A tf.train.Example."""
+    import tensorflow as tf
+
+    return tf.train.Example(
+        features=tf.train.Features(feature={name: feature(each) for name, each in features.items()})
+    )
+
+
+def sequence(context: dict[str, Any], lists: dict[str, list[Any]]) -> Any:
+    """A tf.train.SequenceExample."""
+    import tensorflow as tf
+
+    return tf.train.SequenceExample(
+        context=tf.train.Features(feature={name: feature(each) for name, each in context.items()}),
+        feature_lists=tf.train.FeatureLists(
+            feature_list={
+                name: tf.train.FeatureList(feature=[feature(each) for each in steps]) for name, steps in lists.items()
+            }
+        ),
+    )
+
+
+def write_with_tensorflow(folder: Path) -> None:
+    """Everything but the file of PyPI's tfrecord."""
+    import tensorflow as tf
+
+    contents = {
+        "records.tfrecord": ("", RECORDS),
+        "records-gzip.tfrecord": ("GZIP", RECORDS),
+        "records-zlib.tfrecord": ("ZLIB", RECORDS),
+        "examples.tfrecord": ("", [example(each).SerializeToString(deterministic=True) for each in EXAMPLES.values()]),
+        "sequences.tfrecord": (
+            "",
+            [sequence(*each).SerializeToString(deterministic=True) for each in SEQUENCES.values()],
+        ),
+    }
+    for name, (compression, records) in contents.items():
+        with tf.io.TFRecordWriter(str(folder / name), tf.io.TFRecordOptions(compression_type=compression)) as writer:
+            for record in records:
+                writer.write(record)
+
+
+def write_with_pypi(folder: Path) -> None:
+    """Examples by the package tfrecord, and its index."""
+    from tfrecord.tools.tfrecord2idx import create_index
+    from tfrecord.writer import TFRecordWriter
+
+    writer = TFRecordWriter(str(folder / "pypi.tfrecord"))
+    draw = random.Random(5)
+    for number in range(3):
+        picture = draw.randbytes(50 + number)
+        writer.write({"image": (picture, "byte"), "label": (number, "int"), "vector": ([0.5, number + 0.25], "float")})
+    writer.close()
+    create_index(str(folder / "pypi.tfrecord"), str(folder / "pypi.index"))
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[-1])
+    if "--pypi" in sys.argv:
+        write_with_pypi(target)
+    else:
+        write_with_tensorflow(target)
