@@ -43,7 +43,6 @@ def load_access(kubeconfig: str | None, context: str | None, namespace: str | No
     Raises:
         UsageError: no configuration, or one that cannot be used; no such context; a namespace that is not a valid name.
         ClusterDeniedError: the program that a kubeconfig names for logging in gives nothing to log in with.
-        MissingExtraError: the client is not installed.
     """
     files = kubeconfig or DEFAULT_FILE
     there = [path for path in files.split(os.pathsep) if path and os.path.exists(os.path.expanduser(path))]
@@ -127,11 +126,7 @@ def _from_pod(namespace: str | None) -> Access:
 
 
 def _namespace(asked: str | None, own: str, where: str) -> str:
-    """The namespace that was asked for, else the configuration's own. where: the place of the latter, for messages.
-
-    Raises:
-        UsageError: no namespace can be called so.
-    """
+    """The namespace that was asked for, else the configuration's own. where: the place of the latter, for messages."""
     found = own if asked is None else asked
     wrong = dns_label(found)
     if wrong:

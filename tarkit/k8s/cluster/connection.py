@@ -12,7 +12,8 @@ import json
 import math
 import re
 from collections.abc import Callable, Generator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
+from itertools import count
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -43,6 +44,8 @@ _GROUPS = {
 _METHODS = {"create": "POST", "patch": "PATCH", "delete": "DELETE"}
 """Of verbs; the others only read."""
 _BUSY = (429, 500, 502, 503, 504)
+_BROKEN = ("ProtocolError", "ReadTimeoutError", "IncompleteRead")
+"""Errors of a connection that broke, rather than never came about."""
 _PAGE = 500
 _CONNECT_SECONDS = 10.0
 _READ_SECONDS = 60.0
@@ -87,13 +90,13 @@ class Cluster:
         """
         for _ in range(_TRIES):
             try:
-                return self._pages(kind, {"limit": str(_PAGE), **_selectors(labels, fields)})
+                return self._pages(kind, {"limit": _PAGE, "labelSelector": labels, "fieldSelector": fields})
             except ClusterError as error:
                 if error.status != 410:
                     raise
         raise ClusterUnreachableError(f"{self.where}: a list of {kind} takes longer than the server keeps it", 410)
 
-    def _pages(self, kind: str, query: dict[str, str]) -> tuple[Objects, str]:
+    def _pages(self, kind: str, query: dict[str, object]) -> tuple[Objects, str]:
         found: Objects = []
         while True:
             page = self._json("list", kind, query=query)
@@ -128,12 +131,10 @@ class Cluster:
         follow: until the container has ended. stamped: each line begins with its time. since: only lines from that
         time on, in seconds: a server ignores what is smaller.
         """
-        asked = {"follow": "true" if follow else None, "container": container, "tailLines": tail,
+        query = {"follow": "true" if follow else None, "container": container, "tailLines": tail,
                  "timestamps": "true" if stamped else None, "sinceTime": since}  # fmt: skip
-        query = {key: str(value) for key, value in asked.items() if value is not None}
         seconds = None if follow else _READ_SECONDS
-        response = self._send("get", "pods", pod, "log", query=query, read_seconds=seconds)
-        yield from self._lines(response, _LONGEST_LINE)
+        yield from self._lines(self._send("get", "pods", pod, "log", query, read_seconds=seconds), _LONGEST_LINE)
 
     def watch(
         self, kind: str, *, version: str, seconds: float, labels: str = "", fields: str = ""
@@ -143,8 +144,8 @@ class Cluster:
         version: the resourceVersion after which to begin. It ends when the server wants so, too. What is raised at
         once means that the watch was refused; what is raised later, that it was cut.
         """
-        query = {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true"}
-        query |= {**_selectors(labels, fields), "timeoutSeconds": str(max(1, int(seconds)))}
+        query = {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true", "labelSelector": labels,
+                 "fieldSelector": fields, "timeoutSeconds": max(1, int(seconds))}  # fmt: skip
         # The server ends it; more than that is a connection that died without a word.
         return self._events(self._send("watch", kind, query=query, read_seconds=seconds + 15))
 
@@ -161,13 +162,12 @@ class Cluster:
     def _object(self, answer: Any) -> Object:
         metadata = answer.get("metadata") if isinstance(answer, dict) else None
         if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
-            raise ClusterUnreachableError(
-                f"{self.where} answers what has no metadata.name; is it a Kubernetes API server?"
-            )
+            what = "what has no metadata.name; is it a Kubernetes API server?"
+            raise ClusterUnreachableError(f"{self.where} answers {what}")
         return dict(answer)
 
     def _json(
-        self, verb: str, kind: str, name: str | None = None, *, query: Mapping[str, str] | None = None,
+        self, verb: str, kind: str, name: str | None = None, *, query: Mapping[str, object] | None = None,
         body: Object | None = None,
     ) -> Object:  # fmt: skip
         response = self._send(verb, kind, name, query=query, body=body)
@@ -177,20 +177,19 @@ class Cluster:
             raise self._unreachable(error) from error
         except ValueError:
             answer = None
-        if not isinstance(answer, dict):
-            # A page of a proxy, or an answer that was cut.
-            raise ClusterUnreachableError(
-                f"{self.where} answers what is not a JSON object; is it a Kubernetes API server?"
-            )
-        return answer
+        if isinstance(answer, dict):
+            return answer
+        # A page of a proxy, or an answer that was cut.
+        raise ClusterUnreachableError(f"{self.where} answers what is not a JSON object; is it a Kubernetes API server?")
 
     def _send(
-        self, verb: str, kind: str, name: str | None = None, part: str = "", *, query: Mapping[str, str] | None = None,
-        body: Object | None = None, read_seconds: float | None = _READ_SECONDS,
+        self, verb: str, kind: str, name: str | None = None, part: str = "", query: Mapping[str, object] | None = None,
+        *, body: Object | None = None, read_seconds: float | None = _READ_SECONDS,
     ) -> Any:  # fmt: skip
         """The response, its body not yet read; busy servers are asked again.
 
         verb: as roles name it. kind: of ``_GROUPS``. name: of an object, None for all of a kind. part: a subresource.
+        query: None and "" are left out.
         """
         wrong = None if name is None else dns_subdomain(name)
         if wrong:
@@ -200,15 +199,16 @@ class Cluster:
         method = _METHODS.get(verb, "GET")
         place = () if kind == "namespaces" else ("namespaces", self.namespace)
         words = [quote(word, safe="") for word in (*place, kind.partition("@")[0], name, part) if word]
-        url = "/".join([f"{self._host}{_GROUPS[kind]}", *words]) + (f"?{urlencode(query)}" if query else "")
-        for attempt in range(1, _TRIES + 1):
+        given = urlencode({key: value for key, value in (query or {}).items() if value not in (None, "")})
+        url = "/".join([f"{self._host}{_GROUPS[kind]}", *words]) + (f"?{given}" if given else "")
+        for attempt in count(1):
             pause = 0.25 * 2 ** (attempt - 1)
             try:
                 # No signal reaches the look-up of a host's name, nor that of a server that gives out tokens.
                 response = waits.call(self._request, method, url, body, timeout)
             except errors as error:
                 # What was sent may have arrived: only questions are asked twice.
-                if method != "GET" or attempt == _TRIES or not _is_momentary(error):
+                if method != "GET" or attempt == _TRIES or type(error).__name__ not in _BROKEN:
                     raise self._unreachable(error) from error
             else:
                 if 200 <= response.status < 300:
@@ -220,7 +220,6 @@ class Cluster:
                 asked = response.headers.get("Retry-After") or ""
                 pause = min(float(asked), _LONGEST_PAUSE) if asked.isascii() and asked.isdigit() else pause
             self._sleep(pause)
-        raise ClusterUnreachableError(f"{self.where} does not answer")
 
     def _request(self, method: str, url: str, body: Object | None, timeout: Any) -> Any:
         """The response of one attempt."""
@@ -298,20 +297,7 @@ def _http_errors() -> tuple[type[BaseException], ...]:
 
 def _message(response: Any) -> str:
     """The server's own words, behind a colon; "" if it has none."""
-    try:
+    with suppress(ValueError, AttributeError, *_http_errors()):
         said = json.loads(response.data).get("message")
-    except (ValueError, AttributeError):
-        return ""
-    except _http_errors():
-        return ""
-    return f": {printable(str(said))}" if said else ""
-
-
-def _selectors(labels: str, fields: str) -> dict[str, str]:
-    found = {"labelSelector": labels, "fieldSelector": fields}
-    return {key: value for key, value in found.items() if value}
-
-
-def _is_momentary(error: BaseException) -> bool:
-    """Whether the connection broke, rather than never came about."""
-    return type(error).__name__ in ("ProtocolError", "ReadTimeoutError", "IncompleteRead")
+        return f": {printable(str(said))}" if said else ""
+    return ""

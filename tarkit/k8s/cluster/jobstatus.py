@@ -214,8 +214,7 @@ class Standstill:
         self._cluster = cluster
         self._report = report
         self._clock = clock
-        self._pause = IDLE_SECONDS
-        self._next: float | None = None
+        self._pause = self._next = 0.0
         self._over = -1
         self._reported: object = ()
 
@@ -223,13 +222,11 @@ class Standstill:
         """How Jobs are now; of several, the first that has not ended is looked into."""
         over = sum(view.done + view.failed + view.finished for view in views)
         waiting = [job for job, view in zip(jobs, views, strict=True) if not view.finished]
+        now = self._clock()
         if not waiting or any(view.running for view in views) or over != self._over:
             # Pods may be so short that none is seen to run.
-            self._over, self._next, self._pause, self._reported = over, None, IDLE_SECONDS, ()
-        now = self._clock()
-        if self._next is None:
-            self._next = now + self._pause
-        elif waiting and now >= self._next:
+            self._over, self._pause, self._next, self._reported = over, IDLE_SECONDS, now + IDLE_SECONDS, ()
+        elif now >= self._next:
             if self._look(waiting[0]):
                 self._pause = min(self._pause * 2, _LONGEST_PAUSE)
             self._next = self._clock() + self._pause
@@ -241,11 +238,9 @@ class Standstill:
         except TarkitError:
             # The user asked to wait; without the right to ask why, that goes on.
             return False
-        if found.view is not None and found.view.running:
-            # Its pods run, and are not ready.
-            return False
-        # What may not be read gives nothing to report.
-        reasons = [each for each in found.reasons if each.kind != "unknown"]
+        # Its pods may run, and not be ready; and what may not be read gives nothing to report.
+        running = found.view is not None and found.view.running
+        reasons = [each for each in found.reasons if each.kind != "unknown" and not running]
         # Pods' own names and numbers in a sentence do not make it another one.
         known = [(each.kind, normalised(re.sub(r"-[a-z0-9]{5}\b", "", each.text))) for each in reasons]
         if known != self._reported and reasons:

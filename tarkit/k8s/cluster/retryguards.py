@@ -8,7 +8,7 @@ from tarkit.errors import UsageError, counted
 from tarkit.k8s.apiobject import Object, active_pods, labels_of, name_of, status_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import has_ended, state_of
-from tarkit.k8s.cluster.runjobs import origin, orphans, retries_among
+from tarkit.k8s.cluster.runjobs import origin, orphans
 from tarkit.k8s.cluster.watching import Watching, run_states
 from tarkit.k8s.wellknown import JOB_NAME, RUN
 
@@ -38,13 +38,12 @@ def refuse_running(name: str, known: Mapping[str, Object], report: Callable[[str
     if job is not None and state_of(job)[0] == "suspended":
         report(f"Job {name} is suspended: do not let it go on beside the retry; kubetpl cancel {name} --delete")
     run = name if job is None else labels_of(job).get(RUN, name)
-    retries = retries_among(known.values())
     for other, each in known.items():
-        first = origin(other, retries)
+        first = origin(other, known)
         # All Jobs of kubetpl jobs are of one run, and have shards of their own. But of a retry of what is gone,
         # it is not known whose shards it has.
-        lost = first not in retries and labels_of(each).get(RUN) == run
-        if other != name and (first == origin(name, retries) or lost) and _is_at_work(each):
+        lost = first not in known and labels_of(each).get(RUN) == run
+        if other != name and (first == origin(name, known) or lost) and _is_at_work(each):
             raise UsageError(f"{other}, of the same shards, still runs; kubetpl wait {other}, then retry that")
 
 

@@ -154,24 +154,19 @@ class RunState:
 def run_state(jobs: Iterable[Object], deleted: Iterable[str] = ()) -> RunState:
     """Of Jobs as the API gives them, in the order of their names."""
     ordered = sorted(jobs, key=name_of)
-    retries = retries_among(ordered)
-    last = {origin(name_of(job), retries): job for job in sorted(ordered, key=created)}
-    found = RunState([], [], sorted({*deleted} - {*retries}))
+    known = {name_of(job): job for job in ordered}
+    last = {origin(name_of(job), known): job for job in sorted(ordered, key=created)}
+    found = RunState([], [], sorted({*deleted} - {*known}))
     for job in ordered:
-        done_over = last[origin(name_of(job), retries)] is not job and state_of(job)[0] in ("failed", "suspended")
+        done_over = last[origin(name_of(job), known)] is not job and state_of(job)[0] in ("failed", "suspended")
         (found.retried if done_over else found.jobs).append(job)
     return found
 
 
-def retries_among(jobs: Iterable[Object]) -> dict[str, str | None]:
-    """Of each Job by name, which one it is a retry of; None if it is none."""
-    return {name_of(job): retry_of(job) for job in jobs}
-
-
-def origin(name: str, retries: Mapping[str, str | None]) -> str:
-    """The name of the Job that a Job is a retry of in the end; its own if it is none. retries: ``retries_among``."""
+def origin(name: str, known: Mapping[str, Object]) -> str:
+    """The name of the Job that a Job is a retry of in the end; its own if it is none. known: Jobs by their names."""
     passed: set[str] = set()
-    while (older := retries.get(name)) is not None and name not in passed:
+    while name in known and name not in passed and (older := retry_of(known[name])) is not None:
         passed.add(name)
         name = older
     return name
@@ -180,18 +175,13 @@ def origin(name: str, retries: Mapping[str, str | None]) -> str:
 def retries_of(jobs: Iterable[Object], known: Iterable[Object]) -> dict[str, list[Object]]:
     """Of each Job, by its uid, those of the known ones that were made to finish it, or a retry of it."""
     made = grouped(sorted(known, key=created), lambda job: retry_of(job) or "")
-    return {uid_of(job): _descendants(job, made) for job in jobs}
-
-
-def _descendants(job: Object, made: Mapping[str, list[Object]]) -> list[Object]:
-    found = [job]
-    passed = {uid_of(job)}
-    for parent in found:
-        for each in made.get(name_of(parent), ()):
-            if uid_of(each) not in passed and _is_of(each, parent):
-                passed.add(uid_of(each))
-                found.append(each)
-    return found[1:]
+    found = {uid_of(job): [job] for job in jobs}
+    for family in found.values():
+        for parent in family:
+            children = [each for each in made.get(name_of(parent), ()) if _is_of(each, parent)]
+            family += [each for each in children if each not in family]
+        del family[0]
+    return found
 
 
 def _is_of(retry: Object, job: Object) -> bool:

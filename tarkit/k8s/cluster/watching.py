@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from tarkit.errors import ClusterDeniedError, ClusterError, ClusterUnreachableError, NoSuchObjectError
+from tarkit.errors import ClusterError, ClusterUnreachableError, NoSuchObjectError
 from tarkit.k8s.apiobject import Object, name_of, part_of, uid_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import has_ended
@@ -75,11 +75,7 @@ class Watching:
         self._pause = _SHORTEST_PAUSE
 
     def unanswered(self, error: ClusterUnreachableError) -> None:
-        """The cluster has not answered: wait a little.
-
-        Raises:
-            ClusterUnreachableError: it has lasted too long.
-        """
+        """The cluster has not answered: wait a little; the error is raised once it has lasted too long."""
         if self.clock() - self._heard > self._patience:
             raise error
         if self._pause == _SHORTEST_PAUSE:
@@ -90,11 +86,7 @@ class Watching:
 
 
 def patiently(watching: Watching, ask: Callable[[], T]) -> T | None:
-    """The answer, asked for again while the cluster does not answer; None if the time was up.
-
-    Raises:
-        ClusterUnreachableError: it did not answer for too long. As ``ask``.
-    """
+    """The answer, asked for again while the cluster does not answer; None if the time was up."""
     for _ in watching.looks():
         try:
             found = ask()
@@ -130,11 +122,7 @@ class LiveList:
         return found
 
     def refresh(self, watching: Watching, seconds: float) -> Iterator[None]:
-        """Bring it up to date, by a watch of so many seconds or a list; one after each change that was seen.
-
-        Raises:
-            As ``Cluster.list``.
-        """
+        """Bring it up to date, by a watch of so many seconds or a list; one after each change that was seen."""
         known, begun = bool(self._version), watching.clock()
         if known and self._may_watch:
             yield from self._changes(watching, seconds)
@@ -152,14 +140,10 @@ class LiveList:
         version, self._version = self._version, ""
         try:
             events = self._cluster.watch(self._kind, version=version, seconds=seconds, **self._selectors)
-        except ClusterDeniedError as error:
-            self._may_watch = error.status != 403
-            if self._may_watch:
-                raise
-            return
         except ClusterError as error:
-            if error.status != 410:
+            if error.status not in (403, 410):
                 raise
+            self._may_watch = error.status == 410
             return
         try:
             for kind, thing in events:
@@ -187,10 +171,8 @@ def looks(lists: Sequence[LiveList], watching: Watching, seconds: float) -> Iter
     """One as soon as all lists are there, then one after each change of the first list, and one at least every so many
     seconds. It ends when the time is up.
 
-    However late it is, there is one: a Job that has ended is not reported as one that was waited for in vain.
-
-    Raises:
-        ClusterUnreachableError: the cluster does not answer for too long. As ``Cluster.list``.
+    However late it is, there is one: a Job that has ended is not reported as one that was waited for in vain. If the
+    cluster does not answer for too long, its ClusterUnreachableError ends it.
     """
     for _ in watching.looks():
         # The first watch takes what the others, of a second each, leave of the time.
@@ -210,11 +192,8 @@ def looks(lists: Sequence[LiveList], watching: Watching, seconds: float) -> Iter
 
 def run_states(cluster: Cluster, name: str, watching: Watching, *, of_run: bool) -> Iterator[RunState]:
     """The Jobs with the label of a run, or the one Job of a name: as they are, then as they become, and once more
-    after every watch. It ends when the time is up.
-
-    Raises:
-        NoSuchObjectError: there never was one; or the one Job was deleted, whether or not another one has its name.
-        As ``looks``.
+    after every watch. It ends when the time is up, and with a NoSuchObjectError if there never was one, or the one Job
+    was deleted, whether or not another one has its name.
     """
     selector = {"labels": f"{RUN}={name}"} if of_run else {"fields": f"metadata.name={name}"}
     live = LiveList(cluster, "jobs", **selector)
