@@ -14,7 +14,7 @@ import pytest
 from tarkit.cli.kubetpl import main
 
 from tarkit.errors import UsageError
-from tarkit.k8s.cluster.retryguards import refuse_running
+from tarkit.k8s.cluster.retryjob import refuse_running
 from tarkit.k8s.yamltext import load_documents
 
 Run = Callable[..., tuple[int, str, str]]

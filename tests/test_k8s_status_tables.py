@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tarkit.errors import UsageError
-from tarkit.k8s.apiobject import index_of, timestamp
+from tarkit.k8s.apiobject import grouped, index_of, timestamp
+from tarkit.k8s.cluster import whynot
 from tarkit.k8s.cluster.failures import doubled, failure_of, group_failures, last_line, normalised
 from tarkit.k8s.cluster.joblogs import chosen_pods, has_log
 from tarkit.k8s.cluster.jobview import job_plan, job_view, state_of
-from tarkit.k8s.cluster.whynot import why_not
 
 NOW = timestamp("2026-11-21T12:10:00Z") or 0.0
 
@@ -22,6 +22,14 @@ def job(spec: dict[str, Any] | None = None, status: dict[str, Any] | None = None
         "spec": {"completionMode": "Indexed", "completions": 10, "parallelism": 4, **(spec or {})},
         "status": status or {},
     }
+
+
+def why_not(
+    made: dict[str, Any], pods: list[dict[str, Any]] | None, events: list[dict[str, Any]] | None, now: float,
+    workload: dict[str, Any] | None = None,
+) -> list[whynot.Reason]:  # fmt: skip
+    about = None if events is None else grouped(events, whynot.subject_of)
+    return whynot.why_not(made, pods, about, now, workload)
 
 
 def ended(kind: str, reason: str = "", message: str = "") -> dict[str, Any]:

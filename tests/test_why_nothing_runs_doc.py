@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tarkit.cli.kube.jobtext import status_lines
 
+from tarkit.k8s.apiobject import grouped
 from tarkit.k8s.cluster import whynot
 from tarkit.k8s.cluster.jobstatus import JobStatus
 from tarkit.k8s.cluster.jobview import job_view
@@ -119,7 +120,7 @@ CASES: dict[str, Case] = {
 def said(case: Case) -> list[str]:
     """The lines of ``kubetpl status`` on why nothing runs."""
     found, pods, events, workload = case
-    reasons = whynot.why_not(found, pods, events, NOW, workload)
+    reasons = whynot.why_not(found, pods, None if events is None else grouped(events, whynot.subject_of), NOW, workload)
     status = JobStatus("grey", job_view(found, pods, NOW), reasons=reasons)
     return [line for line in status_lines(status) if line.startswith("not running:")]
 

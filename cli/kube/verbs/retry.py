@@ -19,8 +19,15 @@ from tarkit.errors import (
 )
 from tarkit.k8s.apiobject import Object, name_of
 from tarkit.k8s.cluster.connection import Cluster
-from tarkit.k8s.cluster.retryguards import refuse_orphans, refuse_running, settled
-from tarkit.k8s.cluster.retryjob import Changes, create_documents, retry_documents, with_list
+from tarkit.k8s.cluster.retryjob import (
+    Changes,
+    create_documents,
+    refuse_orphans,
+    refuse_running,
+    retry_documents,
+    settled,
+    with_list,
+)
 from tarkit.k8s.cluster.runjobs import failed_of, find_jobs, is_run
 from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords, is_per_shard
 from tarkit.k8s.cluster.statusquestion import job_in

@@ -25,7 +25,6 @@ from tarkit.k8s.apiobject import (
     index_of,
     indexes_of,
     labels_of,
-    part_of,
     phase_of,
     run_of,
     spec_of,
@@ -37,7 +36,7 @@ from tarkit.k8s.cluster.jobview import JobView, job_view
 from tarkit.k8s.cluster.runjobs import retries_of
 from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords
 from tarkit.k8s.cluster.watching import LiveList
-from tarkit.k8s.cluster.whynot import Reason, subjects, why_not
+from tarkit.k8s.cluster.whynot import Reason, subject_of, subjects, why_not
 from tarkit.k8s.names import label_value
 from tarkit.k8s.wellknown import CONTROLLER, KUEUE_JOB, QUEUE, RUN
 
@@ -118,7 +117,7 @@ def look(
     own = {uid_of(job): None if listed is None else by_job.get(uid_of(job), []) for job in jobs}
     uids = {uid for job in jobs for uid in subjects(job, own[uid_of(job)])}
     events = _allowed(notes, "events", lambda: _events(cluster, uids))
-    about = grouped(events or (), lambda event: str(part_of(event, "involvedObject").get("uid")))
+    about = None if events is None else grouped(events, subject_of)
     workloads = _workloads(cluster, jobs)
     if siblings is None:
         siblings = _allowed(notes, "retries", lambda: _siblings(cluster, jobs))
@@ -132,8 +131,7 @@ def look(
         status.records = None if source is None else source.try_to_read(cluster, job, status.notes.append)
         status.failures = _failures(job, view, own[uid] or (), status.records)
         if not view.finished:
-            mine = [event for each in (job, *(own[uid] or ())) for event in about.get(uid_of(each), ())]
-            status.reasons = why_not(job, own[uid], None if events is None else mine, now, workloads.get(uid))
+            status.reasons = why_not(job, own[uid], about, now, workloads.get(uid))
         found.append(status)
     return found
 

@@ -1,4 +1,4 @@
-"""The Job that does what another one left undone.
+"""The Job that does what another one left undone, and never beside pods that are at work on the same shards.
 
 Made from the other Job as the cluster has it, or as its manifest had: what the server had added is taken off,
 the inputs are the shards that are not done, and it gets a name of its own.
@@ -9,15 +9,27 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tarkit.errors import ClusterError, ClusterUnreachableError, UsageError, printable
+from tarkit.errors import ClusterError, ClusterUnreachableError, UsageError, counted, printable
 from tarkit.k8s import wellknown
-from tarkit.k8s.apiobject import Object, annotations_of, name_of, part_of, spec_of, uid_of
+from tarkit.k8s.apiobject import (
+    Object,
+    active_pods,
+    annotations_of,
+    labels_of,
+    name_of,
+    part_of,
+    spec_of,
+    status_of,
+    uid_of,
+)
 from tarkit.k8s.cluster.connection import Cluster
-from tarkit.k8s.cluster.jobview import job_plan
+from tarkit.k8s.cluster.jobview import has_ended, job_plan, state_of
+from tarkit.k8s.cluster.runjobs import origin, orphans
 from tarkit.k8s.cluster.runrecords import is_per_shard
+from tarkit.k8s.cluster.watching import Watching, run_states
 from tarkit.k8s.expansion import escape
 from tarkit.k8s.names import index_name_budget, safe_label
 from tarkit.k8s.placement import without_spot
@@ -42,6 +54,7 @@ _SERVERS = (
 )
 _KUEUE = "kueue.x-k8s.io/"
 _KUEUE_KEPT = (wellknown.QUEUE, wellknown.MIN_PARALLELISM, f"{_KUEUE}priority-class", f"{_KUEUE}elastic-job")
+_SETTLING_SECONDS = 60.0
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -226,3 +239,58 @@ def _literal(url: str) -> str:
     if _GLOB.search(pattern):
         raise UsageError(f"{printable(url)!r} would be taken for a pattern in a list of shards; give it another name")
     return re.sub(r"([{}])", r"\\\1", url) if "{" in url or "}" in url else url
+
+
+def settled(cluster: Cluster, job: Object, report: Callable[[str], None]) -> Object:
+    """The Job; if it is ending, once its last pods are gone, or the time is up. report: called with a line."""
+    if not _is_ending(job):
+        return job
+    name = name_of(job)
+    report(f"Job {name}: its last pods are ending; waiting for them, for {_SETTLING_SECONDS:.0f} s at most")
+    for state in run_states(cluster, name, Watching(report, _SETTLING_SECONDS), of_run=False):
+        (job,) = state.jobs
+        if not _is_ending(job):
+            break
+    return job
+
+
+def refuse_running(name: str, known: Mapping[str, Object], report: Callable[[str], None]) -> None:
+    """Refuse a retry if the Job, or another one of its shards, is at work. known: all Jobs, by name."""
+    job = known.get(name)
+    if job is not None and _is_at_work(job):
+        raise UsageError(
+            f"Job {name} still runs; wait for it (kubetpl wait {name}) or stop it (kubetpl cancel {name}), then retry"
+        )
+    if job is not None and state_of(job)[0] == "suspended":
+        report(f"Job {name} is suspended: do not let it go on beside the retry; kubetpl cancel {name} --delete")
+    run = name if job is None else labels_of(job).get(wellknown.RUN, name)
+    for other, each in known.items():
+        first = origin(other, known)
+        # All Jobs of kubetpl jobs are of one run, and have shards of their own. But of a retry of what is gone,
+        # it is not known whose shards it has.
+        lost = first not in known and labels_of(each).get(wellknown.RUN) == run
+        if other != name and (first == origin(name, known) or lost) and _is_at_work(each):
+            raise UsageError(f"{other}, of the same shards, still runs; kubetpl wait {other}, then retry that")
+
+
+def refuse_orphans(cluster: Cluster, name: str, report: Callable[[str], None]) -> None:
+    """Refuse a retry while pods of a Job, or of Jobs of a run, that were deleted are at work on the same shards."""
+    left = orphans(cluster, name, report)
+    if left:
+        of = labels_of(left[0]).get(wellknown.JOB_NAME)
+        raise UsageError(
+            f"{counted(len(left), 'pod')} of a Job {of} that was deleted still run: retry once they have ended, "
+            f"or delete them (kubectl delete pods -l {wellknown.JOB_NAME}={of})"
+        )
+
+
+def _has_pods(job: Object) -> bool:
+    return bool(active_pods(job) or status_of(job).get("terminating"))
+
+
+def _is_ending(job: Object) -> bool:
+    return state_of(job)[0] == "ending" or (has_ended(job) and _has_pods(job))
+
+
+def _is_at_work(job: Object) -> bool:
+    return _has_pods(job) or state_of(job)[0] in ("waiting", "ending")

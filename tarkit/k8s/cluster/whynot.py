@@ -6,7 +6,7 @@ Source of the messages: Kubernetes' scheduler, kubelet and admission plugins; fa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tarkit.errors import UsageError, counted, printable
@@ -94,14 +94,14 @@ class Reason:
 def why_not(
     job: Object,
     pods: Iterable[Object] | None,
-    events: Sequence[Object] | None,
+    events: Mapping[str, Sequence[Object]] | None,
     now: float,
     workload: Object | None = None,
 ) -> list[Reason]:
     """Reasons, the outermost first; none if the Job has ended, or all that was asked for runs.
 
-    pods, events: of the Job and of its pods; None if they may not be read. workload: Kueue's object
-    for the Job. now: seconds since 1970.
+    pods, events: of the Job and of its pods, events by what they are about (``grouped`` by ``subject_of``); None if
+    they may not be read. workload: Kueue's object for the Job. now: seconds since 1970.
     """
     if state_of(job)[0] in (*ENDED, "ending"):
         return []
@@ -110,8 +110,10 @@ def why_not(
     if spec_of(job).get("parallelism") == 0:
         return [Reason("paused", "parallelism is 0", "kubetpl scale -j P")]
     wanted = _wanted(job)
-    found = _refusals(job, events or ()) if active_pods(job) < wanted else []
-    found += _together(reason for pod in _pending(pods) for reason in _why_pending(pod, events or (), now))
+    about = events or {}
+    found = _refusals(about.get(uid_of(job), ())) if active_pods(job) < wanted else []
+    waiting = ((pod, about.get(uid_of(pod), ())) for pod in _pending(pods))
+    found += _together(reason for pod, own in waiting for reason in _why_pending(pod, own, now))
     if not found and not active_pods(job) and wanted:
         found.append(_between(status_of(job), events))
     return found
@@ -159,11 +161,10 @@ def _suspended(job: Object, workload: Object | None) -> Reason:
     return Reason("queue", f"queue {queue} has not looked at it yet", "see whether the queue exists; --queue")
 
 
-def _refusals(job: Object, events: Sequence[Object]) -> list[Reason]:
-    """The last refusal to create pods of this Job, unless pods were created since."""
-    own = _about(job, events)
-    since = max((_when(each) for each in own if each.get("reason") == "SuccessfulCreate"), default=0.0)
-    refused = [each for each in own if each.get("reason") == "FailedCreate" and _when(each) >= since]
+def _refusals(events: Sequence[Object]) -> list[Reason]:
+    """The last refusal to create pods of a Job, unless pods were created since. events: about the Job."""
+    since = max((_when(each) for each in events if each.get("reason") == "SuccessfulCreate"), default=0.0)
+    refused = [each for each in events if each.get("reason") == "FailedCreate" and _when(each) >= since]
     if not refused:
         return []
     message = _message(max(refused, key=_when))
@@ -215,7 +216,7 @@ def _why_pending(pod: Object, events: Sequence[Object], now: float) -> list[Reas
 
 
 def _creating(pod: Object, events: Sequence[Object], now: float) -> list[Reason]:
-    troubles = [each for each in _about(pod, events) if str(each.get("reason") or "").startswith("Failed")]
+    troubles = [each for each in events if str(each.get("reason") or "").startswith("Failed")]
     if troubles:
         last = max(troubles, key=_when)
         return [Reason(str(last["reason"]), f"{last['reason']}: {_message(last)}", _missing_source(_message(last)))]
@@ -233,7 +234,7 @@ def _missing_source(message: str) -> str:
     return next((advice for pattern, advice in _MISSING if re.search(pattern, message.lower())), "")
 
 
-def _between(status: Object, events: Sequence[Object] | None) -> Reason:
+def _between(status: Object, events: object) -> Reason:
     """No pod, and no event says why."""
     if number := int(status.get("terminating") or 0):
         text = f"{counted(number, 'pod is', 'pods are')} still ending, and the next ones begin when they have ended"
@@ -253,8 +254,9 @@ def _together(reasons: Iterable[Reason]) -> list[Reason]:
     return sorted((replace(alike[0], count=len(alike)) for alike in groups.values()), key=lambda each: -each.count)
 
 
-def _about(thing: Object, events: Sequence[Object]) -> list[Object]:
-    return [event for event in events if part_of(event, "involvedObject").get("uid") == uid_of(thing)]
+def subject_of(event: Object) -> str:
+    """The uid of what an event is about."""
+    return str(part_of(event, "involvedObject").get("uid"))
 
 
 def _when(event: Object) -> float:
