@@ -93,7 +93,7 @@ def test_a_resumed_job_is_not_quicker_than_it_is() -> None:
     ],
 )
 def test_states(status: dict[str, Any], suspend: bool, expected: str) -> None:
-    assert state_of(job({"suspend": suspend}, status))[0] == expected
+    assert state_of(job({"suspend": suspend}, status)) == expected
 
 
 def test_a_pod_that_is_being_ended_does_not_run() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -30,8 +31,7 @@ from ...shared.signals import Terminated
 from ..generator import asked_for
 from ..manifestfile import manifest_documents, refuse_wrong_types
 
-NAME = "kubetpl local"
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_say = partial(say, "kubetpl local")
 _LINE_EVERY = 10.0  # seconds
 _FAILURE_LINES = 20
 
@@ -45,13 +45,10 @@ _FAILURE_LINES = 20
 @click.option("--state", metavar="DIR", help="Where journal and logs are kept.  [default: NAME.kubetpl-local]")
 @click.option("--fresh", is_flag=True, help="Forget what an earlier run in the state folder has done, and its logs.")
 @click.option(
-    "--retry-delay",
-    type=click.FloatRange(0),
-    default=1.0,
-    show_default=True,
+    "--retry-delay", type=click.FloatRange(0), default=1.0, show_default=True,
     help="Seconds before the first retry; each next one waits twice as long, at most 64 times. In a cluster it is "
     "10 s, at most 10 min.",
-)
+)  # fmt: skip
 @click.option("--inherit-env", is_flag=True, help="Pods see all variables of this shell, and not only those above.")
 @click.option(
     "--volume", "volumes", multiple=True, metavar="NAME=DIR", help="Use a folder in the place of a volume or secret."
@@ -94,7 +91,7 @@ def command(words: tuple[str, ...], file: str | None, **options: Any) -> int:
     if options["as_json"]:
         _print_status(result)
     if result.interrupted:
-        say(NAME, "run the same command again, and it goes on")
+        _say("run the same command again, and it goes on")
         raise KeyboardInterrupt if caught[0] == signal.SIGINT else Terminated
     return result.exit_code
 
@@ -103,14 +100,11 @@ def _documents(file: str | None, words: Sequence[str]) -> list[dict[str, Any]]:
     """The manifest: of a file, or of a generator with its own options."""
     if words and file is not None:
         raise UsageError(f"give either -f or a generator, not both -f and {printable(words[0])}")
-    if words:
-        asked = asked_for(words)
-        documents = asked.documents(partial(say, NAME), here=True)
-    elif file is not None:
-        documents = manifest_documents(file)
-    else:
+    if not words and file is None:
         raise UsageError("no manifest: name one with -f, or a generator: kubetpl local indexed -n NAME …")
-    if file is not None or asked.from_outside:
+    asked = asked_for(words) if file is None else None
+    documents = manifest_documents(str(file)) if asked is None else asked.documents(_say, here=True)
+    if asked is None or asked.from_outside:
         refuse_wrong_types(documents)
     return documents
 
@@ -141,10 +135,11 @@ def _signals() -> Iterator[list[int]]:
     def note(number: int, frame: FrameType | None) -> None:
         caught.append(number)
         if len(caught) == 1:
-            say(NAME, "ending the pods; once more, and they are killed")
+            _say("ending the pods; once more, and they are killed")
 
     # Ignored ones stay ignored, as under nohup.
-    before = {each: signal.signal(each, note) for each in _STOPPING if signal.getsignal(each) != signal.SIG_IGN}
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {each: signal.signal(each, note) for each in numbers if signal.getsignal(each) != signal.SIG_IGN}
     try:
         yield caught
     finally:
@@ -157,39 +152,36 @@ class _Report:
 
     def __init__(self, quiet: bool, verbose: bool) -> None:
         self._quiet = quiet
-        self._left = None if verbose else _FAILURE_LINES
+        self._failures = 0
+        self._most = math.inf if verbose else _FAILURE_LINES
         self._next = time.monotonic() + _LINE_EVERY
         self._last = ""
 
     def note(self, text: str) -> None:
         if not self._quiet:
-            say(NAME, text)
+            _say(text)
 
     def pod_failed(self, failure: PodFailure) -> None:
-        if self._left is not None:
-            self._left -= 1
-            if self._left == -1:
-                say(NAME, "further failures are not listed (-v lists them all); the logs have everything")
-            if self._left < 0:
-                return
+        self._failures += 1
+        if self._failures == self._most + 1:
+            _say("further failures are not listed (-v lists them all); the logs have everything")
+        if self._failures > self._most:
+            return
         said = last_line(failure.message)
-        last = f": {said}" if said else ""
-        say(
-            NAME,
+        _say(
             f"{failure.job} index {failure.index}, attempt {failure.attempt}: exit code {failure.exit_code} "
-            f"({failure.reason}; {_MEANING[failure.action]}){last}",
+            f"({failure.reason}; {_MEANING[failure.action]})" + (f": {said}" if said else "")
         )
 
     def progress(self, jobs: Sequence[JobRun]) -> None:
         if self._quiet or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _LINE_EVERY
-        numbers = [
-            (len(each.done), len(each.failed), len(each.running), each.left) for each in (job.ledger for job in jobs)
-        ]
+        ledgers = [job.ledger for job in jobs]
+        numbers = [(len(each.done), len(each.failed), len(each.running), each.left) for each in ledgers]
         line = "done {}, failed {}, running {}, left {}".format(*map(sum, zip(*numbers, strict=True)))
         if line != self._last:
-            say(NAME, line)
+            _say(line)
         self._last = line
 
 
@@ -215,20 +207,15 @@ def _print_end(result: LocalResult) -> None:
             parts.append(counted(ledger.failures, "pod failed", "pods failed"))
         if ledger.outcome and ledger.outcome.reason == "PodFailurePolicy":
             parts.append(ledger.outcome.message)
-        say(NAME, "; ".join(parts))
-    say(NAME, f"logs: {result.logs}")
+        _say("; ".join(parts))
+    _say(f"logs: {result.logs}")
 
 
 def _print_status(result: LocalResult) -> None:
-    items = [
-        {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": {"name": job.job.name, "annotations": {LOGS: result.logs}},
-            "status": job.status(),
-        }
-        for job in result.jobs
-    ]
+    items = []
+    for run in result.jobs:
+        metadata = {"name": run.job.name, "annotations": {LOGS: result.logs}}
+        items.append({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "status": run.status()})
     document = items[0] if len(items) == 1 else {"apiVersion": "v1", "kind": "List", "items": items}
     with Results(only_messages=True) as results:
         for line in json.dumps(document, indent=2).splitlines():

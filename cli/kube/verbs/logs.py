@@ -87,7 +87,7 @@ def command(
             wanted = {source.index_of(cluster, jobs[0], shard)}
         if wanted is not None:
             _refuse_absent(jobs[0], wanted)
-        failed = not follow and (failed or (wanted is None and state_of(jobs[0])[0] == "failed"))
+        failed = not follow and (failed or (wanted is None and state_of(jobs[0]) == "failed"))
 
     def lines_of(pod: Object) -> Iterator[bytes]:
         # For a pod with several containers, a server needs the name of one.
@@ -126,7 +126,7 @@ def _failed_jobs(run: str, jobs: list[Object], flags: list[str], failed: bool) -
     """The Jobs of a run whose logs are shown. flags: what goes with one Job only."""
     if flags:
         raise not_one(run, jobs, f"and {flags[0]} goes with one")
-    found = [job for job in jobs if state_of(job)[0] == "failed"]
+    found = [job for job in jobs if state_of(job) == "failed"]
     if not found and failed:
         raise MissingInputError(f"no Job of run {run} has failed")
     if not found:

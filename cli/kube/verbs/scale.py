@@ -32,7 +32,7 @@ def command(name: str, parallelism: int, **options: Any) -> int:
         why = f"which run side by side: kubetpl cancel {name} stops all of them, and --undo lets them go on"
         raise not_one(name, jobs, why)
     job = jobs[0]
-    state = state_of(job)[0]
+    state = state_of(job)
     if has_ended(job):
         raise UsageError(
             f"Job {name} has ended ({state}), nothing of it runs any more; kubetpl retry does what is left"

@@ -37,7 +37,7 @@ def suspend_jobs(cluster: Cluster, name: str, jobs: Sequence[Object], *, undo: b
     over = len(jobs) - len(alive)
     if not alive:
         which = f"{name}: all {counted(over, 'Job')} of it have ended" if several else f"{name} has ended"
-        states = ", ".join(sorted({state_of(job)[0] for job in jobs}))
+        states = ", ".join(sorted({state_of(job) for job in jobs}))
         return f"{which} already ({states}); --delete removes what is left, with all pods"
     # What kubetpl itself has suspended goes on without a queue's leave.
     queued = [job for job in alive if QUEUE in labels_of(job) and not (undo and CANCELLED in annotations_of(job))]
@@ -47,7 +47,7 @@ def suspend_jobs(cluster: Cluster, name: str, jobs: Sequence[Object], *, undo: b
             "which decides when to run; --delete"
         )
     # A Job goes on beside its retry only if the user names it.
-    chosen = [job for job in run_state(jobs).jobs if state_of(job)[0] == "suspended"] if undo else alive
+    chosen = [job for job in run_state(jobs).jobs if state_of(job) == "suspended"] if undo else alive
     by = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) + (f" by {cluster.user}" if cluster.user else "")
     changes = {"spec": {"suspend": not undo}, "metadata": {"annotations": {CANCELLED: None if undo else by}}}
     number = _each(chosen, lambda job: cluster.patch("jobs", name_of(job), changes))

@@ -24,18 +24,8 @@ from tarkit.errors import (
     printable,
     signal_name,
 )
-from tarkit.k8s.apiobject import (
-    Object,
-    condition_of,
-    container_statuses,
-    index_of,
-    is_true,
-    name_of,
-    part_of,
-    phase_of,
-    spec_of,
-    status_of,
-)
+from tarkit.k8s import apiobject as api
+from tarkit.k8s.apiobject import Object
 from tarkit.k8s.indexset import format_indexes
 from tarkit.k8s.podfields import main_container
 from tarkit.k8s.quantity import is_milli, total
@@ -117,8 +107,8 @@ def group_failures(
         alike = "" if found.kind in ("OOMKilled", "disrupted") else normalised(found.message)
         group = groups.setdefault((found.kind, found.code, found.reason, alike), found)
         group.count += 1
-        group.pods.append(name_of(pod))
-        index = index_of(pod)
+        group.pods.append(api.name_of(pod))
+        index = api.index_of(pod)
         if index is not None and index not in group.indexes:
             group.indexes.append(index)
             if group.kind == "exit" and group.code in (EXIT_DATA, EXIT_MISSING):
@@ -130,12 +120,12 @@ def group_failures(
 
 def failure_of(pod: Object) -> FailureGroup | None:
     """Of what one pod failed; None if it did not."""
-    status = status_of(pod)
-    if phase_of(pod) != "Failed":
+    status = api.status_of(pod)
+    if api.phase_of(pod) != "Failed":
         return None
     whole = str(status.get("reason") or "")
-    if is_true(pod, "DisruptionTarget"):
-        reason = str((condition_of(pod, "DisruptionTarget") or {}).get("reason") or "")
+    if api.is_true(pod, "DisruptionTarget"):
+        reason = str((api.condition_of(pod, "DisruptionTarget") or {}).get("reason") or "")
         return FailureGroup("disrupted", None, reason, "", "taken away, not counted: another pod does its index")
     container = _terminated(pod)
     if container is None or whole in ("Evicted", "DeadlineExceeded"):
@@ -180,13 +170,13 @@ def doubled(quantity: str) -> str | None:
 
 def deciding_container(pod: Object) -> Object:
     """The container whose end is the pod's; an empty one if a server or a manifest names none."""
-    return main_container(spec_of(pod)) if spec_of(pod).get("containers") else {}
+    return main_container(api.spec_of(pod)) if api.spec_of(pod).get("containers") else {}
 
 
 def _terminated(pod: Object) -> Object | None:
     """How the first container ended that failed."""
-    for each in container_statuses(pod):
-        ended = part_of(each, "state", "terminated") or part_of(each, "lastState", "terminated")
+    for each in api.container_statuses(pod):
+        ended = api.part_of(each, "state", "terminated") or api.part_of(each, "lastState", "terminated")
         if ended.get("exitCode") or ended.get("reason") == "OOMKilled":
             return ended
     return None
@@ -203,7 +193,7 @@ def _by_pod(reason: str, message: str) -> FailureGroup:
 
 
 def _more_memory(pod: Object) -> str:
-    more = doubled(str(part_of(deciding_container(pod), "resources", "limits").get("memory") or ""))
+    more = doubled(str(api.part_of(deciding_container(pod), "resources", "limits").get("memory") or ""))
     return f"retry --memory {more}" if more else "it has no limit of its own: its node was full; set -M --memory"
 
 

@@ -9,19 +9,8 @@ from datetime import datetime, timezone
 from typing import Any
 
 from tarkit.errors import ClusterUnreachableError, UsageError, counted
-from tarkit.k8s.apiobject import (
-    Object,
-    created,
-    index_of,
-    indexes_of,
-    name_of,
-    part_of,
-    phase_of,
-    spec_of,
-    status_of,
-    timestamp,
-    uid_of,
-)
+from tarkit.k8s import apiobject as api
+from tarkit.k8s.apiobject import Object
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import state_of
 from tarkit.k8s.cluster.watching import LiveList, Watching, looks, patiently
@@ -41,12 +30,12 @@ def pods_with_logs(cluster: Cluster, job: Object, indexes: Collection[int] | Non
     """The pods of a Job whose logs are wanted: ``chosen_pods`` of those that there are."""
     pods = _live_pods(cluster, job, indexes, failed=failed).list_anew()
     # Pods that succeeded are not in the list; an index that one of them has completed is known from the Job.
-    done = indexes_of(job, "completedIndexes") if failed else set()
-    return chosen_pods([pod for pod in pods if index_of(pod) not in done], indexes=indexes, failed=failed)
+    done = api.indexes_of(job, "completedIndexes") if failed else set()
+    return chosen_pods([pod for pod in pods if api.index_of(pod) not in done], indexes=indexes, failed=failed)
 
 
 def _live_pods(cluster: Cluster, job: Object, indexes: Collection[int] | None, *, failed: bool = False) -> LiveList:
-    labels = f"{CONTROLLER}={uid_of(job)}"
+    labels = f"{CONTROLLER}={api.uid_of(job)}"
     if indexes is not None and len(indexes) <= _MOST_INDEXES:
         labels += f",{INDEX} in ({','.join(map(str, sorted(indexes)))})"
     return LiveList(cluster, "pods", labels=labels, fields="status.phase!=Succeeded" if failed else "")
@@ -58,25 +47,25 @@ def chosen_pods(pods: Iterable[Object], *, indexes: Collection[int] | None, fail
     indexes: only these. failed: only pods that failed; of an index that failed and went well later, none.
     """
     last: dict[Any, Object] = {}
-    for pod in sorted(pods, key=lambda pod: (created(pod), name_of(pod))):
-        index = index_of(pod)
+    for pod in sorted(pods, key=lambda pod: (api.created(pod), api.name_of(pod))):
+        index = api.index_of(pod)
         if indexes is None or index in indexes:
-            last[name_of(pod) if index is None else index] = pod
-    found = [pod for pod in last.values() if not failed or phase_of(pod) == "Failed"]
-    return sorted(found, key=lambda pod: (index_of(pod) is None, index_of(pod) or 0, name_of(pod)))
+            last[api.name_of(pod) if index is None else index] = pod
+    found = [pod for pod in last.values() if not failed or api.phase_of(pod) == "Failed"]
+    return sorted(found, key=lambda pod: (api.index_of(pod) is None, api.index_of(pod) or 0, api.name_of(pod)))
 
 
 def has_log(pod: Object) -> bool:
     """Whether a container of the pod has ever started."""
-    statuses = status_of(pod).get("containerStatuses") or []
+    statuses = api.status_of(pod).get("containerStatuses") or []
     return any({"running", "terminated"} & set(each.get("state") or {}) or each.get("lastState") for each in statuses)
 
 
 def _has_ended(pod: Object, container: str | None = None) -> bool:
     """Whether the container, or else all of them, will write no more."""
-    statuses = status_of(pod).get("containerStatuses") or []
-    ended = (each.get("name") for each in statuses if "terminated" in part_of(each, "state"))
-    return phase_of(pod) in ("Succeeded", "Failed") or (container is not None and container in ended)
+    statuses = api.status_of(pod).get("containerStatuses") or []
+    ended = (each.get("name") for each in statuses if "terminated" in api.part_of(each, "state"))
+    return api.phase_of(pod) in ("Succeeded", "Failed") or (container is not None and container in ended)
 
 
 def pod_to_follow(
@@ -86,7 +75,7 @@ def pod_to_follow(
 
     indexes: one at most; several pods are a UsageError.
     """
-    name, total = name_of(job), spec_of(job).get("completions")
+    name, total = api.name_of(job), api.spec_of(job).get("completions")
     if (len(indexes) if indexes is not None else int(total or 1)) != 1:
         raise UsageError(f"--follow goes with one index: --index N; Job {name} has {total}")
     live = _live_pods(cluster, job, indexes)
@@ -111,8 +100,8 @@ def _is_over(cluster: Cluster, name: str, indexes: Collection[int] | None) -> bo
         job = cluster.get("jobs", name)
     except ClusterUnreachableError:
         return False
-    over = indexes_of(job, "completedIndexes") | indexes_of(job, "failedIndexes")
-    return state_of(job)[0] in ("complete", "failed", "ending") or bool(over & set(indexes or ()))
+    over = api.indexes_of(job, "completedIndexes") | api.indexes_of(job, "failedIndexes")
+    return state_of(job) in ("complete", "failed", "ending") or bool(over & set(indexes or ()))
 
 
 def followed_log(
@@ -157,7 +146,7 @@ class _Read:
         again = Counter(key for _, key in self._recent)
         for line in lines:
             stamp = _STAMP.match(line)
-            at = None if stamp is None else timestamp((stamp[1] + stamp[2]).decode("ascii"))
+            at = None if stamp is None else api.timestamp((stamp[1] + stamp[2]).decode("ascii"))
             if stamp is None or at is None:
                 yield line
                 continue

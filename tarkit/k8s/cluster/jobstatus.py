@@ -19,17 +19,8 @@ from tarkit.errors import (
     NoSuchObjectError,
     TarkitError,
 )
-from tarkit.k8s.apiobject import (
-    Object,
-    grouped,
-    index_of,
-    indexes_of,
-    labels_of,
-    phase_of,
-    run_of,
-    spec_of,
-    uid_of,
-)
+from tarkit.k8s import apiobject as api
+from tarkit.k8s.apiobject import Object
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.failures import FailureGroup, group_failures, normalised
 from tarkit.k8s.cluster.jobview import JobView, job_view
@@ -113,18 +104,18 @@ def look(
     """
     notes: list[str] = []
     listed = pods if pods is not None else _allowed(notes, "pods", live_pods(cluster, jobs).list_anew)
-    by_job = grouped(listed or (), lambda pod: str(labels_of(pod).get(CONTROLLER)))
-    own = {uid_of(job): None if listed is None else by_job.get(uid_of(job), []) for job in jobs}
-    uids = {uid for job in jobs for uid in subjects(job, own[uid_of(job)])}
+    by_job = api.grouped(listed or (), lambda pod: str(api.labels_of(pod).get(CONTROLLER)))
+    own = {api.uid_of(job): None if listed is None else by_job.get(api.uid_of(job), []) for job in jobs}
+    uids = {uid for job in jobs for uid in subjects(job, own[api.uid_of(job)])}
     events = _allowed(notes, "events", lambda: _events(cluster, uids))
-    about = None if events is None else grouped(events, subject_of)
+    about = None if events is None else api.grouped(events, subject_of)
     workloads = _workloads(cluster, jobs)
     if siblings is None:
         siblings = _allowed(notes, "retries", lambda: _siblings(cluster, jobs))
     retries = retries_of(jobs, siblings or ())
     found = []
     for job in jobs:
-        uid = uid_of(job)
+        uid = api.uid_of(job)
         view = job_view(job, own[uid], now)
         status = JobStatus(view.name, view, notes=list(notes))
         status.retries = [job_view(each, None, now) for each in retries[uid]]
@@ -139,7 +130,7 @@ def look(
 def live_pods(cluster: Cluster, jobs: Sequence[Object]) -> LiveList:
     """The pods of Jobs, to be listed; without those that succeeded, of which there may be 100,000."""
     # The uids of many would make an address that is too long.
-    labels = f"{CONTROLLER}={uid_of(jobs[0])}" if len(jobs) == 1 else CONTROLLER
+    labels = f"{CONTROLLER}={api.uid_of(jobs[0])}" if len(jobs) == 1 else CONTROLLER
     return LiveList(cluster, "pods", labels=labels, fields="status.phase!=Succeeded")
 
 
@@ -152,12 +143,12 @@ def _failures(job: Object, view: JobView, pods: Collection[Object], records: Run
         return () if shards is None else (name for name in shards.of_index(index) if name in unfinished)
 
     found = group_failures(pods, names_of)
-    done = indexes_of(job, "completedIndexes")
+    done = api.indexes_of(job, "completedIndexes")
     for each in found:
         went_well = done.issuperset(each.indexes) if each.indexes else view.state == "complete"
         if each.kind != "disrupted" and went_well:
             each.advice = "went well when it was tried again"
-    lost = indexes_of(job, "failedIndexes") - {index_of(pod) for pod in pods if phase_of(pod) == "Failed"}
+    lost = api.indexes_of(job, "failedIndexes") - {api.index_of(pod) for pod in pods if api.phase_of(pod) == "Failed"}
     if lost:
         why, advice = "their pods are gone, or may not be read", "see the done records; kubetpl retry"
         found.append(FailureGroup("gone", None, "", why, advice, len(lost), sorted(lost)))
@@ -183,7 +174,7 @@ def _events(cluster: Cluster, uids: Collection[str]) -> list[Object]:
 
 def _workloads(cluster: Cluster, jobs: Sequence[Object]) -> dict[str, Object]:
     """Kueue's objects for the suspended Jobs among these, as far as they may be read."""
-    queued = [uid_of(job) for job in jobs if spec_of(job).get("suspend") and labels_of(job).get(QUEUE)]
+    queued = [api.uid_of(job) for job in jobs if api.spec_of(job).get("suspend") and api.labels_of(job).get(QUEUE)]
     for version in ("workloads", "workloads@v1beta1") if queued else ():
         try:
             found = cluster.list(version, labels=f"{KUEUE_JOB}={queued[0]}" if len(queued) == 1 else KUEUE_JOB)
@@ -191,14 +182,14 @@ def _workloads(cluster: Cluster, jobs: Sequence[Object]) -> dict[str, Object]:
             continue
         except ClusterError:
             break
-        return {str(labels_of(each).get(KUEUE_JOB)): each for each in found}
+        return {str(api.labels_of(each).get(KUEUE_JOB)): each for each in found}
     # why_not says that it cannot be read, or is not there.
     return {}
 
 
 def _siblings(cluster: Cluster, jobs: Sequence[Object]) -> list[Object]:
     """The Jobs of the same runs."""
-    runs = {run for job in jobs if label_value(run := run_of(job)) is None}
+    runs = {run for job in jobs if label_value(run := api.run_of(job)) is None}
     return cluster.list("jobs", labels=f"{RUN}={next(iter(runs))}" if len(runs) == 1 else RUN) if runs else []
 
 

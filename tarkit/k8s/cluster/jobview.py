@@ -26,23 +26,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tarkit.errors import UsageError
-from tarkit.k8s.apiobject import (
-    Object,
-    active_pods,
-    annotations_of,
-    condition_of,
-    created,
-    indexes_of,
-    is_true,
-    name_of,
-    part_of,
-    phase_of,
-    retry_of,
-    run_of,
-    spec_of,
-    status_of,
-    timestamp,
-)
+from tarkit.k8s import apiobject as api
+from tarkit.k8s.apiobject import Object
 from tarkit.k8s.podfields import main_container
 from tarkit.k8s.tarprocwork import work_in
 from tarkit.k8s.wellknown import INPUTS, LIST, OUTDIR, SHARDS, SLICES
@@ -107,55 +92,56 @@ class JobView:
 
 def job_view(job: Object, pods: Iterable[Object] | None, now: float) -> JobView:
     """The view of a Job as the API gives it. pods: its pods; None if they may not be read."""
-    spec, status = spec_of(job), status_of(job)
+    spec, status = api.spec_of(job), api.status_of(job)
     total = spec.get("completions")
     indexed = spec.get("completionMode") == "Indexed"
-    state, reason, message = state_of(job)
-    failed = len(indexes_of(job, "failedIndexes"))
-    done = len(indexes_of(job, "completedIndexes")) if indexed else int(status.get("succeeded") or 0)
+    state, condition = _decided(job)
+    failed = len(api.indexes_of(job, "failedIndexes"))
+    done = len(api.indexes_of(job, "completedIndexes")) if indexed else int(status.get("succeeded") or 0)
     if not indexed and state == "failed" and total is not None:
         failed = total - done
     running, pending = _alive(job, pods)
-    started, ended = timestamp(status.get("startTime")), _end_of(job)
+    started = api.timestamp(status.get("startTime"))
+    ended = api.timestamp(condition.get("lastTransitionTime")) if state in ENDED else None
     seconds = None if started is None else max(0.0, (ended or now) - _begin(job, started))
     over = done + failed
     rate = over * 60 / seconds if seconds and over else None
     parallelism = 1 if spec.get("parallelism") is None else int(spec["parallelism"])
     to_do = total - over if total is not None and state == "waiting" and parallelism else 0
     return JobView(
-        name=name_of(job), namespace=str(part_of(job, "metadata").get("namespace") or "default"),
-        state="running" if state == "waiting" and running else state, reason=reason, message=message,
-        total=total, done=done, failed=failed, running=running, pending=pending,
-        left=0 if total is None else max(0, total - over - running - pending), parallelism=parallelism,
+        name=api.name_of(job), namespace=str(api.part_of(job, "metadata").get("namespace") or "default"),
+        state="running" if state == "waiting" and running else state, reason=str(condition.get("reason") or ""),
+        message=str(condition.get("message") or ""), total=total, done=done, failed=failed, running=running,
+        pending=pending, left=0 if total is None else max(0, total - over - running - pending), parallelism=parallelism,
         completed_indexes=str(status.get("completedIndexes") or ""),
         failed_indexes=str(status.get("failedIndexes") or ""),
         started=started, ended=ended, seconds=seconds, per_minute=rate,
         seconds_left=to_do * 60 / rate if to_do and rate else None,
-        run=run_of(job), retry_of=retry_of(job), plan=job_plan(job),
+        run=api.run_of(job), retry_of=api.retry_of(job), plan=job_plan(job),
     )  # fmt: skip
 
 
-def state_of(job: Object) -> tuple[str, str, str]:
-    """(state, reason, message) of a Job by its conditions alone, without its pods: waiting, then, is running, too."""
+def state_of(job: Object) -> str:
+    """The state of a Job by its conditions alone, without its pods: waiting, then, is running, too."""
+    return _decided(job)[0]
+
+
+def _decided(job: Object) -> tuple[str, Object]:
+    """(the state of a Job, the condition that decides it; an empty one if none does)."""
     for kind, state in _BY_CONDITION.items():
-        if is_true(job, kind):
-            condition = condition_of(job, kind) or {}
-            return state, str(condition.get("reason") or ""), str(condition.get("message") or "")
-    return "suspended" if spec_of(job).get("suspend") else "waiting", "", ""
+        if api.is_true(job, kind):
+            return state, api.condition_of(job, kind) or {}
+    return "suspended" if api.spec_of(job).get("suspend") else "waiting", {}
 
 
 def has_ended(job: Object) -> bool:
     """Whether no pod of it will run again."""
-    return state_of(job)[0] in ENDED
+    return state_of(job) in ENDED
 
 
 def job_plan(job: Object) -> JobPlan:
-    """What its annotations and arguments say.
-
-    Raises:
-        UsageError: one of them is not what kubetpl writes.
-    """
-    notes = annotations_of(job)
+    """What its annotations and arguments say; a UsageError if they are not as kubetpl writes them."""
+    notes = api.annotations_of(job)
     try:
         inputs = None if INPUTS not in notes else tuple(json.loads(notes[INPUTS]))
         if inputs is not None and not all(isinstance(each, str) for each in inputs):
@@ -163,14 +149,14 @@ def job_plan(job: Object) -> JobPlan:
         numbers = [int(notes[each]) if each in notes else None for each in (SHARDS, SLICES)]
     except (ValueError, TypeError):
         raise UsageError(
-            f"Job {name_of(job)}: the annotations {INPUTS}, {SHARDS}, {SLICES} are not as kubetpl writes them"
+            f"Job {api.name_of(job)}: the annotations {INPUTS}, {SHARDS}, {SLICES} are not as kubetpl writes them"
         ) from None
     return JobPlan(numbers[0], numbers[1], notes.get(OUTDIR), inputs, notes.get(LIST), _list_sha256(job))
 
 
 def _list_sha256(job: Object) -> str | None:
     try:
-        work = work_in(main_container(part_of(job, "spec", "template", "spec")))
+        work = work_in(main_container(api.part_of(job, "spec", "template", "spec")))
     except UsageError:
         # Arguments that another version had; a retry refuses them.
         return None
@@ -180,22 +166,15 @@ def _list_sha256(job: Object) -> str | None:
 def _alive(job: Object, pods: Iterable[Object] | None) -> tuple[int, int]:
     """(running, pending) pods; without their list, those that are ready and those that are not."""
     if pods is None:
-        active = active_pods(job)
-        ready = min(active, int(status_of(job).get("ready") or 0))
+        active = api.active_pods(job)
+        ready = min(active, int(api.status_of(job).get("ready") or 0))
         return ready, active - ready
     # As in the Job's own status, a pod that is being ended is not active.
-    phases = [phase_of(pod) for pod in pods if not part_of(pod, "metadata").get("deletionTimestamp")]
+    phases = [api.phase_of(pod) for pod in pods if not api.part_of(pod, "metadata").get("deletionTimestamp")]
     return phases.count("Running"), phases.count("Pending")
-
-
-def _end_of(job: Object) -> float | None:
-    if at := status_of(job).get("completionTime"):
-        return timestamp(at)
-    ending = next((condition_of(job, kind) for kind in ("Failed", "Complete") if is_true(job, kind)), None)
-    return timestamp((ending or {}).get("lastTransitionTime"))
 
 
 def _begin(job: Object, started: float) -> float:
     """Since when the indexes that have ended were worked on: startTime is set anew when a Job is resumed."""
-    first = timestamp(created(job))
-    return started if condition_of(job, "Suspended") is None or first is None else min(started, first)
+    first = api.timestamp(api.created(job))
+    return started if api.condition_of(job, "Suspended") is None or first is None else min(started, first)

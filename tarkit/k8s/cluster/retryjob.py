@@ -13,18 +13,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tarkit.errors import ClusterError, ClusterUnreachableError, UsageError, counted, printable
+from tarkit.k8s import apiobject as api
 from tarkit.k8s import wellknown
-from tarkit.k8s.apiobject import (
-    Object,
-    active_pods,
-    annotations_of,
-    labels_of,
-    name_of,
-    part_of,
-    spec_of,
-    status_of,
-    uid_of,
-)
+from tarkit.k8s.apiobject import Object
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import has_ended, job_plan, state_of
 from tarkit.k8s.cluster.runjobs import origin, orphans
@@ -84,7 +75,7 @@ def next_name(name: str, taken: Collection[str], completions: int) -> str:
 
 def slices_of(job: Object, shards: int, changes: Changes) -> int:
     """Into how many slices so many shards are cut: as many as before, if there are so many shards."""
-    return min(shards, changes.slices or int(spec_of(job).get("completions") or 1))
+    return min(shards, changes.slices or int(api.spec_of(job).get("completions") or 1))
 
 
 def retry_documents(job: Object, specs: Sequence[str] | None, changes: Changes, taken: Collection[str]) -> list[Object]:
@@ -95,7 +86,9 @@ def retry_documents(job: Object, specs: Sequence[str] | None, changes: Changes, 
             whole Job again. taken: names of Jobs that there are.
     """
     if specs is not None and not is_per_shard(job):
-        raise UsageError(f"Job {name_of(job)} does not run tarproc over slices, so which shards are left is not known")
+        raise UsageError(
+            f"Job {api.name_of(job)} does not run tarproc over slices, so which shards are left is not known"
+        )
     fresh = clean(job)
     metadata, spec = part(fresh, "metadata"), part(fresh, "spec")
     old, pod = metadata["name"], part(spec, "template", "spec")
@@ -105,9 +98,9 @@ def retry_documents(job: Object, specs: Sequence[str] | None, changes: Changes, 
     notes = part(metadata, "annotations")
     notes.pop(wellknown.RETRY_OF_UID, None)
     notes[wellknown.RETRY_OF] = old
-    if part_of(job, "metadata").get("uid"):
+    if api.part_of(job, "metadata").get("uid"):
         # Another Job may get its name.
-        notes[wellknown.RETRY_OF_UID] = uid_of(job)
+        notes[wellknown.RETRY_OF_UID] = api.uid_of(job)
     _resize(pod, changes)
     if changes.parallelism is not None or "parallelism" in spec:
         wanted = changes.parallelism or int(spec.get("parallelism") or 0) or 1
@@ -122,11 +115,11 @@ def retry_documents(job: Object, specs: Sequence[str] | None, changes: Changes, 
 
 def clean(job: Object) -> Object:
     """The manifest behind a Job of the API: without what the server and the controllers had put there."""
-    metadata, spec = part_of(job, "metadata"), copy.deepcopy(spec_of(job))
+    metadata, spec = api.part_of(job, "metadata"), copy.deepcopy(api.spec_of(job))
     kept = {key: metadata[key] for key in ("name", "namespace") if metadata.get(key)}
     for key in ("selector", "manualSelector", "suspend"):
         spec.pop(key, None)
-    template = spec["template"] = {**part_of(spec, "template")}
+    template = spec["template"] = {**api.part_of(spec, "template")}
     own = _own(template.pop("metadata", None))
     if own:
         template["metadata"] = own
@@ -145,7 +138,7 @@ def _own(metadata: Object | None) -> Object:
     """Labels and annotations, without those of servers and controllers."""
     found = {}
     for words in ("labels", "annotations"):
-        entries = part_of(metadata or {}, words)
+        entries = api.part_of(metadata or {}, words)
         found[words] = {
             key: value for key, value in entries.items()
             if key not in _SERVERS and (not key.startswith(_KUEUE) or key in _KUEUE_KEPT)
@@ -170,7 +163,7 @@ def create_documents(cluster: Cluster, documents: Sequence[Object], report: Call
     """
     made: dict[str, Object] = {}
     for document in documents:
-        kind, name = f"{document['kind'].lower()}s", name_of(document)
+        kind, name = f"{document['kind'].lower()}s", api.name_of(document)
         try:
             made[name] = cluster.create(kind, document)
         except ClusterError as error:
@@ -178,8 +171,8 @@ def create_documents(cluster: Cluster, documents: Sequence[Object], report: Call
                 raise
             # The name has the content's checksum in it: it is the very list.
             report(f"ConfigMap {name} is there already")
-        if kind == "jobs" and (owned := annotations_of(made[name]).get(wellknown.LIST)) in made:
-            owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid_of(made[name])}
+        if kind == "jobs" and (owned := api.annotations_of(made[name]).get(wellknown.LIST)) in made:
+            owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": api.uid_of(made[name])}
             try:
                 cluster.patch("configmaps", owned, {"metadata": {"ownerReferences": [owner]}})
             except (ClusterError, ClusterUnreachableError) as error:
@@ -217,13 +210,13 @@ def _give(job: Object, pod: Object, specs: Sequence[str], slices: int, changes: 
         labels = {wellknown.MANAGED_BY: "kubetpl", wellknown.RUN: metadata["labels"][wellknown.RUN]}
         made = [list_config_map(metadata["name"], map(_literal, specs), metadata.get("namespace"), labels)]
         given, list_sha256 = LIST_SPEC, sha256_of(specs)
-        notes[wellknown.LIST] = name_of(made[0])
+        notes[wellknown.LIST] = api.name_of(made[0])
         mount(pod, container, "shards", {"configMap": {"name": notes[wellknown.LIST]}}, MOUNT_PATH)
     notes[wellknown.SHARDS], notes[wellknown.SLICES] = str(len(specs)), str(slices)
     notes[wellknown.INPUTS] = json.dumps([given], ensure_ascii=False)
     work = work_in(container)
     if work is None or not (work.slice or "").isdigit():
-        raise UsageError(f"Job {name_of(job)}: there is no --slice W among tarproc's arguments; retry it by hand")
+        raise UsageError(f"Job {api.name_of(job)}: there is no --slice W among tarproc's arguments; retry it by hand")
     env = listed(container, "env")
     known = {str(each.get("name")) for each in env}
     work = replace(work, slice=str(slices), list_sha256=list_sha256, inputs=(escape(given, known),))
@@ -245,7 +238,7 @@ def settled(cluster: Cluster, job: Object, report: Callable[[str], None]) -> Obj
     """The Job; if it is ending, once its last pods are gone, or the time is up. report: called with a line."""
     if not _is_ending(job):
         return job
-    name = name_of(job)
+    name = api.name_of(job)
     report(f"Job {name}: its last pods are ending; waiting for them, for {_SETTLING_SECONDS:.0f} s at most")
     for state in run_states(cluster, name, Watching(report, _SETTLING_SECONDS), of_run=False):
         (job,) = state.jobs
@@ -261,14 +254,14 @@ def refuse_running(name: str, known: Mapping[str, Object], report: Callable[[str
         raise UsageError(
             f"Job {name} still runs; wait for it (kubetpl wait {name}) or stop it (kubetpl cancel {name}), then retry"
         )
-    if job is not None and state_of(job)[0] == "suspended":
+    if job is not None and state_of(job) == "suspended":
         report(f"Job {name} is suspended: do not let it go on beside the retry; kubetpl cancel {name} --delete")
-    run = name if job is None else labels_of(job).get(wellknown.RUN, name)
+    run = name if job is None else api.labels_of(job).get(wellknown.RUN, name)
     for other, each in known.items():
         first = origin(other, known)
         # All Jobs of kubetpl jobs are of one run, and have shards of their own. But of a retry of what is gone,
         # it is not known whose shards it has.
-        lost = first not in known and labels_of(each).get(wellknown.RUN) == run
+        lost = first not in known and api.labels_of(each).get(wellknown.RUN) == run
         if other != name and (first == origin(name, known) or lost) and _is_at_work(each):
             raise UsageError(f"{other}, of the same shards, still runs; kubetpl wait {other}, then retry that")
 
@@ -277,7 +270,7 @@ def refuse_orphans(cluster: Cluster, name: str, report: Callable[[str], None]) -
     """Refuse a retry while pods of a Job, or of Jobs of a run, that were deleted are at work on the same shards."""
     left = orphans(cluster, name, report)
     if left:
-        of = labels_of(left[0]).get(wellknown.JOB_NAME)
+        of = api.labels_of(left[0]).get(wellknown.JOB_NAME)
         raise UsageError(
             f"{counted(len(left), 'pod')} of a Job {of} that was deleted still run: retry once they have ended, "
             f"or delete them (kubectl delete pods -l {wellknown.JOB_NAME}={of})"
@@ -285,12 +278,12 @@ def refuse_orphans(cluster: Cluster, name: str, report: Callable[[str], None]) -
 
 
 def _has_pods(job: Object) -> bool:
-    return bool(active_pods(job) or status_of(job).get("terminating"))
+    return bool(api.active_pods(job) or api.status_of(job).get("terminating"))
 
 
 def _is_ending(job: Object) -> bool:
-    return state_of(job)[0] == "ending" or (has_ended(job) and _has_pods(job))
+    return state_of(job) == "ending" or (has_ended(job) and _has_pods(job))
 
 
 def _is_at_work(job: Object) -> bool:
-    return _has_pods(job) or state_of(job)[0] in ("waiting", "ending")
+    return _has_pods(job) or state_of(job) in ("waiting", "ending")

@@ -8,17 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tarkit.errors import ClusterDeniedError, ClusterError, NoSuchObjectError, UsageError, counted, printable
-from tarkit.k8s.apiobject import (
-    Object,
-    Objects,
-    annotations_of,
-    created,
-    grouped,
-    labels_of,
-    name_of,
-    retry_of,
-    uid_of,
-)
+from tarkit.k8s import apiobject as api
+from tarkit.k8s.apiobject import Object, Objects
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import has_ended, state_of
 from tarkit.k8s.names import dns_subdomain, label_value
@@ -41,13 +32,13 @@ def find_jobs(cluster: Cluster, name: str, *, retries_alone: bool = False) -> li
     except NoSuchObjectError as error:
         absent = error
     try:
-        found = [] if label_value(name) else sorted(cluster.list("jobs", labels=f"{RUN}={name}"), key=name_of)
+        found = [] if label_value(name) else sorted(cluster.list("jobs", labels=f"{RUN}={name}"), key=api.name_of)
         hint = "" if found else _hint(cluster, name)
     except ClusterError:
         # A user who may not list them gets no hints.
         raise absent from None
     if found and not retries_alone and only_retries(found, name):
-        names = ", ".join(map(name_of, found))
+        names = ", ".join(map(api.name_of, found))
         raise NoSuchObjectError(f"no job {name} in namespace {cluster.namespace}; its retries: {names}", 404)
     if not found:
         raise NoSuchObjectError(f"{absent}; {hint}", 404)
@@ -59,7 +50,7 @@ def _hint(cluster: Cluster, name: str) -> str:
     known = cluster.list("jobs")
     if not known and not namespace_exists(cluster):
         return "no such namespace; -N names another"
-    near = difflib.get_close_matches(name, map(name_of, known), n=3, cutoff=0.4)
+    near = difflib.get_close_matches(name, map(api.name_of, known), n=3, cutoff=0.4)
     there = "no Jobs" if not known else "one Job" if len(known) == 1 else f"{len(known)} Jobs"
     return f"did you mean {', '.join(map(printable, near))}?" if near else f"it has {there}; -N names another namespace"
 
@@ -89,23 +80,23 @@ def orphans(cluster: Cluster, name: str, report: Callable[[str], None]) -> Objec
     report: called with a line if they may not be listed.
     """
     try:
-        pods = {uid_of(pod): pod for selector in pods_at_work(name) for pod in cluster.list("pods", **selector)}
+        pods = {api.uid_of(pod): pod for selector in pods_at_work(name) for pod in cluster.list("pods", **selector)}
         # Asked for after the pods: the Job of a pod that is new by now is among them.
-        there = set(map(uid_of, cluster.list("jobs"))) if pods else set()
+        there = set(map(api.uid_of, cluster.list("jobs"))) if pods else set()
     except ClusterDeniedError as error:
         report(f"{error}; whether pods of a Job {name} that was deleted still run is not known")
         return []
-    return [pod for pod in pods.values() if labels_of(pod).get(CONTROLLER) not in there]
+    return [pod for pod in pods.values() if api.labels_of(pod).get(CONTROLLER) not in there]
 
 
 def is_run(jobs: Sequence[Object], name: str) -> bool:
     """Whether these are Jobs of the run that is called so, and not the Job of this name."""
-    return name_of(jobs[0]) != name
+    return api.name_of(jobs[0]) != name
 
 
 def only_retries(jobs: Sequence[Object], name: str) -> bool:
     """Whether these are what is left of a run whose first Job, of this name, is gone."""
-    return is_run(jobs, name) and all(retry_of(job) is not None for job in jobs)
+    return is_run(jobs, name) and all(api.retry_of(job) is not None for job in jobs)
 
 
 def not_one(name: str, jobs: Sequence[Object], why: str) -> UsageError:
@@ -115,7 +106,7 @@ def not_one(name: str, jobs: Sequence[Object], why: str) -> UsageError:
 
 def failed_of(jobs: Sequence[Object], run: str) -> list[Object]:
     """The Jobs of a run that have failed, but for those that were retried; at least one."""
-    failed = [job for job in run_state(jobs).jobs if state_of(job)[0] == "failed"]
+    failed = [job for job in run_state(jobs).jobs if state_of(job) == "failed"]
     if not failed:
         raise UsageError(
             f"there is no Job {run}, but a run of {counted(len(jobs), 'Job')}, of which none has failed; name one, "
@@ -126,7 +117,7 @@ def failed_of(jobs: Sequence[Object], run: str) -> list[Object]:
 
 def _some_names(jobs: Sequence[Object]) -> str:
     """``job0000, job0001, job0002, …``."""
-    return ", ".join(map(name_of, jobs[:_NAMED])) + (", …" if len(jobs) > _NAMED else "")
+    return ", ".join(map(api.name_of, jobs[:_NAMED])) + (", …" if len(jobs) > _NAMED else "")
 
 
 def sum_line(states: Sequence[str], retried: int, deleted: int = 0) -> str:
@@ -153,12 +144,12 @@ class RunState:
 
 def run_state(jobs: Iterable[Object], deleted: Iterable[str] = ()) -> RunState:
     """Of Jobs as the API gives them, in the order of their names."""
-    ordered = sorted(jobs, key=name_of)
-    known = {name_of(job): job for job in ordered}
-    last = {origin(name_of(job), known): job for job in sorted(ordered, key=created)}
+    ordered = sorted(jobs, key=api.name_of)
+    known = {api.name_of(job): job for job in ordered}
+    last = {origin(api.name_of(job), known): job for job in sorted(ordered, key=api.created)}
     found = RunState([], [], sorted({*deleted} - {*known}))
     for job in ordered:
-        done_over = last[origin(name_of(job), known)] is not job and state_of(job)[0] in ("failed", "suspended")
+        done_over = last[origin(api.name_of(job), known)] is not job and state_of(job) in ("failed", "suspended")
         (found.retried if done_over else found.jobs).append(job)
     return found
 
@@ -166,7 +157,7 @@ def run_state(jobs: Iterable[Object], deleted: Iterable[str] = ()) -> RunState:
 def origin(name: str, known: Mapping[str, Object]) -> str:
     """The name of the Job that a Job is a retry of in the end; its own if it is none. known: Jobs by their names."""
     passed: set[str] = set()
-    while name in known and name not in passed and (older := retry_of(known[name])) is not None:
+    while name in known and name not in passed and (older := api.retry_of(known[name])) is not None:
         passed.add(name)
         name = older
     return name
@@ -174,11 +165,11 @@ def origin(name: str, known: Mapping[str, Object]) -> str:
 
 def retries_of(jobs: Iterable[Object], known: Iterable[Object]) -> dict[str, list[Object]]:
     """Of each Job, by its uid, those of the known ones that were made to finish it, or a retry of it."""
-    made = grouped(sorted(known, key=created), lambda job: retry_of(job) or "")
-    found = {uid_of(job): [job] for job in jobs}
+    made = api.grouped(sorted(known, key=api.created), lambda job: api.retry_of(job) or "")
+    found = {api.uid_of(job): [job] for job in jobs}
     for family in found.values():
         for parent in family:
-            children = [each for each in made.get(name_of(parent), ()) if _is_of(each, parent)]
+            children = [each for each in made.get(api.name_of(parent), ()) if _is_of(each, parent)]
             family += [each for each in children if each not in family]
         del family[0]
     return found
@@ -186,5 +177,5 @@ def retries_of(jobs: Iterable[Object], known: Iterable[Object]) -> dict[str, lis
 
 def _is_of(retry: Object, job: Object) -> bool:
     """Whether a retry is of this very Job, and not of an older one that had its name."""
-    uid = annotations_of(retry).get(RETRY_OF_UID)
-    return uid == uid_of(job) if uid is not None else created(retry) >= created(job)
+    uid = api.annotations_of(retry).get(RETRY_OF_UID)
+    return uid == api.uid_of(job) if uid is not None else api.created(retry) >= api.created(job)

@@ -10,22 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tarkit.errors import UsageError, counted, printable
-from tarkit.k8s.apiobject import (
-    Object,
-    active_pods,
-    annotations_of,
-    condition_of,
-    container_statuses,
-    created,
-    is_true,
-    labels_of,
-    part_of,
-    phase_of,
-    spec_of,
-    status_of,
-    timestamp,
-    uid_of,
-)
+from tarkit.k8s import apiobject as api
+from tarkit.k8s.apiobject import Object
 from tarkit.k8s.cluster.jobview import ENDED, state_of
 from tarkit.k8s.quantity import parse_quantity
 from tarkit.k8s.wellknown import CANCELLED, QUEUE
@@ -103,39 +89,39 @@ def why_not(
     pods, events: of the Job and of its pods, events by what they are about (``grouped`` by ``subject_of``); None if
     they may not be read. workload: Kueue's object for the Job. now: seconds since 1970.
     """
-    if state_of(job)[0] in (*ENDED, "ending"):
+    if state_of(job) in (*ENDED, "ending"):
         return []
-    if spec_of(job).get("suspend"):
+    if api.spec_of(job).get("suspend"):
         return [_suspended(job, workload)]
-    if spec_of(job).get("parallelism") == 0:
+    if api.spec_of(job).get("parallelism") == 0:
         return [Reason("paused", "parallelism is 0", "kubetpl scale -j P")]
     wanted = _wanted(job)
     about = events or {}
-    found = _refusals(about.get(uid_of(job), ())) if active_pods(job) < wanted else []
-    waiting = ((pod, about.get(uid_of(pod), ())) for pod in _pending(pods))
+    found = _refusals(about.get(api.uid_of(job), ())) if api.active_pods(job) < wanted else []
+    waiting = ((pod, about.get(api.uid_of(pod), ())) for pod in _pending(pods))
     found += _together(reason for pod, own in waiting for reason in _why_pending(pod, own, now))
-    if not found and not active_pods(job) and wanted:
-        found.append(_between(status_of(job), events))
+    if not found and not api.active_pods(job) and wanted:
+        found.append(_between(api.status_of(job), events))
     return found
 
 
 def subjects(job: Object, pods: Iterable[Object] | None) -> list[str]:
     """The uids of what events may say why less runs than was asked for: the Job, and its first pods that wait."""
-    if state_of(job)[0] != "waiting" or spec_of(job).get("parallelism") == 0:
+    if state_of(job) != "waiting" or api.spec_of(job).get("parallelism") == 0:
         return []
-    waiting = [uid_of(pod) for pod in _pending(pods)]
-    return [*([uid_of(job)] if active_pods(job) < _wanted(job) else []), *waiting[:_ASKED_PODS]]
+    waiting = [api.uid_of(pod) for pod in _pending(pods)]
+    return [*([api.uid_of(job)] if api.active_pods(job) < _wanted(job) else []), *waiting[:_ASKED_PODS]]
 
 
 def _wanted(job: Object) -> int:
     """How many pods there should be now."""
-    parallelism, total = spec_of(job).get("parallelism"), spec_of(job).get("completions")
-    parallelism = 1 if parallelism is None else int(parallelism)
-    return parallelism if total is None else min(parallelism, int(total) - int(status_of(job).get("succeeded") or 0))
+    spec, done = api.spec_of(job), int(api.status_of(job).get("succeeded") or 0)
+    parallelism = 1 if spec.get("parallelism") is None else int(spec["parallelism"])
+    return parallelism if spec.get("completions") is None else min(parallelism, int(spec["completions"]) - done)
 
 
 def _pending(pods: Iterable[Object] | None) -> list[Object]:
-    return [pod for pod in pods or () if phase_of(pod) == "Pending"]
+    return [pod for pod in pods or () if api.phase_of(pod) == "Pending"]
 
 
 def _message(thing: Object) -> str:
@@ -145,17 +131,17 @@ def _message(thing: Object) -> str:
 
 
 def _suspended(job: Object, workload: Object | None) -> Reason:
-    by = annotations_of(job).get(CANCELLED)
+    by = api.annotations_of(job).get(CANCELLED)
     if by:
         return Reason("cancelled", f"suspended by kubetpl cancel ({printable(str(by))})", "kubetpl cancel --undo")
-    queue = labels_of(job).get(QUEUE)
+    queue = api.labels_of(job).get(QUEUE)
     if not queue:
         return Reason("suspended", "the Job is suspended (spec.suspend)", "kubetpl cancel --undo")
     if workload is None:
         text = f"queue {queue} has not admitted it; its Workload object cannot be read or is not there"
         return Reason("queue", text, "see whether the queue exists and has room; --queue names another")
     for kind in ("QuotaReserved", "Admitted", "Evicted"):
-        if said := _message(condition_of(workload, kind) or {}):
+        if said := _message(api.condition_of(workload, kind) or {}):
             text = f"queue {queue} has not admitted it: {said}"
             return Reason("queue", text, "wait, ask for less, or another --queue")
     return Reason("queue", f"queue {queue} has not looked at it yet", "see whether the queue exists; --queue")
@@ -194,16 +180,16 @@ def _beyond_quota(message: str) -> str:
 
 def _why_pending(pod: Object, events: Sequence[Object], now: float) -> list[Reason]:
     """Why one pod does not run yet; nothing if it has only just been made."""
-    scheduled = condition_of(pod, "PodScheduled")
-    if scheduled is not None and not is_true(pod, "PodScheduled"):
+    scheduled = api.condition_of(pod, "PodScheduled")
+    if scheduled is not None and not api.is_true(pod, "PodScheduled"):
         if scheduled.get("reason") == "SchedulingGated":
             advice = "wait for the queue, or see spec.schedulingGates"
             return [Reason("gated", "pods wait behind a scheduling gate", advice)]
         message = _message(scheduled)
         flags = [flag for pattern, flag in _MISFITS if re.search(pattern, message)]
         return [Reason("unschedulable", f"no node takes it: {message}", ", ".join(flags))]
-    for container in container_statuses(pod):
-        waiting = part_of(container, "state", "waiting")
+    for container in api.container_statuses(pod):
+        waiting = api.part_of(container, "state", "waiting")
         kind, said = str(waiting.get("reason") or ""), _message(waiting)
         tail = f": {said}" if said else ""
         if kind in _IMAGE:
@@ -220,11 +206,11 @@ def _creating(pod: Object, events: Sequence[Object], now: float) -> list[Reason]
     if troubles:
         last = max(troubles, key=_when)
         return [Reason(str(last["reason"]), f"{last['reason']}: {_message(last)}", _missing_source(_message(last)))]
-    begun = timestamp(status_of(pod).get("startTime")) or timestamp(created(pod))
+    begun = api.timestamp(api.status_of(pod).get("startTime")) or api.timestamp(api.created(pod))
     if begun is None or now - begun <= _CREATING_SECONDS:
         return []
     word = "have not been looked at by a scheduler"
-    if spec_of(pod).get("nodeName"):
+    if api.spec_of(pod).get("nodeName"):
         word = "are still being created: the image is pulled, or a volume mounted"
     return [Reason("creating", f"pods {word}; for over {int(_CREATING_SECONDS)} s")]
 
@@ -256,10 +242,10 @@ def _together(reasons: Iterable[Reason]) -> list[Reason]:
 
 def subject_of(event: Object) -> str:
     """The uid of what an event is about."""
-    return str(part_of(event, "involvedObject").get("uid"))
+    return str(api.part_of(event, "involvedObject").get("uid"))
 
 
 def _when(event: Object) -> float:
-    times = (part_of(event, "series").get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"),
-             created(event))  # fmt: skip
-    return next((found for each in times if (found := timestamp(each)) is not None), 0.0)
+    times = (api.part_of(event, "series").get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"),
+             api.created(event))  # fmt: skip
+    return next((found for each in times if (found := api.timestamp(each)) is not None), 0.0)
