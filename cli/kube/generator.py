@@ -46,32 +46,25 @@ def generator_command(generator: str) -> click.Command:
             raise UsageError(f"{words[0]}: kubetpl {generator} takes options only")
         request = asked(generator, options, list(words))
         if print_config:
-            _write(shown(request.configuration))
-            return EXIT_OK
-        documents = request.documents(partial(say, "kubetpl"))
-        if not no_lint and not accepted(findings_of(documents, kube_version, request.from_outside)):
-            return EXIT_USAGE
-        from tarkit.k8s.yamltext import dump_documents, dump_json
+            text = shown(request.configuration)
+        else:
+            documents = request.documents(partial(say, "kubetpl"))
+            if not no_lint and not accepted(findings_of(documents, kube_version, request.from_outside)):
+                return EXIT_USAGE
+            from tarkit.k8s.yamltext import dump_documents, dump_json
 
-        _write(dump_documents(documents) if output == "yaml" else dump_json(documents))
+            text = dump_documents(documents) if output == "yaml" else dump_json(documents)
+        write_stdout(text.encode("utf-8"))
         return EXIT_OK
 
     return command
 
 
 def asked_for(words: Sequence[str]) -> Asked:
-    """What the rest of a command line asks for: a generator's name and its arguments, as ``kubetpl`` itself takes them.
-
-    Raises:
-        UsageError: no generator is named. As ``asked``.
-    """
+    """What the rest of a command line asks for: a generator's name and its arguments, as ``kubetpl`` takes them."""
     if not words or words[0] not in GENERATORS:
         got = f"; got {printable(words[0])!r}" if words else ""
         raise UsageError(f"name what is to be made, and its options: one of {', '.join(GENERATORS)}{got}")
     with generator_command(words[0]).make_context(words[0], list(words[1:])) as context:
         options = dict(context.params)
     return asked(words[0], options, list(options.pop("words")))
-
-
-def _write(text: str) -> None:
-    write_stdout(text.encode("utf-8"))

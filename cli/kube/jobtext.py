@@ -31,7 +31,7 @@ def status_lines(status: JobStatus, most: int | None = MOST) -> Iterator[str]:
         if status.done_all_the_same:
             by = f" (retried as {', '.join(each.name for each in status.retries)})" if status.retries else ""
             yield f"but every shard has its done record{by}: exit code {status.exit_code}"
-        yield f"indexes: {_indexes(view)}" if view.total is not None else f"pods: {_pods(view)}"
+        yield f"{'pods' if view.total is None else 'indexes'}: {_numbers(view)}"
     if status.records is not None:
         yield from _shards(status.records, most)
     if view is not None:
@@ -39,13 +39,13 @@ def status_lines(status: JobStatus, most: int | None = MOST) -> Iterator[str]:
     yield from (reason.line for reason in status.reasons)
     yield from _failures(status, most)
     for retry in status.retries:
-        yield f"retried as {retry.name}: {_state(retry)}, {_indexes(retry)}"
+        yield f"retried as {retry.name}: {_state(retry)}, {_numbers(retry)}"
 
 
 def short_line(view: JobView) -> str:
     """For a watcher: the indexes, and when it may be over."""
     rest = "" if view.seconds_left is None else f"; about {in_words(view.seconds_left)} left"
-    return f"{view.name}: {view.state}, {_indexes(view) if view.total is not None else _pods(view)}{rest}"
+    return f"{view.name}: {view.state}, {_numbers(view)}{rest}"
 
 
 def table_lines(found: Sequence[JobStatus], verbose: bool) -> Iterator[str]:
@@ -53,19 +53,20 @@ def table_lines(found: Sequence[JobStatus], verbose: bool) -> Iterator[str]:
     groups: dict[tuple[object, ...], list[tuple[JobStatus, list[str]]]] = {}
     for number, each in enumerate(found):
         wrong = [f"  {line}" for line in _wrong(each)]
-        alike = (_nameless(each, line) for line in (_numbers(each), *wrong))
+        alike = (_nameless(each, line) for line in (_brief(each), *wrong))
         groups.setdefault((number if verbose else None, *alike), []).append((each, wrong))
     for group in groups.values():
         if len(group) > _ALIKE:
             first, wrong = group[0]
-            yield f"{len(group)} Jobs ({', '.join(each.name for each, _ in group[:_ALIKE])}, …), each {_numbers(first)}"
+            names = ", ".join(each.name for each, _ in group[:_ALIKE])
+            yield f"{len(group)} Jobs ({names}, …), each {_brief(first)}"
             yield from wrong
         for each, wrong in group if len(group) <= _ALIKE else ():
             yield short_line(each.view) if each.view is not None else each.name
             yield from wrong
 
 
-def _numbers(status: JobStatus) -> str:
+def _brief(status: JobStatus) -> str:
     """A Job's short line without its name and the time left."""
     return "" if status.view is None else short_line(status.view).partition(": ")[2].partition(";")[0]
 
@@ -89,13 +90,11 @@ def _state(view: JobView) -> str:
     return f"{view.state}{since}{why}{message}"
 
 
-def _indexes(view: JobView) -> str:
+def _numbers(view: JobView) -> str:
+    if view.total is None:
+        return f"{view.done} done, {view.running} running, {view.pending} pending"
     pending = f", {view.pending} with a pod that does not run yet" if view.pending else ""
     return f"{view.done} of {view.total} done, {view.running} running{pending}, {view.failed} failed, {view.left} left"
-
-
-def _pods(view: JobView) -> str:
-    return f"{view.done} done, {view.running} running, {view.pending} pending"
 
 
 def _speed(view: JobView) -> Iterator[str]:
@@ -108,12 +107,10 @@ def _speed(view: JobView) -> Iterator[str]:
 def _shards(records: RunRecords, most: int | None) -> Iterator[str]:
     found = records.found
     of = "" if records.total is None else f" of {records.total}"
-    counts = [f"{len(found.done)}{of} done"]
-    if records.total is not None:
-        counts.append(f"{len(found.missing)} missing")
-    counts += [f"{len(found.failed)} failed"]
-    counts += [f"{len(found.stale)} stale"] if found.stale else []
-    yield f"shards: {', '.join(counts)}; records in {printable(display_name(records.outdir))}"
+    missing = "" if records.total is None else f", {len(found.missing)} missing"
+    stale = f", {len(found.stale)} stale" if found.stale else ""
+    counts = f"{len(found.done)}{of} done{missing}, {len(found.failed)} failed{stale}"
+    yield f"shards: {counts}; records in {printable(display_name(records.outdir))}"
     if found.done and found.bytes:
         yield f"samples: {found.counts}"
     if records.any_command and found.done:

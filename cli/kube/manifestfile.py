@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 
 def manifest_documents(name: str) -> list[dict[str, Any]]:
-    """The manifests in a file.
-
-    Raises:
-        As ``manifest_text``; UsageError also if it holds none.
-    """
+    """The manifests in a file; a UsageError if it holds none."""
     from tarkit.k8s.yamltext import load_documents
 
     return load_documents(manifest_text(name), shown(name))
@@ -61,12 +57,7 @@ def unchecked(error: MissingExtraError) -> None:
 
 
 def manifest_text(name: str) -> str:
-    """The text of a file; ``-`` is standard input. A byte order mark is left out.
-
-    Raises:
-        MissingInputError: no such file. StreamError: it cannot be read.
-        UsageError: it is not UTF-8; or standard input is a terminal.
-    """
+    """The text of a file in UTF-8; ``-`` is standard input. A byte order mark is left out."""
     from tarkit.k8s.yamlreading import read_bytes, utf8
 
     if name == "-" and os.isatty(0):

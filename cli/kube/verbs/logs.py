@@ -10,15 +10,7 @@ from typing import Any
 
 import click
 
-from tarkit.errors import (
-    EXIT_OK,
-    ClusterError,
-    MissingInputError,
-    NoSuchObjectError,
-    UsageError,
-    counted,
-    printable,
-)
+from tarkit.errors import EXIT_OK, ClusterError, MissingInputError, NoSuchObjectError, UsageError, counted, printable
 from tarkit.k8s.apiobject import Object, index_of, indexes_of, name_of, spec_of
 from tarkit.k8s.cluster.failures import deciding_container
 from tarkit.k8s.cluster.joblogs import followed_log, has_log, pod_to_follow, pods_with_logs

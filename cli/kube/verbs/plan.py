@@ -39,10 +39,7 @@ Example:
 @setting_options("indexed")
 @switch_options
 @click.option(
-    "--measure",
-    type=click.IntRange(1, 1000),
-    metavar="N",
-    help="Run N shards here, to know how long one takes.",
+    "--measure", type=click.IntRange(1, 1000), metavar="N", help="Run N shards here, to know how long one takes."
 )
 @click.option(
     "--sizes",

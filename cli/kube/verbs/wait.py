@@ -60,42 +60,26 @@ def command(name: str, timeout: str | None, patience: str, progress: bool, **opt
     jobs = patiently(watching, lambda: find_jobs(cluster, name))
     last = f"{name}: the cluster has not answered"
     if jobs is not None:
-        of_run = is_run(jobs, name)
+        of_run, shown = is_run(jobs, name), ""
         source = record_source(options)
         if of_run:
             source.refuse_many()
-        state, views, last = _wait(cluster, name, watching, of_run, progress)
-        if state is not None:
-            return _report(cluster, state, views, last if of_run else None, source)
-        if of_run:
-            last = f"{name}: {last}{_left(views)}"
+        standstill = Standstill(cluster, _say, time.monotonic)
+        for state in run_states(cluster, name, watching, of_run=of_run):
+            views = [job_view(job, None, time.time()) for job in state.jobs]
+            total = sum_line([view.state for view in views], len(state.retried), len(state.deleted))
+            last = f"{name}: {total}" if of_run else short_line(views[0])
+            # Without the time left, which changes with every look.
+            if progress and last.partition(";")[0] != shown:
+                shown = last.partition(";")[0]
+                _say(last)
+            if state.ended:
+                return _report(cluster, state, views, total if of_run else None, source)
+            standstill.see(state.jobs, views)
+            last += _left(views) if of_run else ""
     unit = " s" if (timeout or "").strip()[-1:].isdigit() else ""
     _say(f"the time is up after {(timeout or '').strip()}{unit}: {last}")
     return EXIT_TEMPORARY
-
-
-def _wait(
-    cluster: Cluster, name: str, watching: Watching, of_run: bool, progress: bool
-) -> tuple[RunState | None, list[JobView], str]:
-    """(the Jobs once they have ended, None if the time was up; as they were last, in numbers and in a line)."""
-    views: list[JobView] = []
-    last, shown = name, ""
-    standstill = Standstill(cluster, _say, time.monotonic)
-    for state in run_states(cluster, name, watching, of_run=of_run):
-        views = [job_view(job, None, time.time()) for job in state.jobs]
-        last = _sum(state, views) if of_run else short_line(views[0])
-        # Without the time left, which changes with every look.
-        if progress and last.partition(";")[0] != shown:
-            shown = last.partition(";")[0]
-            _say(f"{name}: {last}" if of_run else last)
-        if state.ended:
-            return state, views, last
-        standstill.see(state.jobs, views)
-    return None, views, last
-
-
-def _sum(state: RunState, views: Sequence[JobView]) -> str:
-    return sum_line([view.state for view in views], len(state.retried), len(state.deleted))
 
 
 def _left(views: Sequence[JobView]) -> str:
