@@ -22,7 +22,7 @@ ROOMS = {
     "extras": "",
     "store": "allocator compression entries faults publish read retry sinks temporary transfer url waits",
     "specs": "braces inputslice outputnames series shardspec slicedlist",
-    "formats": "datafolder fieldfile sequencefile tally tar.headers tar.large tar.raw tar.resync tar.walk",
+    "formats": "datafolder fieldfile har sequencefile tally tar.headers tar.large tar.raw tar.resync tar.walk",
     "samples": "codecs dataset gather read sample shardwriter tarwriter transforms",
     "toolbox": "demodata join",
     "mapping": "output parallel pythonpool pythonworker removal scratch shellpool",

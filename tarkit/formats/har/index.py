@@ -1,0 +1,156 @@
+"""The index of a Hadoop archive: its lines, their order, and what is written in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+from urllib.parse import quote_plus, unquote_plus
+
+from tarkit.errors import CorruptHeaderError, TruncatedError, printable
+
+VERSION = 3
+MASTER_INDEX = "_masterindex"
+INDEX = "_index"
+HINT = "the archive is damaged; fetch or make it again"
+_LINES_OF_RANGE = 1000
+_PART_NAME = re.compile(r"part-[0-9]+")
+
+
+class HarEntry(NamedTuple):
+    """A file of an archive. name: its path in it, without a slash at the beginning. part: the file that it is in.
+
+    offset, size: bytes. mtime: seconds since 1970. mode: permission bits; None, as owner and group, before version 3.
+    """
+
+    name: str
+    part: str
+    offset: int
+    size: int
+    mtime: float | None = None
+    mode: int | None = None
+    owner: str | None = None
+    group: str | None = None
+
+
+def check_master(data: bytes, index_size: int, url: str) -> int:
+    """The version. The ranges of the index must follow each other, and be all of it: so a cut index shows."""
+    lines = data.decode("latin-1").split("\n")
+    if lines.pop():
+        raise TruncatedError("the last line has no end", url=url, offset=len(data), hint=HINT)
+    words = lines[0].split() if lines else []
+    if len(words) != 1 or not words[0].isdecimal() or not 1 <= int(words[0]) <= VERSION:
+        raise CorruptHeaderError(f"the first line is not a version from 1 to {VERSION}", url=url, offset=0, hint=HINT)
+    end = 0
+    for number, line in enumerate(lines[1:], 2):
+        words = line.split()
+        if len(words) != 4 or not all(word.isdecimal() for word in words) or int(words[2]) != end:
+            raise CorruptHeaderError(f"line {number} is not the next range of the index", url=url, hint=HINT)
+        end = int(words[3])
+    if end != index_size:
+        raise TruncatedError(f"the index has {index_size} bytes, and {end} by this file", url=url, hint=HINT)
+    return int(lines[0].split()[0])
+
+
+def parse_index(data: bytes, version: int, url: str) -> dict[str, HarEntry]:
+    """Its files, by name, in the order of their contents. Each path must be named by the folder that it is in."""
+    files: dict[str, HarEntry] = {}
+    children: dict[str, list[str]] = {}
+    offset = 0
+    if data and not data.endswith(b"\n"):
+        raise TruncatedError("the last line has no end", url=url, offset=len(data), hint=HINT)
+    for line in data[:-1].split(b"\n") if data else []:
+        try:
+            words = line.decode().rstrip(" ").split(" ")
+            path = _decoded(words[0], version)
+            if path in files or path in children or not path.startswith("/"):
+                raise ValueError("it comes twice, or does not begin with a slash")
+            if words[1] == "dir":
+                children[path] = [_decoded(word, version) for word in words[5:]]
+            else:
+                files[path] = _parse_file(path, words, version)
+        except (ValueError, IndexError) as error:
+            reason = f"this line is not of a file or folder: {printable(str(error))}"
+            raise CorruptHeaderError(reason, url=url, offset=offset, hint=HINT) from None
+        offset += len(line) + 1
+    _check_tree(files, children, url)
+    found = sorted(files.values(), key=lambda entry: (int(entry.part[5:]), entry.offset, entry.size, entry.name))
+    return {entry.name: entry for entry in found}
+
+
+def _decoded(text: str, version: int) -> str:
+    return unquote_plus(text, errors="strict") if version > 1 else text
+
+
+def _parse_file(path: str, words: list[str], version: int) -> HarEntry:
+    kind, part, offset, size = words[1:5]
+    if kind != "file" or not _PART_NAME.fullmatch(part) or not (offset.isdecimal() and size.isdecimal()):
+        raise ValueError(f"{kind} {part} {offset} {size}")
+    entry = HarEntry(path[1:], part, int(offset), int(size))
+    if version < VERSION:
+        return entry
+    mtime, mode, owner, group = _decoded(words[5], version).split(" ")[:4]
+    return entry._replace(
+        mtime=int(mtime) / 1000, mode=int(mode), owner=_decoded(owner, version), group=_decoded(group, version)
+    )
+
+
+def _check_tree(files: Mapping[str, HarEntry], children: Mapping[str, list[str]], url: str) -> None:
+    """Whether no line of the index is missing."""
+    for folder, names in children.items():
+        for name in names:
+            path = f"{folder.rstrip('/')}/{name}"
+            if path not in files and path not in children:
+                reason = f"{printable(path)!r} is named by its folder, and has no line"
+                raise CorruptHeaderError(reason, url=url, hint=HINT)
+
+
+def encode_index(lines: Mapping[str, str]) -> tuple[bytes, bytes]:
+    """(``_index``, ``_masterindex``) of paths and their lines."""
+    in_order = sorted((java_hash(path), line.encode("ascii")) for path, line in lines.items())
+    ranges = [f"{VERSION} \n"]
+    last_hash = end = 0
+    for start in range(0, len(in_order), _LINES_OF_RANGE):
+        some = in_order[start : start + _LINES_OF_RANGE]
+        begin, end = end, end + sum(len(line) for _, line in some)
+        ranges.append(f"{last_hash} {some[-1][0]} {begin} {end} \n")
+        last_hash = some[-1][0]
+    return b"".join(line for _, line in in_order), "".join(ranges).encode("ascii")
+
+
+def file_line(path: str, part: str, offset: int, size: int, props: str) -> str:
+    """The line of a file. props: :func:`properties`."""
+    return f"{quote(path)} file {part} {offset} {size} {props} \n"
+
+
+def folder_line(path: str, props: str, names: Iterable[str]) -> str:
+    """The line of a folder. names: what is in it."""
+    children = "".join(f"{quote(name)} " for name in names)
+    return f"{quote(path)} dir {props} 0 0 {children}\n"
+
+
+def properties(mtime: float, mode: int, owner: str, group: str) -> str:
+    """Time in milliseconds, permission bits in decimal, owner and group; the latter are encoded twice."""
+    return quote(f"{int(mtime * 1000)} {mode} {quote(owner)} {quote(group)}")
+
+
+def quote(text: str) -> str:
+    """As Java's URLEncoder does it: a blank is ``+``; letters, digits and ``.-*_`` stay; all else is %XX of UTF-8.
+
+    >>> quote("/a b~c")
+    '%2Fa+b%7Ec'
+    """
+    return quote_plus(text, safe="*").replace("~", "%7E")
+
+
+def java_hash(path: str) -> int:
+    """``String.hashCode`` of Java without its sign: over UTF-16, each unit times 31 to the power of those behind it.
+
+    >>> java_hash("/"), java_hash("/a")
+    (47, 1554)
+    """
+    number = 0
+    data = path.encode("utf-16-be")
+    for at in range(0, len(data), 2):
+        number = (number * 31 + (data[at] << 8 | data[at + 1])) & 0xFFFFFFFF
+    return number & 0x7FFFFFFF

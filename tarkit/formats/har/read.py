@@ -1,0 +1,160 @@
+"""Hadoop archives to files: the index at once, contents in place."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+
+from tarkit.errors import MissingInputError, TruncatedError, UsageError, printable
+from tarkit.formats.har.index import HINT, INDEX, MASTER_INDEX, HarEntry, check_master, parse_index
+from tarkit.formats.tally import Tally
+from tarkit.store.entries import stat
+from tarkit.store.read import open_read, read_range
+from tarkit.store.url import display_name, join
+
+_PIECE = 1 << 20
+_HADOOP_URL = re.compile(r"har://(?:([a-z0-9+.]+)-([^/]*))?(/.*)")
+
+
+class HarArchive:
+    """An archive to read, at any place of the store. Its index is read at once and held; contents in place.
+
+    >>> archive = HarArchive("s3://bucket/photos.har")  # doctest: +SKIP
+    >>> archive.names()  # doctest: +SKIP
+    ['a/1.jpg', 'a/1.cls']
+
+    Args:
+        url: of the folder; also as Hadoop has it, ``har://hdfs-namenode:port/path/x.har``.
+
+    Raises:
+        MissingInputError: there is no archive. DataError: its index is damaged. TruncatedError: it is cut.
+        StreamError, TemporaryStreamError: it cannot be read. UsageError: no such protocol.
+    """
+
+    def __init__(self, url: str | os.PathLike[str]) -> None:
+        self._url = _plain_url(os.fspath(url))
+        self.name = display_name(self._url)
+        index = join(self._url, INDEX)
+        master = _read_all(join(self._url, MASTER_INDEX))
+        text = _read_all(index)
+        self.version = check_master(master, len(text), display_name(join(self._url, MASTER_INDEX)))
+        self._entries = parse_index(text, self.version, display_name(index))
+        self._sizes: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def names(self) -> list[str]:
+        """The paths of all files, in the order of their contents."""
+        return list(self._entries)
+
+    def entries(self) -> list[HarEntry]:
+        """All files, in the order of their contents."""
+        return list(self._entries.values())
+
+    def read(self, name: str) -> bytes:
+        """The content of a file, by one request for just these bytes.
+
+        Raises:
+            MissingInputError: there is no such file. TruncatedError: the part ends before. StreamError,
+            TemporaryStreamError: it cannot be read. DataError: the part was replaced by one of another length.
+        """
+        entry = self._entries.get(name)
+        if entry is None:
+            raise MissingInputError("there is no such file in this archive", url=self.name, member=name)
+        url = join(self._url, entry.part)
+        size = self._size_of(entry.part)
+        if entry.offset + entry.size > size:
+            raise _cut_part(entry, display_name(url), size)
+        return read_range(url, entry.offset, entry.offset + entry.size, size=size)
+
+    def items(self, *, on_damage: str = "error", tally: Tally | None = None) -> Iterator[tuple[str, bytes]]:
+        """(name, content) of all files, in the order of their contents; each part is read once, front to back.
+
+        Args:
+            on_damage: error, or skip the files that a part that was cut does not have; they are in ``tally``.
+            tally: members is the number of files that were delivered, damage what was lost.
+
+        Raises:
+            As :meth:`read`.
+        """
+        if on_damage not in ("error", "skip"):
+            raise UsageError(f"on_damage is {on_damage!r}; it must be one of error, skip")
+        tally = Tally() if tally is None else tally
+        by_part: dict[str, list[HarEntry]] = {}
+        for entry in self._entries.values():
+            by_part.setdefault(entry.part, []).append(entry)
+        number = 0
+        for part, entries in by_part.items():
+            for entry, content in self._items_of(part, entries):
+                if content is not None:
+                    yield entry.name, content
+                    tally.members += 1
+                elif on_damage == "error":
+                    raise _cut_part(entry, display_name(join(self._url, part)), self._size_of(part))
+                else:
+                    url, end = display_name(join(self._url, part)), entry.offset + entry.size
+                    reason = f"records {number} to {number}: the part ends before the end of {printable(entry.name)}"
+                    tally.damage.append((url, min(entry.offset, self._size_of(part)), end, reason))
+                number += 1
+
+    def _items_of(self, part: str, entries: list[HarEntry]) -> Iterator[tuple[HarEntry, bytes | None]]:
+        """Content of the files of a part, None where it ends before."""
+        size = self._size_of(part)
+        with open_read(join(self._url, part), compression=None) as stream:
+            position, held = 0, b""
+            for entry in entries:
+                end = entry.offset + entry.size
+                if end > size:
+                    yield entry, None
+                    continue
+                if entry.offset < position:
+                    # Two files share bytes.
+                    yield entry, self.read(entry.name)
+                    continue
+                pieces, have = [held], len(held)
+                while position + have < end and (piece := stream.read(_PIECE)):
+                    have += len(piece)
+                    if position + have <= entry.offset:
+                        position, have, pieces = position + have, 0, []
+                        continue
+                    pieces.append(piece)
+                data = b"".join(pieces)
+                content = data[entry.offset - position : end - position]
+                if len(content) != entry.size:
+                    raise _cut_part(entry, stream.name, position + len(data))
+                held, position = data[end - position :], end
+                yield entry, content
+
+    def _size_of(self, part: str) -> int:
+        if part not in self._sizes:
+            url = join(self._url, part)
+            size = stat(url).size
+            if size is None:
+                raise UsageError(f"{display_name(url)}: its length is not known, so it cannot be read in parts")
+            self._sizes[part] = size
+        return self._sizes[part]
+
+
+def _cut_part(entry: HarEntry, url: str, size: int) -> TruncatedError:
+    reason = f"the part ends at byte {size}, before the end of this file at {entry.offset + entry.size}"
+    return TruncatedError(reason, url=url, offset=entry.offset, member=entry.name, hint=HINT)
+
+
+def _plain_url(url: str) -> str:
+    """``har://hdfs-host:port/path`` as hdfs://host:port/path; other URLs as they are."""
+    if not url.startswith("har:"):
+        return url
+    match = _HADOOP_URL.fullmatch(url)
+    if match is None or match[1] is None:
+        raise UsageError(
+            f"{display_name(url)} does not name a file system, and tarkit has no default one; "
+            "use har://hdfs-HOST:PORT/PATH, or the URL of the archive's folder"
+        )
+    return f"{match[1]}://{match[2]}{match[3]}"
+
+
+def _read_all(url: str) -> bytes:
+    with open_read(url, compression=None) as stream:
+        return b"".join(iter(lambda: stream.read(_PIECE), b""))

@@ -1,0 +1,176 @@
+"""Files to a Hadoop archive of version 3."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+
+from tarkit.errors import AlreadyPublishedError, EncodeError, MissingInputError, UsageError
+from tarkit.formats.har.index import INDEX, MASTER_INDEX, encode_index, file_line, folder_line, properties
+from tarkit.store.entries import stat
+from tarkit.store.publish import PublishStream, open_publish
+from tarkit.store.url import display_name, join
+
+
+@dataclass
+class _Part:
+    """A file of contents that is being written."""
+
+    name: str
+    out: PublishStream
+
+
+class HarWriter:
+    """Writes an archive. Its ``_masterindex``, without which it is not one, is published last.
+
+    The same files and arguments give the same bytes. A context manager: an exception discards what was written.
+
+    >>> with HarWriter("hdfs://nn:8020/data/photos.har") as writer:  # doctest: +SKIP
+    ...     writer.write("a/1.jpg", b"...")
+
+    Args:
+        target: path or URL of the folder, by custom with ``.har`` at its end. An archive that is there stays.
+        part_size: bytes of contents after which another part begins.
+        mtime: seconds since 1970, of folders, and of files for which none is given.
+        owner, group: of all files and folders.
+
+    Raises:
+        AlreadyPublishedError: there is an archive. StreamError: it cannot be written. UsageError: no such protocol.
+    """
+
+    def __init__(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        part_size: int = 2 << 30,
+        mtime: float = 0,
+        owner: str = "bigdata",
+        group: str = "bigdata",
+    ) -> None:
+        if part_size < 1:
+            raise UsageError(f"part_size is {part_size}; it must be positive")
+        self._target = os.fspath(target)
+        self.name = display_name(self._target)
+        self.files = 0
+        self._part_size = part_size
+        self._mtime = mtime
+        self._owner = (owner, group)
+        self._lines: dict[str, str] = {}
+        self._folders: dict[str, list[str]] = {"/": []}
+        self._parts: list[_Part] = []
+        self._closed = False
+        master = join(self._target, MASTER_INDEX)
+        try:
+            stat(master)
+        except MissingInputError:
+            return
+        raise AlreadyPublishedError("there is an archive already", url=display_name(master), hint="remove it first")
+
+    def write(
+        self, name: str, content: bytes | Iterable[bytes], *, mtime: float | None = None, mode: int = 0o644
+    ) -> None:
+        """Add one file. name: its path in the archive, without a slash at the beginning. content: bytes, or pieces.
+
+        Raises:
+            EncodeError: the name cannot be a path of an archive, or is there already. StreamError: it is not written.
+        """
+        folders = self._check(name)
+        out = self._part()
+        offset = out.bytes_written
+        for piece in (content,) if isinstance(content, (bytes, bytearray, memoryview)) else content:
+            out.write(piece)
+        size = out.bytes_written - offset
+        props = self._props(self._mtime if mtime is None else mtime, mode)
+        path = f"/{name}"
+        self._lines[path] = file_line(path, self._parts[-1].name, offset, size, props)
+        for folder, below in zip(folders, [*folders[1:], path], strict=True):
+            # A folder that is new is named by the one above it; the file by the last one.
+            if below not in self._folders:
+                self._folders.setdefault(folder, []).append(below.rpartition("/")[2])
+        for folder in folders:
+            self._folders.setdefault(folder, [])
+        self.files += 1
+
+    def _check(self, name: str) -> list[str]:
+        """The paths of the folders that a file is in, the root first."""
+        parts = name.split("/")
+        folders = ["/"] + ["/" + "/".join(parts[:count]) for count in range(1, len(parts))]
+        reason = None
+        if any(part in ("", ".", "..") for part in parts):
+            reason = "this is not a path of an archive: no part of it may be empty, . or .."
+        elif not _is_unicode(name):
+            reason = "this name is not UTF-8, which Hadoop would read as another one"
+        elif f"/{name}" in self._lines or f"/{name}" in self._folders:
+            reason = "the archive has this path already"
+        elif any(folder in self._lines for folder in folders):
+            reason = "a file of the archive has the path of a folder that this one would be in"
+        if reason is not None:
+            raise EncodeError(reason, url=self.name, member=name)
+        return folders
+
+    def _part(self) -> PublishStream:
+        if self._closed:
+            raise UsageError(f"{self.name}: the archive is closed")
+        if not self._parts or self._parts[-1].out.bytes_written >= self._part_size:
+            name = f"part-{len(self._parts)}"
+            self._parts.append(_Part(name, open_publish(join(self._target, name), compression=None)))
+        return self._parts[-1].out
+
+    def _props(self, mtime: float, mode: int) -> str:
+        return properties(mtime, mode, *self._owner)
+
+    def close(self) -> None:
+        """Publish the archive. Again: nothing.
+
+        Raises:
+            StreamError, TemporaryStreamError, AlreadyPublishedError: it is not published.
+        """
+        if self._closed:
+            return
+        self._part()
+        for part in self._parts:
+            part.out.commit()
+        index, ranges = self._index()
+        with open_publish(join(self._target, INDEX), compression=None) as out:
+            out.write(index)
+        with open_publish(join(self._target, MASTER_INDEX), compression=None, if_absent=True) as out:
+            out.write(ranges)
+        self._closed = True
+
+    def _index(self) -> tuple[bytes, bytes]:
+        """(_index, _masterindex)."""
+        lines = dict(self._lines)
+        for path, names in self._folders.items():
+            lines[path] = folder_line(path, self._props(self._mtime, 0o755), names)
+        return encode_index(lines)
+
+    def discard(self) -> None:
+        """Publish nothing."""
+        self._closed = True
+        for part in self._parts:
+            part.out.discard()
+
+    def __enter__(self) -> HarWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            try:
+                self.close()
+            except BaseException:
+                self.discard()
+                raise
+        else:
+            self.discard()
+
+
+def _is_unicode(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
