@@ -1,7 +1,7 @@
 """A folder whose content another program made: its files are opened so that nothing outside of it is ever read.
 
-What unpacks an archive may leave a link to any file of the machine. So no name is opened through a link, except by
-going the link's way by hand, one folder after the other, and never above the folder that it all began with.
+What unpacks an archive may leave a link to any file of the machine. So no name is opened through a link; what a link
+leads to is opened from the folder that it all began with, one folder after the other, without any link.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections import deque
 from typing import NamedTuple
 
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0)
 _LINK = (errno.ELOOP, errno.EMLINK)  # what O_NOFOLLOW gives on Linux and macOS, and on FreeBSD
-_MAX_LINKS = 40
 
 
 class OutsideError(ValueError):
@@ -82,66 +80,25 @@ class OpenFolder:
         except OSError as error:
             if error.errno not in _LINK:
                 raise
-            file = self._root._follow(deque((*self._below, name)))
+            file = self._root._open_target("/".join((*self._below, name)))
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
             os.close(file)
             raise OSError(errno.EINVAL, "not a regular file", name)
         return file, status.st_size
 
-    def _follow(self, ways: deque[str]) -> int:
-        """Go from this folder to a file, link by link."""
-        name = "/".join(ways)
-        folders = [self._fd]
-        links = 0
+    def _open_target(self, name: str) -> int:
+        """Open what a link below this folder leads to."""
+        root, target = (os.path.realpath(each) for each in (self._path, os.path.join(self._path, name)))
+        if os.path.commonpath((root, target)) != root:
+            raise OutsideError(f"{name} is a link that leads out of the sample's folder")
+        *folders, last = os.path.relpath(target, root).split("/")
+        opened = [self._fd]
         try:
-            while ways:
-                step = ways.popleft()
-                if step in ("", "."):
-                    continue
-                if step == "..":
-                    if len(folders) == 1:
-                        raise _outside(name)
-                    os.close(folders.pop())
-                    continue
-                try:
-                    found = os.open(step, _FLAGS | (os.O_DIRECTORY if ways else 0), dir_fd=folders[-1])
-                except OSError as error:
-                    # A link that ought to be a folder is, with O_DIRECTORY, only said to be none.
-                    if error.errno not in (*_LINK, errno.ENOTDIR) or not _is_link(step, folders[-1]):
-                        raise
-                    links += 1
-                    if links > _MAX_LINKS:
-                        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name) from None
-                    target = os.readlink(step, dir_fd=folders[-1])
-                    if target.startswith("/"):
-                        target = self._relative(target, name)
-                        _close_all_but_first(folders)
-                    ways.extendleft(reversed(target.split("/")))
-                    continue
-                if not ways:
-                    return found
-                folders.append(found)
-            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+            # Something that a command left running may put another link into the way by now.
+            for folder in folders:
+                opened.append(os.open(folder, _FLAGS | os.O_DIRECTORY, dir_fd=opened[-1]))
+            return os.open(last, _FLAGS, dir_fd=opened[-1])
         finally:
-            _close_all_but_first(folders)
-
-    def _relative(self, target: str, name: str) -> str:
-        """An absolute path from this folder on."""
-        for here in (self._path, os.path.realpath(self._path)):
-            if target.startswith(f"{here}/"):
-                return target[len(here) + 1 :]
-        raise _outside(name)
-
-
-def _close_all_but_first(folders: list[int]) -> None:
-    while len(folders) > 1:
-        os.close(folders.pop())
-
-
-def _is_link(name: str, folder: int) -> bool:
-    return stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
-
-
-def _outside(name: str) -> OutsideError:
-    return OutsideError(f"{name} is a link that leads out of the sample's folder")
+            for fd in opened[1:]:
+                os.close(fd)

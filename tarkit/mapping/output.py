@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 
 from tarkit.formats.fieldfile import PIECE, FieldFile
 
@@ -28,10 +29,8 @@ class Output:
         size = os.path.getsize(path)
         if size > IN_MEMORY:
             return cls(path=path, size=size)
-        text = b""
-        if size:
-            with open(path, "rb") as file:
-                text = file.read(IN_MEMORY)
+        with open(path, "rb") as file:
+            text = file.read(IN_MEMORY)
         os.unlink(path)
         return cls(text)
 
@@ -40,15 +39,16 @@ class Output:
         """Bytes of it that are in memory."""
         return len(self._text)
 
-    def pieces(self) -> Iterator[bytes]:
-        """All of it, in pieces of at most 1 MiB."""
+    def pieces(self, start: int = 0) -> Iterator[bytes]:
+        """All of it from ``start`` on, in pieces of at most 1 MiB."""
         if self.path is None:
-            if self._text:
-                yield self._text
+            if text := self._text[start:]:
+                yield text
             return
         with open(self.path, "rb") as file:
+            file.seek(start)
             # No further than it was when the command ended: something it left behind may go on.
-            left = self.size
+            left = self.size - start
             while left and (piece := file.read(min(left, PIECE))):
                 left -= len(piece)
                 yield piece
@@ -59,12 +59,7 @@ class Output:
 
     def tail(self, size: int) -> bytes:
         """The last ``size`` bytes."""
-        size = min(size, self.size)
-        if self.path is None:
-            return self._text[len(self._text) - size :]
-        with open(self.path, "rb") as file:
-            file.seek(self.size - size)
-            return file.read(size)
+        return b"".join(self.pieces(max(0, self.size - size)))
 
     def show(self, write: Callable[[bytes], object]) -> None:
         """Hand all of it to ``write``, then discard it."""
@@ -99,14 +94,9 @@ class Printed:
         """Bytes of both that are in memory."""
         return self.stdout.held + self.stderr.held
 
-    def pieces(self) -> Iterator[bytes]:
-        """All of it, in pieces of at most 1 MiB: standard output, then standard error."""
-        yield from self.stdout.pieces()
-        yield from self.stderr.pieces()
-
     def read(self) -> bytes:
-        """All of it at once."""
-        return b"".join(self.pieces())
+        """All of it at once: standard output, then standard error."""
+        return self.stdout.read() + self.stderr.read()
 
     def kept(self) -> bytes | FieldFile:
         """All of it at once; if it is long, in a file without a name, beside those that it was printed to.
@@ -117,7 +107,7 @@ class Printed:
         path = self.stdout.path or self.stderr.path
         if path is None or self.size <= PIECE:
             return self.read()
-        return FieldFile.keep(self.pieces(), os.path.dirname(path))
+        return FieldFile.keep(chain(self.stdout.pieces(), self.stderr.pieces()), os.path.dirname(path))
 
     def last_line(self) -> str:
         """The last line of standard error; of standard output, if the other is empty."""

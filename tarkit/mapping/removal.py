@@ -29,10 +29,8 @@ def remove_folder(folder: str) -> None:
         if not os.path.isdir(folder) or os.path.islink(folder):
             os.unlink(folder)
             return
+        _permit(folder)
         shutil.rmtree(folder, ignore_errors=True)
-        if os.path.lexists(folder):
-            _permit(folder)
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 class Remover:
