@@ -122,7 +122,7 @@ def _batches(walk: ChunkWalk, start: int, stop: int | None) -> Iterator[list[byt
             raise DataError(reason, url=walk.url, offset=chunk.offset, hint="read the file without start and stop")
         begin = max(start - chunk.first, 0)
         end = chunk.header.records if stop is None else min(chunk.header.records, stop - chunk.first)
-        if begin < end:
+        if begin < end or not chunk.header.records:
             yield from _records(walk, chunk, begin, end)
         if stop is not None and walk.number >= stop:
             return

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tarkit.errors import CorruptRecordError, DataError, TooLargeError, TruncatedError
-from tarkit.formats.recordio.chunk import GO, HEADER_SIZE, MAGIC, PYRECORDIO, Header, parse_header
+from tarkit.formats.recordio.chunk import GO, HEADER_SIZE, LENGTH, MAGIC, PYRECORDIO, Header, parse_header
 from tarkit.formats.recordio.window import Window
 from tarkit.formats.tally import Tally
 
@@ -111,9 +111,11 @@ class ChunkWalk:
                 f"the number {header.compressor} does not stand for a compression (dialect of {header.dialect.name})"
             )
             raise self._corrupt(offset, reason)
-        size = HEADER_SIZE + header.size
+        if header.records and header.size < LENGTH.size:
+            raise self._corrupt(offset, f"a chunk of {header.size} bytes cannot hold {header.records} records")
         if header.size > self.mem:
             raise self.too_large(offset, header.size)
+        size = HEADER_SIZE + header.size
         if not window.fill(size):
             raise cut(f"a chunk: {window.held} of {size} bytes are there", self.url, offset)
         payload = memoryview(window.buffer)[window.position + HEADER_SIZE : window.position + size]
@@ -130,12 +132,13 @@ class ChunkWalk:
         """Go to the chunk behind a damaged one, and report what is lost."""
         start, head = self.offset, self._window.peek(HEADER_SIZE)
         lost = self._go_to_end(head) if len(head) == HEADER_SIZE else None
-        if isinstance(error, TooLargeError) and (lost is None or self.offset - start - HEADER_SIZE > self.mem):
+        large = isinstance(error, TooLargeError)
+        if large and lost is not None and self.offset - start - HEADER_SIZE > self.mem:
             raise error
-        if lost is None:
-            self._search()
-            if not self._begun and start == 0 and not MAGIC.startswith(head[:4]) and not self._window.fill(1):
-                raise error  # Not a RecordIO file at all.
+        if lost is None and not self._search(_TRUSTED if large else None):
+            raise error
+        if not self._begun and start == 0 and not MAGIC.startswith(head[:4]) and not self._window.fill(1):
+            raise error  # Not a RecordIO file at all.
         self._report(start, self.number, lost, error.reason)
 
     def _go_to_end(self, head: bytes) -> int | None:
@@ -147,11 +150,12 @@ class ChunkWalk:
         window, own = self._window, parse_header(head)
         headers = [own, (PYRECORDIO if own.dialect is GO else GO).parse(head)]
         limit = max(_TRUSTED, window.held)
-        for header in headers:
-            size = HEADER_SIZE + header.size
-            if size <= limit and window.fill(size) and self._may_end(size):
-                window.position += size
-                return header.records
+        size = HEADER_SIZE + own.size
+        if size <= limit and window.fill(size) and self._may_end(size):
+            payload = window.buffer[window.position + HEADER_SIZE : window.position + size]
+            proven = (header for header in headers if header.dialect.checksum(payload, 0) == header.checksum)
+            window.position += size
+            return next(proven, own).records
         for header in headers:
             found = self._find_end(header, limit)
             if found is not None:
@@ -167,37 +171,41 @@ class ChunkWalk:
 
     def _find_end(self, header: Header, limit: int) -> int | None:
         """How many bytes a chunk has, if its payload up to a magic or the end of the stream has its checksum."""
-        window, checksum, done, sought = self._window, 0, HEADER_SIZE, HEADER_SIZE
+        window, checksum, done, sought = self._window, 0, HEADER_SIZE, HEADER_SIZE + 1
         while window.held <= limit or window.find(MAGIC, sought) >= 0:
             found = window.find(MAGIC, sought)
             if found < 0:
                 held = window.held
-                sought = max(HEADER_SIZE, held - 3)
+                sought = max(sought, held - 3)
                 window.fill(2 * held)
                 if window.held > held:
                     continue
                 found = held
             piece = window.buffer[window.position + done : window.position + found]
             checksum = header.dialect.checksum(piece, checksum)
-            if checksum == header.checksum:
+            if checksum == header.checksum and found > HEADER_SIZE:
                 return found
             if found == window.held:
                 return None
             done, sought = found, found + 1
         return None
 
-    def _search(self) -> None:
-        """Go to the next chunk whose checksum is right, or to the end of the stream."""
+    def _search(self, limit: int | None) -> bool:
+        """Go to the next chunk whose checksum is right, or to the end; False if neither is within ``limit`` bytes."""
         window = self._window
         window.position += 1
+        start = window.offset
         while window.fill(4):
             found = window.find(MAGIC, 0)
             window.position += found if found >= 0 else window.held - 3
             if found >= 0:
                 if self._is_good():
-                    return
+                    return True
                 window.position += 1
+            if limit is not None and window.offset - start > limit:
+                return False
         window.position = len(window.buffer)
+        return True
 
     def _is_good(self) -> bool:
         head = self._window.peek(HEADER_SIZE)

@@ -51,11 +51,11 @@ class RecordWriter:
         max_chunk_size: int = MAX_CHUNK_SIZE,
         dialect: Dialect = GO,
     ) -> None:
+        self.records = 0
         if compression not in dialect.codes:
             raise UsageError(f"there is no compression {compression!r} in RecordIO; use {', '.join(dialect.codes)}")
         if not 0 < max_chunk_size <= MOST:
             raise UsageError(f"max_chunk_size is {max_chunk_size}; it must be from 1 to {MOST}")
-        self.records = 0
         self._dialect = dialect
         self._compression = compression
         self._max_chunk_size = max_chunk_size
