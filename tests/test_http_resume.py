@@ -31,7 +31,8 @@ from tarkit.errors import (
     UsageError,
 )
 from tarkit.store.checksums import from_headers
-from tarkit.store.http.place import _opener, identify
+from tarkit.store.http.place import identify
+from tarkit.store.http.strict import opener
 from tarkit.store.read import open_read, read_range
 from tarkit.store.retry import Retry
 
@@ -396,7 +397,7 @@ def test_https(certificate: str, monkeypatch: pytest.MonkeyPatch) -> None:
             read(url, fast())
         assert not isinstance(caught.value, TemporaryStreamError)
         monkeypatch.setenv("SSL_CERT_FILE", certificate)
-        _opener.cache_clear()
+        opener.cache_clear()
         try:
             assert read(url, patient(0.5)) == DATA
             with pytest.raises(StreamError, match="sends more than the 299995 bytes"):
@@ -408,7 +409,7 @@ def test_https(certificate: str, monkeypatch: pytest.MonkeyPatch) -> None:
             stream.close()
             assert time.monotonic() - begin < 20
         finally:
-            _opener.cache_clear()
+            opener.cache_clear()
 
 
 # 1,000 schedules
@@ -556,14 +557,14 @@ def test_a_proxy_that_is_not_a_url_is_named(server: FaultServer, monkeypatch: py
     url = server.put("direct", DATA)
     monkeypatch.setenv("http_proxy", proxy)
     monkeypatch.delenv("no_proxy", raising=False)
-    _opener.cache_clear()
+    opener.cache_clear()
     try:
         with pytest.raises(UsageError, match="^http_proxy of the environment is not a URL: ") as caught:
             read("http://example.test/a", fast())
         monkeypatch.setenv("no_proxy", "127.0.0.1")
         assert read(url, fast()) == DATA
     finally:
-        _opener.cache_clear()
+        opener.cache_clear()
     assert CANARY not in str(caught.value)
 
 

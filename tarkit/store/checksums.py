@@ -8,12 +8,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from email.message import Message
-from typing import Any, Protocol
-
-
-class _Hash(Protocol):
-    def update(self, data: bytes, /) -> None: ...
-    def digest(self) -> bytes: ...
+from typing import Any
 
 
 class Checksum:
@@ -25,7 +20,12 @@ class Checksum:
     def __init__(self, name: str, expected: bytes) -> None:
         self.name = name
         self.expected = expected
-        self._hash = _new(name)
+        if name == "crc32c":
+            import google_crc32c
+
+            self._hash: Any = google_crc32c.Checksum()  # type: ignore[no-untyped-call]
+        else:
+            self._hash = hashlib.new(name, usedforsecurity=False)
 
     def update(self, data: bytes) -> None:
         """The next bytes of the object."""
@@ -33,22 +33,13 @@ class Checksum:
 
     def problem(self) -> str | None:
         """A phrase for what differs; None if nothing does."""
-        found = self._hash.digest()
+        found: bytes = self._hash.digest()
         if found == self.expected:
             return None
         return f"the {self.name} of what came is {found.hex()}, but the store gives {self.expected.hex()}"
 
 
 _LENGTHS = {"crc32c": 4, "md5": 16, "sha256": 32}
-
-
-def _new(name: str) -> _Hash:
-    if name == "crc32c":
-        import google_crc32c
-
-        crc: _Hash = google_crc32c.Checksum()  # type: ignore[no-untyped-call]
-        return crc
-    return hashlib.new(name, usedforsecurity=False)
 
 
 def _decoded(name: str, text: str) -> Checksum | None:

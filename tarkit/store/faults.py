@@ -67,7 +67,8 @@ def is_temporary(error: BaseException) -> bool:
     for found in chain:
         if isinstance(found, (FileNotFoundError, PermissionError, NotImplementedError)):
             return False
-        if _code(found) in _S3_CODES:
+        answer = getattr(found, "response", None)
+        if isinstance(answer, dict) and answer.get("Error", {}).get("Code") in _S3_CODES:
             return True
         if status := _status(found):
             return is_temporary_status(status)
@@ -102,8 +103,3 @@ def _status(error: BaseException) -> int:
 def is_answered(error: BaseException) -> bool:
     """Whether an error of a storage library carries an answer, so that there is a store at all."""
     return any(map(_status, _causes(error)))
-
-
-def _code(error: BaseException) -> str:
-    answer = getattr(error, "response", None)
-    return str(answer.get("Error", {}).get("Code", "")) if isinstance(answer, dict) else ""

@@ -6,12 +6,12 @@ import os
 import threading
 import weakref
 from collections import deque
-from typing import Protocol
 
 from tarkit.errors import StreamError
 from tarkit.store import waits
 from tarkit.store.allocator import keep_freed_memory
 from tarkit.store.place import PieceReader
+from tarkit.store.resume import ResumingReader
 
 READ_AHEAD = 16 * 1024 * 1024
 """How many bytes are held by default."""
@@ -20,21 +20,11 @@ _PIECE = 1024 * 1024
 _GRACE = 0.5
 
 
-class Interruptible(Protocol):
-    """A source whose read can be ended by another thread."""
-
-    @property
-    def size(self) -> int | None: ...
-    def read(self, count: int, /) -> bytes: ...
-    def close(self) -> None: ...
-    def interrupt(self) -> None: ...
-
-
 class _Pump:
     """What the thread and the reader share. It knows nothing of the reader, so that one that is
     forgotten is collected, and stops it."""
 
-    def __init__(self, source: Interruptible, limit: int) -> None:
+    def __init__(self, source: ResumingReader, limit: int) -> None:
         self.source = source
         self.limit = limit
         self.pieces: deque[bytes] = deque()
@@ -125,7 +115,7 @@ class ReadAhead(PieceReader):
         limit: bytes that are held at most, apart from one piece of at most 1 MiB.
     """
 
-    def __init__(self, source: Interruptible, limit: int = READ_AHEAD) -> None:
+    def __init__(self, source: ResumingReader, limit: int = READ_AHEAD) -> None:
         pump = _Pump(source, max(1, limit))
         super().__init__(pump.take)
         self._source = source

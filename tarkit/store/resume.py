@@ -203,9 +203,6 @@ class ResumingReader:
                 body.interrupt()
                 body.close()
 
-    def _is_stopped(self) -> bool:
-        return self._stopped
-
     def interrupt(self) -> None:
         """From another thread: make a read that is under way end soon, with an error."""
         with self._lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from itertools import islice
 from typing import NamedTuple
 
 from tarkit.errors import (
@@ -151,49 +152,45 @@ def copy_all(
         raise UsageError(f"files at a time is {parallel}; it must be at least 1")
     gone = GoneStores()
     with Workers(parallel, "tarkit-transfer") as pool:
-        running: set[Future[CopyOutcome]] = set()
-        for job in jobs:
-            running.add(pool.submit(_one, job, overwrite, gone, under_way))
-            if len(running) >= 2 * parallel:
-                finished, running = wait(running, return_when=FIRST_COMPLETED)
-                yield from (future.result() for future in finished)
-        while running:
+        left, running = iter(jobs), set[Future[CopyOutcome]]()
+        while True:
+            for job in islice(left, 2 * parallel - len(running)):
+                running.add(pool.submit(_outcome, job, overwrite, gone, under_way))
+            if not running:
+                return
             finished, running = wait(running, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in finished)
 
 
-def _one(job: FileCopy, overwrite: bool, gone: GoneStores, under_way: Callable[[int], object]) -> CopyOutcome:
-    if job.problem is not None:
-        return CopyOutcome(job, 0, False, job.problem)
+def _outcome(job: FileCopy, overwrite: bool, gone: GoneStores, under_way: Callable[[int], object]) -> CopyOutcome:
     try:
+        if job.problem is not None:
+            raise job.problem
         with gone.asking(job.source.url, job.target):
-            return CopyOutcome(job, _copied(job, overwrite, under_way), False, None)
-    except AlreadyPublishedError as error:
-        return _kept(job, error)
+            attempt = 1
+            while True:
+                try:
+                    size = copy_file(job.source.url, job.target, overwrite=overwrite, under_way=under_way)
+                    return CopyOutcome(job, size, False, None)
+                except TemporaryStreamError as error:
+                    # What reading and writing could not repair alone, such as a lost DataNode, begins anew.
+                    if isinstance(error, GivenUpError) or attempt == _ATTEMPTS:
+                        raise
+                    attempt += 1
+    except AlreadyPublishedError:
+        return _kept(job)
     except TarkitError as error:
         return CopyOutcome(job, 0, False, error)
 
 
-def _copied(job: FileCopy, overwrite: bool, under_way: Callable[[int], object]) -> int:
-    """The length of a copy. What reading and writing could not repair alone, such as a lost DataNode, begins anew."""
-    for _ in range(_ATTEMPTS - 1):
-        try:
-            return copy_file(job.source.url, job.target, overwrite=overwrite, under_way=under_way)
-        except GivenUpError:
-            raise
-        except TemporaryStreamError:
-            continue
-    return copy_file(job.source.url, job.target, overwrite=overwrite, under_way=under_way)
-
-
-def _kept(job: FileCopy, error: TarkitError) -> CopyOutcome:
+def _kept(job: FileCopy) -> CopyOutcome:
     try:
-        there, wanted = stat(job.target).size, job.source.size
-    except TarkitError as other:
-        return CopyOutcome(job, 0, False, other)
-    if wanted is None or there == wanted:
+        there = stat(job.target).size
+    except TarkitError as error:
+        return CopyOutcome(job, 0, False, error)
+    if job.source.size in (None, there):
         return CopyOutcome(job, 0, True, None)
-    reason = f"is there already with {there} bytes, but the source has {wanted}"
+    reason = f"is there already with {there} bytes, but the source has {job.source.size}"
     return CopyOutcome(job, 0, False, StreamError(reason, url=display_name(job.target)))
 
 

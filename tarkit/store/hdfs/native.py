@@ -6,7 +6,7 @@ import io
 import re
 import urllib.parse
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError, UsageError, printable
 from tarkit.extras import library
@@ -75,22 +75,19 @@ class NativeClient(HdfsClient):
         try:
             return function(*arguments)
         except Exception as error:
-            self._raise(error, path)
-
-    def _raise(self, error: Exception, path: str) -> NoReturn:
-        name = self.shown(path)
-        text = str(error)
-        if isinstance(error, FileNotFoundError):
-            if "not a file" in text:
-                raise StreamError("is a directory, not a file", url=name) from None
-            raise MissingInputError("no such file", url=name) from None
-        if isinstance(error, FileExistsError):
-            raise AlreadyPublishedError("is there already", url=name) from None
-        if match := _RPC_ERROR.match(text):
-            raise_java(match[1], match[2].split("\\n", 1)[0].removesuffix('")'), name, name)
-        # What is left speaks of connections and blocks: OSError, and RuntimeError with Rust's names.
-        said = without_secrets(text.partition("\n")[0], name) or type(error).__name__
-        raise Dropped(said, answered=False) from None
+            name = self.shown(path)
+            text = str(error)
+            if isinstance(error, FileNotFoundError):
+                if "not a file" in text:
+                    raise StreamError("is a directory, not a file", url=name) from None
+                raise MissingInputError("no such file", url=name) from None
+            if isinstance(error, FileExistsError):
+                raise AlreadyPublishedError("is there already", url=name) from None
+            if match := _RPC_ERROR.match(text):
+                raise_java(match[1], match[2].split("\\n", 1)[0].removesuffix('")'), name, name)
+            # What is left speaks of connections and blocks: OSError, and RuntimeError with Rust's names.
+            said = without_secrets(text.partition("\n")[0], name) or type(error).__name__
+            raise Dropped(said, answered=False) from None
 
 
 def _status(item: Any) -> Status:

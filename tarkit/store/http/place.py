@@ -7,7 +7,6 @@ above notices: the end mark of a tar, the trailer of a compressed stream.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import urllib.parse
 from email.message import Message
@@ -245,8 +244,10 @@ class HttpOrigin(Origin):
     def _ask(self, url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
         import http.client
 
+        from tarkit.store.http.strict import opener
+
         try:
-            response: http.client.HTTPResponse = _opener().open(_request(url, headers), timeout=self._retry.timeout)
+            response: http.client.HTTPResponse = opener().open(_request(url, headers), timeout=self._retry.timeout)
             return response
         except (OSError, http.client.HTTPException) as error:
             cause = getattr(error, "reason", error)
@@ -270,13 +271,6 @@ class HttpOrigin(Origin):
         if status in (404, 410, 412, 416):
             reason = f"the object was changed or removed while it was read: {reason}"
         raise StreamError(reason, url=self.name, offset=offset)
-
-
-@functools.cache
-def _opener() -> urllib.request.OpenerDirector:
-    from tarkit.store.http.strict import new_opener
-
-    return new_opener()
 
 
 def _request(url: str, headers: dict[str, str]) -> urllib.request.Request:

@@ -6,6 +6,7 @@ Transfer-Encoding and Content-Length (6). The module is imported where a connect
 
 from __future__ import annotations
 
+import functools
 import http.client
 import io
 import re
@@ -107,9 +108,10 @@ class _Proxies(urllib.request.ProxyHandler):
         return super().proxy_open(req, proxy, type)
 
 
-def new_opener() -> urllib.request.OpenerDirector:
+@functools.cache
+def opener() -> urllib.request.OpenerDirector:
     """http and https, also through proxies. Answers come as they are, redirects and errors too."""
-    opener = urllib.request.OpenerDirector()
+    director = urllib.request.OpenerDirector()
     for handler in (_Proxies, _Plain, _Secure):
-        opener.add_handler(handler())
-    return opener
+        director.add_handler(handler())
+    return director
