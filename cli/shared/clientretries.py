@@ -43,5 +43,5 @@ def leave_waiting_threads(code: int) -> None:
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
         if temporary := sys.modules.get("tarkit.store.temporary"):
-            temporary.remove_unfinished()
+            temporary.remove_held()
         os._exit(code)

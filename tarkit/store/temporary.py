@@ -91,7 +91,7 @@ def close_locked(fd: int, path: str) -> None:
     _held.pop(path, None)
 
 
-def _remove_held() -> None:
+def remove_held() -> None:
     """At the end of the process: remove the files that were created and not closed."""
     while _held:
         with suppress(OSError):
@@ -106,7 +106,7 @@ def _close_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_close_in_child)
-atexit.register(_remove_held)
+atexit.register(remove_held)
 
 
 def remove_if_dead(path: str) -> bool:
