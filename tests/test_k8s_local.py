@@ -205,32 +205,6 @@ def test_containers_are_restarted_in_their_pod(tmp_path: Path) -> None:
     assert [(each.attempt, each.action) for each in told.failures] == [(1, "Restart"), (1, "Restart")]
 
 
-def test_init_containers_and_sidecars(tmp_path: Path) -> None:
-    def each(name: str, script: str, **more: Any) -> dict[str, Any]:
-        return {"name": name, "command": ["/bin/sh", "-c", f"{script}"], **more}
-
-    inits = [
-        each("a", f"echo a >> {tmp_path}/order"),
-        each(
-            "side",
-            f"trap 'echo bye >> {tmp_path}/order; exit' TERM; touch {tmp_path}/up; while :; do sleep 0.02; done",
-            restartPolicy="Always",
-        ),
-        each("b", f"echo b >> {tmp_path}/order"),
-    ]
-    wait = f"until [ -e {tmp_path}/up ]; do sleep 0.02; done"
-    mains = [each("main", f"{wait}; echo main >> {tmp_path}/order; echo said"), each("two", "true")]
-    pod = {"initContainers": inits, "containers": mains}
-    result, _ = run([plain("", pod=pod, activeDeadlineSeconds=120)], tmp_path / "s")
-    assert result.exit_code == 0
-    assert (tmp_path / "order").read_text().split() == ["a", "b", "main", "bye"]
-    assert logged(result, "0-1-main.log") == "said\n"
-    inits[0]["command"] = ["/bin/sh", "-c", "exit 9"]
-    result, told = run([plain("", backoffLimit=0, pod={"initContainers": inits, "containers": mains})], tmp_path / "t")
-    assert [each.exit_code for each in told.failures] == [9] and result.exit_code == 1
-    assert not os.path.exists(tmp_path / "t" / "logs" / "0-1-main.log")
-
-
 @pytest.mark.skipif(not can_measure(), reason="NO /proc HERE, THE MEMORY LIMIT IS NOT TESTED")
 def test_more_memory_than_the_limit(tmp_path: Path) -> None:
     script = f"{sys.executable} -c 'import time; x = bytearray(200 << 20); time.sleep(1000)'"
@@ -448,6 +422,8 @@ def test_a_process_that_becomes_another_program_is_found(tmp_path: Path, monkeyp
         ([{"kind": "Job", "metadata": {"name": "j"}, "spec": {}}], UsageError, "has no containers"),
         ([{"kind": "Job", "metadata": {"name": "../j"}, "spec": {}}], UsageError, "not a name of a Kubernetes object"),
         ([job("", main={"command": []})], UsageError, "has no command"),
+        ([job("", pod={"initContainers": [container("")]})], UsageError, "only pods of one container run here"),
+        ([job("", pod={"containers": [container(""), container("")]})], UsageError, "only pods of one container run"),
         (
             [job("", main={"command": ["nosuchprogram"]})],
             CommandNotRunnableError,

@@ -11,7 +11,7 @@ import pytest
 
 from tarkit.errors import UsageError
 from tarkit.k8s.local.env import Node, Sources
-from tarkit.k8s.local.kubelet import Process, processes_of
+from tarkit.k8s.local.kubelet import Process, process_of
 from tarkit.k8s.local.localjob import jobs_of, notes_on, pod_of
 
 CONFIG = {
@@ -47,7 +47,7 @@ def main_process(
     documents = [CONFIG, document, SECRET]
     pod = pod_of(jobs_of(documents)[0], 7, 2)
     node = Node("here", 6, 16 << 30, 100 << 30, HOST, folders or {})
-    return processes_of(pod, str(tmp_path / "pod"), str(tmp_path / "run"), Sources(documents), node)[0]
+    return process_of(pod, str(tmp_path / "pod"), str(tmp_path / "run"), Sources(documents), node)
 
 
 def env_of(tmp_path: Path, env: list[dict[str, Any]], **more: Any) -> dict[str, str]:

@@ -17,7 +17,7 @@ from tarkit.errors import TarkitError, UsageError
 from tarkit.k8s.lint import schema
 from tarkit.k8s.lint.schema import refuse_types
 from tarkit.k8s.local.env import Node, Sources
-from tarkit.k8s.local.kubelet import processes_of
+from tarkit.k8s.local.kubelet import process_of
 from tarkit.k8s.local.localjob import digest_of, jobs_of, notes_on, pod_of
 from tarkit.k8s.local.policy import JobLedger, PodEnd
 
@@ -49,7 +49,6 @@ POD = {
     "restartPolicy": "Never",
     "terminationGracePeriodSeconds": 1,
     "volumes": VOLUMES,
-    "initContainers": [{"name": "i", "command": ["true"], "restartPolicy": "Always"}],
     "containers": [CONTAINER],
 }
 RULES = [
@@ -102,9 +101,9 @@ def prepare(documents: list[Any], folder: Path) -> None:
         JobLedger(work)
         work.judge(PodEnd("p", {"main": 2}, ["DisruptionTarget"]))
         node = Node(env={"PATH": os.environ["PATH"]})
-        for process in processes_of(pod_of(work, 0, 1), str(folder / "own"), str(folder), sources, node):
-            # As subprocess does it.
-            assert all(b"\0" not in os.fsencode(each) for each in (*process.words, *process.env.values(), process.cwd))
+        process = process_of(pod_of(work, 0, 1), str(folder / "own"), str(folder), sources, node)
+        # As subprocess does it.
+        assert all(b"\0" not in os.fsencode(each) for each in (*process.words, *process.env.values(), process.cwd))
 
 
 def test_the_manifest_as_it_is_can_be_run(tmp_path: Path) -> None:

@@ -66,9 +66,9 @@ def command(words: tuple[str, ...], file: str | None, **options: Any) -> int:
     stopped or killed, and it goes on: indexes that are complete are not run again, failed ones are.
 
     Not as in a cluster: images, users, limits of disk space, and mounts. Commands run as you do, with the
-    programs of this machine, each pod in a folder of its own. Arguments and variables that are a path in a
-    volume (/scratch/x, @/files/x, --list=/files/x) are changed to where it is here; scripts are not
-    changed, so write $TMPDIR in them, and not /scratch. The clock of activeDeadlineSeconds, and retries,
+    programs of this machine, each pod, which has one container, in a folder of its own. Arguments and variables
+    that are a path in a volume (/scratch/x, @/files/x, --list=/files/x) are changed to where it is here; scripts are
+    not changed, so write $TMPDIR in them, and not /scratch. The clock of activeDeadlineSeconds, and retries,
     begin anew with each run.
 
     Of this machine's environment pods see PATH, HOME (unless the manifest sets it), LANG, LC_*, TZ,

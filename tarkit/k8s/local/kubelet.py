@@ -1,4 +1,4 @@
-"""What a kubelet does for a pod, here: its folders, and each of its containers as a process to start.
+"""What a kubelet does for a pod, here: its folders, and its container as a process to start.
 
 Nothing is mounted: words and values that are a mount path, or lie in one, are rewritten. A script is
 left alone, whatever it names: changed text would be another command, with other done records.
@@ -26,10 +26,9 @@ _SOURCE_KINDS = (("configMap", "ConfigMap", "name"), ("secret", "Secret", "secre
 
 
 class Process(NamedTuple):
-    """A container as a process to start. role: init, sidecar or main. memory: its limit in bytes, or None."""
+    """A container as a process to start. memory: its limit in bytes, or None."""
 
     name: str
-    role: str
     words: Sequence[str]
     env: Mapping[str, str]
     cwd: str
@@ -64,8 +63,8 @@ class MountMap:
                 yield mount
 
 
-def processes_of(pod: Object, own: str, shared: str, sources: Sources, node: Node) -> list[Process]:
-    """A pod's containers, in the order in which they start; the folders of its volumes are made.
+def process_of(pod: Object, own: str, shared: str, sources: Sources, node: Node) -> Process:
+    """A pod's container; the folders of its volumes are made.
 
     own: the pod's folder, for what it writes. shared: the run's, for what all its pods only read.
 
@@ -80,21 +79,17 @@ def processes_of(pod: Object, own: str, shared: str, sources: Sources, node: Nod
         str(each.get("name")): _folder_of(each, own, shared, sources, node, printable(name))
         for each in spec.get("volumes") or ()
     }
-    found = []
-    for group, role in (("initContainers", "init"), ("containers", "main")):
-        for container in spec.get(group) or ():
-            where = f"container {printable(str(container.get('name')))} of {printable(name)}"
-            mounts = _mounts_of(container, volumes, where)
-            variables = container_env(pod, container, sources, node, where)
-            env = {**node.env, "HOSTNAME": str(spec.get("hostname") or name)}
-            env.update((key, mounts.word(value)) for key, value in variables.items())
-            env[MARK] = f"{os.path.abspath(folder)}/{container.get('name')}"
-            sidecar = role == "init" and container.get("restartPolicy") == "Always"
-            words, cwd = _command_of(container, mounts, variables, folder, env.get("PATH"), where)
-            memory = part_of(container, "resources", "limits").get("memory")
-            limit = None if memory is None else int(parse_quantity(str(memory)))
-            found.append(Process(str(container.get("name")), "sidecar" if sidecar else role, words, env, cwd, limit))
-    return found
+    container = spec["containers"][0]
+    where = f"container {printable(str(container.get('name')))} of {printable(name)}"
+    mounts = _mounts_of(container, volumes, where)
+    variables = container_env(pod, container, sources, node, where)
+    env = {**node.env, "HOSTNAME": str(spec.get("hostname") or name)}
+    env.update((key, mounts.word(value)) for key, value in variables.items())
+    env[MARK] = os.path.abspath(folder)
+    words, cwd = _command_of(container, mounts, variables, folder, env.get("PATH"), where)
+    memory = part_of(container, "resources", "limits").get("memory")
+    limit = None if memory is None else int(parse_quantity(str(memory)))
+    return Process(str(container.get("name")), words, env, cwd, limit)
 
 
 def _command_of(

@@ -56,13 +56,16 @@ def _job_of(kind: str, document: Object) -> LocalJob:
         limit = {"backoffLimit": 0} if restarts == "Never" else {"backoffLimit": 2**31}
         spec = {**limit, "template": {**document, "spec": {**spec, "restartPolicy": restarts}}}
     job = LocalJob(name, spec, str(metadata.get("namespace") or "default"), is_pod=kind == "Pod")
-    if not spec_of(job.template).get("containers"):
+    pod = spec_of(job.template)
+    if not pod.get("containers"):
         raise UsageError(f"{where} has no containers, so there is nothing to run")
+    if len(pod["containers"]) > 1 or pod.get("initContainers"):
+        raise UsageError(f"{where}: only pods of one container run here, without init containers and sidecars")
     # Names of which files' names are made here; a server would refuse the same.
-    for each in (*job.containers, *(spec_of(job.template).get("volumes") or ())):
+    for each in (job.container, *(pod.get("volumes") or ())):
         if _is_no_file(str(each.get("name"))):
             raise UsageError(f"{where}: {printable(str(each.get('name')))!r} is not a container's or volume's name")
-    for each in (entry for container in job.containers for entry in container.get("env") or ()):
+    for each in job.container.get("env") or ():
         variable = str(each.get("name"))
         if not variable or "=" in variable:
             raise UsageError(f"{where}: env {printable(variable)!r} is not a variable's name")
@@ -93,8 +96,7 @@ def pod_of(job: LocalJob, index: int, attempt: int) -> Object:
     if job.indexed:
         labels[INDEX] = annotations[INDEX] = str(index)
         spec["hostname"] = f"{job.name}-{index}"
-        for group in ("initContainers", "containers"):
-            spec[group] = [_with_index(each) for each in spec.get(group) or ()]
+        spec["containers"] = [_with_index(job.container)]
     metadata = {"name": name, "namespace": job.namespace, "labels": labels, "annotations": annotations}
     return {"metadata": metadata, "spec": spec}
 
@@ -109,21 +111,19 @@ def _with_index(container: Object) -> Object:
 
 def notes_on(job: LocalJob) -> Iterator[str]:
     """What differs here from the cluster, a sentence each, for people."""
+    container = job.container
     if job.spec.get("suspend"):
         yield f"{job.name} is suspended in the manifest; here it runs"
     ignored = [each for each in ("successPolicy", "managedBy") if job.spec.get(each)]
-    ignored += ["restartPolicyRules"] if any(each.get("restartPolicyRules") for each in job.containers) else []
+    ignored += ["restartPolicyRules"] if container.get("restartPolicyRules") else []
     for each in ignored:
         yield f"{job.name}: {each} is not followed here"
-    for container in job.containers:
-        mounts = MountMap({str(mount.get("mountPath")): "" for mount in container.get("volumeMounts") or ()})
-        entries = sorted(container.get("env") or (), key=lambda entry: entry.get("name") == "TMPDIR")
-        own = {str(entry.get("value")).rstrip("/"): str(entry.get("name")) for entry in entries}
-        for path in sorted({path for word in command_words(container) for path in mounts.named_in(word)}):
-            there = (
-                f"it is at ${own[path]}" if path in own else "it has another name: set a variable to it, and use that"
-            )
-            yield f"{job.name}: a script names {path}, which does not exist on this machine; here {there}"
-        missing = container.get("workingDir")
-        if missing and not os.path.isdir(str(missing)) and mounts.path(str(missing)) == missing:
-            yield f"{job.name}: no folder {printable(str(missing))} here; commands start in one of their own"
+    mounts = MountMap({str(mount.get("mountPath")): "" for mount in container.get("volumeMounts") or ()})
+    entries = sorted(container.get("env") or (), key=lambda entry: entry.get("name") == "TMPDIR")
+    own = {str(entry.get("value")).rstrip("/"): str(entry.get("name")) for entry in entries}
+    for path in sorted({path for word in command_words(container) for path in mounts.named_in(word)}):
+        there = f"it is at ${own[path]}" if path in own else "it has another name: set a variable to it, and use that"
+        yield f"{job.name}: a script names {path}, which does not exist on this machine; here {there}"
+    missing = container.get("workingDir")
+    if missing and not os.path.isdir(str(missing)) and mounts.path(str(missing)) == missing:
+        yield f"{job.name}: no folder {printable(str(missing))} here; commands start in one of their own"

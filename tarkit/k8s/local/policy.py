@@ -96,10 +96,10 @@ class LocalJob:
         raise UsageError(f"Job {printable(self.name)}: {wrong}")
 
     @property
-    def containers(self) -> list[Object]:
-        """Those of its pods, init containers first."""
-        pod = spec_of(self.template)
-        return [*(pod.get("initContainers") or ()), *(pod.get("containers") or ())]
+    def container(self) -> Object:
+        """The one of its pods."""
+        container: Object = spec_of(self.template)["containers"][0]
+        return container
 
     def judge(self, end: PodEnd) -> tuple[Action, str]:
         """What the first rule that matches says of a failed pod; with the message where it fails the Job."""

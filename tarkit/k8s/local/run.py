@@ -18,9 +18,9 @@ from tarkit.k8s.indexset import format_indexes
 from tarkit.k8s.lint.nodes import root_of
 from tarkit.k8s.lint.pods import lost_outputs
 from tarkit.k8s.local.env import Node, Sources
-from tarkit.k8s.local.kubelet import Process, processes_of
+from tarkit.k8s.local.kubelet import Process, process_of
 from tarkit.k8s.local.localjob import digest_of, jobs_of, notes_on, pod_of
-from tarkit.k8s.local.localpod import LocalPod, last_words
+from tarkit.k8s.local.localpod import LocalPod
 from tarkit.k8s.local.policy import Action, JobLedger, LocalJob, PodEnd
 from tarkit.k8s.local.processes import Watchdog, can_measure, process_table
 from tarkit.k8s.local.state import StateFolder
@@ -214,16 +214,15 @@ class _Run:
             if job.ledger.outcome is None:
                 self._prepared(job.job, 0, 1)
 
-    def _prepared(self, job: LocalJob, index: int, attempt: int) -> tuple[Object, list[Process]]:
-        """A pod and its processes, with its folder."""
+    def _prepared(self, job: LocalJob, index: int, attempt: int) -> tuple[Object, Process]:
+        """A pod and its process, with its folder."""
         pod = pod_of(job, index, attempt)
         own = self._state.pod_folder(pod["metadata"]["name"])
-        return pod, processes_of(pod, own, self._state.folder, self._sources, self._node)
+        return pod, process_of(pod, own, self._state.folder, self._sources, self._node)
 
     def differences(self) -> Iterator[str]:
         """What differs here from the cluster, and what was done before: a sentence each."""
-        containers = [each for job in self._jobs for each in job.job.containers]
-        if any(each.get("image") or each.get("securityContext") for each in containers):
+        if any(job.job.container.get(key) for job in self._jobs for key in ("image", "securityContext")):
             yield "images, users and security contexts are a cluster's; here commands run as you, with what you have"
         if not can_measure():
             yield "this system has no /proc, so memory is not limited"
@@ -271,14 +270,10 @@ class _Run:
     def _start(self, job: JobRun, index: int, now: float, watchdog: Watchdog) -> None:
         job.began = job.began or time.time()
         attempt = self._state.started(job.job.name, index)
-        pod, processes = self._prepared(job.job, index, attempt)
-
-        def log_of(container: str) -> str:
-            several = f"-{container}" if len(processes) > 1 else ""
-            folder = (job.job.name,) if len(self._jobs) > 1 else ()
-            return self._state.path("logs", *folder, f"{index}-{attempt}{several}.log")
-
-        job.pods[index] = LocalPod(pod, processes, log_of, watchdog, now)
+        pod, process = self._prepared(job.job, index, attempt)
+        folder = (job.job.name,) if len(self._jobs) > 1 else ()
+        log = self._state.path("logs", *folder, f"{index}-{attempt}.log")
+        job.pods[index] = LocalPod(pod, process, log, watchdog, now)
         job.pods[index].poll(now)
 
     def _poll(self, job: JobRun, now: float, asked: int) -> None:
@@ -307,21 +302,18 @@ class _Run:
 
     def _ended(self, job: JobRun, index: int, pod: LocalPod, end: PodEnd, now: float) -> Action:
         name, action = job.job.name, job.ledger.finish(index, end, now)
-        bad = pod.failed if end.failed else None
-        reason = "Completed" if bad is None else bad.reason
-        attempt = self._state.ended(name, index, end.exit_code, reason, action.value)
-        if bad is not None:
-            message = last_words(bad.log)
-            self._report.pod_failed(PodFailure(name, index, attempt, end.exit_code, reason, action.value, message))
+        how = end.exit_code, pod.reason, action.value
+        attempt = self._state.ended(name, index, *how)
+        if end.failed:
+            self._report.pod_failed(PodFailure(name, index, attempt, *how, pod.last_words()))
         if action is Action.RESTART:
             pod.restart(now, job.ledger.restart_delay(index))
         return action
 
     def _check_memory(self, now: float) -> None:
-        containers = [each for job in self._jobs for pod in job.pods.values() for each in pod.containers]
-        limited = any(each.process.memory is not None for each in containers)
-        if limited and now >= self._memory_at and can_measure():
+        pods = [pod for job in self._jobs for pod in job.pods.values() if pod.memory_limit is not None]
+        if pods and now >= self._memory_at and can_measure():
             self._memory_at = now + _MEMORY_EVERY
             table = process_table()
-            for container in containers:
-                container.check_memory(table)
+            for pod in pods:
+                pod.check_memory(table)
