@@ -43,3 +43,42 @@ SEQUENCES: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     ),
     "gaps": ({"none": None}, {"empty": [], "steps": [None, array("q"), BytesList(), array("f"), array("q", [1, -1])]}),
 }
+
+
+# ---- as messages of TensorFlow
+
+
+def feature(values: Any) -> Any:
+    """A tf.train.Feature."""
+    import tensorflow as tf
+
+    if values is None:
+        return tf.train.Feature()
+    if isinstance(values, list):
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+    if values.typecode == "f":
+        return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+
+def example(features: dict[str, Any]) -> Any:
+    """A tf.train.Example."""
+    import tensorflow as tf
+
+    return tf.train.Example(
+        features=tf.train.Features(feature={name: feature(each) for name, each in features.items()})
+    )
+
+
+def sequence(context: dict[str, Any], lists: dict[str, list[Any]]) -> Any:
+    """A tf.train.SequenceExample."""
+    import tensorflow as tf
+
+    return tf.train.SequenceExample(
+        context=tf.train.Features(feature={name: feature(each) for name, each in context.items()}),
+        feature_lists=tf.train.FeatureLists(
+            feature_list={
+                name: tf.train.FeatureList(feature=[feature(each) for each in steps]) for name, steps in lists.items()
+            }
+        ),
+    )

@@ -187,7 +187,11 @@ class _Walk:
             raise self.error(CorruptRecordError, what if self.begun else f"{what}, or this is not a TFRecord file")
         self.begun = True
         if length > self.mem:
-            raise self.error(TooLargeError, f"{length} bytes, and mem allows {self.mem}", "raise mem")
+            raise self.error(
+                TooLargeError,
+                f"{length} bytes, and mem allows {self.mem}",
+                "if the file is not damaged, read it with a larger mem=",
+            )
         if not self.fill(length + _AROUND):
             there = len(self.buffer) - _HEAD_SIZE
             what = f"the file ends inside the data or its checksum: {there} of {length + 4} bytes are there"
@@ -228,7 +232,7 @@ class _Walk:
 
     def error(self, kind: type[_Error], what: str, hint: str = "") -> _Error:
         """An error about the record at hand."""
-        hint = hint or "fetch the file again, or use --on-damage skip"
+        hint = hint or "fetch the file again, or read it with on_damage='skip'"
         return kind(f"{self.lost(True)}: {what}", url=self.url, offset=self.base + self.position, hint=hint)
 
     def lost(self, one: bool) -> str:
