@@ -17,7 +17,7 @@ from test_example import features, named, same
 from test_tfrecord import file_of, records_of
 from tfexamples import EXAMPLES, RECORDS, SEQUENCES, example, sequence
 
-from tarkit.errors import CorruptRecordError, TruncatedError
+from tarkit.errors import CorruptRecordError, DecodeError, TruncatedError
 from tarkit.formats.example import (
     BytesList,
     decode_example,
@@ -177,6 +177,16 @@ def test_lists_that_are_not_packed_are_the_same_for_both() -> None:
         entry = b"\x0a\x01a\x12" + bytes([len(feature)]) + feature
         data = b"\x0a" + bytes([len(entry) + 2]) + b"\x0a" + bytes([len(entry)]) + entry
         assert features_of(tf.train.Example.FromString(data).features) == {"a": expected} == decode_example(data)
+
+
+def test_what_tensorflow_drops_without_an_error_is_an_error_here() -> None:
+    lists = encode_sequence_example({"a": 1}, {"b": [2]})
+    assert features_of(tf.train.Example.FromString(lists).features) == {"a": array("q", [1])}
+    twice = encode_example({"a": 1}) + encode_example({"a": 2})
+    assert features_of(tf.train.Example.FromString(twice).features) == {"a": array("q", [2])}
+    for data in (lists, twice):
+        with pytest.raises(DecodeError):
+            decode_example(data)
 
 
 # ---- the package tfrecord, which cannot be imported beside TensorFlow
