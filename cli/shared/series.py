@@ -20,27 +20,21 @@ if TYPE_CHECKING:
     from tarkit.samples.shardwriter import ShardWriter
 
 F = TypeVar("F", bound=Callable[..., Any])
-_OPTIONS = ("maxcount", "maxsize", "start", "force")
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "maxcount": {"type": click.IntRange(1), "default": 100000, "help": "Samples in a shard."},
+    "maxsize": {"type": size, "default": "3G", "help": "Bytes of content in a shard."},
+    "start": {"type": click.IntRange(0), "default": 0, "help": "Number of the first shard."},
+    "force": {
+        "is_flag": True,
+        "help": "Replace shards of this pattern that are there; those not replaced are removed at the end.",
+    },
+}
 
 
 def series_options(function: F) -> F:
     """--maxcount, --maxsize, --start, --force."""
-    options = (
-        click.option(
-            "--maxcount", type=click.IntRange(1), default=100000, show_default=True, help="Samples in a shard."
-        ),
-        click.option("--maxsize", type=size, default="3G", show_default=True, help="Bytes of content in a shard."),
-        click.option(
-            "--start", type=click.IntRange(0), default=0, show_default=True, help="Number of the first shard."
-        ),
-        click.option(
-            "--force",
-            is_flag=True,
-            help="Replace shards of this pattern that are there; those not replaced are removed at the end.",
-        ),
-    )
-    for option in reversed(options):
-        function = option(function)
+    for name, option in reversed(_OPTIONS.items()):
+        function = click.option(f"--{name}", show_default="default" in option, **option)(function)
     return function
 
 
@@ -63,9 +57,8 @@ def earlier_shards(program: str, pattern: str, options: Mapping[str, Any]) -> li
         if not options["force"]:
             error.hint = "--force writes the series without a look at what is there"
             raise
-        say(
-            program, f"shards of an earlier run are replaced, but none is removed, since they cannot be listed: {error}"
-        )
+        reason = "shards of an earlier run are replaced, but none is removed, since they cannot be listed"
+        say(program, f"{reason}: {error}")
         return []
     if found and not options["force"]:
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
@@ -87,10 +80,9 @@ def _reject_own_inputs(
     for name in inputs if options["force"] else ():
         number = number_of_shard(pattern, str(name))
         if _place(name) in outputs or (number is not None and number >= options["start"]):
-            shown = printable(redact(str(name)))
             raise UsageError(
-                f"{shown} is an input, and one of the shards that --force replaces or removes; write the series "
-                "under another name or into another folder"
+                f"{printable(redact(str(name)))} is an input, and one of the shards that --force replaces or removes; "
+                "write the series under another name or into another folder"
             )
 
 
@@ -121,8 +113,7 @@ def open_series(
         pattern, options["maxcount"], options["maxsize"], post, options["start"], encoder=False, **writer_options
     ) as writer:
         yield writer
-    written = set(writer.shards)
-    stale = [name for name in earlier if name not in written]
+    stale = sorted(set(earlier) - set(writer.shards))
     for name in stale:
         with suppress(MissingInputError):
             remove(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
@@ -46,7 +45,7 @@ failed; 66 no such folder, or no done record in it.
 def command(
     outdir: str, inputs: tuple[str, ...], as_json: bool, wanted: bool, older_than: float | None, verbose: bool
 ) -> int:
-    """Tell which shards of a tarproc -O OUTDIR are done, missing, stale or failed, and their totals.
+    """Show which shards of a tarproc -O OUTDIR are done, missing, stale or failed, and their totals.
 
     Only the done records are read, so it does not matter where the run is, or was. INPUT is what the
     run was given: with it, shards without a record are missing, and those whose input has changed are
@@ -73,38 +72,29 @@ def command(
             url=outdir,
             hint="name the OUTDIR of tarproc -O, or its inputs too, to list them as missing",
         )
+    code = EXIT_FAILED if found.unfinished else EXIT_SET_ASIDE if found.lost_samples else EXIT_OK
     with Results(only_messages=True) as results:
         if as_json:
-            results.line(
-                json.dumps({"outdir": display_name(outdir), "exit_code": _exit_code(found), **found.as_dict()})
-            )
+            results.line(json.dumps({"outdir": display_name(outdir), "exit_code": code, **found.as_dict()}))
         else:
-            _tell(found, results, None if verbose else _LISTED)
-    return _exit_code(found)
+            _show(found, results, None if verbose else _LISTED)
+    return code
 
 
-def _exit_code(found: Progress) -> int:
-    if found.unfinished:
-        return EXIT_FAILED
-    return EXIT_SET_ASIDE if found.lost_samples else EXIT_OK
-
-
-def _tell(found: Progress, results: Results, most: int | None) -> None:
+def _show(found: Progress, results: Results, most: int | None) -> None:
     """For people: what is not as it should be by name, then the totals."""
-    reasons = (("stale", found.stale), ("failed", found.failed))
-    _list(results, most, [f"missing {name}" for name in found.missing])
-    for word, names in reasons:
-        _list(results, most, [f"{word} {name}: {why}" for name, why in names.items()])
-    _list(results, most, [f"set aside {name}: {counted(count, 'sample')}" for name, count in found.set_aside.items()])
-    _list(results, most, [f"damaged {name}: the input had damage or dropped fields" for name in found.damaged])
-    parts = [f"done {len(found.done)}", f"missing {len(found.missing)}"]
-    parts += [f"{word} {len(names)}" for word, names in reasons]
-    results.line(f"shards: {', '.join(parts)}; samples of those done: {found.counts}; {found.bytes} bytes")
-
-
-def _list(results: Results, most: int | None, lines: Iterable[str]) -> None:
-    lines = list(lines)
-    for line in lines[:most]:
-        results.line(line)
-    if most is not None and len(lines) > most:
-        results.line(f"… and {len(lines) - most} more {lines[0].split()[0]}")
+    lists = (
+        [f"missing {name}" for name in found.missing],
+        [f"stale {name}: {why}" for name, why in found.stale.items()],
+        [f"failed {name}: {why}" for name, why in found.failed.items()],
+        [f"set aside {name}: {counted(count, 'sample')}" for name, count in found.set_aside.items()],
+        [f"damaged {name}: the input had damage or dropped fields" for name in found.damaged],
+    )
+    for lines in lists:
+        for line in lines[:most]:
+            results.line(line)
+        if most is not None and len(lines) > most:
+            results.line(f"… and {len(lines) - most} more {lines[0].split()[0]}")
+    numbers = {"done": found.done, "missing": found.missing, "stale": found.stale, "failed": found.failed}
+    parts = ", ".join(f"{word} {len(names)}" for word, names in numbers.items())
+    results.line(f"shards: {parts}; samples of those done: {found.counts}; {found.bytes} bytes")
