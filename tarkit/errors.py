@@ -8,7 +8,9 @@ is one line: what is wrong, where, and what would be right.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable
+from typing import Any
 
 from tarkit.redaction import redact, redact_text
 
@@ -119,6 +121,18 @@ class MissingExtraError(TarkitError, ImportError):
         )
         self.needed_for = needed_for
         self.extra = extra
+
+
+def library(name: str, needed_for: str, extra: str) -> Any:
+    """The module ``name``, which is not always installed, loaded when it is first needed.
+
+    Raises:
+        MissingExtraError: it is not installed; the message names the extra that brings it.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(needed_for, extra) from error
 
 
 class LocatedError(TarkitError):

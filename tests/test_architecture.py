@@ -19,7 +19,6 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = {
     "redaction": "",
     "errors": "",
-    "extras": "",
     "store": "allocator compression entries faults publish read retry sinks temporary transfer url waits",
     "specs": "braces inputslice outputnames series shardspec slicedlist",
     "formats": "datafolder fieldfile har sequencefile tally tar.headers tar.large tar.raw tar.resync tar.walk",

@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from tarkit.errors import DataError, MissingInputError, StreamError, UsageError, printable
-from tarkit.extras import library
+from tarkit.errors import DataError, MissingInputError, StreamError, UsageError, library, printable
 from tarkit.readers.reader import AbstractDataReader, Metadata, Shard, in_task_order, ranges, task_shard
 from tarkit.store.faults import is_temporary
 from tarkit.store.retry import DEFAULT_RETRY, Dropped, Patience, Retry

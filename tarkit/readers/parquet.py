@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tarkit.errors import DataError
-from tarkit.extras import library
+from tarkit.errors import DataError, library
 from tarkit.readers.files import FileDataReader
 from tarkit.readers.ranged import RangedFile
 from tarkit.readers.reader import Metadata

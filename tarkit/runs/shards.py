@@ -16,8 +16,6 @@ from functools import partial
 
 from tarkit.errors import (
     EXIT_MISSING,
-    EXIT_OK,
-    EXIT_SET_ASIDE,
     EncodeError,
     MissingExtraError,
     MissingInputError,
@@ -279,7 +277,7 @@ class ShardRun:
             missing_fields=counts.met.missing_fields,
             dropped_fields=counts.met.replaced,
             damage=counts.met.damage_as_dicts(),
-            exit_code=EXIT_SET_ASIDE if counts.lost_anything else EXIT_OK,
+            exit_code=counts.exit_code,
         )
         if not account.sinks.has_failed:
             with suppress(MissingInputError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from tarkit.extras import library
+from tarkit.errors import library
 
 IMAGE_SPECS = {
     "pil": ("pil", "RGB"),

@@ -15,7 +15,7 @@ import zipfile
 from collections.abc import Mapping
 from typing import Any
 
-from tarkit.extras import library
+from tarkit.errors import library
 
 _DECIMAL = re.compile(rb"\s*[+-]?[0-9]+\s*")
 

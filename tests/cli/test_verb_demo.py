@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tarkit.cli.verbs import demo, tour
+from tarkit.cli.verbs import demo
 
 from tarkit import read_samples
 from tarkit.errors import UsageError
@@ -52,11 +52,11 @@ def test_the_folder_of_a_demo_is_taken_again_and_no_other(
     assert "is not empty" in refused.stderr
 
 
-def step(command: str, check: Any = lambda folder, printed: None, **more: Any) -> tour.Step:
-    return tour.Step("a step", command, check, **more)
+def step(command: str, check: Any = lambda folder, printed: None, **more: Any) -> demo.Step:
+    return demo.Step("a step", command, check, **more)
 
 
-def with_steps(monkeypatch: pytest.MonkeyPatch, *made: tour.Step) -> None:
+def with_steps(monkeypatch: pytest.MonkeyPatch, *made: demo.Step) -> None:
     monkeypatch.setattr(demo, "STEPS", made)
 
 
@@ -90,13 +90,13 @@ def test_a_wrong_exit_code_is_noticed_when_the_reader_has_left(
 def test_wrong_counts_are_noticed(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_steps(
         monkeypatch,
-        step("true", tour._has(61, "shard-000000.tar", "shard-000001.tar", "shard-000002.tar")),
-        step("true", tour._has(20, "shard-000000.tar", right=lambda sample: "jpg" in sample)),
-        step("true", tour._has(20, "shard-000000.tar", right=tour._sum_is_right)),
-        step("true", tour._has(20, "shard-000000.tar", right=tour._shape_is_upper_case)),
+        step("true", demo._has(61, "shard-000000.tar", "shard-000001.tar", "shard-000002.tar")),
+        step("true", demo._has(20, "shard-000000.tar", right=lambda sample: "jpg" in sample)),
+        step("true", demo._has(20, "shard-000000.tar", right=demo._sum_is_right)),
+        step("true", demo._has(20, "shard-000000.tar", right=demo._shape_is_upper_case)),
         step("cmp shard-000000.tar shard-000001.tar"),
-        step("echo nothing", tour._prints("something")),
-        step("true", tour._has(20, "shard-000000.tar")),
+        step("echo nothing", demo._prints("something")),
+        step("true", demo._has(20, "shard-000000.tar")),
     )
     result = run("tarkit", "demo", tmp_path / "d")
     assert result.code == 1

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from tarkit.errors import UsageError, printable
-from tarkit.extras import library
+from tarkit.errors import UsageError, library, printable
 from tarkit.k8s.lint.enumerations import complete
 from tarkit.k8s.lint.nodes import WARNING, Finding, Node, root_of
 from tarkit.k8s.names import version

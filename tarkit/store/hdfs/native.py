@@ -8,8 +8,7 @@ import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
-from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError, UsageError, printable
-from tarkit.extras import library
+from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError, UsageError, library, printable
 from tarkit.store.foreign import without_secrets
 from tarkit.store.hdfs.client import HdfsClient, Status, Writer, raise_java
 from tarkit.store.place import PieceReader
