@@ -21,17 +21,11 @@ from .manifestfile import manifest_documents, refuse_wrong_types
 from .settingoptions import option_group
 
 
-def refuse_name(name: str) -> None:
-    """Refuse what neither a Job nor a run can be called: it would be a path or a selector of the API."""
-    wrong = dns_subdomain(name)
-    if wrong and (not name or label_value(name)):
+def valid_name(name: str | None) -> str | None:
+    """A name that a Job or a run can have: another one would be a path or a selector of the API."""
+    if name is not None and (wrong := dns_subdomain(name)) and (not name or label_value(name)):
         unset = "" if name else "; is it a variable that is not set?"
         raise UsageError(f"NAME: the name of a Job or run {wrong}{unset}")
-
-
-def _job_name(context: click.Context, parameter: click.Parameter, name: str) -> str:
-    if name is not None:
-        refuse_name(name)
     return name
 
 
@@ -42,7 +36,7 @@ def not_empty(context: click.Context, parameter: click.Parameter, value: str | N
     return value
 
 
-job_argument = click.argument("name", callback=_job_name)
+job_argument = click.argument("name", callback=lambda context, parameter, name: valid_name(name))
 """``NAME``: of a Job, or of a run."""
 cluster_options = option_group(
     click.option("-N", "--namespace", metavar="NAME", callback=not_empty, help="[default: the context's]"),

@@ -62,7 +62,11 @@ def command(
     from tarkit.k8s.yamlreading import Doubt
     from tarkit.k8s.yamltext import load_documents
 
-    kubectl = _kubectl() if server else None
+    kubectl = shutil.which("kubectl") if server else None
+    if server and kubectl is None:
+        raise CommandNotRunnableError(
+            "--server needs kubectl, and there is none on the PATH; install it, or leave out --server", EXIT_NOT_FOUND
+        )
     names = list(files) or ["-"]
     kinds: collections.Counter[str] = collections.Counter()
     errors = 0
@@ -91,26 +95,13 @@ def _line(name: str, finding: Finding, as_json: bool) -> str:
     return f"{name}: {finding.severity}: {finding}"
 
 
-def _kubectl() -> str:
-    path = shutil.which("kubectl")
-    if path is None:
-        raise CommandNotRunnableError(
-            "--server needs kubectl, and there is none on the PATH; install it, or leave out --server", EXIT_NOT_FOUND
-        )
-    return path
-
-
 def _asked(kubectl: str, text: str, cluster: dict[str, str | None]) -> list[Finding]:
     """The server's findings about the manifests of a file, through kubectl."""
     from tarkit.k8s.lint.nodes import ERROR, WARNING, Finding
 
     options = [f"--{name}={value}" for name, value in cluster.items() if value is not None]
-    done = subprocess.run(
-        [kubectl, "apply", "--dry-run=server", *options, "-f", "-"],
-        input=text.encode("utf-8"),
-        capture_output=True,
-        check=False,
-    )
+    words = [kubectl, "apply", "--dry-run=server", *options, "-f", "-"]
+    done = subprocess.run(words, input=text.encode("utf-8"), capture_output=True, check=False)
     lines = [line.strip() for line in done.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
     unreachable = next((line for line in lines if any(sign in line for sign in _UNREACHABLE)), None)
     if done.returncode and unreachable is not None:

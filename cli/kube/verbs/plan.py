@@ -65,7 +65,8 @@ def command(
         raise UsageError("--measure runs the command over shards: name it with --command")
     shards = plan.sample(measure or 1)
     container = _container(request, shards)
-    cpus, memory = (float(parse_quantity(_request(container, name))) for name in ("cpu", "memory"))
+    asks = part_of(container, "resources", "requests")
+    cpus, memory = (float(parse_quantity(str(asks.get(name, 0)))) for name in ("cpu", "memory"))
     measured = None if measure is None else _measured(container, cpus, shards)
     given = None if settings.shard_seconds is None else seconds(settings.shard_seconds, "--shard-seconds")
     parallelism, spot = settings.parallelism or PARALLELISM, settings.spot is not None
@@ -79,10 +80,6 @@ def command(
         for line in plan_lines(plan, parallelism, made, measured=measured, shard_seconds=given, spot=spot):
             results.line(line)
     return EXIT_OK
-
-
-def _request(container: Object, resource: str) -> str:
-    return str(part_of(container, "resources", "requests").get(resource, 0))
 
 
 def _measured(container: Object, cpus: float, shards: list[str]) -> Measured:

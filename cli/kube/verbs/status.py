@@ -25,7 +25,7 @@ from ..clusteroptions import (
     open_cluster,
     record_options,
     record_source,
-    refuse_name,
+    valid_name,
 )
 from ..jobtext import MOST, status_lines, table_lines
 
@@ -70,9 +70,7 @@ def command(
         name, watch = watch, str(_WATCH_SECONDS)
     if (name is None) == (selector is None):
         raise UsageError("name a Job or a run, or say -l SELECTOR; one of both")
-    if name is not None:
-        refuse_name(name)
-    question = StatusQuestion(name, selector, record_source(options), read_records=not no_records)
+    question = StatusQuestion(valid_name(name), selector, record_source(options), read_records=not no_records)
     pause = None if watch is None else _pause(watch)
     try:
         cluster = open_cluster(options)

@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from tarkit.errors import EXIT_FAILED, EXIT_MISSING, EXIT_OK, EXIT_TEMPORARY, ClusterUnreachableError
-from tarkit.k8s.apiobject import Object
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobstatus import JobStatus, Standstill
 from tarkit.k8s.cluster.jobview import JobView, job_view
@@ -95,7 +94,11 @@ def _report(
     codes = {EXIT_MISSING} if state.deleted else set()
     with Results(only_messages=True) as results:
         for job, view in zip(state.jobs, views, strict=True):
-            found = _ended(cluster, job, view, source)
+            found = JobStatus(view.name, view)
+            try:
+                found.records = source.try_to_read(cluster, job, _say)
+            except ClusterUnreachableError as error:
+                _say(str(error))
             codes.add(found.exit_code)
             first, second, *rest = status_lines(found)
             if total is None:
@@ -110,13 +113,3 @@ def _report(
             results.line(total)
     # That one has failed outweighs that one is gone, or has set samples aside.
     return min(codes - {EXIT_OK}, default=EXIT_OK, key=lambda code: (code != EXIT_FAILED, -code))
-
-
-def _ended(cluster: Cluster, job: Object, view: JobView, source: RecordSource) -> JobStatus:
-    """What the Job's end means, with the done records where they can be read."""
-    found = JobStatus(view.name, view)
-    try:
-        found.records = source.try_to_read(cluster, job, _say)
-    except ClusterUnreachableError as error:
-        _say(str(error))
-    return found

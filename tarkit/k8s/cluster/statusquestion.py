@@ -16,7 +16,6 @@ from tarkit.k8s.cluster.runrecords import RecordSource
 from tarkit.k8s.cluster.watching import LiveList, Watching, looks
 from tarkit.k8s.wellknown import RUN
 
-UNANSWERED = "-O OUT or -f MANIFEST answers from the done records alone"
 _ONE_WATCH = 30.0
 """Seconds: a connection that is silent for longer may have died."""
 
@@ -42,19 +41,18 @@ class StatusQuestion:
         if self.name is not None:
             # Of these shards the retries have a part only.
             return find_jobs(cluster, self.name, retries_alone=not (known.documents or (known.outdir and known.specs)))
+        selector = self.selector or ""
         try:
-            found = sorted(cluster.list("jobs", labels=self.selector or ""), key=name_of)
+            found = sorted(cluster.list("jobs", labels=selector), key=name_of)
         except ClusterError as error:
             if error.status == 400:
                 raise UsageError(
-                    f"-l {printable(self.selector or '')}: write for example team=vision,stage!=test; {error}"
+                    f"-l {printable(selector)}: write for example team=vision,stage!=test; {error}"
                 ) from None
             raise
         if not found:
             space = "" if namespace_exists(cluster) else "; no such namespace"
-            raise NoSuchObjectError(
-                f"no Job in namespace {cluster.namespace} has the labels {self.selector}{space}", 404
-            )
+            raise NoSuchObjectError(f"no Job in namespace {cluster.namespace} has the labels {selector}{space}", 404)
         return found
 
     def answer(
@@ -62,10 +60,13 @@ class StatusQuestion:
         siblings: Sequence[Object] | None = None,
     ) -> StatusAnswer:  # fmt: skip
         """Of Jobs that the cluster has. pods, siblings: as for ``look``."""
-        gone = self.name is not None and only_retries(jobs, self.name)
+        retried, notes = 0, []
+        if self.name is not None and only_retries(jobs, self.name):
+            notes.append(
+                f"Job {self.name} is gone, and this is of its retries alone; -f MANIFEST tells of all its shards"
+            )
         if self.name is None or is_run(jobs, self.name):
             siblings = jobs
-        retried = 0
         if len(jobs) > 1 and self.name is not None:
             run = run_state(jobs)
             jobs, retried = run.jobs, len(run.retried)
@@ -73,11 +74,10 @@ class StatusQuestion:
             self.source.refuse_many()
         source = self.source if self.read_records else None
         found = look(cluster, jobs, source, now=time.time(), pods=pods, siblings=siblings)
-        note = f"Job {self.name} is gone, and this is of its retries alone; -f MANIFEST tells of all its shards"
-        for each in found if gone else ():
-            each.notes.insert(0, note)
         if retried and len(found) == 1:
-            found[0].notes.insert(0, f"{retried} of the run's Jobs failed before, and this one counts instead")
+            notes.insert(0, f"{retried} of the run's Jobs failed before, and this one counts instead")
+        for each in found:
+            each.notes[:0] = notes
         return found, retried
 
     def answers(
@@ -123,7 +123,7 @@ class StatusQuestion:
         """What the done records contain, since the cluster has no answer; ``why`` is raised if they are not named."""
         if self.name is None or not (self.source.documents or self.source.outdir):
             if self.name is not None and isinstance(why, ClusterUnreachableError):
-                raise ClusterUnreachableError(f"{why}; {UNANSWERED}")
+                raise ClusterUnreachableError(f"{why}; -O OUT or -f MANIFEST answers from the done records alone")
             raise why
         job = job_in(self.source.documents, self.name) or {"metadata": {"name": self.name}}
         records = self.source.read(None, job)
