@@ -17,6 +17,8 @@ MOST = 10
 _INDEX_TEXT = 60
 _ALIKE = 3
 """So many Jobs that are alike have a line each; more have one for all."""
+_WRONG = ("failures:", "not running:", "failed shard", "note:")
+"""How the lines begin that a table has below a Job."""
 
 
 def status_lines(status: JobStatus, most: int | None = MOST) -> Iterator[str]:
@@ -50,37 +52,23 @@ def short_line(view: JobView) -> str:
 
 def table_lines(found: Sequence[JobStatus], verbose: bool) -> Iterator[str]:
     """A line for each Job, what is wrong below it; of many that are alike, one for all of them unless ``verbose``."""
-    groups: dict[tuple[object, ...], list[tuple[JobStatus, list[str]]]] = {}
+    groups: dict[tuple[object, ...], list[tuple[JobStatus, str, list[str]]]] = {}
     for number, each in enumerate(found):
-        wrong = [f"  {line}" for line in _wrong(each)]
-        alike = (_nameless(each, line) for line in (_brief(each), *wrong))
-        groups.setdefault((number if verbose else None, *alike), []).append((each, wrong))
+        lines = status_lines(each) if each.exit_code or each.failures or each.reasons or each.notes else ()
+        wrong = [f"  {line}" for line in lines if line.startswith(_WRONG)]
+        # Without the Job's name and the time left.
+        brief = "" if each.view is None else short_line(each.view).partition(": ")[2].partition(";")[0]
+        own_names = re.compile(rf"\b{re.escape(each.name)}\b(-[0-9]+)?(-[a-z0-9]{{5}}\b)?")
+        alike = (own_names.sub("JOB", line) for line in (brief, *wrong))
+        groups.setdefault((number if verbose else None, *alike), []).append((each, brief, wrong))
     for group in groups.values():
         if len(group) > _ALIKE:
-            first, wrong = group[0]
-            names = ", ".join(each.name for each, _ in group[:_ALIKE])
-            yield f"{len(group)} Jobs ({names}, …), each {_brief(first)}"
+            _, brief, wrong = group[0]
+            yield f"{len(group)} Jobs ({', '.join(each.name for each, *_ in group[:_ALIKE])}, …), each {brief}"
             yield from wrong
-        for each, wrong in group if len(group) <= _ALIKE else ():
+        for each, _, wrong in group if len(group) <= _ALIKE else ():
             yield short_line(each.view) if each.view is not None else each.name
             yield from wrong
-
-
-def _brief(status: JobStatus) -> str:
-    """A Job's short line without its name and the time left."""
-    return "" if status.view is None else short_line(status.view).partition(": ")[2].partition(";")[0]
-
-
-def _wrong(status: JobStatus) -> list[str]:
-    if not (status.exit_code or status.failures or status.reasons or status.notes):
-        return []
-    shown = ("failures:", "not running:", "failed shard", "note:")
-    return [line for line in status_lines(status) if line.startswith(shown)]
-
-
-def _nameless(status: JobStatus, line: str) -> str:
-    """Without the name of the Job and those of its pods."""
-    return re.sub(rf"\b{re.escape(status.name)}\b(-[0-9]+)?(-[a-z0-9]{{5}}\b)?", "JOB", line)
 
 
 def _state(view: JobView) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tarkit.errors import EXIT_OK, UsageError
-from tarkit.k8s.apiobject import Object, spec_of
+from tarkit.k8s.apiobject import spec_of
 from tarkit.k8s.cluster.jobview import has_ended, state_of
 from tarkit.k8s.cluster.runjobs import find_jobs, is_run, not_one
 from tarkit.k8s.limits import INDEXES, INDEXES_OF_MANY
@@ -32,27 +32,11 @@ def command(name: str, parallelism: int, **options: Any) -> int:
         why = f"which run side by side: kubetpl cancel {name} stops all of them, and --undo lets them go on"
         raise not_one(name, jobs, why)
     job = jobs[0]
-    state = state_of(job)
     if has_ended(job):
-        raise UsageError(
-            f"Job {name} has ended ({state}), nothing of it runs any more; kubetpl retry does what is left"
-        )
+        why = "nothing of it runs any more; kubetpl retry does what is left"
+        raise UsageError(f"Job {name} has ended ({state_of(job)}), {why}")
     spec = spec_of(job)
-    _check(parallelism, spec)
-    before = spec.get("parallelism")
-    cluster.patch("jobs", name, {"spec": {"parallelism": parallelism}})
-    with Results(only_messages=True) as results:
-        if parallelism == 0:
-            results.line(f"{name} is paused (parallelism {before} → 0); kubetpl scale {name} -j {before} goes on")
-        else:
-            results.line(f"{name}: parallelism {before} → {parallelism}")
-        if state == "suspended":
-            results.line(f"{name} is suspended all the same; kubetpl status {name} says why")
-    return EXIT_OK
-
-
-def _check(parallelism: int, spec: Object) -> None:
-    total = spec.get("completions")
+    before, total = spec.get("parallelism"), spec.get("completions")
     if total is not None and parallelism > total:
         raise UsageError(
             f"-j {parallelism} is more than the Job has completions ({total}), so some pods would never run"
@@ -61,3 +45,12 @@ def _check(parallelism: int, spec: Object) -> None:
     most = INDEXES_OF_MANY if many else INDEXES
     if spec.get("completionMode") == "Indexed" and parallelism > most:
         raise UsageError(f"-j {parallelism}: an Indexed Job of this size takes {most} at most")
+    cluster.patch("jobs", name, {"spec": {"parallelism": parallelism}})
+    with Results(only_messages=True) as results:
+        if parallelism == 0:
+            results.line(f"{name} is paused (parallelism {before} → 0); kubetpl scale {name} -j {before} goes on")
+        else:
+            results.line(f"{name}: parallelism {before} → {parallelism}")
+        if state_of(job) == "suspended":
+            results.line(f"{name} is suspended all the same; kubetpl status {name} says why")
+    return EXIT_OK

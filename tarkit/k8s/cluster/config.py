@@ -46,16 +46,23 @@ def load_access(kubeconfig: str | None, context: str | None, namespace: str | No
     files = kubeconfig or DEFAULT_FILE
     there = [path for path in files.split(os.pathsep) if path and os.path.exists(os.path.expanduser(path))]
     if there:
-        return _from_files(os.pathsep.join(there), context, namespace)
-    if context is None and not kubeconfig and os.path.exists(_IN_POD):
-        return _from_pod(namespace)
-    raise UsageError(
-        f"no cluster is configured: {printable(files)} does not exist, and this is not a pod; "
-        "name a kubeconfig with --kubeconfig or KUBECONFIG"
-    )
+        found = _from_files(os.pathsep.join(there), context)
+        where = f"kubeconfig {printable(os.pathsep.join(there))}, context {printable(found.context)}"
+    elif context is None and not kubeconfig and os.path.exists(_IN_POD):
+        found, where = _from_pod(), _IN_POD
+    else:
+        raise UsageError(
+            f"no cluster is configured: {printable(files)} does not exist, and this is not a pod; "
+            "name a kubeconfig with --kubeconfig or KUBECONFIG"
+        )
+    if namespace is not None:
+        found, where = found._replace(namespace=namespace), "--namespace"
+    if wrong := dns_label(found.namespace):
+        raise UsageError(f"{where}: the name of a namespace {wrong}")
+    return found
 
 
-def _from_files(files: str, context: str | None, namespace: str | None) -> Access:
+def _from_files(files: str, context: str | None) -> Access:
     module = library("kubernetes.config.kube_config", NEEDED_FOR, "k8s")
     client = library("kubernetes.client", NEEDED_FOR, "k8s")
     yaml = library("yaml", NEEDED_FOR, "k8s")
@@ -74,18 +81,15 @@ def _from_files(files: str, context: str | None, namespace: str | None) -> Acces
             # It may ask for a token; see waits.
             waits.call(loader.load_and_set, configuration)
         chosen = loader.current_context["context"]
-    except module.ConfigException as error:
-        raise UsageError(f"kubeconfig {printable(files)}: {printable(str(error))}") from error
     except UsageError:
         raise
-    except (*_MALFORMED, yaml.YAMLError) as error:
+    except (module.ConfigException, yaml.YAMLError, *_MALFORMED) as error:
         why = " ".join(str(error).split())
         raise UsageError(f"kubeconfig {printable(files)} cannot be used: {printable(why)}") from error
     if problems:
         # Without it the user would be anonymous to the server.
         raise ClusterDeniedError(f"cannot log in to context {printable(str(wanted))}: {problems[0]}; log in again")
-    own = f"kubeconfig {printable(files)}, context {printable(str(wanted))}"
-    space = _namespace(namespace, str(chosen.get("namespace") or "default"), own)
+    space = str(chosen.get("namespace") or "default")
     return Access(client.ApiClient(configuration), space, str(wanted), str(chosen.get("user") or ""))
 
 
@@ -110,7 +114,7 @@ def login_errors() -> Iterator[list[str]]:
         logging.root.removeHandler(listener)
 
 
-def _from_pod(namespace: str | None) -> Access:
+def _from_pod() -> Access:
     config = library("kubernetes.config", NEEDED_FOR, "k8s")
     client = library("kubernetes.client", NEEDED_FOR, "k8s")
     configuration = client.Configuration()
@@ -120,14 +124,4 @@ def _from_pod(namespace: str | None) -> Access:
             own = file.read().strip()
     except (config.ConfigException, OSError) as error:
         raise UsageError(f"this pod's service account cannot be used: {printable(str(error))}") from error
-    space = _namespace(namespace, own or "default", _IN_POD)
-    return Access(client.ApiClient(configuration), space, "in-cluster", own)
-
-
-def _namespace(asked: str | None, own: str, where: str) -> str:
-    """The namespace that was asked for, else the configuration's own. where: the place of the latter, for messages."""
-    found = own if asked is None else asked
-    wrong = dns_label(found)
-    if wrong:
-        raise UsageError(f"{where if asked is None else '--namespace'}: the name of a namespace {wrong}")
-    return found
+    return Access(client.ApiClient(configuration), own or "default", "in-cluster", own)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
@@ -129,11 +129,11 @@ def live_pods(cluster: Cluster, jobs: Sequence[Object]) -> LiveList:
 
 def _failures(job: Object, view: JobView, pods: Collection[Object], records: RunRecords | None) -> list[FailureGroup]:
     """Why pods failed; and which failed indexes have no pod left."""
+    shards = None if records is None else records.shards
     unfinished = set() if records is None else records.unfinished_names()
 
-    def names_of(index: int) -> Iterable[str]:
-        shards = None if records is None else records.shards
-        return () if shards is None else (name for name in shards.of_index(index) if name in unfinished)
+    def names_of(index: int) -> list[str]:
+        return [] if shards is None else [name for name in shards.of_index(index) if name in unfinished]
 
     found = group_failures(pods, names_of)
     done = api.indexes_of(job, "completedIndexes")
