@@ -121,11 +121,26 @@ def command(name: str, create: bool, **options: Any) -> int:
 def _jobs(
     name: str, source: RecordSource, options: dict[str, Any], create: bool
 ) -> tuple[Cluster | None, list[Object], set[str]]:
-    """The cluster if it answers, the Jobs to be retried from it or from -f, and the names that are taken."""
-    given = job_in(source.documents, name)
+    """The cluster if it answers, the Jobs to be retried from it or from -f, and the names that are taken.
+
+    A Job that is gone is taken from -f, and so is one that has the name of a run; of a run, the Jobs that have failed.
+    """
+    given, new_name = job_in(source.documents, name), options["new_name"]
     try:
         cluster = open_cluster(options)
-        jobs = _in_cluster(cluster, name, given, source, options["new_name"])
+        try:
+            jobs = find_jobs(cluster, name)
+        except NoSuchObjectError as error:
+            if given is None:
+                raise NoSuchObjectError(f"{error}; -f MANIFEST is what it was made from", 404) from None
+            jobs = [given]
+        if is_run(jobs, name):
+            if given is None:
+                source.refuse_many()
+            jobs = failed_of(jobs, name) if given is None else [given]
+        if new_name and len(jobs) > 1:
+            raise UsageError(f"-n {new_name} is a name for one Job; {len(jobs)} of {name} have failed")
+        jobs = [settled(cluster, job, _say) for job in jobs]
         known = {name_of(job): job for job in cluster.list("jobs")}
     except (ClusterUnreachableError, ClusterDeniedError, UsageError, MissingExtraError) as error:
         if given is None or create:
@@ -136,26 +151,6 @@ def _jobs(
         refuse_running(name_of(job), known, _say)
     refuse_orphans(cluster, name_of(jobs[0]) if len(jobs) == 1 else name, _say)
     return cluster, jobs, set(known)
-
-
-def _in_cluster(
-    cluster: Cluster, name: str, given: Object | None, source: RecordSource, new_name: str | None
-) -> list[Object]:  # fmt: skip
-    """The Job of a name; if it is gone, what it was made from; if it is a run, its Jobs that have failed."""
-    try:
-        jobs = find_jobs(cluster, name)
-    except NoSuchObjectError as error:
-        if given is None:
-            raise NoSuchObjectError(f"{error}; -f MANIFEST is what it was made from", 404) from None
-        return [given]
-    if is_run(jobs, name):
-        if given is not None:
-            return [given]
-        source.refuse_many()
-        jobs = failed_of(jobs, name)
-        if new_name and len(jobs) > 1:
-            raise UsageError(f"-n {new_name} is a name for one Job; {len(jobs)} of {name} have failed")
-    return [settled(cluster, job, _say) for job in jobs]
 
 
 def _left(records: RunRecords | None, options: dict[str, Any]) -> list[str]:

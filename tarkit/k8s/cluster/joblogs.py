@@ -18,7 +18,7 @@ from tarkit.k8s.wellknown import CONTROLLER, INDEX
 
 _MOST_INDEXES = 50
 """In a selector: more would make an address that is too long."""
-_STAMP = re.compile(rb"([0-9-]{10}T[0-9:]{8})(?:\.[0-9]+)?(Z|[+-][0-9:]{5}) ")
+_STAMP = re.compile(rb"([0-9-]{10}T[0-9:]{8})(?:\.[0-9]+)?(Z|[+-][0-9:]{5})(?: |\Z)")
 _OUT_OF_ORDER = 1
 """Seconds by which a line may be older than the one before it."""
 _BETWEEN = 0.5
