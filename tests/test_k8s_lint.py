@@ -119,7 +119,6 @@ def test_every_rule_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     for base, case in CASES:
         lint([changed(base, case["changes"])])
     lint([long_argument("x" * 131_072)])
-    lint([configmap({"a": "x" * 1_048_577})])
     assert everything - spoke == set()
 
 
@@ -134,10 +133,6 @@ def long_argument(text: str) -> dict[str, Any]:
     document = copy.deepcopy(GOOD["job"])
     document["spec"]["template"]["spec"]["containers"][0]["args"] = [text]
     return document
-
-
-def configmap(data: dict[str, str]) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "files"}, "data": data}
 
 
 @pytest.mark.parametrize("value", ["n", "no", "off", "0"])
@@ -195,28 +190,6 @@ def test_a_variable_and_its_name_are_one_string_to_linux() -> None:
     )
 
 
-def test_sizes() -> None:
-    assert said([configmap({"a": "x" * 250 * 1024})]) == []
-    (applied,) = said([configmap({"a": "x" * 300 * 1024})])
-    assert applied.startswith("warning: configmap/files: kubectl apply keeps a copy in an annotation, and 307")
-    assert applied.endswith("use kubectl apply --server-side, or kubectl create")
-    # kubectl writes each of these in six characters.
-    assert said([configmap({"a": "<" * 45 * 1024})])[0].startswith("warning: configmap/files: kubectl apply keeps")
-    assert said([configmap({"a": "a" * 45 * 1024})]) == []
-    assert said([configmap({"a": "x" * 1_048_577})])[-1] == (
-        "error: configmap/files: holds 1048577 bytes, and a ConfigMap takes 1048576; keep large things in a bucket"
-    )
-    # A quote has two characters in JSON, and one where the object is kept.
-    assert [line for line in said([long_argument('"' * 1_000_000)]) if line.startswith("error")] == []
-    assert [line for line in said([configmap({"a": '"' * 1_048_576})]) if line.startswith("error")] == []
-    assert "and a server takes 3145728" in said([configmap({"a": "x" * 3_200_000})])[0]
-    annotated = changed("job", [])
-    annotated["metadata"]["annotations"] = {"note": "x" * 262_144}
-    assert said([annotated]) == [
-        "error: job/mytask: metadata.annotations: the annotations have 262148 bytes; at most 262144 are allowed"
-    ]
-
-
 def test_lists_of_the_failure_policy_end() -> None:
     rule = GOOD["indexed"]["spec"]["podFailurePolicy"]["rules"][0]
     many = changed("indexed", [])
@@ -257,12 +230,6 @@ def test_it_depends_on_the_release(base: str, change: str, kube_version: str | N
     lines = said([changed(base, [change])], kube_version)
     assert len(lines) == (expected is not None)
     assert expected is None or lines[0].startswith(expected)
-
-
-def test_half_a_character_in_a_large_manifest() -> None:
-    annotations = {"a\ud800": "x" * 300_000}
-    lines = said([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "annotations": annotations}}])
-    assert any("the annotations have 300004 bytes" in line for line in lines)
 
 
 def test_two_of_one_name() -> None:

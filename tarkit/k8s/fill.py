@@ -49,21 +49,16 @@ def filled(document: Document, settings: Settings) -> Document:
     return document
 
 
-def with_script(document: Document, settings: Settings) -> Document:
-    """A filled copy of the manifest whose container runs the command as a shell script."""
-    document = filled(document, settings)
-    pod = pod_of(document)
-    if pod is not None:
-        fill_script(main_container(part(pod, "spec")), settings)
-    return document
-
-
 def with_scripts(template: list[Document], settings: Settings) -> list[Document]:
-    """All documents of a template, filled; the name is that of the main ones, as others refer to the rest by theirs."""
+    """Filled copies of a template's documents, whose containers run the command as a shell script; the name is that of
+    the main ones, as others refer to the rest by theirs."""
     main = main_ones(template)
-    return [
-        with_script(each, settings if any(each is one for one in main) else without_name(settings)) for each in template
+    found = [
+        filled(each, settings if any(each is one for one in main) else without_name(settings)) for each in template
     ]
+    for pod in filter(None, map(pod_of, found)):
+        fill_script(main_container(part(pod, "spec")), settings)
+    return found
 
 
 def fill_template(request: Request) -> list[Document]:

@@ -1,6 +1,7 @@
-"""Sets of completion indexes in Kubernetes' notation: ``0-2,4,6,7``.
+"""Completion indexes: sets of them in Kubernetes' notation, ``0-2,4,6,7``, and how many a Job can have.
 
-Source of the notation: the fields ``completedIndexes`` and ``failedIndexes`` of batch/v1 JobStatus.
+Source of the notation: the fields ``completedIndexes`` and ``failedIndexes`` of batch/v1 JobStatus; of the numbers:
+pkg/apis/batch/validation of Kubernetes.
 """
 
 from __future__ import annotations
@@ -9,6 +10,12 @@ import re
 from collections.abc import Iterable, Iterator
 
 from tarkit.errors import UsageError, printable
+
+INDEXES = 100_000
+"""Of an Indexed Job: pods at once, and indexes that may fail."""
+
+INDEXES_OF_MANY = 10_000
+"""The same, where there are more than ``INDEXES`` completions with backoffLimitPerIndex."""
 
 _PART = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
 

@@ -31,7 +31,7 @@ from tarkit.k8s.cluster.retryjob import (
 from tarkit.k8s.cluster.runjobs import failed_of, find_jobs, is_run
 from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords, is_per_shard
 from tarkit.k8s.cluster.statusquestion import job_in
-from tarkit.k8s.limits import INDEXES
+from tarkit.k8s.indexset import INDEXES
 from tarkit.k8s.lint.nodes import ERROR
 from tarkit.k8s.lint.rules import lint
 from tarkit.k8s.yamltext import dump_documents

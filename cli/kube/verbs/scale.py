@@ -10,7 +10,7 @@ from tarkit.errors import EXIT_OK, UsageError
 from tarkit.k8s.apiobject import spec_of
 from tarkit.k8s.cluster.jobview import has_ended, state_of
 from tarkit.k8s.cluster.runjobs import find_jobs, is_run, not_one
-from tarkit.k8s.limits import INDEXES, INDEXES_OF_MANY
+from tarkit.k8s.indexset import INDEXES, INDEXES_OF_MANY
 
 from ...shared.results import Results
 from ..clusteroptions import cluster_options, job_argument, open_cluster

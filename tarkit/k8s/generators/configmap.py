@@ -8,12 +8,14 @@ import os.path
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.fill import filled
-from tarkit.k8s.limits import ANNOTATIONS
 from tarkit.k8s.names import config_key
 from tarkit.k8s.podfields import part
 from tarkit.k8s.settings import Generator, Request
 from tarkit.k8s.yamlreading import read_bytes
 from tarkit.k8s.yamltext import Document
+
+_MOST = 262_144
+"""Bytes: client-side ``kubectl apply`` keeps the whole manifest in an annotation, which takes so many."""
 
 
 def documents(request: Request) -> list[Document]:
@@ -31,7 +33,7 @@ def documents(request: Request) -> list[Document]:
         key, path = _key_and_path(word)
         if key in text or key in binary:
             raise UsageError(f"two files would both be called {key}; write KEY=FILE for one of them")
-        content = read_bytes(path, 2 * ANNOTATIONS)
+        content = read_bytes(path, 2 * _MOST)
         try:
             text[key] = content.decode("utf-8")
         except UnicodeDecodeError:
@@ -39,20 +41,18 @@ def documents(request: Request) -> list[Document]:
         if "\0" in text.get(key, ""):
             binary[key] = base64.b64encode(text.pop(key).encode("utf-8")).decode("ascii")
     size = sum(len(each.encode()) for each in (*text.values(), *binary.values()))
-    if size > ANNOTATIONS:
+    if size > _MOST:
         raise UsageError(
-            f"the files take at least {size} bytes; client-side kubectl apply takes {ANNOTATIONS} in all: put large "
+            f"the files take at least {size} bytes; client-side kubectl apply takes {_MOST} in all: put large "
             "ones in a bucket"
         )
-    return [_with_data(filled(template, settings), text, binary) for template in request.template]
-
-
-def _with_data(document: Document, text: dict[str, str], binary: dict[str, str]) -> Document:
-    for name, files in (("data", text), ("binaryData", binary)):
-        part(document, name).update(files)
-        if not document[name]:
-            del document[name]
-    return document
+    found = [filled(template, settings) for template in request.template]
+    for document in found:
+        for name, given in (("data", text), ("binaryData", binary)):
+            part(document, name).update(given)
+            if not document[name]:
+                del document[name]
+    return found
 
 
 def _key_and_path(word: str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tarkit.k8s.limits import INDEXES, INDEXES_OF_MANY
+from tarkit.k8s.indexset import INDEXES, INDEXES_OF_MANY
 from tarkit.k8s.lint.nodes import Finding, Node
 from tarkit.k8s.names import LABEL_LENGTH, index_name_budget
 from tarkit.k8s.wellknown import MIN_PARALLELISM, QUEUE

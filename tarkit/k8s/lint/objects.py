@@ -1,4 +1,4 @@
-"""Rules on what all objects have: names, labels, annotations, size; and on ConfigMaps.
+"""Rules on what all objects have: names, labels, annotations; and on ConfigMaps.
 
 Every rule but ``labels`` takes the document.
 """
@@ -6,12 +6,10 @@ Every rule but ``labels`` takes the document.
 from __future__ import annotations
 
 import base64
-import json
 import re
 from collections.abc import Iterator
 
 from tarkit.errors import printable
-from tarkit.k8s.limits import ANNOTATIONS
 from tarkit.k8s.lint.nodes import Finding, Node, valid, valid_labels
 from tarkit.k8s.names import (
     SUBDOMAIN_LENGTH,
@@ -22,15 +20,13 @@ from tarkit.k8s.names import (
     label_key,
     version,
 )
-from tarkit.k8s.wellknown import APP_NAME, LAST_APPLIED
+from tarkit.k8s.wellknown import APP_NAME
 
 _SELECTING = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")
 # Kinds whose names are DNS subdomains; others may have any name that a URL can have, such as those of RBAC.
 _SUBDOMAINS = (
     *_SELECTING, "Job", "CronJob", "Pod", "ConfigMap", "Secret", "PersistentVolumeClaim", "ServiceAccount",
 )  # fmt: skip
-_REQUEST = 3_145_728
-_FILES = 1_048_576
 # What keys and tokens look like.
 _SIGNS = {
     "a Google service account's key": re.compile(r'"private_key(_id)?"\s*:'),
@@ -87,35 +83,8 @@ def selector(root: Node) -> Iterator[Finding]:
             yield node.error(f"the pods' template {there}, so they would not be found; write the same in both", flag)
 
 
-def size(root: Node) -> Iterator[Finding]:
-    """What a server, and kubectl apply, can hold."""
-    # No character becomes more than six bytes. This takes a fraction of the time of JSON.
-    if len(repr(root.value)) * 6 < ANNOTATIONS:
-        return
-    annotations = root.at("metadata", "annotations")
-    own = sum(len(_utf8(f"{key}{node.value}")) for key, node in annotations.fields())
-    text = json.dumps(root.value, separators=(",", ":"), ensure_ascii=False, default=str)
-    total = len(_utf8(text))
-    # Go's JSON writes these three in six characters. Two fields are added, and a line's end.
-    applied = total + 5 * sum(text.count(each) for each in "<>&") + len(',"annotations":{},"namespace":"default"') + 1
-    if own > ANNOTATIONS:
-        yield annotations.error(f"the annotations have {own} bytes; at most {ANNOTATIONS} are allowed", None)
-    elif total > _REQUEST:
-        yield root.error(f"has {total} bytes, and a server takes {_REQUEST}; keep large things in a bucket")
-    elif own + len(LAST_APPLIED) + applied > ANNOTATIONS:
-        yield root.warning(
-            f"kubectl apply keeps a copy in an annotation, and {applied} bytes are too many for one ({ANNOTATIONS}); "
-            "use kubectl apply --server-side, or kubectl create"
-        )
-
-
-def _utf8(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
 def files(root: Node) -> Iterator[Finding]:
-    """Entries of a ConfigMap: names that files can have, base64 where it must be, 1 MiB in all, no keys."""
-    held = 0
+    """Entries of a ConfigMap: names that files can have, base64 where it must be, no keys."""
     for part in ("data", "binaryData") if root.manifest.kind == "ConfigMap" else ():
         for key, node in root.at(part).fields():
             if wrong := config_key(key):
@@ -125,14 +94,11 @@ def files(root: Node) -> Iterator[Finding]:
             try:
                 # A server takes line ends in it.
                 packed = node.value.replace("\n", "").replace("\r", "")
-                content = _utf8(node.value) if part == "data" else base64.b64decode(packed, validate=True)
+                text = node.value if part == "data" else base64.b64decode(packed, validate=True).decode("latin-1")
             except ValueError:
                 yield node.error("is not base64; encode it, or put the text under data")
                 continue
-            held += len(content)
-            yield from _secret(key, node, content.decode("latin-1"))
-    if held > _FILES:
-        yield root.error(f"holds {held} bytes, and a ConfigMap takes {_FILES}; keep large things in a bucket")
+            yield from _secret(key, node, text)
 
 
 def _secret(key: str, node: Node, text: str) -> Iterator[Finding]:

@@ -22,7 +22,7 @@ from tarkit.k8s.yamltext import Document
 Rule = Callable[[Node], Iterator[Finding]]
 
 RULES: dict[str, tuple[Rule, ...]] = {
-    "document": (objects.name, objects.selector, objects.size, objects.files),
+    "document": (objects.name, objects.selector, objects.files),
     "metadata": (objects.labels,),
     "job": (
         jobs.job_name, jobs.indexes, jobs.failed_indexes, jobs.restart_policy, jobs.failure_policy, jobs.queue,

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Literal
 
 from tarkit.errors import LocatedError, UsageError, quoted
-from tarkit.k8s.limits import INDEXES
+from tarkit.k8s.indexset import INDEXES
 from tarkit.k8s.plan.shardlist import LIST_SPEC, content_sha256, list_text, place_of, put_list
 from tarkit.k8s.plan.sizes import bytes_of, listed_sizes, spread
 from tarkit.redaction import redact
