@@ -11,7 +11,7 @@ import pytest
 import tarkit
 from tarkit.errors import MissingInputError, TarkitError, UsageError
 from tarkit.k8s.durations import in_words
-from tarkit.k8s.plan.estimate import Price, byte_size, estimate, plan_lines
+from tarkit.k8s.plan.estimate import Price, byte_size, estimate, plan_lines, waves
 from tarkit.k8s.plan.measure import Measured, Spread, arguments_for, measure
 from tarkit.k8s.plan.sizes import bytes_of, sizes_of, spread
 from tarkit.k8s.plan.sliceplan import plan_shards
@@ -40,14 +40,12 @@ from tarkit.k8s.plan.sliceplan import plan_shards
 )
 def test_by_hand(n: int, total: int | None, w: int, p: int, rate: dict[str, float], expected: tuple[object]) -> None:
     made = estimate(n, total, w, p, cpus=2.0, memory_gib=4.0, **rate)  # type: ignore[arg-type]
-    waves, slice_seconds, seconds, hours = expected  # type: ignore[misc]
-    assert made.waves == waves
-    found = (made.slice_seconds, made.seconds, made.cpu_hours, made.gib_hours)
-    if hours is None:
-        assert found == (None, None, None, None)
-    else:
-        assert found == pytest.approx((slice_seconds, seconds, 2 * hours, 4 * hours))
-    assert made.cost is None
+    rounds, slice_seconds, seconds, hours = expected  # type: ignore[misc]
+    assert waves(w, p) == rounds
+    assert (made is None) == (hours is None)
+    if made is not None:
+        assert made[:4] == pytest.approx((slice_seconds, seconds, 2 * hours, 4 * hours))
+        assert made.cost is None
 
 
 def test_money_by_hand() -> None:
@@ -56,7 +54,7 @@ def test_money_by_hand() -> None:
         made = estimate(
             10, None, 10, 10, seconds_per_shard=350.0, cpus=2.0, memory_gib=4.0, price=Price(0.03, 0.01, 0.4), spot=spot
         )
-        assert made.cost == pytest.approx(expected)
+        assert made is not None and made.cost == pytest.approx(expected)
 
 
 def test_prices() -> None:
@@ -134,15 +132,13 @@ def test_a_shard_that_fails(shards: list[str]) -> None:
     with pytest.raises(TarkitError, match="exit code 127: .*no-such-command"):
         measure(container("-c", "no-such-command"), shards, env, TARPROC)
     silent = (sys.executable, "-c", "raise SystemExit(9)")
-    with pytest.raises(TarkitError, match="exit code 9: it said nothing"):
+    with pytest.raises(TarkitError, match="exit code 9: it printed nothing"):
         measure(container(), shards, env, silent)
 
 
 def test_what_can_not_be_measured(shards: list[str]) -> None:
     with pytest.raises(UsageError, match="with --raw there is none"):
         measure({"command": ["/bin/bash", "-c"], "args": ["true"]}, shards, {}, TARPROC)
-    with pytest.raises(UsageError, match="no shards"):
-        measure(container(), [], {}, TARPROC)
     with pytest.raises(MissingInputError):
         measure(container(), ["/nowhere/x.tar"], {}, TARPROC)
 

@@ -6,11 +6,11 @@ Nothing is looked up and nothing is guessed: what is not known stays None, and i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.durations import in_words
-from tarkit.k8s.plan.measure import Measured
+from tarkit.k8s.plan.measure import Measured, Spread
 from tarkit.k8s.plan.sliceplan import ShardPlan
 from tarkit.redaction import redact
 
@@ -28,8 +28,7 @@ _SOURCES = {
 _UNITS = ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
-@dataclass(frozen=True)
-class Price:
+class Price(NamedTuple):
     """What an hour of one CPU, and of one GiB of memory, costs in the user's money; spot_factor: by how much that is
     multiplied on spot nodes."""
 
@@ -47,20 +46,20 @@ class Price:
         return cls(**config)
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """Of a run. waves: rounds of pods. slice_seconds: work in one pod. seconds: from start to end.
-    cpu_hours, gib_hours: what the pods hold while they are there. cost: None without prices.
+class Estimate(NamedTuple):
+    """Of a run. slice_seconds: work in one pod. seconds: from start to end. cpu_hours, gib_hours: what the pods hold
+    while they are there. cost: None without prices."""
 
-    Of what was not measured, all but ``waves`` is None.
-    """
-
-    waves: int
-    slice_seconds: float | None
-    seconds: float | None
-    cpu_hours: float | None
-    gib_hours: float | None
+    slice_seconds: float
+    seconds: float
+    cpu_hours: float
+    gib_hours: float
     cost: float | None
+
+
+def waves(w: int, p: int) -> int:
+    """Rounds of pods: of ``w`` slices, ``p`` at a time."""
+    return -(-w // p)
 
 
 def estimate(
@@ -75,35 +74,32 @@ def estimate(
     memory_gib: float = 0.0,
     price: Price | None = None,
     spot: bool = False,
-) -> Estimate:
-    """Time and cost of ``n`` shards in ``w`` slices, ``p`` of them at a time.
+) -> Estimate | None:
+    """Time and cost of ``n`` shards in ``w`` slices, ``p`` of them at a time; None if nothing was measured.
 
     Assumes that slices have about the same work; that p pods are there from the beginning to the end (no
     queue, no node to wait for); that a pod starts in ``POD_START`` seconds, which it pays for; that the controllers
     turn over ``PODS_PER_SECOND``; and that nothing has to be done twice. Seconds by bytes win over seconds
     by shard if the bytes are known.
     """
-    waves = -(-w // p)
-    work: float | None = None
     if seconds_per_byte is not None and total_bytes is not None:
-        work = seconds_per_byte * total_bytes
+        in_slice = seconds_per_byte * total_bytes / w
     elif seconds_per_shard is not None:
-        work = seconds_per_shard * n
-    if work is None:
-        return Estimate(waves, None, None, None, None, None)
-    in_slice = work / w
-    seconds = max(waves * (in_slice + POD_START), w / PODS_PER_SECOND)
+        in_slice = seconds_per_shard * n / w
+    else:
+        return None
+    seconds = max(waves(w, p) * (in_slice + POD_START), w / PODS_PER_SECOND)
     hours = w * (in_slice + POD_START) / 3600
     cost = None
     if price is not None:
         cost = hours * (cpus * price.cpu_hour + memory_gib * price.gib_hour) * (price.spot_factor if spot else 1.0)
-    return Estimate(waves, in_slice, seconds, hours * cpus, hours * memory_gib, cost)
+    return Estimate(in_slice, seconds, hours * cpus, hours * memory_gib, cost)
 
 
 def plan_lines(
     plan: ShardPlan,
     parallelism: int,
-    made: Estimate,
+    made: Estimate | None,
     *,
     measured: Measured | None = None,
     shard_seconds: float | None = None,
@@ -115,24 +111,27 @@ def plan_lines(
     """
     shards, slices = _counted(plan.shards, "shard"), _counted(plan.slices, "slice")
     at_once = min(parallelism, plan.slices)
-    lines = [f"{shards}, {_size(plan)} → {slices}, {at_once:,} at a time, {_counted(made.waves, 'wave')}"]
-    lines += _time(made, measured, shard_seconds, spot)
-    lines.append(_where(plan))
-    return lines + [f"note: {note}" for note in plan.notes]
+    rounds = _counted(waves(plan.slices, at_once), "wave")
+    specs = ", ".join(printable(redact(spec)) for spec in plan.specs[:3])
+    more = f" and {len(plan.specs) - 3} more" if len(plan.specs) > 3 else ""
+    return [
+        f"{shards}, {_size(plan)} → {slices}, {at_once:,} at a time, {rounds}",
+        *_time(made, measured, shard_seconds, spot),
+        f"{_SOURCES[plan.source]}: {specs}{more}",
+        *(f"note: {note}" for note in plan.notes),
+    ]
 
 
-def _time(made: Estimate, measured: Measured | None, shard_seconds: float | None, spot: bool) -> Iterator[str]:
+def _time(made: Estimate | None, measured: Measured | None, shard_seconds: float | None, spot: bool) -> Iterator[str]:
     if measured is not None:
-        rate = measured.per_byte
-        of_bytes = "" if rate is None else f"{_range(rate.median * 1e9, rate.least * 1e9, rate.greatest * 1e9)} s/GB, "
-        each = measured.per_shard
+        of_bytes = "" if measured.per_byte is None else f"{_range(measured.per_byte, 1e9)} s/GB, "
         yield (
-            f"measured {of_bytes}{_range(each.median, each.least, each.greatest)} s a shard on "
+            f"measured {of_bytes}{_range(measured.per_shard)} s a shard on "
             f"{_counted(measured.shards, 'shard')} (--measure {measured.shards}, on this machine)"
         )
     elif shard_seconds is not None:
         yield f"{shard_seconds:,.10g} s a shard, as --shard-seconds says"
-    if made.seconds is None or made.slice_seconds is None or made.cpu_hours is None or made.gib_hours is None:
+    if made is None:
         yield "time and cost are not known: --measure 3 runs 3 shards here, or say --shard-seconds"
         return
     memory = f", ~{_rough(made.gib_hours)} GiB-h" if made.gib_hours else ""
@@ -144,12 +143,6 @@ def _time(made: Estimate, measured: Measured | None, shard_seconds: float | None
         f"  of it in a pod ~{in_words(made.slice_seconds)}, and {POD_START:g} s to start; if {PODS_PER_SECOND:g} pods "
         "a second can be started, none waits for a node, and nothing is done twice"
     )
-
-
-def _where(plan: ShardPlan) -> str:
-    specs = ", ".join(printable(redact(spec)) for spec in plan.specs[:3])
-    more = f" and {len(plan.specs) - 3} more" if len(plan.specs) > 3 else ""
-    return f"{_SOURCES[plan.source]}: {specs}{more}"
 
 
 def _size(plan: ShardPlan) -> str:
@@ -168,13 +161,13 @@ def byte_size(number: int) -> str:
     return f"{number} bytes"
 
 
-def _range(median: float, least: float, greatest: float) -> str:
-    return _three(median) if least == greatest else f"{_three(median)} ({_three(least)} to {_three(greatest)})"
-
-
-def _three(number: float) -> str:
-    """Three digits that count: ``0.0123``, ``41.2``, ``3,610``."""
-    return f"{number:.3g}" if number < 999.5 else f"{float(f'{number:.3g}'):,.0f}"
+def _range(spread: Spread, unit: float = 1) -> str:
+    """Three digits of each that count: ``0.0123``, ``41.2``, ``3,610``."""
+    median, least, greatest = (
+        f"{number:.3g}" if number < 999.5 else f"{float(f'{number:.3g}'):,.0f}"
+        for number in (each * unit for each in spread)
+    )
+    return median if spread.least == spread.greatest else f"{median} ({least} to {greatest})"
 
 
 def _rough(number: float) -> str:

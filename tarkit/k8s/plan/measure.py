@@ -7,8 +7,8 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from tarkit.errors import TarkitError, UsageError, printable
 from tarkit.k8s.expansion import substitute
@@ -19,22 +19,15 @@ from tarkit.store.entries import identify
 _LAST_LINES = 3
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(NamedTuple):
     """Of some measured values: the median, the least and the greatest."""
 
     median: float
     least: float
     greatest: float
 
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        """Of at least one value."""
-        return cls(statistics.median(values), min(values), max(values))
 
-
-@dataclass(frozen=True)
-class Measured:
+class Measured(NamedTuple):
     """Of shards that were run. per_shard: seconds. per_byte: seconds; None if a size is not known."""
 
     shards: int
@@ -59,16 +52,15 @@ def measure(
     """
     if list(container.get("command", ())) != ["tarproc"]:
         raise UsageError("--measure runs tarproc over shards; with --raw there is none: say --shard-seconds")
-    if not shards:
-        raise UsageError("--measure: there are no shards to measure")
     args = [substitute(each, env) for each in container.get("args", ())]
-    took, sizes = [], []
+    took, rates = [], []
     for shard in shards:
-        sizes.append(identify(shard).size)
+        size = identify(shard).size
         with tempfile.TemporaryDirectory(prefix="tarkit-measure-") as folder:
+            words = [*tarproc, *arguments_for(args, shard, folder)]
             begun = clock()
             done = subprocess.run(
-                [*tarproc, *arguments_for(args, shard, folder)],
+                words,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -78,9 +70,13 @@ def measure(
             took.append(clock() - begun)
         if done.returncode:
             raise TarkitError(_why(shard, done.returncode, done.stdout))
-    known = [size for size in sizes if size]
-    rates = [seconds / size for seconds, size in zip(took, known, strict=True)] if len(known) == len(sizes) else None
-    return Measured(len(shards), Spread.of(took), None if rates is None else Spread.of(rates))
+        if size:
+            rates.append(took[-1] / size)
+    return Measured(len(took), _spread(took), _spread(rates) if len(rates) == len(took) else None)
+
+
+def _spread(values: Sequence[float]) -> Spread:
+    return Spread(statistics.median(values), min(values), max(values))
 
 
 def arguments_for(args: Sequence[str], shard: str, folder: str) -> list[str]:
@@ -91,5 +87,5 @@ def arguments_for(args: Sequence[str], shard: str, folder: str) -> list[str]:
 
 def _why(shard: str, code: int, output: bytes) -> str:
     lines = [line.strip() for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
-    said = " / ".join(printable(line) for line in lines[-_LAST_LINES:]) or "it said nothing"
-    return f"--measure: {printable(redact(shard))}: tarproc ended with exit code {code}: {said}"
+    last = " / ".join(printable(line) for line in lines[-_LAST_LINES:]) or "it printed nothing"
+    return f"--measure: {printable(redact(shard))}: tarproc ended with exit code {code}: {last}"
