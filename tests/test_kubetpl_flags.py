@@ -464,8 +464,8 @@ def test_restart_policies() -> None:
     document = one("job", "--restartpolicy", "OnFailure")
     assert at(document, "spec podFailurePolicy") == MISSING
     assert at(document, "spec podReplacementPolicy") == MISSING
-    assert "a Job's pods end" in refused("job", "--restartpolicy", "Always")
-    assert "need Never" in refused("indexed", *SHARDED, "--restartpolicy", "OnFailure")
+    assert "pods of a Job must end" in lint_refused("job", "--restartpolicy", "Always")
+    assert "is made for restartPolicy: Never" in lint_refused("indexed", *SHARDED, "--restartpolicy", "OnFailure")
     assert "OnFailure" in refused("job", "--restartpolicy", "Sometimes")
     assert one("pod", "--restartpolicy", "Always")["spec"]["restartPolicy"] == "Always"
 

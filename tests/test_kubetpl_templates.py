@@ -287,7 +287,7 @@ def test_a_command_needs_a_pod(folder: Path) -> None:
     (folder / "kubetpl-templates").mkdir()
     (folder / "kubetpl-templates" / "c.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n")
     assert one("c", "-n", "d")["metadata"]["name"] == "d"
-    assert "nothing in template c runs one" in refused("c", "-c", "x")
+    assert "--command: nothing in the template runs a pod" in refused("c", "-c", "x")
 
 
 # Fields of the schema that nobody has.

@@ -97,15 +97,15 @@ def read_file(
         for name, value in _mapping(top.get("price"), f"{where}: price").items()
     }
     layers = [Layer(where, _known({k: v for k, v in top.items() if k not in _SECTIONS}, where, _SECTIONS))]
-    for section in GENERATORS:
+    sections = [(f"{where}: {each}", top.get(each), f"{where}, {each}", each == generator) for each in GENERATORS]
+    sections += [
+        (f"{where}: profiles.{name}", content, f"{where}, profile {name}", name == profile)
+        for name, content in profiles.items()
+    ]
+    for place, content, origin, is_asked in sections:
         # All sections are checked, so that a mistake is found before the section is needed.
-        values = _known(_mapping(top.get(section), f"{where}: {section}"), f"{where}: {section}")
-        if section == generator:
-            layers.append(Layer(f"{where}, {section}", values))
-    for name, content in profiles.items():
-        values = _known(_mapping(content, f"{where}: profiles.{name}"), f"{where}: profiles.{name}")
-        if name == profile:
-            layers.append(Layer(f"{where}, profile {name}", values))
+        values = _known(_mapping(content, place), place)
+        layers += [Layer(origin, values)] if is_asked else []
     return layers, prices, set(profiles)
 
 

@@ -6,7 +6,6 @@ import copy
 import dataclasses
 from typing import Any
 
-from tarkit.errors import UsageError
 from tarkit.k8s.durations import whole_seconds
 from tarkit.k8s.names import safe_label
 from tarkit.k8s.placement import fill_placement, fill_security
@@ -126,11 +125,7 @@ def _fill_job(job: Document, settings: Settings) -> None:
     if settings.queue is not None:
         # Not "suspend": Kueue's webhook does that.
         part(job, "metadata", "labels")[QUEUE] = settings.queue
-    if settings.restartpolicy == "Always":
-        raise UsageError("--restartpolicy Always: a Job's pods end; use Never or OnFailure")
     if settings.restartpolicy == "OnFailure":
-        if spec.get("completionMode") == "Indexed":
-            raise UsageError("--restartpolicy OnFailure: retries by slice, and rules by exit code, need Never")
         # The API allows neither with containers that are started again in place.
         spec.pop("podFailurePolicy", None)
         spec.pop("podReplacementPolicy", None)

@@ -83,8 +83,6 @@ def generator_of(name: str) -> Generator:
 def generate(generator: str, request: Request, assignments: tuple[str, ...] = ()) -> list[Document]:
     """The documents of a generator, or a filled template of the user's, with single fields set at last."""
     found = generator_of(generator).documents(request)
-    if generator not in GENERATORS and request.settings.command is not None and not any(map(pod_of, found)):
-        raise UsageError(f"--command: nothing in template {printable(generator)} runs one")
     for assignment in assignments:
         for document in main_ones(found):
             set_field(document, assignment)

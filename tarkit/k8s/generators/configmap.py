@@ -30,7 +30,11 @@ def documents(request: Request) -> list[Document]:
     text: dict[str, str] = {}
     binary: dict[str, str] = {}
     for word in files:
-        key, path = _key_and_path(word)
+        key, mark, path = word.partition("=")
+        if not mark:
+            key, path = os.path.basename(word), word
+        if wrong := config_key(key):
+            raise UsageError(f"{printable(word)}: as a key of a ConfigMap {wrong}; write KEY=FILE")
         if key in text or key in binary:
             raise UsageError(f"two files would both be called {key}; write KEY=FILE for one of them")
         content = read_bytes(path, 2 * _MOST)
@@ -53,15 +57,6 @@ def documents(request: Request) -> list[Document]:
             if not document[name]:
                 del document[name]
     return found
-
-
-def _key_and_path(word: str) -> tuple[str, str]:
-    key, mark, path = word.partition("=")
-    if not mark:
-        key, path = os.path.basename(word), word
-    if wrong := config_key(key):
-        raise UsageError(f"{printable(word)}: as a key of a ConfigMap {wrong}; write KEY=FILE")
-    return key, path
 
 
 CONFIGMAP = Generator(

@@ -31,6 +31,8 @@ _OURS = {"slice": "--slices", "list_sha256": "--shards", "outdir": "--outdir", "
 """Options that kubetpl itself gives to tarproc, and by which flag."""
 _NEVER = ("output", "retry_failed", "count")
 
+_OWN_IMAGE = "ubuntu:24.04"
+"""Of the template that comes with tarkit; it has no tarproc."""
 _MAX_FAILED = "5%"
 _RETRIES = 3
 
@@ -101,18 +103,10 @@ def _check(request: Request) -> None:
         )
     if not settings.raw and settings.shell_flags is not None:
         raise UsageError("--shell-flags goes with --raw; otherwise tarproc runs the command, sample by sample")
-    if settings.image is None and not settings.raw and not request.here and _is_own(request.template):
+    jobs = [each for each in request.template if each["kind"] == "Job"]
+    images = {main_container(part(pod_of(each) or {}, "spec")).get("image") for each in jobs}
+    if settings.image is None and not settings.raw and not request.here and _OWN_IMAGE in images:
         raise UsageError("name an image in which tarproc is installed: --image; pip install tarkit puts it there")
-
-
-def _is_own(template: list[Document]) -> bool:
-    """Whether the image is that of the template that comes with tarkit, which has no tarproc."""
-    return any(
-        each.get("image") == "ubuntu:24.04"
-        for document in template
-        if document["kind"] == "Job"
-        for each in listed(part(pod_of(document) or {}, "spec"), "containers")
-    )
 
 
 def _sliced(job: Document, plan: ShardPlan, request: Request) -> list[Document]:

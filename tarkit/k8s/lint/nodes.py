@@ -17,42 +17,39 @@ WARNING = "warning"
 _PLAIN_KEY = re.compile(r"[^.\[\]\"/\s]+")
 _FROM_PATH = "from the path"
 # The flag of kubetpl that sets the field at a path: the first that matches.
-_FLAGS = (
-    (r"metadata\.name$", "--name"),
-    (r"metadata\.namespace", "--namespace"),
-    (r'metadata\.labels\.(app|"app\.kubernetes\.io/name")', "--app"),
-    (r'metadata\.labels\."kueue\.x-k8s\.io/queue-name"', "--queue"),
-    (r"metadata\.labels", "--label"),
-    (r"containers\[0\]\.image\b", "--image"),
-    (r"containers\[0\]\.(command|args)", "--command"),
-    (r"containers\[0\]\.env\b", "--env"),
-    (r"(containers\[0\]|spec)\.ports", "--port"),
-    (r"containers\[0\]\.resources\.(limits|requests)\.cpu", "--cpu"),
-    (r"containers\[0\]\.resources\.(limits|requests)\.memory", "--memory"),
-    (r"containers\[0\]\.resources\.(limits|requests)\.ephemeral-storage", "--scratch"),
-    (r'containers\[0\]\.resources\.(limits|requests)\."', "--gpu"),
-    (r"volumes\[\d+\]\.emptyDir", "--scratch"),
-    (r"volumes\[\d+\]\.configMap", "--config-map"),
-    (r"volumes\[\d+\]\.secret", "--secret"),
-    (r"securityContext\.runAsUser", "--run-as"),
-    (r"securityContext", "--security"),
-    (r"spec\.hostname\b", "--hostname"),
-    (r"spec\.subdomain", "--subdomain"),
-    (r"spec\.restartPolicy", "--restartpolicy"),
-    (r"spec\.serviceAccountName", "--service-account"),
-    (r"spec\.completions", "--slices"),
-    (r"spec\.parallelism", "--parallelism"),
-    (r"spec\.maxFailedIndexes", "--max-failed"),
-    (r"spec\.backoffLimit", "--retries"),
-    (r"^spec\.activeDeadlineSeconds", "--deadline"),
-    (r"spec\.ttlSecondsAfterFinished", "--ttl"),
-    (r"spec\.nodeSelector", "--node-selector"),
-    (r"spec\.tolerations", "--toleration"),
-    (r"spec\.priorityClassName", "--priority-class"),
-    (r"spec\.imagePullSecrets", "--image-pull-secret"),
-    (r"spec\.selector", "--app"),
+_FLAGS = tuple(
+    (re.compile(pattern), flag)
+    for pattern, flag in (
+        (r"metadata\.(name$|namespace)", r"--\1"),
+        (r'metadata\.labels\.(app|"app\.kubernetes\.io/name")', "--app"),
+        (r'metadata\.labels\."kueue\.x-k8s\.io/queue-name"', "--queue"),
+        (r"metadata\.labels", "--label"),
+        (r"containers\[0\]\.(image|env)\b", r"--\1"),
+        (r"containers\[0\]\.(command|args)", "--command"),
+        (r"(containers\[0\]|spec)\.ports", "--port"),
+        (r"containers\[0\]\.resources\.(?:limits|requests)\.(cpu|memory)", r"--\1"),
+        (r"containers\[0\]\.resources\.(limits|requests)\.ephemeral-storage", "--scratch"),
+        (r'containers\[0\]\.resources\.(limits|requests)\."', "--gpu"),
+        (r"volumes\[\d+\]\.emptyDir", "--scratch"),
+        (r"volumes\[\d+\]\.configMap", "--config-map"),
+        (r"volumes\[\d+\]\.secret", "--secret"),
+        (r"securityContext\.runAsUser", "--run-as"),
+        (r"securityContext", "--security"),
+        (r"spec\.(hostname\b|subdomain|parallelism)", r"--\1"),
+        (r"spec\.restartPolicy", "--restartpolicy"),
+        (r"spec\.serviceAccountName", "--service-account"),
+        (r"spec\.completions", "--slices"),
+        (r"spec\.maxFailedIndexes", "--max-failed"),
+        (r"spec\.backoffLimit", "--retries"),
+        (r"^spec\.activeDeadlineSeconds", "--deadline"),
+        (r"spec\.ttlSecondsAfterFinished", "--ttl"),
+        (r"spec\.nodeSelector", "--node-selector"),
+        (r"spec\.tolerations", "--toleration"),
+        (r"spec\.priorityClassName", "--priority-class"),
+        (r"spec\.imagePullSecrets", "--image-pull-secret"),
+        (r"spec\.selector", "--app"),
+    )
 )
-_FLAG_PATTERNS = tuple((re.compile(pattern), flag) for pattern, flag in _FLAGS)
 
 
 @dataclass(frozen=True)
@@ -176,7 +173,8 @@ class Node:
     def _finding(self, severity: str, sentence: str, flag: str | None) -> Finding:
         path = self.path
         if flag == _FROM_PATH:
-            flag = next((flag for pattern, flag in _FLAG_PATTERNS if pattern.search(path)), None)
+            found = ((pattern.search(path), flag) for pattern, flag in _FLAGS)
+            flag = next((match.expand(flag) for match, flag in found if match), None)
         if not sentence.isprintable():
             sentence = "".join(c if c.isprintable() else printable(c) for c in sentence)
         where = f"{self.manifest.label} {path}" if path else self.manifest.label

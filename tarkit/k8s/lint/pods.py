@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
-from itertools import pairwise
 from posixpath import normpath
 
+from tarkit.errors import UsageError
 from tarkit.k8s.lint.containers import amount, quantity
 from tarkit.k8s.lint.nodes import Finding, Node, unique, valid, valid_labels
 from tarkit.k8s.names import dns_label, dns_subdomain, label_key, label_value
+from tarkit.k8s.tarprocwork import work_in
 
 _CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
 _OUTPUT = "TARKIT_OUT"
@@ -120,44 +120,44 @@ def lost_outputs(spec: Node, kept: Collection[str] = ()) -> Iterator[Finding]:
     kept: names of volumes that stay in any case.
     """
     gone = {each.text("name") for each in spec.at("volumes").items() if each.has("emptyDir") or each.has("ephemeral")}
-    gone -= set(kept)
     for container in containers(spec):
+        found = _outdir(container)
+        if found is None or not found[1].startswith("/"):
+            continue
+        place, path, is_tarproc = found[0], normpath(found[1]), found[2]
         mounted = _mounted(container)
-        for word, is_tarproc in _outdirs(container):
-            path = re.sub("^(--outdir=|-O)?(file://)?", "", str(word.value))
-            if not path.startswith("/"):
-                continue
-            path = normpath(path)
-            folders = (each for each in mounted if path.startswith(f"{each}/") or path == each)
-            above = max(folders, key=len, default=None)
-            if above is None:
-                yield word.warning(
-                    f"{path!r}: nothing is mounted there, and a folder of the pod itself is lost when it ends; name a "
-                    "URL, or mount a volume that stays",
-                    "--outdir",
-                )
-            elif mounted[above] in gone:
-                # Another program may copy its files elsewhere.
-                yield (word.unusable if is_tarproc else word.warning)(
-                    f"{path!r} is in the volume {mounted[above]}, which is gone with its pod, and the "
-                    "outputs with it; name a bucket, or a folder in a volume that stays",
-                    "--outdir",
-                )
+        above = max((each for each in mounted if f"{path}/".startswith(f"{each}/")), key=len, default=None)
+        if above is None:
+            yield place.warning(
+                f"{path!r}: nothing is mounted there, and a folder of the pod itself is lost when it ends; name a "
+                "URL, or mount a volume that stays",
+                "--outdir",
+            )
+        elif mounted[above] in gone - set(kept):
+            # Another program may copy its files elsewhere.
+            yield (place.unusable if is_tarproc else place.warning)(
+                f"{path!r} is in the volume {mounted[above]}, which is gone with its pod, and the "
+                "outputs with it; name a bucket, or a folder in a volume that stays",
+                "--outdir",
+            )
 
 
-def _outdirs(container: Node) -> Iterator[tuple[Node, bool]]:
-    """The words that name the output folder: arguments of tarproc (True), or variables of other programs (False)."""
-    command = container.at("command").members()
-    if command and str(command[0].value).rpartition("/")[2] == "tarproc":
-        for before, word in pairwise([*command, *container.at("args").members()]):
-            if word.value == "--":
-                return
-            if before.value in ("-O", "--outdir") or re.match("--outdir=|-O.", str(word.value)):
-                yield word, True
-    else:
-        for variable in container.at("env").items():
-            if variable.text("name") == _OUTPUT:
-                yield variable.at("value"), False
+def _outdir(container: Node) -> tuple[Node, str, bool] | None:
+    """The place that names the output folder, and the folder: an argument of tarproc (True), or a variable of another
+    program (False)."""
+    words = [*container.at("command").members(), *container.at("args").members()]
+    try:
+        work = work_in({"command": [word.value for word in words]})
+    except UsageError:
+        # With such arguments tarproc ends at once.
+        return None
+    if work is None:
+        variable = next((each for each in container.at("env").items() if each.text("name") == _OUTPUT), None)
+        return None if variable is None else (variable.at("value"), variable.text("value"), False)
+    outdir = work.outdir or ""
+    spelled = (outdir, f"-O{outdir}", f"--outdir={outdir}")
+    place = next((word for word in words if word.value in spelled), container.at("args"))
+    return place, outdir.removeprefix("file://"), True
 
 
 def credentials(spec: Node) -> Iterator[Finding]:
