@@ -2,7 +2,8 @@
 
 A server serves both in its OpenAPI document (``enum``), or refuses the rest in its validation; the schemas that are
 published with a release have the words in the descriptions of the fields only, where a test looks for them. An empty
-word is the default. Left out are words that servers take with some feature gate only.
+word is the default. They are of fields in Jobs, pods and services; left out are words that servers take with some
+feature gate only.
 Source: staging/src/k8s.io/api (``+enum``), pkg/apis/core/validation and pkg/apis/batch/validation of Kubernetes.
 """
 
@@ -11,41 +12,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tarkit.k8s.quantity import TAKEN
+
 _WORDS = """
     AppArmorProfile.type: Localhost RuntimeDefault Unconfined
     Container.imagePullPolicy: Always IfNotPresent Never
     Container.terminationMessagePolicy: FallbackToLogsOnError File
     ContainerPort.protocol: SCTP TCP UDP
-    ContainerResizePolicy.resourceName: cpu memory
-    ContainerResizePolicy.restartPolicy: NotRequired RestartContainer
     CronJobSpec.concurrencyPolicy: Allow Forbid Replace
-    DeploymentStrategy.type: Recreate RollingUpdate
     HTTPGetAction.scheme: HTTP HTTPS
     HostPathVolumeSource.type: BlockDevice CharDevice Directory DirectoryOrCreate File FileOrCreate Socket
-    ImageVolumeSource.pullPolicy: Always IfNotPresent Never
     JobSpec.completionMode: Indexed NonIndexed
     JobSpec.podReplacementPolicy: Failed TerminatingOrFailed
     LabelSelectorRequirement.operator: DoesNotExist Exists In NotIn
     NodeSelectorRequirement.operator: DoesNotExist Exists Gt In Lt NotIn
-    PersistentVolumeClaimSpec.accessModes: ReadOnlyMany ReadWriteMany ReadWriteOnce ReadWriteOncePod
-    PersistentVolumeClaimSpec.volumeMode: Block Filesystem
     PodFailurePolicyOnExitCodesRequirement.operator: In NotIn
     PodFailurePolicyOnPodConditionsPattern.status: False True Unknown
     PodFailurePolicyRule.action: Count FailIndex FailJob Ignore
-    PodOS.name: linux windows
     PodSecurityContext.fsGroupChangePolicy: Always OnRootMismatch
-    PodSecurityContext.supplementalGroupsPolicy: Merge Strict
     PodSpec.dnsPolicy: ClusterFirst ClusterFirstWithHostNet Default None
     PodSpec.preemptionPolicy: Never PreemptLowerPriority
     PodSpec.restartPolicy: Always Never OnFailure
     SeccompProfile.type: Localhost RuntimeDefault Unconfined
     SecurityContext.procMount: Default Unmasked
     ServicePort.protocol: SCTP TCP UDP
-    ServiceSpec.externalTrafficPolicy: Cluster Local
-    ServiceSpec.internalTrafficPolicy: Cluster Local
-    ServiceSpec.ipFamilies: IPv4 IPv6
-    ServiceSpec.ipFamilyPolicy: PreferDualStack RequireDualStack SingleStack
-    ServiceSpec.sessionAffinity: ClientIP None
     ServiceSpec.type: ClusterIP ExternalName LoadBalancer NodePort
     Toleration.effect: NoExecute NoSchedule PreferNoSchedule
     Toleration.operator: Equal Exists Gt Lt
@@ -53,7 +43,6 @@ _WORDS = """
     TopologySpreadConstraint.nodeTaintsPolicy: Honor Ignore
     TopologySpreadConstraint.whenUnsatisfiable: DoNotSchedule ScheduleAnyway
     VolumeMount.mountPropagation: Bidirectional HostToContainer None
-    VolumeMount.recursiveReadOnly: Disabled Enabled IfPossible
 """
 
 _RANGES = f"""
@@ -69,10 +58,8 @@ _RANGES = f"""
     0 to {2**63 - 1}: JobSpec.activeDeadlineSeconds
     1 to 100: PreferredSchedulingTerm.weight WeightedPodAffinityTerm.weight
     1 to 65535: ContainerPort.containerPort GRPCAction.port ServicePort.port
-    1 to 86400: ClientIPConfig.timeoutSeconds
     1 to {2**31 - 1}: PodSpec.activeDeadlineSeconds TopologySpreadConstraint.maxSkew TopologySpreadConstraint.minDomains
     1 to {2**63 - 1}: Probe.terminationGracePeriodSeconds
-    600 to {2**32}: ServiceAccountTokenProjection.expirationSeconds
 """
 # How many items a list can have.
 _ITEMS = """
@@ -112,18 +99,15 @@ def _rows(table: str) -> Iterator[tuple[str, list[str]]]:
         yield head.strip(), rest.split()
 
 
-def complete(definitions: dict[str, Any], quantity: str) -> None:
-    """Put words and ranges into the definitions of a release, and take out what its servers do not ask for.
-
-    quantity: the form of a quantity, as a regular expression.
-    """
+def complete(definitions: dict[str, Any]) -> None:
+    """Put words and ranges into the definitions of a release, and take out what its servers do not ask for."""
     known, limits, items = words(), ranges(), ranges(_ITEMS)
     for long_name, body in definitions.items():
         name = long_name.rpartition(".")[2]
         if name in ("Quantity", "IntOrString"):
             body.pop("oneOf", None)
             body["type"] = ["string", "null", "number" if name == "Quantity" else "integer"]
-            body.update({"pattern": quantity} if name == "Quantity" else {})
+            body.update({"pattern": rf"\A{TAKEN}\Z"} if name == "Quantity" else {})
             continue
         required = set(body.get("required", ()))
         needless = required & _NOT_NEEDED.get(name, set())

@@ -19,7 +19,7 @@ from tarkit.errors import UsageError, library, printable
 from tarkit.k8s.lint.enumerations import complete
 from tarkit.k8s.lint.nodes import WARNING, Finding, Node, root_of
 from tarkit.k8s.names import version
-from tarkit.k8s.quantity import TAKEN, parse_quantity
+from tarkit.k8s.quantity import parse_quantity
 
 _FOR = ("checking manifests against the API's schema", "lint")
 _TEXT = "a text"
@@ -29,7 +29,6 @@ _TYPING = ("type", "enum", "minimum", "maximum", "pattern")
 NEWEST = "1.9999"
 OLDEST = "1.33"
 """The oldest release that kubetpl is made for: the one that is meant where none is named."""
-QUANTITY = rf"\A{TAKEN}\Z"
 _TYPES = {
     "string": _TEXT, "integer": "a whole number", "number": "a number", "boolean": "true or false",
     "object": "a mapping", "array": "a list",
@@ -147,7 +146,7 @@ def _validator(schemas: str, kind: str, api: str) -> Any:
     schema = _contents(schemas, file)
     if schema is None:
         return None
-    complete({kind: schema}, QUANTITY)
+    complete({kind: schema})
     registry = _definitions(schemas) @ (referencing.Resource.from_contents(schema) @ referencing.Registry())
     return jsonschema.Draft202012Validator(schema, registry=registry)
 
@@ -156,7 +155,7 @@ def _validator(schemas: str, kind: str, api: str) -> Any:
 def _definitions(schemas: str) -> Any:
     """What all kinds of a release share, with the words and ranges that the published schemas lack."""
     whole = _contents(schemas, "_definitions.json")
-    complete(whole["$defs"], QUANTITY)
+    complete(whole["$defs"])
     return library("referencing", *_FOR).Resource.from_contents(whole)
 
 
