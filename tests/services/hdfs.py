@@ -195,6 +195,22 @@ class Hdfs:
                 cwd=self._folder,
             )
 
+    def shell(self, *arguments: str) -> str:
+        """What ``hadoop fs`` with these arguments prints; its default file system is this one."""
+        paths = os.pathsep.join([str(self._folder / "namenode" / "conf"), *self._libraries])
+        flags = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", paths]
+        done = subprocess.run(
+            ["java", *flags, "org.apache.hadoop.fs.FsShell", *arguments],
+            env={**os.environ, "HADOOP_USER_NAME": "root", "LC_ALL": "C.UTF-8"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
+        if done.returncode:
+            raise AssertionError(f"hadoop fs {' '.join(arguments)}: {done.stderr.decode(errors='replace')[-2000:]}")
+        return done.stdout.decode()
+
     def _start(self, name: str) -> None:
         kind = "namenode.NameNode" if name == "namenode" else "datanode.DataNode"
         self._processes[name] = self._java(name, f"server.{kind}")
