@@ -16,7 +16,7 @@ SERVERS = {"s3_endpoint", "gcs_endpoint", "azure_endpoint", "hdfs", "cluster", "
 """Fixtures, or parameters that name them: a server that runs for the whole session."""
 SERVER_FOLDERS = {HERE / name for name in ("faults", "kube", "services")}
 """What is defined here has to do with a server."""
-SLOW_MARKERS = ("slow", "cluster")
+SLOW_MARKERS = ("slow", "cluster", "spark")
 SLOW_NAMES = {"fork", "kill", "killpg", "PythonPool", "ShellPool", "run_documents", "signal", "socket", "subprocess"}
 """Names (modules, functions, classes, attributes) that a fast test does not use."""
 
