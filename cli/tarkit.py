@@ -12,7 +12,7 @@ from tarkit.errors import printable
 from .shared.program import nearest, run_program, version_option
 
 NAME = "tarkit"
-VERBS = ("cat", "completion", "create", "demo", "get", "ls", "put", "rm", "show", "split", "stat", "status")
+VERBS = ("cat", "completion", "convert", "create", "demo", "get", "ls", "put", "rm", "show", "split", "stat", "status")
 
 
 class _Verbs(click.Group):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from tarkit.store.compression import SNIFF_BYTES, sniff
 from tarkit.store.entries import stat
@@ -72,16 +72,3 @@ def blocks_from(url: str, offset: int) -> Iterator[bytes]:
     else:
         with open_read(url) as stream:
             yield from iter(lambda: stream.read(1 << 20), b"")
-
-
-def reading(blocks: Iterator[bytes]) -> Callable[[int], bytes]:
-    """``read(n)`` over pieces."""
-    rest = b""
-
-    def read(count: int) -> bytes:
-        nonlocal rest
-        data = rest or next(blocks, b"")
-        data, rest = data[:count], data[count:]
-        return data
-
-    return read

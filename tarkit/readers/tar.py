@@ -9,10 +9,10 @@ from typing import Any
 from tarkit.formats.tar.large import SkipLarge, SkippedContent
 from tarkit.formats.tar.walk import Member
 from tarkit.readers.files import FileDataReader
-from tarkit.readers.ranged import blocks_from, is_compressed, reading
+from tarkit.readers.ranged import blocks_from, is_compressed
 from tarkit.samples.read import read_members
 from tarkit.samples.sample import Sample, group_by_keys, key_rule
-from tarkit.store.read import open_read
+from tarkit.store.read import open_read, reading
 
 _EVERY = 64
 """Samples between two offsets that are remembered."""

@@ -7,7 +7,7 @@ whatever fsspec reaches (s3://, gs://, hdfs://, memory://, …).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import BinaryIO
 
@@ -192,3 +192,17 @@ def _decompressed(raw: RawReader, name: str, compression: str | None, read_ahead
     if codec is not None:
         read = DecompressingReader(read, codec, name).read
     return ReadStream(raw, read, name, raw.size if plain and codec is None else None, source)
+
+
+def reading(blocks: Iterator[bytes]) -> Callable[[int], bytes]:
+    """``read(n)`` over pieces: it gives 1 to n bytes, or b"" at their end."""
+    rest = b""
+
+    def read(count: int) -> bytes:
+        nonlocal rest
+        while not rest and (block := next(blocks, None)) is not None:
+            rest = block
+        data, rest = rest[:count], rest[count:]
+        return data
+
+    return read

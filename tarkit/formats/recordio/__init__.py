@@ -3,8 +3,16 @@
 The format is described in docs/formats/recordio.md.
 """
 
+from tarkit.formats.recordio.chunk import MAGIC
 from tarkit.formats.recordio.index import IndexedChunk, RecordIndex, read_index
 from tarkit.formats.recordio.read import read_batches, read_records
 from tarkit.formats.recordio.write import RecordWriter
 
-__all__ = ["IndexedChunk", "RecordIndex", "RecordWriter", "read_batches", "read_index", "read_records"]
+__all__ = ["IndexedChunk", "RecordIndex", "RecordWriter", "looks_like", "read_batches", "read_index", "read_records"]
+
+SUFFIXES = (".recordio", ".rio")
+
+
+def looks_like(head: bytes) -> bool:
+    """Whether a file begins as a RecordIO file does."""
+    return head.startswith(MAGIC)

@@ -6,7 +6,17 @@
 from __future__ import annotations
 
 from tarkit.formats.sequencefile.header import Header
+from tarkit.formats.sequencefile.named import SUFFIXES, NamedWriter, looks_like, read_named
 from tarkit.formats.sequencefile.read import header_of, read_pairs
 from tarkit.formats.sequencefile.write import PairWriter
 
-__all__ = ["Header", "PairWriter", "header_of", "read_pairs"]
+__all__ = [
+    "SUFFIXES",
+    "Header",
+    "NamedWriter",
+    "PairWriter",
+    "header_of",
+    "looks_like",
+    "read_named",
+    "read_pairs",
+]

@@ -1,0 +1,89 @@
+"""``tarkit convert``: shards to record files and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tarkit.errors import UsageError, counted
+
+from ..shared.meter import Meter
+from ..shared.program import refuse_terminal_input, say, verbose_option, version_option, work_options
+from ..shared.results import exit_code_of, met
+
+_EPILOG = """\b
+Examples:
+  tarkit convert 'train-{0000..0009}.tar' -o train.recordio --to recordio --verify
+  tarkit convert train.recordio -o train.tar --to tar
+  tarkit convert train.tar -o train.tfrecord --to tfrecord --example
+  tarkit convert part-00000 -o words.tar --to tar --field txt
+"""
+
+
+@click.command("convert", epilog=_EPILOG)
+@click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
+@click.option("-o", "--output", required=True, metavar="OUT", help="File to write.")
+@click.option("--to", required=True, metavar="FORMAT", help="Of OUT: tar, or one of the formats below.")
+@click.option(
+    "--from", "source_format", metavar="FORMAT", help="Of INPUT.  [default: by its name, else by its first bytes]"
+)
+@click.option("--field", metavar="FIELD", help="A record is the bytes of this field of a sample.")
+@click.option("--example", is_flag=True, help="A record is a tf.train.Example: a feature for each field, and __key__.")
+@click.option("--verify", is_flag=True, help="Read OUT again, and compare each record.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress, no summary; only what was lost.")
+@work_options("key_rule", "on_damage", "mem", "allow_pipe")
+@verbose_option
+@version_option
+def command(
+    inputs: tuple[str, ...],
+    output: str,
+    to: str,
+    source_format: str | None,
+    field: str | None,
+    example: bool,
+    verify: bool,
+    quiet: bool,
+    **options: Any,
+) -> int:
+    """Convert tar shards to record files, record files to tar shards, or record files to one another.
+
+    FORMAT is tar, recordio, tfrecord, sequencefile or har.
+
+    Without --field and --example a record is the part of the tar that has the sample, headers included: converted
+    back, the tar is the same byte for byte. With --field it is the content of one field; the other fields are left
+    out. With --example numbers of a feature become a JSON field, FEATURE.json. Where records have no keys, their
+    numbers are the keys of samples. Between two record files records are copied as they are.
+
+    All inputs go into one file. It is published whole, or not at all.
+    """
+    refuse_terminal_input(inputs)
+    if verify and output == "-":
+        raise UsageError("--verify reads what was written; name a file with -o")
+    with Meter("tarkit convert", quiet=quiet) as meter:
+        from tarkit.formats.tally import Tally
+        from tarkit.toolbox.convert import Encoding, convert
+
+        tally = Tally()
+
+        def progress(records: int) -> None:
+            if meter.is_due():
+                meter.show(f"{records} records so far", None)
+
+        count = convert(
+            inputs,
+            output,
+            to,
+            Encoding(field, example, options["key_rule"], options["mem"]),
+            on_damage=options["on_damage"],
+            source_format=source_format,
+            allow_pipe_in_lists=options["allow_pipe"],
+            verify=verify,
+            tally=tally,
+            progress=progress,
+        )
+    code = exit_code_of(tally)
+    if code or not quiet:
+        read_back = ["read back and compared"] if verify else []
+        say("tarkit convert", "; ".join([counted(count, "record"), *read_back, *met(tally)]))
+    return code

@@ -1,0 +1,41 @@
+"""Pairs as names with content: what a conversion from and to tar shards takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tarkit.errors import DecodeError
+from tarkit.formats.sequencefile.read import read_pairs
+from tarkit.formats.sequencefile.write import PairWriter
+from tarkit.formats.tally import Tally
+
+SUFFIXES = (".seq", ".sequencefile")
+
+
+def looks_like(head: bytes) -> bool:
+    """Whether a file begins as a SequenceFile does."""
+    return head[:3] == b"SEQ" and head[3:4] <= b"\x06"
+
+
+def read_named(source: str, *, on_damage: str, tally: Tally) -> Iterator[tuple[str | None, bytes]]:
+    """(key as text, value as bytes) of each pair; None for a NullWritable.
+
+    Raises:
+        DecodeError: the values are neither bytes nor text.
+    """
+    for number, (key, value) in enumerate(read_pairs(source, on_damage=on_damage, tally=tally)):
+        content = value.encode() if isinstance(value, str) else value
+        if not isinstance(content, bytes):
+            raise DecodeError(
+                f"the value of pair {number} is of type {type(value).__name__}; a record is bytes or text", url=source
+            )
+        yield (key.decode("utf-8", "backslashreplace") if isinstance(key, bytes) else _text(key)), content
+
+
+def _text(key: Any) -> str | None:
+    return None if key is None else str(key)
+
+
+class NamedWriter(PairWriter):
+    """Text and BytesWritable, in blocks."""

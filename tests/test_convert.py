@@ -1,0 +1,209 @@
+"""Shards to record files and back, by the library and by the program."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tarkit
+from tarkit.errors import DataError, TruncatedError, UsageError
+from tarkit.formats.example import decode_example, encode_example
+from tarkit.formats.recordio import RecordWriter, read_records
+from tarkit.formats.registry import FORMATS, format_module, format_of, named_writer
+from tarkit.formats.tally import Tally
+from tarkit.toolbox.convert import Encoding, VerifyError, convert
+
+FORMS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
+names = st.from_regex(r"[a-z]{1,3}(/[a-z]{1,3})?\.(jpg|cls|txt)", fullmatch=True)
+files = st.lists(st.tuples(names, st.binary(max_size=700)), unique_by=lambda file: file[0], max_size=12)
+
+
+def write_tar(path: Path, files: list[tuple[str, bytes]], form: int = tarfile.GNU_FORMAT) -> bytes:
+    with tarfile.open(path, "w", format=form) as tar:
+        folder = tarfile.TarInfo("images")
+        folder.type = tarfile.DIRTYPE
+        tar.addfile(folder)
+        for name, content in files:
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime = len(content), 1_600_000_000
+            tar.addfile(info, io.BytesIO(content))
+    return path.read_bytes()
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> Path:
+    with tarkit.TarWriter(f"{tmp_path}/in.tar") as sink:
+        for number in range(20):
+            sink.write({"__key__": f"k{number:02d}", "cls": number, "txt": "x" * number})
+    return tmp_path / "in.tar"
+
+
+@pytest.mark.parametrize("to", FORMATS)
+@given(files=files, form=st.sampled_from(FORMS))
+def test_a_tar_comes_back_byte_for_byte(
+    to: str, tmp_path_factory: pytest.TempPathFactory, files: list[tuple[str, bytes]], form: int
+) -> None:
+    folder = tmp_path_factory.mktemp("convert")
+    tar = write_tar(folder / "in.tar", sorted(files), form)
+    convert(f"{folder}/in.tar", f"{folder}/records.{to}", to, verify=True)
+    convert(f"{folder}/records.{to}", f"{folder}/out.tar", "tar", verify=True)
+    assert (folder / "out.tar").read_bytes() == tar
+
+
+@pytest.mark.parametrize("to", FORMATS)
+@pytest.mark.parametrize(
+    "encoding", [Encoding(), Encoding(field="txt"), Encoding(example=True)], ids=["piece", "field", "example"]
+)
+def test_each_format_and_encoding_there_and_back(shard: Path, to: str, encoding: Encoding) -> None:
+    folder = shard.parent
+    tally = Tally()
+    assert convert(str(shard), f"{folder}/r.{to}", to, encoding, verify=True) == 20
+    assert format_of(f"{folder}/r.{to}") == to
+    assert convert(f"{folder}/r.{to}", f"{folder}/back.tar.gz", "tar", encoding, verify=True, tally=tally) == 20
+    before, after = (list(tarkit.read_samples(str(path))) for path in (shard, folder / "back.tar.gz"))
+    assert [sample["txt"] for sample in after] == [sample["txt"] for sample in before]
+    if encoding.field is None:
+        assert [(sample["__key__"], sample["cls"]) for sample in after] == [
+            (sample["__key__"], sample["cls"]) for sample in before
+        ]
+
+
+def test_records_are_what_other_programs_read(shard: Path) -> None:
+    convert(str(shard), f"{shard.parent}/a", "recordio", Encoding(field="cls"))
+    assert list(read_records(f"{shard.parent}/a")) == [b"%d" % number for number in range(20)]
+    convert(str(shard), f"{shard.parent}/b", "recordio", Encoding(example=True))
+    first = decode_example(next(read_records(f"{shard.parent}/b")))
+    assert first == {"__key__": [b"k00"], "cls": [b"0"], "txt": [b""]}
+
+
+def test_several_inputs_are_one_file(shard: Path) -> None:
+    folder = shard.parent
+    write_tar(folder / "more.tar", [("z.cls", b"1")])
+    assert convert([str(shard), f"{folder}/more.tar"], f"{folder}/all.recordio", "recordio") == 21
+    convert(f"{folder}/all.recordio", f"{folder}/all.tar", "tar")
+    assert [sample["__key__"] for sample in tarkit.read_samples(f"{folder}/all.tar")][-2:] == ["k19", "z"]
+
+
+def test_record_files_are_copied_to_one_another(shard: Path) -> None:
+    folder = shard.parent
+    convert(str(shard), f"{folder}/a.recordio", "recordio")
+    assert convert(f"{folder}/a.recordio", f"{folder}/b.seq", "sequencefile", verify=True) == 20
+    convert(f"{folder}/b.seq", f"{folder}/out.tar", "tar")
+    assert (folder / "out.tar").read_bytes() == shard.read_bytes()
+    with pytest.raises(UsageError, match="records stay as they are; leave out --field and --example"):
+        convert(f"{folder}/a.recordio", f"{folder}/c.seq", "sequencefile", Encoding(field="txt"))
+
+
+def test_an_example_of_another_program(tmp_path: Path) -> None:
+    examples: list[dict[str, Any]] = [
+        {"image": b"raw", "label": 3, "scores": [0.5, 0.25], "nothing": None},
+        {"__key__": b"own", "image": b""},
+    ]
+    with RecordWriter(f"{tmp_path}/a.recordio") as writer:
+        for example in examples:
+            writer.write(encode_example(example))
+    convert(f"{tmp_path}/a.recordio", f"{tmp_path}/a.tar", "tar", Encoding(example=True), verify=True)
+    first, second = tarkit.read_samples(f"{tmp_path}/a.tar")
+    assert (first["__key__"], first["image"], json.loads(first["label.json"])) == ("000000000", b"raw", [3])
+    assert json.loads(first["scores.json"]) == [0.5, 0.25] and "nothing" not in first
+    assert (second["__key__"], second["image"]) == ("own", b"")
+
+
+def test_an_example_that_is_not_a_sample(tmp_path: Path) -> None:
+    with RecordWriter(f"{tmp_path}/a.recordio") as writer:
+        writer.write(encode_example({"words": [b"a", b"b"]}))
+    with pytest.raises(DataError, match="feature words has 2 values of bytes; a field has one"):
+        convert(f"{tmp_path}/a.recordio", f"{tmp_path}/a.tar", "tar", Encoding(example=True))
+    assert not (tmp_path / "a.tar").exists()
+
+
+def test_records_that_are_not_pieces_of_a_tar(tmp_path: Path) -> None:
+    with RecordWriter(f"{tmp_path}/a.recordio") as writer:
+        writer.write(b"just some bytes")
+    with pytest.raises(DataError, match=r"say what they are, with --field FIELD or --example"):
+        convert(f"{tmp_path}/a.recordio", f"{tmp_path}/a.tar", "tar")
+    assert not (tmp_path / "a.tar").exists()
+
+
+def test_a_sample_without_the_field(shard: Path) -> None:
+    with pytest.raises(DataError, match=r"in\.tar, key 'k00': the sample has no field jpg; it has cls, txt"):
+        convert(str(shard), f"{shard.parent}/a", "recordio", Encoding(field="jpg"))
+    assert not (shard.parent / "a").exists()
+
+
+def test_a_cut_input_publishes_nothing(shard: Path) -> None:
+    (shard.parent / "cut.tar").write_bytes(shard.read_bytes()[:5000])
+    with pytest.raises(TruncatedError):
+        convert(f"{shard.parent}/cut.tar", f"{shard.parent}/a", "recordio")
+    assert not (shard.parent / "a").exists()
+
+
+def test_damage_that_is_skipped_is_counted(shard: Path) -> None:
+    folder = shard.parent
+    convert(str(shard), f"{folder}/a.recordio", "recordio", Encoding(field="txt"))
+    content = bytearray((folder / "a.recordio").read_bytes())
+    content[30] ^= 1
+    (folder / "a.recordio").write_bytes(content)
+    with pytest.raises(DataError):
+        convert(f"{folder}/a.recordio", f"{folder}/b.tar", "tar", Encoding(field="txt"))
+    tally = Tally()
+    assert (
+        convert(f"{folder}/a.recordio", f"{folder}/b.tar", "tar", Encoding(field="txt"), on_damage="skip", tally=tally)
+        == 0
+    )
+    assert tally.damage
+    with pytest.raises(UsageError, match="pieces of a damaged tar are not the tar"):
+        convert(str(shard), f"{folder}/c", "recordio", on_damage="skip")
+
+
+def test_verify_finds_another_output(shard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgets_one(name: str, target: str) -> Any:
+        writer = named_writer(name, target)
+        write, calls = writer.write, iter([False])
+        writer.write = lambda key, content: write(key, content) if next(calls, True) else None
+        return writer
+
+    monkeypatch.setattr("tarkit.toolbox.convert.named_writer", forgets_one)
+    with pytest.raises(VerifyError, match="a: 20 records were written, and others are read back"):
+        convert(str(shard), f"{shard.parent}/a", "recordio", verify=True)
+
+
+def test_what_cannot_be_converted(shard: Path) -> None:
+    with pytest.raises(UsageError, match=r"in\.tar is a tar already; tarkit cat joins tars"):
+        convert(str(shard), f"{shard.parent}/b.tar", "tar")
+    with pytest.raises(UsageError, match=f"'excel' is not a format; formats are tar, {', '.join(FORMATS)}"):
+        convert(str(shard), f"{shard.parent}/b", "excel")
+    with pytest.raises(UsageError, match="a field or an Example, not both"):
+        Encoding(field="a", example=True)
+
+
+def test_every_format_is_known_by_its_first_bytes_and_by_its_name(shard: Path) -> None:
+    for name in FORMATS:
+        module = format_module(name)
+        assert isinstance(module.SUFFIXES, tuple) and not module.looks_like(b"") and not module.looks_like(bytes(512))
+        assert format_of(f"s3://bucket/nothing{module.SUFFIXES[0]}") == name
+    assert format_of(str(shard)) == format_of("-") == "tar"
+
+
+def test_the_program(shard: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from tarkit.cli.tarkit import main
+
+    monkeypatch.chdir(shard.parent)
+    run: Callable[[str], int] = lambda words: main(["convert", *words.split()])  # noqa: E731
+    assert run("in.tar -o a.recordio --to recordio --verify") == 0
+    assert capsys.readouterr().err == "tarkit convert: 20 records; read back and compared\n"
+    assert run("a.recordio -o b.tar --to tar -q") == 0
+    assert (shard.parent / "b.tar").read_bytes() == shard.read_bytes()
+    assert run("in.tar -o c --to recordio --from tar --field cls") == 0
+    assert list(read_records("c")) == [b"%d" % number for number in range(20)]
+    assert run("c -o - --to tar --verify") == 2 and run("in.tar -o x --to excel") == 2
+    assert "--verify reads what was written; name a file with -o" in capsys.readouterr().err
+    assert run("nothing.tar -o x --to recordio") == 66
