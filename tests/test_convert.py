@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tarkit
-from tarkit.errors import DataError, TruncatedError, UsageError
+from tarkit.errors import DataError, MissingInputError, TruncatedError, UsageError
 from tarkit.formats.example import decode_example, encode_example
 from tarkit.formats.recordio import RecordWriter, read_records
-from tarkit.formats.registry import FORMATS, format_module, format_of, named_writer
+from tarkit.formats.registry import FORMATS, format_module, format_of, named_writer, read_named
 from tarkit.formats.tally import Tally
 from tarkit.toolbox.convert import Encoding, VerifyError, convert
 
@@ -53,23 +53,28 @@ def test_a_tar_comes_back_byte_for_byte(
 ) -> None:
     folder = tmp_path_factory.mktemp("convert")
     tar = write_tar(folder / "in.tar", sorted(files), form)
-    convert(f"{folder}/in.tar", f"{folder}/records.{to}", to, verify=True)
-    convert(f"{folder}/records.{to}", f"{folder}/out.tar", "tar", verify=True)
+    convert(f"{folder}/in.tar", f"{folder}/records.{to}", to, Encoding(piece=True), verify=True)
+    convert(f"{folder}/records.{to}", f"{folder}/out.tar", "tar", Encoding(piece=True), verify=True)
     assert (folder / "out.tar").read_bytes() == tar
 
 
 @pytest.mark.parametrize("to", FORMATS)
 @pytest.mark.parametrize(
-    "encoding", [Encoding(), Encoding(field="txt"), Encoding(example=True)], ids=["piece", "field", "example"]
+    "encoding",
+    [Encoding(), Encoding(field="txt"), Encoding(example=True), Encoding(piece=True)],
+    ids=["default", "field", "example", "piece"],
 )
 def test_each_format_and_encoding_there_and_back(shard: Path, to: str, encoding: Encoding) -> None:
     folder = shard.parent
     tally = Tally()
-    assert convert(str(shard), f"{folder}/r.{to}", to, encoding, verify=True) == 20
+    records = 40 if to == "har" and encoding.is_default else 20
+    assert convert(str(shard), f"{folder}/r.{to}", to, encoding, verify=True) == records
     assert format_of(f"{folder}/r.{to}") == to
     assert convert(f"{folder}/r.{to}", f"{folder}/back.tar.gz", "tar", encoding, verify=True, tally=tally) == 20
     before, after = (list(tarkit.read_samples(str(path))) for path in (shard, folder / "back.tar.gz"))
     assert [sample["txt"] for sample in after] == [sample["txt"] for sample in before]
+    if encoding.field is None or to not in ("recordio", "tfrecord"):
+        assert [sample["__key__"] for sample in after] == [sample["__key__"] for sample in before]
     if encoding.field is None:
         assert [(sample["__key__"], sample["cls"]) for sample in after] == [
             (sample["__key__"], sample["cls"]) for sample in before
@@ -181,7 +186,7 @@ def test_what_cannot_be_converted(shard: Path) -> None:
         convert(str(shard), f"{shard.parent}/b.tar", "tar")
     with pytest.raises(UsageError, match=f"'excel' is not a format; formats are tar, {', '.join(FORMATS)}"):
         convert(str(shard), f"{shard.parent}/b", "excel")
-    with pytest.raises(UsageError, match="a field or an Example, not both"):
+    with pytest.raises(UsageError, match="only one of them"):
         Encoding(field="a", example=True)
 
 
@@ -191,6 +196,25 @@ def test_every_format_is_known_by_its_first_bytes_and_by_its_name(shard: Path) -
         assert isinstance(module.SUFFIXES, tuple) and not module.looks_like(b"") and not module.looks_like(bytes(512))
         assert format_of(f"s3://bucket/nothing{module.SUFFIXES[0]}") == name
     assert format_of(str(shard)) == format_of("-") == "tar"
+
+
+def test_a_folder_is_its_data(shard: Path) -> None:
+    folder = shard.parent / "records"
+    folder.mkdir()
+    for name in ("part-1", "part-0"):
+        with RecordWriter(f"{folder}/{name}") as writer:
+            writer.write(name.encode())
+    (folder / "_SUCCESS").touch()
+    tally = Tally()
+    convert(str(folder), f"{shard.parent}/a", "sequencefile", tally=tally)
+    assert [content for _, content in read_named("sequencefile", f"{shard.parent}/a", on_damage="error", tally=tally)] == [
+        b"part-0",
+        b"part-1",
+    ]
+    assert tally.skipped == {"metadata": 1}
+    (shard.parent / "empty").mkdir()
+    with pytest.raises(MissingInputError):
+        convert(f"{shard.parent}/empty", f"{shard.parent}/b", "sequencefile")
 
 
 def test_the_program(shard: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -184,7 +184,9 @@ def verbose_option(function: F) -> F:
     )(function)
 
 
-version_option = click.version_option(package_name="tarkit", message="%(prog)s %(version)s")
+def version_option(function: F) -> F:
+    """--version. Made for each command, since click's remembers the name of the first program that prints it."""
+    return click.version_option(package_name="tarkit", message="%(prog)s %(version)s")(function)
 
 
 def work_option(name: str, **changes: Any) -> Callable[[F], F]:

@@ -30,6 +30,7 @@ Examples:
 )
 @click.option("--field", metavar="FIELD", help="A record is the bytes of this field of a sample.")
 @click.option("--example", is_flag=True, help="A record is a tf.train.Example: a feature for each field, and __key__.")
+@click.option("--piece", is_flag=True, help="A record is the part of the tar that has the sample, headers included.")
 @click.option("--verify", is_flag=True, help="Read OUT again, and compare each record.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no summary; only what was lost.")
 @work_options("key_rule", "on_damage", "mem", "allow_pipe")
@@ -42,6 +43,7 @@ def command(
     source_format: str | None,
     field: str | None,
     example: bool,
+    piece: bool,
     verify: bool,
     quiet: bool,
     **options: Any,
@@ -50,12 +52,14 @@ def command(
 
     FORMAT is tar, recordio, tfrecord, sequencefile or har.
 
-    Without --field and --example a record is the part of the tar that has the sample, headers included: converted
-    back, the tar is the same byte for byte. With --field it is the content of one field; the other fields are left
-    out. With --example numbers of a feature become a JSON field, FEATURE.json. Where records have no keys, their
-    numbers are the keys of samples. Between two record files records are copied as they are.
+    With --piece, the default but for har, a record is the part of the tar that has the sample, headers included:
+    converted back, the tar is the same byte for byte. A har holds files, by default one for each field of a sample.
+    With --field a record is the content of one field; the other fields are left out. With --example it is a
+    tf.train.Example; on the way back numbers of a feature become a JSON field, FEATURE.json. Where records have no
+    keys, their numbers are the keys of samples. Between two record files records are copied as they are.
 
-    All inputs go into one file. It is published whole, or not at all.
+    All inputs go into one file, which is published whole, or not at all. Of a folder, the files that are not hidden
+    are inputs.
     """
     refuse_terminal_input(inputs)
     if verify and output == "-":
@@ -74,7 +78,7 @@ def command(
             inputs,
             output,
             to,
-            Encoding(field, example, options["key_rule"], options["mem"]),
+            Encoding(field, example, piece, rule=options["key_rule"], mem=options["mem"]),
             on_damage=options["on_damage"],
             source_format=source_format,
             allow_pipe_in_lists=options["allow_pipe"],

@@ -3,7 +3,8 @@
 A module of this table has ``SUFFIXES``, the ends of its files' names; ``looks_like(head)``, whether a file that begins
 with these bytes is one; ``read_records(source, on_damage=, tally=)`` and ``RecordWriter(target)``. One whose records
 have names or keys has instead ``read_named(source, on_damage=, tally=)``, which gives (name, content), and
-``NamedWriter(target)``, whose ``write`` takes them.
+``NamedWriter(target)``, whose ``write`` takes them. One whose names are those of files has ``Archive(url)``, too, with
+``names()`` and ``read(name)``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tarkit.store.read import open_read
 from tarkit.store.url import is_stream, split_query
 
 FORMATS = {
+    "har": "har",
     "recordio": "recordio",
     "sequencefile": "sequencefile",
 }
@@ -66,6 +68,11 @@ def read_named(name: str, source: str, *, on_damage: str, tally: Tally) -> Itera
 def has_names(name: str) -> bool:
     """Whether the records of a format have names or keys."""
     return hasattr(format_module(name), "NamedWriter")
+
+
+def holds_files(name: str) -> bool:
+    """Whether the names in a format are those of files."""
+    return name != "tar" and hasattr(format_module(name), "Archive")
 
 
 def named_writer(name: str, target: str) -> Any:

@@ -1,20 +1,31 @@
 """Shards to record files and back, and record files to one another.
 
 How a sample is a record: as its piece of the tar (joined, they are the tar again, byte for byte), as one of its
-fields, or as a tf.train.Example whose features are its fields.
+fields, or as a tf.train.Example whose features are its fields. An archive of files has each field as a file.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from array import array
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from tarkit.errors import DataError, UsageError, printable
+from tarkit.formats.datafolder import data_files, is_folder
 from tarkit.formats.example import decode_example, encode_example
-from tarkit.formats.registry import format_of, has_names, named_writer, read_named
+from tarkit.formats.registry import (
+    FORMATS,
+    format_module,
+    format_of,
+    has_names,
+    holds_files,
+    named_writer,
+    read_named,
+)
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.large import DEFAULT_MEM
 from tarkit.samples.pieces import sample_pieces
@@ -24,6 +35,9 @@ from tarkit.samples.tarwriter import TarWriter
 from tarkit.specs.shardspec import expand
 from tarkit.store.publish import open_publish
 from tarkit.store.read import open_read, reading
+from tarkit.toolbox.harshards import har_samples
+
+T = TypeVar("T")
 
 Record = tuple[str, bytes]
 """Key and content."""
@@ -31,24 +45,32 @@ Record = tuple[str, bytes]
 
 @dataclass(frozen=True)
 class Encoding:
-    """How samples are records. field: of one field; example: as tf.train.Example; neither: as pieces of a tar.
+    """How samples are records. field: one field of each; example: a tf.train.Example; piece: a piece of the tar.
 
+    files: a file for each field. Without one of them: files where a format holds files, else a piece.
     rule, mem: as for read_samples.
     """
 
     field: str | None = None
     example: bool = False
+    piece: bool = False
+    files: bool = False
     rule: str | KeyRule = first_dot
     mem: int = DEFAULT_MEM
 
     def __post_init__(self) -> None:
-        if self.field is not None and self.example:
-            raise UsageError("a record is a field or an Example, not both")
+        if (self.field is not None) + self.example + self.piece + self.files > 1:
+            raise UsageError("a record is a field, an Example, a piece of a tar or a file: only one of them")
 
     @property
-    def is_lossless(self) -> bool:
-        """Whether records are pieces of a tar."""
-        return self.field is None and not self.example
+    def is_default(self) -> bool:
+        """Whether it depends on the formats."""
+        return self.field is None and not (self.example or self.piece or self.files)
+
+    @property
+    def suffix(self) -> str:
+        """What the name of a file has behind the key of its sample."""
+        return "" if self.files else f".{self.field}" if self.field else ".example" if self.example else ".tar"
 
 
 class VerifyError(DataError):
@@ -86,14 +108,19 @@ def convert(
     """
     tally = Tally() if tally is None else tally
     written = _Digest() if verify else None
-    names = expand(inputs, allow_pipe_in_lists=allow_pipe_in_lists)
-    records = _counted(_records(names, to, encoding, source_format, on_damage, tally), progress)
-    if to != "tar":
-        count = _write_records(records, output, to, written)
-    elif encoding.is_lossless:
-        count = _write_pieces(records, output, written)
+    names = _files(expand(inputs, allow_pipe_in_lists=allow_pipe_in_lists), tally)
+    sources = ((name, source_format or format_of(name)) for name in names)
+    first = next(sources)
+    if encoding.is_default:
+        files = holds_files(to) or holds_files(first[1])
+        encoding = replace(encoding, files=files, piece=not files)
+    source = _Source(itertools.chain([first], sources), encoding, on_damage, tally, progress)
+    if to == "tar" and not encoding.piece:
+        count = _write_samples(source.samples(), output, written)
+    elif to == "tar":
+        count = _write_pieces(source.records(to), output, written)
     else:
-        count = _write_samples(records, output, encoding, written)
+        count = _write_records(source.records(to), output, to, written)
     if written is not None:
         found = _Digest()
         _read_again(output, to, encoding, found)
@@ -125,41 +152,79 @@ class _Digest:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _counted(records: Iterator[Record], progress: Callable[[int], object]) -> Iterator[Record]:
-    for count, record in enumerate(records, 1):
-        yield record
-        progress(count)
-
-
-def _records(
-    names: Iterable[str], to: str, encoding: Encoding, source_format: str | None, on_damage: str, tally: Tally
-) -> Iterator[Record]:
-    """Of all inputs, as they are to be written."""
-    number = 0
+def _files(names: Iterable[str], tally: Tally) -> Iterator[str]:
+    """Of folders, their data."""
     for name in names:
-        source = source_format or format_of(name)
-        if source == "tar":
-            if to == "tar":
+        is_archive = any(holds_files(each) and name.endswith(format_module(each).SUFFIXES) for each in FORMATS)
+        yield from data_files(name, tally) if not is_archive and is_folder(name) else [name]
+
+
+class _Source:
+    """The inputs, each with its format, as records or as samples."""
+
+    def __init__(
+        self,
+        inputs: Iterator[tuple[str, str]],
+        encoding: Encoding,
+        on_damage: str,
+        tally: Tally,
+        progress: Callable[[int], object],
+    ) -> None:
+        self._inputs, self._encoding, self._on_damage = inputs, encoding, on_damage
+        self._tally, self._progress = tally, progress
+        self._number = 0
+
+    def _numbered(self, record: T) -> T:
+        self._number += 1
+        self._progress(self._number)
+        return record
+
+    def records(self, to: str) -> Iterator[Record]:
+        """As they are to be written."""
+        for name, source in self._inputs:
+            if source == "tar" and to == "tar":
                 raise UsageError(f"{printable(name)} is a tar already; tarkit cat joins tars")
-            yield from _of_samples(name, encoding, on_damage, tally)
-            continue
-        if to != "tar" and not encoding.is_lossless:
-            raise UsageError("between two record files, records stay as they are; leave out --field and --example")
-        for key, content in read_named(source, name, on_damage=on_damage, tally=tally):
-            yield key or f"{number:09d}", content
-            number += 1
+            if source != "tar" and to != "tar" and (self._encoding.field is not None or self._encoding.example):
+                raise UsageError("between two record files, records stay as they are; leave out --field and --example")
+            suffix = self._encoding.suffix if source == "tar" and holds_files(to) else ""
+            found = self._of_tar(name) if source == "tar" else self._of_records(name, source)
+            yield from (self._numbered((f"{key or self._number}{suffix}", content)) for key, content in found)
 
+    def samples(self) -> Iterator[Sample]:
+        """Those that the records are."""
+        for name, source in self._inputs:
+            if source == "tar":
+                raise UsageError(f"{printable(name)} is a tar already; tarkit cat joins tars")
+            if self._encoding.files and not holds_files(source):
+                raise UsageError(f"{printable(name)} is not an archive of files; convert it by itself")
+            if self._encoding.files:
+                archive = format_module(source).Archive(name)
+                yield from map(self._numbered, har_samples(archive, rule=self._encoding.rule, tally=self._tally))
+            else:
+                suffix = self._encoding.suffix if holds_files(source) else ""
+                for key, content in self._of_records(name, source):
+                    yield self._numbered(_sample(key.removesuffix(suffix), content, self._encoding))
 
-def _of_samples(name: str, encoding: Encoding, on_damage: str, tally: Tally) -> Iterator[Record]:
-    if encoding.is_lossless:
-        if on_damage != "error":
-            raise UsageError("pieces of a damaged tar are not the tar; tarkit cat --on-damage skip repairs it first")
-        with open_read(name) as stream:
-            yield from sample_pieces(stream.read, url=stream.name, rule=encoding.rule, tally=tally, mem=encoding.mem)
-        return
-    samples = read_samples(name, rule=encoding.rule, on_damage=on_damage, tally=tally, literal=True, mem=encoding.mem)
-    for sample in samples:
-        yield sample["__key__"], _content(sample, encoding)
+    def _of_records(self, name: str, source: str) -> Iterator[Record]:
+        for key, content in read_named(source, name, on_damage=self._on_damage, tally=self._tally):
+            yield key or f"{self._number:09d}", content
+
+    def _of_tar(self, name: str) -> Iterator[Record]:
+        encoding, rule, mem = self._encoding, self._encoding.rule, self._encoding.mem
+        if encoding.piece:
+            if self._on_damage != "error":
+                raise UsageError("pieces of a damaged tar are not the tar: repair it with tarkit cat --on-damage skip")
+            with open_read(name) as stream:
+                yield from sample_pieces(stream.read, url=stream.name, rule=rule, tally=self._tally, mem=mem)
+            return
+        for sample in read_samples(
+            name, on_damage=self._on_damage, literal=True, rule=rule, tally=self._tally, mem=mem
+        ):
+            key = sample["__key__"]
+            if encoding.files:
+                yield from ((f"{key}.{field}", sample[field]) for field in sample if not is_reserved(field))
+            else:
+                yield key, _content(sample, encoding)
 
 
 def _content(sample: Sample, encoding: Encoding) -> bytes:
@@ -188,11 +253,10 @@ def _write_records(records: Iterator[Record], output: str, to: str, written: _Di
     return count
 
 
-def _write_samples(records: Iterator[Record], output: str, encoding: Encoding, written: _Digest | None) -> int:
+def _write_samples(samples: Iterator[Sample], output: str, written: _Digest | None) -> int:
     count = 0
     with TarWriter(output, encoder=False) as writer:
-        for key, content in records:
-            sample = _sample(key, content, encoding)
+        for sample in samples:
             writer.write(sample)
             count += 1
             if written is not None:
@@ -235,7 +299,7 @@ def _read_again(output: str, to: str, encoding: Encoding, found: _Digest) -> Non
     if to != "tar":
         for name, content in read_named(to, output, on_damage="error", tally=Tally()):
             found.add(*((content,) if name is None else (name, content)))
-    elif encoding.is_lossless:
+    elif encoding.piece:
         with open_read(output) as stream:
             while data := stream.read(1 << 20):
                 found.add_piece(data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tarkit.errors import DataError, UsageError, counted, printable
 from tarkit.formats.fieldfile import FieldFile
@@ -12,7 +12,7 @@ from tarkit.formats.tally import Tally
 from tarkit.formats.tar.large import KeepInFiles
 from tarkit.samples.gather import File, refuse_same_extension
 from tarkit.samples.read import read_samples
-from tarkit.samples.sample import KeyRule, first_dot, key_rule, skip_reason
+from tarkit.samples.sample import KeyRule, Sample, first_dot, key_rule, skip_reason
 from tarkit.samples.tarwriter import TarWriter
 
 OTHERS_POLICIES = ("error", "skip")
@@ -42,6 +42,21 @@ def har_to_tar(
         DataError: the archive is damaged; ``on_others`` or ``on_same_extension``. StreamError, TemporaryStreamError: it
         cannot be read, or the shard not written. UsageError: a wrong argument.
     """
+    for sample in har_samples(
+        archive, rule=rule, on_others=on_others, on_same_extension=on_same_extension, tally=tally
+    ):
+        writer.write(sample)
+
+
+def har_samples(
+    archive: HarArchive,
+    *,
+    rule: str | KeyRule = first_dot,
+    on_others: str = "error",
+    on_same_extension: str = "error",
+    tally: Tally | None = None,
+) -> Iterator[Sample]:
+    """The files of an archive as samples; see :func:`har_to_tar`."""
     for value, policies in ((on_others, OTHERS_POLICIES), (on_same_extension, SAME_EXTENSION_POLICIES)):
         if value not in policies:
             raise UsageError(f"{value!r} is not a policy; it must be one of {', '.join(policies)}")
@@ -50,7 +65,7 @@ def har_to_tar(
         if on_same_extension == "error":
             refuse_same_extension(files, key_rule(rule))
         sample: dict[str, str | bytes] = {file.field: archive.read(file.name) for file in files}
-        writer.write({"__key__": files[0].key, **sample})
+        yield {"__key__": files[0].key, **sample}
         tally.members += len(files)
         tally.samples += 1
 

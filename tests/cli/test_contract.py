@@ -21,12 +21,14 @@ NAMES = [name for name, _ in commands()]
 # What makes each one read the input that comes last, and write to standard output if it can.
 READING = {
     "tarkit cat": ["-o", "OUT"],
+    "tarkit convert": ["-o", "OUT", "--to", "recordio"],
     "tarkit show": [],
     "tarkit split": ["-o", "OUT-%d.tar"],
     "tarproc": ["-c", "true"],
 }
 TO_STDOUT = {
     "tarkit cat": [],
+    "tarkit convert": ["-o", "-", "--to", "recordio"],
     "tarkit show": [],
     "tarkit split": ["-o", "OUT-%d.tar"],
     "tarproc": ["-c", "true", "-o", "-"],
@@ -134,7 +136,7 @@ def test_cut_input_publishes_nothing(name: str, run: Run, shard: Path, tmp_path:
     assert sorted(os.listdir(tmp_path)) == ["cut.tar", "in.tar"]
 
 
-@pytest.mark.parametrize("name", sorted(READING))
+@pytest.mark.parametrize("name", sorted(READING.keys() - {"tarkit convert"}))
 def test_a_folder_is_no_input(name: str, run: Run, tmp_path: Path) -> None:
     result = run(*arguments(name, READING, tmp_path), tmp_path)
     assert result.code == 1

@@ -7,8 +7,25 @@ and folder, in the order of a hash of its path; and ``_masterindex``, the versio
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tarkit.formats.har.index import HarEntry
 from tarkit.formats.har.read import HarArchive
 from tarkit.formats.har.write import HarWriter
+from tarkit.formats.tally import Tally
 
-__all__ = ["HarArchive", "HarEntry", "HarWriter"]
+__all__ = ["HarArchive", "HarEntry", "HarWriter", "NamedWriter", "looks_like", "read_named"]
+
+SUFFIXES = (".har",)
+Archive = HarArchive
+NamedWriter = HarWriter
+
+
+def looks_like(head: bytes) -> bool:
+    """Never: an archive is a folder, known by its name."""
+    return False
+
+
+def read_named(source: str, *, on_damage: str, tally: Tally) -> Iterator[tuple[str, bytes]]:
+    """(path, content) of each file, in the order of their contents; see :meth:`HarArchive.items`."""
+    return HarArchive(source).items(on_damage=on_damage, tally=tally)
