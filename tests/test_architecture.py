@@ -21,7 +21,8 @@ ROOMS = {
     "errors": "",
     "store": "allocator compression entries faults publish read retry sinks temporary transfer url waits",
     "specs": "braces inputslice outputnames series shardspec slicedlist",
-    "formats": "datafolder example fieldfile har recordio registry sequencefile tally tar.headers tar.large tar.raw tar.resync tar.walk",
+    "formats": "datafolder example fieldfile har recordio registry sequencefile tally tfrecord "
+    "tar.headers tar.large tar.raw tar.resync tar.walk",
     "samples": "codecs dataset gather pieces read sample shardwriter tarwriter transforms",
     "toolbox": "convert demodata join",
     "mapping": "output parallel pythonpool pythonworker removal scratch shellpool",

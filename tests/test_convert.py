@@ -207,7 +207,9 @@ def test_a_folder_is_its_data(shard: Path) -> None:
     (folder / "_SUCCESS").touch()
     tally = Tally()
     convert(str(folder), f"{shard.parent}/a", "sequencefile", tally=tally)
-    assert [content for _, content in read_named("sequencefile", f"{shard.parent}/a", on_damage="error", tally=tally)] == [
+    assert [
+        content for _, content in read_named("sequencefile", f"{shard.parent}/a", on_damage="error", tally=tally)
+    ] == [
         b"part-0",
         b"part-1",
     ]

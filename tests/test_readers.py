@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import tarkit
 from tarkit.errors import DataError, UsageError
+from tarkit.formats import recordio, tfrecord
 from tarkit.formats.sequencefile import PairWriter
 from tarkit.readers.create import READERS, create_data_reader, custom_data_reader
 from tarkit.readers.parameters import parse_reader_params
@@ -144,6 +145,8 @@ def test_a_reader_of_ones_own(tmp_path: Path) -> None:
         ("x", {"reader_type": "CSV"}, "TextDataReader"),
         ("s3://b/train-{0..9}.tar", {}, "TarDataReader"),
         ("t.parquet", {}, "ParquetDataReader"),
+        ("folder", {}, "RecordIODataReader"),
+        ("x.tfrecord", {}, "TFRecordDataReader"),
     ],
 )
 def test_the_reader_of_a_source(origin: str, more: dict[str, Any], kind: str) -> None:
@@ -262,6 +265,43 @@ def test_tar_shards_at_a_url_are_read_from_the_offset(shards: Path, monkeypatch:
 def test_a_range_of_a_shard_that_this_reader_did_not_count(shards: Path) -> None:
     found = list(TarDataReader(str(shards)).read_records(task(f"{shards}/b.tar.gz", 60, 70)))
     assert [sample["cls"] for sample in found] == [str(number).encode() for number in range(260, 270)]
+
+
+RECORDS = [f"record {number}".encode() * (number % 5) for number in range(5000)]
+
+
+def test_records_of_recordio(tmp_path: Path) -> None:
+    for name, records in (("a", RECORDS[:3000]), ("b", RECORDS[3000:])):
+        with recordio.RecordWriter(f"{tmp_path}/{name}", max_chunk_size=1000) as writer:
+            writer.write_batch(records)
+    (tmp_path / "_SUCCESS").touch()
+    reader = create_data_reader(str(tmp_path), 700, environ={})
+    assert [shard.records for shard in shards_of(reader)] == [700] * 4 + [200] + [700, 700, 600]
+    assert all_records(reader) == RECORDS
+    assert list(reader.read_records(task(f"{tmp_path}/b", 10, 13, (12, 10)))) == [RECORDS[3012], RECORDS[3010]]
+
+
+@pytest.mark.parametrize("name", ["a.tfrecord", "a.tfrecord.gz"])
+def test_records_of_tfrecord(tmp_path: Path, name: str) -> None:
+    with tfrecord.RecordWriter(f"{tmp_path}/{name}") as writer:
+        for record in RECORDS:
+            writer.write(record)
+    reader = create_data_reader(f"{tmp_path}/{name}", 1500, reader_type="TFRecord")
+    assert [shard.records for shard in shards_of(reader)] == [1500, 1500, 1500, 500]
+    assert all_records(reader) == RECORDS
+
+
+def test_damage_in_a_range_is_reported_with_its_offset_in_the_file(tmp_path: Path) -> None:
+    with tfrecord.RecordWriter(f"{tmp_path}/a.tfrecord") as writer:
+        for number in range(3000):
+            writer.write(b"%04d" % number)
+    reader = create_data_reader(f"{tmp_path}/a.tfrecord", environ={})
+    assert len(shards_of(reader)) == 1
+    content = bytearray((tmp_path / "a.tfrecord").read_bytes())
+    content[2500 * 20 + 12] ^= 1
+    (tmp_path / "a.tfrecord").write_bytes(content)
+    with pytest.raises(DataError, match=r"a\.tfrecord, offset 50000"):
+        list(reader.read_records(task(f"{tmp_path}/a.tfrecord", 2400, 2600)))
 
 
 def test_pairs_of_sequence_files(tmp_path: Path) -> None:

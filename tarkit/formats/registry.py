@@ -22,6 +22,7 @@ FORMATS = {
     "har": "har",
     "recordio": "recordio",
     "sequencefile": "sequencefile",
+    "tfrecord": "tfrecord",
 }
 """Format -> module below ``tarkit.formats``. ``tar`` is what they are converted from and to."""
 

@@ -22,6 +22,8 @@ READ_SIZE = 256 * 1024
 """Bytes asked for at a time: fits the second-level cache."""
 DEFAULT_MEM = 1 << 30
 
+SUFFIXES = (".tfrecord", ".tfrecords")
+
 _LENGTH = struct.Struct("<Q")
 _SUM = struct.Struct("<I")
 _HEAD = struct.Struct("<QI")
@@ -95,6 +97,11 @@ def read_records(
                     raise
                 if isinstance(error, CompressionError):
                     return
+
+
+def looks_like(head: bytes) -> bool:
+    """Whether a file that is not compressed begins with the length of a record and its checksum."""
+    return len(head) >= _HEAD_SIZE and _masked(_crc32c()(head[:8])) == _SUM.unpack_from(head, 8)[0]
 
 
 class _Walk:

@@ -14,6 +14,8 @@ from tarkit.readers.reader import AbstractDataReader
 
 READERS = {
     "Tar": "tar:TarDataReader",
+    "RecordIO": "recordio:RecordIODataReader",
+    "TFRecord": "tfrecord:TFRecordDataReader",
     "SequenceFile": "sequencefile:SequenceFileDataReader",
     "CSV": "text:TextDataReader",
     "Text": "text:TextDataReader",
@@ -29,6 +31,8 @@ SUFFIXES = {
     ".tgz": "Tar",
     ".tar.gz": "Tar",
     ".tar.zst": "Tar",
+    ".tfrecord": "TFRecord",
+    ".tfrecords": "TFRecord",
     ".seq": "SequenceFile",
     ".parquet": "Parquet",
 }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from contextlib import contextmanager
 
+from tarkit.errors import LocatedError
 from tarkit.store.compression import SNIFF_BYTES, sniff
 from tarkit.store.entries import stat
 from tarkit.store.read import open_read, read_range
@@ -61,6 +63,18 @@ def is_compressed(url: str) -> bool:
     """Whether its first bytes are those of a compression, so that its records have no offsets of their own."""
     with open_read(url, compression=None) as stream:
         return sniff(stream.read(SNIFF_BYTES)) is not None
+
+
+@contextmanager
+def offsets_from(base: int, url: str) -> Iterator[None]:
+    """Errors within it tell offsets in the whole file, of which what is read begins at ``base``."""
+    try:
+        yield
+    except LocatedError as error:
+        error.url = url
+        if error.offset is not None:
+            error.offset += base
+        raise
 
 
 def blocks_from(url: str, offset: int) -> Iterator[bytes]:

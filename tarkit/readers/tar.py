@@ -9,7 +9,7 @@ from typing import Any
 from tarkit.formats.tar.large import SkipLarge, SkippedContent
 from tarkit.formats.tar.walk import Member
 from tarkit.readers.files import FileDataReader
-from tarkit.readers.ranged import blocks_from, is_compressed
+from tarkit.readers.ranged import blocks_from, is_compressed, offsets_from
 from tarkit.samples.read import read_members
 from tarkit.samples.sample import Sample, group_by_keys, key_rule
 from tarkit.store.read import open_read, reading
@@ -57,6 +57,8 @@ class TarDataReader(FileDataReader):
     def read(self, url: str, start: int, end: int) -> Iterator[Sample]:
         offsets = self._offsets.get(url, [])
         known = max(0, min(start // _EVERY, len(offsets) - 1))
-        read = reading(blocks_from(url, offsets[known] if known else 0))
-        samples = group_by_keys(read_members(read, url=url, rule=self._rule), url=url, rule=self._rule)
-        return islice(samples, start - known * _EVERY, None)
+        base = offsets[known] if known else 0
+        members = read_members(reading(blocks_from(url, base)), url=url, rule=self._rule)
+        with offsets_from(base, url):
+            samples = group_by_keys(members, url=url, rule=self._rule)
+            yield from islice(samples, start - known * _EVERY, None)
