@@ -13,6 +13,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_example import features, named, same
+from test_tfrecord import file_of, records_of
+from tfexamples import EXAMPLES, RECORDS, SEQUENCES, example, sequence
+
+from tarkit.errors import CorruptRecordError, DecodeError, TruncatedError
 from tarkit.formats.example import (
     BytesList,
     decode_example,
@@ -20,11 +25,6 @@ from tarkit.formats.example import (
     encode_example,
     encode_sequence_example,
 )
-from test_example import features, named, same
-from test_tfrecord import file_of, records_of
-from tfexamples import EXAMPLES, RECORDS, SEQUENCES, example, sequence
-
-from tarkit.errors import CorruptRecordError, DecodeError, TruncatedError
 from tarkit.formats.tfrecord import RecordWriter, read_records
 
 if importlib.util.find_spec("tensorflow") is None:

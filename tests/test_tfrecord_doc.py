@@ -9,13 +9,13 @@ from pathlib import Path
 
 import google_crc32c
 import pytest
+
 from tarkit.formats.example import (
     decode_example,
     decode_sequence_example,
     encode_example,
     encode_sequence_example,
 )
-
 from tarkit.formats.tfrecord import RecordWriter, read_records
 
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "formats"
