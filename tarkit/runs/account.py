@@ -9,7 +9,7 @@ from typing import Any
 from tarkit.errors import EXIT_CANNOT_RUN, EXIT_NOT_FOUND, EncodeError, TarkitError, printable, shortened
 from tarkit.formats.fieldfile import FieldFile
 from tarkit.mapping.output import Printed
-from tarkit.mapping.parallel import Batch, Failure, Outcome
+from tarkit.mapping.parallel import Batch, Failure, Outcome, in_batches
 from tarkit.runs.counts import Counts
 from tarkit.runs.engine import ERROR_FIELD, Engine
 from tarkit.samples.sample import Sample, first_dot, is_bookkeeping, key_rule
@@ -210,7 +210,7 @@ def run_samples(samples: Iterator[Sample], sinks: Sinks, engine: Engine, counts:
     """Run every sample, and publish what came of it; on an exception, nothing."""
     account = Account(counts, sinks, engine)
     try:
-        with closing(engine.outcomes(engine.in_batches(samples))) as outcomes:
+        with closing(engine.outcomes(in_batches(samples, engine.batch_size))) as outcomes:
             for batch, outcome in outcomes:
                 account.enter(batch, outcome)
         account.conclude()

@@ -16,7 +16,7 @@ from tarkit.formats.fieldfile import LARGE
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.large import KeepInFiles
 from tarkit.mapping.output import Printed
-from tarkit.mapping.parallel import Batch, Failure, Outcome, Pool, in_batches, ordered_map
+from tarkit.mapping.parallel import Batch, Failure, Outcome, Pool, ordered_map
 from tarkit.mapping.scratch import Rules, Scratch
 from tarkit.runs.counts import Counts, Limit
 from tarkit.runs.donerecord import DoneRecord
@@ -94,10 +94,6 @@ class Engine:
     def outcomes(self, batches: Iterable[Batch]) -> Generator[tuple[Batch, Outcome], None, None]:
         """Each batch with what came of it, in the order of the batches."""
         return ordered_map(batches, self._pool, window=self.work.mem)
-
-    def in_batches(self, samples: Iterable[Sample]) -> Iterator[Batch]:
-        """Samples by so many as one call of the command or function takes."""
-        return in_batches(samples, self.batch_size)
 
     def read(self, shards: Iterable[str], tally: Tally) -> Generator[Sample, None, None]:
         """The samples of some shards, by their names, as the work wants them. Closing it closes the shard at hand."""

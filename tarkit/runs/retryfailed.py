@@ -21,6 +21,7 @@ from tarkit.errors import (
     UsageError,
 )
 from tarkit.formats.tally import lost_samples
+from tarkit.mapping.parallel import in_batches
 from tarkit.runs.account import Account, Sinks, TooManyErrorsError
 from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import SUFFIX, DoneRecord, read_record
@@ -127,7 +128,7 @@ class RetryRun:
                 account.sinks.copy(earlier)
                 copied += 1
 
-        with closing(self._engine.outcomes(self._engine.in_batches(failed))) as outcomes:
+        with closing(self._engine.outcomes(in_batches(failed, self._engine.batch_size))) as outcomes:
             for batch, outcome in outcomes:
                 account.enter(batch, outcome, copy_earlier)
         if (left := next(places, None)) is not None:

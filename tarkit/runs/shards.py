@@ -24,7 +24,7 @@ from tarkit.errors import (
     TemporaryStreamError,
     UsageError,
 )
-from tarkit.mapping.parallel import Batch, Outcome
+from tarkit.mapping.parallel import Batch, Outcome, in_batches
 from tarkit.runs.account import Account, Sinks, TooManyErrorsError
 from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import SUFFIX, DoneRecord, read_record
@@ -118,7 +118,7 @@ class ShardRun:
             self._at(count, partial(self._begin, shard))
             try:
                 with closing(self._engine.read([shard.url], shard.counts.met)) as samples:
-                    for batch in self._engine.in_batches(samples):
+                    for batch in in_batches(samples, self._engine.batch_size):
                         yield batch
                         count += 1
             except (UsageError, MissingExtraError):

@@ -27,21 +27,22 @@ from tarkit.specs.shardspec import expand
 
 Step = Callable[[Iterable[Any]], Iterator[Any]]
 
-# Arguments of webdataset 1.0.2 that have no meaning here -> the values that ask for nothing, and what to use.
-_REFUSED: dict[str, tuple[tuple[object, ...], str]] = {
-    "handler": ((None,), "errors are raised; on_damage='skip' goes on behind damage and counts it in tally"),
-    "mode": ((None,), "every shard is read once; loop over the data set for more epochs"),
-    "resampled": ((None, False), "every shard is read once; pass a list with the shards drawn as you like"),
-    "repeat": ((None, False), "loop over the data set again; each iteration reads the shards anew"),
-    "cache_size": ((None, -1, 0), "nothing is cached; copy the shards and name the copies"),
-    "cache_dir": ((None,), "nothing is cached; copy the shards and name the copies"),
-    "url_to_name": ((None,), "nothing is cached; copy the shards and name the copies"),
-    "detshuffle": ((None, False), "shardshuffle=N with a seed is always deterministic"),
-    "nodesplitter": ((None,), "pass each node its own shards, by tarkit.specs.shardspec.take_slice"),
-    "workersplitter": ((None, False), "pass each worker its own shards, by tarkit.specs.shardspec.take_slice"),
-    "select_files": ((None,), "pass rule=, a function from member name to (key, field), or to None to skip it"),
-    "rename_files": ((None,), "pass rule=, a function from member name to (key, field)"),
-    "verbose": ((None, False), "pass tally=Tally() and look at its counts"),
+_COPIES = "nothing is cached; copy the shards and name the copies"
+# Arguments of webdataset 1.0.2 that have no meaning here -> what to use. None and False ask for nothing.
+_REFUSED = {
+    "handler": "errors are raised; on_damage='skip' goes on behind damage and counts it in tally",
+    "mode": "every shard is read once; loop over the data set for more epochs",
+    "resampled": "every shard is read once; pass a list with the shards drawn as you like",
+    "repeat": "loop over the data set again; each iteration reads the shards anew",
+    "cache_size": _COPIES,
+    "cache_dir": _COPIES,
+    "url_to_name": _COPIES,
+    "detshuffle": "shardshuffle=N with a seed is always deterministic",
+    "nodesplitter": "pass each node its own shards, by tarkit.specs.shardspec.take_slice",
+    "workersplitter": "pass each worker its own shards, by tarkit.specs.shardspec.take_slice",
+    "select_files": "pass rule=, a function from member name to (key, field), or to None to skip it",
+    "rename_files": "pass rule=, a function from member name to (key, field)",
+    "verbose": "pass tally=Tally() and look at its counts",
 }
 
 
@@ -190,9 +191,8 @@ class WebDataset:
 def _refuse(name: str, value: object) -> None:
     if name not in _REFUSED:
         raise UsageError(f"WebDataset has no argument {name!r}")
-    harmless, instead = _REFUSED[name]
-    if not any(value is other or type(value) is type(other) and value == other for other in harmless):
-        raise UsageError(f"WebDataset({name}={value!r}) is not taken: {instead}")
+    if not (value is None or value is False or (name == "cache_size" and value in (-1, 0))):
+        raise UsageError(f"WebDataset({name}={value!r}) is not taken: {_REFUSED[name]}")
 
 
 def _shard_buffer(shardshuffle: int | None) -> int:

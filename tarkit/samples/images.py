@@ -25,16 +25,12 @@ _SIXTEEN_BITS = ("I;16", "I;16B", "I;16L", "I;16N")
 
 # Extension -> Pillow's name of the format, and the modes that it stores without changing a value.
 IMAGE_FORMATS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "jpg": ("JPEG", ("L", "RGB", "CMYK")),
-    "jpeg": ("JPEG", ("L", "RGB", "CMYK")),
-    "img": ("JPEG", ("L", "RGB", "CMYK")),
-    "image": ("JPEG", ("L", "RGB", "CMYK")),
+    **dict.fromkeys(("jpg", "jpeg", "img", "image"), ("JPEG", ("L", "RGB", "CMYK"))),
     "png": ("PNG", ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")),
     "ppm": ("PPM", ("1", "L", "RGB", "I;16", "I")),
     "pgm": ("PPM", ("L", "I;16", "I")),
     "pbm": ("PPM", ("1",)),
-    "tiff": ("TIFF", ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "I", "F")),
-    "tif": ("TIFF", ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "I", "F")),
+    **dict.fromkeys(("tiff", "tif"), ("TIFF", ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "I", "F"))),
     "webp": ("WEBP", ("L", "RGB", "RGBA")),
 }
 
