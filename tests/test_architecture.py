@@ -38,7 +38,6 @@ ROOMS = {
     "cli.tarkit": "",
     "cli.kube": "generator settingoptions",
     "cli.kubetpl": "",
-    "cli.document": "",
     "__main__": "",
 }
 

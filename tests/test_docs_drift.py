@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import document
 import pytest
-from tarkit.cli import document
 
 import tarkit
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 import pytest
-from tarkit.cli.document import commands
+from document import commands
 from tarkit.cli.shared.program import run_program
 from tarproc_support import numbered, tar_bytes
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tarkit.cli.document import commands
+from document import commands
 
 from tarkit import TarWriter
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 import pytest
-from tarkit.cli.document import commands
+from document import commands
 from tarkit.cli.shared.sections import HEADINGS, sections
 from test_packaging import CONFIG
 

@@ -1,6 +1,6 @@
 """Writes ``docs/api.md`` and the pages of ``docs/cli`` from the programs and docstrings themselves.
 
-``python -m tarkit.cli.document [--check] docs`` writes them, or with ``--check`` reports which of them are out of date,
+``python docs/document.py [--check] docs`` writes them, or with ``--check`` reports which of them are out of date,
 and exits with 1.
 """
 
@@ -15,15 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+from tarkit.cli.shared.program import run_program, say
+from tarkit.cli.shared.sections import sections
 
 import tarkit
 from tarkit import errors
 from tarkit.errors import EXIT_FAILED, EXIT_OK, MissingInputError
 
-from .shared.program import run_program, say
-from .shared.sections import sections
-
-_NAME = "python -m tarkit.cli.document"
+_NAME = "python docs/document.py"
 _PLACE = re.compile(r"<function (\w+) at 0x[0-9a-f]+>")
 _ANNOTATION = re.compile(r"(:|->) '([^']*)'")
 _ROLE = re.compile(r":\w+:`~?(?:tarkit\.(?:\w+\.)*)?(\w+)`")
@@ -31,9 +30,9 @@ _ROLE = re.compile(r":\w+:`~?(?:tarkit\.(?:\w+\.)*)?(\w+)`")
 
 def programs() -> dict[str, click.Command]:
     """All programs by name."""
-    from .kubetpl import kubetpl
-    from .tarkit import tarkit
-    from .tarproc import tarproc
+    from tarkit.cli.kubetpl import kubetpl
+    from tarkit.cli.tarkit import tarkit
+    from tarkit.cli.tarproc import tarproc
 
     return {"kubetpl": kubetpl, "tarkit": tarkit, "tarproc": tarproc}
 
@@ -108,7 +107,7 @@ def _api_page() -> str:
     """The page, in Markdown."""
     blocks = [
         "# Python API",
-        "Made from the docstrings by `python -m tarkit.cli.document docs`. What is on this page is public; every other "
+        "Made from the docstrings by `python docs/document.py docs`. What is on this page is public; every other "
         "module and name may change without notice.",
     ]
     for name in tarkit.__all__:
