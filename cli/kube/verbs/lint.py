@@ -81,18 +81,13 @@ def command(
             if kubectl is not None:
                 found += _asked(kubectl, text, cluster)
             for finding in found:
-                results.line(_line(name, finding, as_json))
+                kept = {key: getattr(finding, key) for key in ("severity", "where", "sentence", "flag")}
+                plain = f"{name}: {finding.severity}: {finding}"
+                results.line(json.dumps({"file": name, **kept}) if as_json else plain)
             errors += sum(finding.severity == "error" for finding in found)
     what = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
     say(_NAME, f"{counted(sum(kinds.values()), 'document')} checked ({what}), {counted(errors, 'error')}")
     return EXIT_USAGE if errors else EXIT_OK
-
-
-def _line(name: str, finding: Finding, as_json: bool) -> str:
-    if as_json:
-        kept = ("severity", "where", "sentence", "flag")
-        return json.dumps({"file": name, **{key: getattr(finding, key) for key in kept}})
-    return f"{name}: {finding.severity}: {finding}"
 
 
 def _asked(kubectl: str, text: str, cluster: dict[str, str | None]) -> list[Finding]:

@@ -196,18 +196,16 @@ _MEANING = {
 
 def _print_end(result: LocalResult) -> None:
     for job in result.jobs:
-        ledger = job.ledger
-        ended = f"{ledger.outcome.type} ({ledger.outcome.reason})" if ledger.outcome else "not finished"
-        parts = [f"{job.job.name}: {ended}: done {len(ledger.done)} of {ledger.wanted}"]
-        if job.job.indexed and ledger.done:
-            parts.append(f"completedIndexes {format_indexes(ledger.done)}")
-        if ledger.failed:
-            parts.append(f"failedIndexes {format_indexes(ledger.failed)}")
-        if ledger.failures:
-            parts.append(counted(ledger.failures, "pod failed", "pods failed"))
-        if ledger.outcome and ledger.outcome.reason == "PodFailurePolicy":
-            parts.append(ledger.outcome.message)
-        _say("; ".join(parts))
+        ledger, outcome = job.ledger, job.ledger.outcome
+        ended = f"{outcome.type} ({outcome.reason})" if outcome else "not finished"
+        parts = (
+            f"{job.job.name}: {ended}: done {len(ledger.done)} of {ledger.wanted}",
+            f"completedIndexes {format_indexes(ledger.done)}" if job.job.indexed and ledger.done else "",
+            f"failedIndexes {format_indexes(ledger.failed)}" if ledger.failed else "",
+            counted(ledger.failures, "pod failed", "pods failed") if ledger.failures else "",
+            outcome.message if outcome and outcome.reason == "PodFailurePolicy" else "",
+        )
+        _say("; ".join(filter(None, parts)))
     _say(f"logs: {result.logs}")
 
 

@@ -82,8 +82,12 @@ def command(
     code = EXIT_OK
     watching = Watching(lambda line: say("kubetpl status", line), patience=math.inf)
     for number, (found, retried) in enumerate(question.answers(cluster, jobs, watching, pause)):
-        if not as_json:
-            _separate(first=not number)
+        if number and not as_json:
+            with Results() as results:
+                results.line("")
+                results.line(time.strftime("%H:%M:%S"))
+        if os.isatty(1) and not as_json:
+            click.clear()
         code = _show(found, retried, as_json, options["verbose"], once=False)
     return code
 
@@ -115,12 +119,3 @@ def _show(found: list[JobStatus], retried: int, as_json: bool, verbose: bool, *,
             for line in status_lines(found[0], None if verbose else MOST):
                 results.line(line)
     return min((each.exit_code for each in found if each.exit_code), default=EXIT_OK)
-
-
-def _separate(first: bool) -> None:
-    if not first:
-        with Results() as results:
-            results.line("")
-            results.line(time.strftime("%H:%M:%S"))
-    if os.isatty(1):
-        click.clear()

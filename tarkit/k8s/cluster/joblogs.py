@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Any
 
@@ -96,12 +97,11 @@ def pod_to_follow(
 
 def _is_over(cluster: Cluster, name: str, indexes: Collection[int] | None) -> bool:
     """Whether no pod will be made any more for the Job, or for the index."""
-    try:
+    with suppress(ClusterUnreachableError):
         job = cluster.get("jobs", name)
-    except ClusterUnreachableError:
-        return False
-    over = api.indexes_of(job, "completedIndexes") | api.indexes_of(job, "failedIndexes")
-    return state_of(job) in ("complete", "failed", "ending") or bool(over & set(indexes or ()))
+        over = api.indexes_of(job, "completedIndexes") | api.indexes_of(job, "failedIndexes")
+        return state_of(job) in ("complete", "failed", "ending") or bool(over & set(indexes or ()))
+    return False
 
 
 def followed_log(

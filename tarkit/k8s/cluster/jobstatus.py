@@ -103,8 +103,10 @@ def look(
     events = _allowed(notes, "events", lambda: _events(cluster, uids))
     about = None if events is None else api.grouped(events, subject_of)
     workloads = _workloads(cluster, jobs)
-    if siblings is None:
-        siblings = _allowed(notes, "retries", lambda: _siblings(cluster, jobs))
+    runs = {run for job in jobs if label_value(run := api.run_of(job)) is None}
+    if siblings is None and runs:
+        of_runs = f"{RUN}={next(iter(runs))}" if len(runs) == 1 else RUN
+        siblings = _allowed(notes, "retries", lambda: cluster.list("jobs", labels=of_runs))
     retries = retries_of(jobs, siblings or ())
     found = []
     for job in jobs:
@@ -178,12 +180,6 @@ def _workloads(cluster: Cluster, jobs: Sequence[Object]) -> dict[str, Object]:
         return {str(api.labels_of(each).get(KUEUE_JOB)): each for each in found}
     # why_not says that it cannot be read, or is not there.
     return {}
-
-
-def _siblings(cluster: Cluster, jobs: Sequence[Object]) -> list[Object]:
-    """The Jobs of the same runs."""
-    runs = {run for job in jobs if label_value(run := api.run_of(job)) is None}
-    return cluster.list("jobs", labels=f"{RUN}={next(iter(runs))}" if len(runs) == 1 else RUN) if runs else []
 
 
 class Standstill:

@@ -120,8 +120,7 @@ def clean(job: Object) -> Object:
     for key in ("selector", "manualSelector", "suspend"):
         spec.pop(key, None)
     template = spec["template"] = {**api.part_of(spec, "template")}
-    own = _own(template.pop("metadata", None))
-    if own:
+    if own := _own(template.pop("metadata", None)):
         template["metadata"] = own
     # What the server writes beside a limit for each index: no limit.
     if spec.get("backoffLimit") == 2147483647:
@@ -136,14 +135,12 @@ def clean(job: Object) -> Object:
 
 def _own(metadata: Object | None) -> Object:
     """Labels and annotations, without those of servers and controllers."""
-    found = {}
+    found: Object = {}
     for words in ("labels", "annotations"):
-        entries = api.part_of(metadata or {}, words)
-        found[words] = {
-            key: value for key, value in entries.items()
-            if key not in _SERVERS and (not key.startswith(_KUEUE) or key in _KUEUE_KEPT)
-        }  # fmt: skip
-    return {words: entries for words, entries in found.items() if entries}
+        for key, value in api.part_of(metadata or {}, words).items():
+            if key not in _SERVERS and (not key.startswith(_KUEUE) or key in _KUEUE_KEPT):
+                found.setdefault(words, {})[key] = value
+    return found
 
 
 def with_list(changes: Changes, job: Object, urls: Sequence[str]) -> Changes:

@@ -59,10 +59,8 @@ def namespace_exists(cluster: Cluster) -> bool:
     """Whether there is such a namespace; True also if that may not be asked."""
     try:
         cluster.get("namespaces", cluster.namespace)
-    except NoSuchObjectError:
-        return False
-    except ClusterError:
-        return True
+    except ClusterError as error:
+        return error.status != 404
     return True
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from typing import TypeVar
 
 from tarkit.errors import ClusterError, ClusterUnreachableError, NoSuchObjectError
@@ -145,7 +146,8 @@ class LiveList:
                 raise
             self._may_watch = error.status == 410
             return
-        try:
+        # The connection must not stay open when nothing more is read.
+        with suppress(ClusterUnreachableError), closing(events):
             for kind, thing in events:
                 if kind == "ERROR":
                     return
@@ -160,11 +162,6 @@ class LiveList:
                 if not watching.goes_on:
                     break
             self._version = version
-        except ClusterUnreachableError:
-            return
-        finally:
-            # The connection must not stay open when nothing more is read.
-            events.close()
 
 
 def looks(lists: Sequence[LiveList], watching: Watching, seconds: float) -> Iterator[None]:
