@@ -75,10 +75,7 @@ def command(
                "-O": source.outdir}  # fmt: skip
         jobs, failed = _failed_jobs(name, jobs, [flag for flag, value in one.items() if value], failed), True
     else:
-        if shard is not None:
-            wanted = {source.index_of(cluster, jobs[0], shard)}
-        if wanted is not None:
-            _refuse_absent(jobs[0], wanted)
+        wanted = _existing(jobs[0], wanted if shard is None else {source.index_of(cluster, jobs[0], shard)})
         failed = not follow and (failed or (wanted is None and state_of(jobs[0]) == "failed"))
 
     def lines_of(pod: Object) -> Iterator[bytes]:
@@ -126,8 +123,10 @@ def _failed_jobs(run: str, jobs: list[Object], flags: list[str], failed: bool) -
     return found
 
 
-def _refuse_absent(job: Object, wanted: Collection[int]) -> None:
-    """Refuse indexes that the Job never had."""
+def _existing(job: Object, wanted: set[int] | None) -> set[int] | None:
+    """The indexes that are wanted, which the Job must have had; None for all."""
+    if wanted is None:
+        return None
     if not wanted:
         raise UsageError("--index must not be empty; write for example 3,7-9")
     if spec_of(job).get("completionMode") != "Indexed":
@@ -135,6 +134,7 @@ def _refuse_absent(job: Object, wanted: Collection[int]) -> None:
     number, absent = int(spec_of(job).get("completions") or 0), max(wanted)
     if absent >= number:
         raise MissingInputError(f"Job {name_of(job)} has the indexes 0 to {number - 1}; no index {absent}")
+    return wanted
 
 
 def _log_lines(

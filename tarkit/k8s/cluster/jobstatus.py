@@ -82,14 +82,9 @@ class JobStatus:
 
 
 def look(
-    cluster: Cluster,
-    jobs: Sequence[Object],
-    source: RecordSource | None,
-    *,
-    now: float,
-    pods: Sequence[Object] | None = None,
-    siblings: Sequence[Object] | None = None,
-) -> list[JobStatus]:
+    cluster: Cluster, jobs: Sequence[Object], source: RecordSource | None, *, now: float,
+    pods: Sequence[Object] | None = None, siblings: Sequence[Object] | None = None,
+) -> list[JobStatus]:  # fmt: skip
     """Jobs that the cluster has just given, with what is around them.
 
     source: of the done records; None to leave them out. What may not be read becomes a note. now: seconds since 1970.

@@ -78,12 +78,9 @@ class Reason:
 
 
 def why_not(
-    job: Object,
-    pods: Iterable[Object] | None,
-    events: Mapping[str, Sequence[Object]] | None,
-    now: float,
+    job: Object, pods: Iterable[Object] | None, events: Mapping[str, Sequence[Object]] | None, now: float,
     workload: Object | None = None,
-) -> list[Reason]:
+) -> list[Reason]:  # fmt: skip
     """Reasons, the outermost first; none if the Job has ended, or all that was asked for runs.
 
     pods, events: of the Job and of its pods, events by what they are about (``grouped`` by ``subject_of``); None if
