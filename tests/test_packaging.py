@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import configparser
 import importlib.metadata
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -48,6 +50,43 @@ def test_the_list_of_packages_equals_the_folders() -> None:
 def test_every_package_folder_has_an_init_file() -> None:
     without = sorted({str(path.parent) for path in source_files() if not (path.parent / "__init__.py").exists()})
     assert not without, f"an editable install cannot import a folder without __init__.py: {without}"
+
+
+def third_party(path: Path) -> set[str]:
+    """The top-level names outside the standard library that a file imports, wherever the statement stands."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add((node.module or "").partition(".")[0])
+    return found - set(sys.stdlib_module_names) - {"tarkit"}
+
+
+def distribution(requirement: str) -> str:
+    """The name in a requirement, as indexes compare it."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement.strip())[0]).lower()
+
+
+def required_by(name: str) -> set[str]:
+    """What an installed distribution needs itself."""
+    try:
+        found = importlib.metadata.requires(name) or []
+    except importlib.metadata.PackageNotFoundError:
+        return set()
+    return {distribution(each) for each in found if "extra ==" not in each}
+
+
+def test_what_is_imported_is_declared() -> None:
+    lists = [CONFIG["options"]["install_requires"], *CONFIG["options.extras_require"].values()]
+    declared = {distribution(line) for text in lists for line in text.splitlines() if not line.startswith("#")}
+    # The clients of a store come with its extra.
+    declared |= set().union(*(required_by(name) for name in declared if name and name != "tarkit"))
+    distributions = importlib.metadata.packages_distributions()
+    for name in sorted(set().union(*(third_party(path) for path in source_files()))):
+        # What is not installed here cannot be looked up.
+        brings = {distribution(each) for each in distributions.get(name, ())}
+        assert not brings or brings & declared, f"import {name}: add one of {sorted(brings)} to setup.cfg"
 
 
 def build_needs_isolation() -> bool:
