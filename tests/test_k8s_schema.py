@@ -16,7 +16,7 @@ from kubetplrun import alone, kubetpl
 from tarkit.errors import MissingExtraError, UsageError
 from tarkit.k8s.fieldpath import set_field
 from tarkit.k8s.lint import schema
-from tarkit.k8s.lint.enumerations import _NOT_NEEDED, ranges, words
+from tarkit.k8s.lint.enumerations import _NOT_NEEDED, RANGES, WORDS
 from tarkit.k8s.lint.rules import verdict
 from tarkit.k8s.lint.schema import check_schema
 from tarkit.k8s.yamltext import load_documents
@@ -158,7 +158,7 @@ def test_words_are_those_of_the_descriptions(kube_version: str) -> None:
         "SecurityContext.procMount", "HTTPGetAction.scheme", "ContainerPort.protocol", "ImageVolumeSource.pullPolicy",
         "ServiceSpec.ipFamilies", "Toleration.operator", "PodFailurePolicyOnPodConditionsPattern.status",
     }  # fmt: skip
-    for name, values in words().items():
+    for name, values in WORDS.items():
         kind, _, field = name.partition(".")
         body = known[kind]["properties"][field]
         text = body["description"]
@@ -168,7 +168,7 @@ def test_words_are_those_of_the_descriptions(kube_version: str) -> None:
 @pytest.mark.parametrize("kube_version", ["1.33", "1.37"])
 def test_ranges_and_needless_fields_are_of_fields_that_exist(kube_version: str) -> None:
     known = definitions(kube_version)
-    for name in ranges():
+    for name in RANGES:
         kind, _, field = name.partition(".")
         assert known[kind]["properties"][field]["type"][0][:3] in ("int", "i"), name
     for kind, fields in _NOT_NEEDED.items():

@@ -20,9 +20,9 @@ from podslices import slice_inputs
 import tarkit.specs.inputslice
 from tarkit.errors import CompressionError, TarkitError, UsageError
 from tarkit.specs.braces import Choice, expand_braces, parse
-from tarkit.specs.inputslice import are_distinct, patterns_of, plan_slice
-from tarkit.specs.outputnames import FAILED_SUFFIX, plan_outputs
-from tarkit.specs.shardspec import expand, output_name, take_slice
+from tarkit.specs.inputslice import plan_slice
+from tarkit.specs.outputnames import FAILED_SUFFIX, are_distinct, plan_outputs
+from tarkit.specs.shardspec import expand, output_name, patterns_of, take_slice
 
 # Patterns
 

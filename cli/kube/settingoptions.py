@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tarkit.errors import UsageError, printable
+from tarkit.errors import printable
 from tarkit.k8s.settings import FLAG, LIST, PAIRS, TABLE, Setting
 
 if TYPE_CHECKING:
     from tarkit.k8s.configuration import Configuration
-    from tarkit.k8s.generate import Asked
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -76,40 +74,6 @@ print_options = option_group(
     ),
 )
 """What is printed, and in which format."""
-
-
-def asked(generator: str, options: Mapping[str, Any], words: list[str]) -> Asked:
-    """What the command line, the environment and the configuration files ask for together."""
-    from tarkit.k8s.configuration import read_configuration
-    from tarkit.k8s.generate import Asked, generator_of
-    from tarkit.k8s.templates import template_path
-
-    configuration = read_configuration(
-        generator,
-        {name: options[name] for name in TABLE if options.get(name) not in (None, ())},
-        _files(options["config"]),
-        os.environ,
-        profile=options["profile"],
-        reset=options["reset"],
-        compat_lists=options["compat_lists"],
-    )
-    template = options["template"]
-    if template is None:
-        template = template_path(generator_of(generator).template or generator, template_folders(options["path"]))
-    suffix = os.urandom(3).hex() if options["unique"] else None
-    return Asked(generator, configuration, words, template, options["assignments"], suffix)
-
-
-def _files(given: tuple[str, ...]) -> list[str]:
-    """Configuration files, from the lowest to the highest."""
-    from tarkit.k8s.configuration import FOLDER_FILES
-
-    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    usual = [os.path.join(home, "kubetpl", "config.yaml"), *FOLDER_FILES]
-    missing = next((name for name in given if not os.path.exists(name)), None)
-    if missing is not None:
-        raise UsageError(f"--config {missing}: no such file")
-    return [*(name for name in usual if os.path.isfile(name)), *given]
 
 
 def shown(configuration: Configuration) -> str:

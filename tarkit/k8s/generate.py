@@ -207,14 +207,10 @@ def _canonical(amounts: Document, name: str) -> None:
 def _suffixed(generator: str, request: Request, suffix: str) -> Request:
     """The same request with a suffix after the name, from any source of the name; the label ``app`` stays."""
     settings, words = request.settings, list(request.words)
-    name = settings.name
-    if name is None and generator == "configmap":
+    own = part(main_ones(request.template)[0], "metadata").get("name") or generator
+    name = settings.name or {"service": settings.app, "jobs": MANY}.get(generator, own)
+    if settings.name is None and generator == "configmap":
         name = words.pop(0) if words else None
-    elif name is None and generator == "service":
-        name = settings.app
-    elif name is None:
-        own = part(main_ones(request.template)[0], "metadata").get("name")
-        name = MANY if generator == "jobs" else own or generator
     if name is None:
         # The generator reports that it is missing.
         return request

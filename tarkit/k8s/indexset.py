@@ -24,11 +24,7 @@ _MOST = 10_000_000
 
 
 def parse_indexes(text: str) -> Iterator[int]:
-    """The indexes of ``0-2,4``, in the order in which they are written; none of an empty text.
-
-    Raises:
-        UsageError: it is not such a text, or a range runs backwards.
-    """
+    """The indexes of ``0-2,4``, in the order in which they are written; none of an empty text."""
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         match = _PART.fullmatch(part)
         if match is None or int(match[2] or match[1]) < int(match[1]):

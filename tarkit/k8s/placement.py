@@ -10,6 +10,7 @@ from tarkit.k8s.podfields import dict_of, listed, main_container, part
 from tarkit.k8s.settings import Settings
 from tarkit.k8s.yamltext import Document
 
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _SPOT_GRACE = 15
 """Seconds: of the 30 that GKE gives by default, 15 are for its own pods."""
@@ -71,7 +72,7 @@ def _prefer_spot(spec: Document, cloud: str) -> None:
     label, value, tainted = _SPOT[cloud]
     if tainted:
         _tolerate(spec, {"key": label, "operator": "Equal", "value": value, "effect": "NoSchedule"})
-    preferred = listed(part(spec, "affinity", "nodeAffinity"), "preferredDuringSchedulingIgnoredDuringExecution")
+    preferred = listed(part(spec, "affinity", "nodeAffinity"), _PREFERRED)
     expression = {"key": label, "operator": "In", "values": [value]}
     entry = {"weight": 100, "preference": {"matchExpressions": [expression]}}
     if entry not in preferred:
@@ -86,16 +87,13 @@ def without_spot(spec: Document) -> None:
     labels = {label for label, _, _ in _SPOT.values()}
     if spec.get("tolerations"):
         spec["tolerations"] = [each for each in spec["tolerations"] if each.get("key") not in labels]
-    affinity = dict_of((spec.get("affinity") or {}).get("nodeAffinity") or {})
-    name = "preferredDuringSchedulingIgnoredDuringExecution"
-    if affinity.get(name):
-        affinity[name] = [each for each in affinity[name] if not labels & _labels_of(each)]
-        if not affinity[name]:
-            del affinity[name]
-        if not affinity:
-            del spec["affinity"]["nodeAffinity"]
-        if not spec["affinity"]:
-            del spec["affinity"]
+    affinity = dict_of(spec.get("affinity") or {})
+    of_nodes = dict_of(affinity.get("nodeAffinity") or {})
+    if of_nodes.get(_PREFERRED):
+        of_nodes[_PREFERRED] = [each for each in of_nodes[_PREFERRED] if not labels & _labels_of(each)]
+        for holder, name in ((of_nodes, _PREFERRED), (affinity, "nodeAffinity"), (spec, "affinity")):
+            if not holder[name]:
+                del holder[name]
 
 
 def _labels_of(preferred: Any) -> set[str]:

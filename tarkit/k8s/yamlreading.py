@@ -246,11 +246,7 @@ def read_bytes(path: str, most: int = -1) -> bytes:
 
 
 def utf8(data: bytes, where: str) -> str:
-    """The text of a file, without a byte order mark.
-
-    Raises:
-        UsageError: it is not UTF-8.
-    """
+    """The text of a file, without a byte order mark."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -61,11 +61,7 @@ def _items(value: Any) -> Iterator[Any]:
 
 
 def dump_documents(documents: Iterable[Mapping[str, Any]]) -> str:
-    """YAML of the documents, in the order of their fields; the same bytes for the same documents.
-
-    Raises:
-        UsageError: a text holds what YAML cannot: bytes that are not UTF-8, or a NUL.
-    """
+    """YAML of the documents, in the order of their fields; the same bytes for the same documents."""
     out: list[str] = []
     for document in documents:
         out += ["---\n"] if out else []

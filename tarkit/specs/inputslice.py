@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from itertools import pairwise
 
-from tarkit.specs.braces import Choice, Product, expand_braces
-from tarkit.specs.outputnames import FAILED_SUFFIX, plan_outputs
-from tarkit.specs.shardspec import expand, fixed_names, output_name, take_slice
+from tarkit.specs.braces import Choice
+from tarkit.specs.outputnames import FEW, are_distinct, plan_outputs
+from tarkit.specs.shardspec import expand, patterns_of, take_slice
 from tarkit.specs.slicedlist import SlicedList, changed, open_list, sha256_of
-
-FEW = 100_000
-"""So many inputs are looked at one by one: that takes less than a second."""
-
-_NUMBERED = re.compile(
-    r"(?:[^{}\\#]*/)?(?P<head>[^{}\\#/]*)\{-?[0-9]+\.\.-?[0-9]+(?:\.\.-?[0-9]+)?\}(?P<end>[^{}\\#/]*)"
-)
 
 
 def plan_slice(
@@ -64,43 +55,9 @@ def plan_slice(
     return list(plan_outputs(together.items(wanted.start, wanted.stop), folder))
 
 
-def patterns_of(specs: Sequence[str]) -> list[Product] | None:
-    """The names of each spec, if nothing has to be listed or read to know them all; else None.
-
-    Raises:
-        UsageError: unbalanced braces.
-    """
-    found: list[Product] = []
-    for spec in specs:
-        pattern = fixed_names(spec)
-        if pattern is None:
-            return None
-        found.append(pattern)
-    return found
-
-
 def _planned(specs: Sequence[str], w: int) -> SlicedList | None:
     """The one list that is the input, if it was planned in ``w`` slices."""
     if len(specs) != 1 or not specs[0].startswith("@") or specs[0].startswith("@pipe:"):
         return None
     found = open_list(specs[0][1:])
     return found if found is not None and found.w == w else None
-
-
-def are_distinct(specs: Sequence[str]) -> bool:
-    """Whether it is plain that all outputs have names, and different ones.
-
-    It is where each spec is ``FOLDER/HEAD{FIRST..LAST}END``, with braces in one place only, and no HEAD begins
-    another one. False: all names must be looked at.
-
-    Raises:
-        UsageError: the first name of a spec is not that of a file.
-    """
-    heads = []
-    for spec in specs:
-        match = _NUMBERED.fullmatch(spec)
-        if match is None or match["end"].endswith(FAILED_SUFFIX):
-            return False
-        output_name(next(expand_braces(spec)))
-        heads.append(match["head"])
-    return not any(second.startswith(first) for first, second in pairwise(sorted(heads)))

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from tarkit.errors import UsageError
+from tarkit.specs.braces import expand_braces
 from tarkit.specs.shardspec import output_name
 from tarkit.store.url import display_name, local_path
 
 FAILED_SUFFIX = ".failed.tar"
 """What is added to an output's name for the shard of its failed samples."""
+
+
+FEW = 100_000
+"""So many inputs are looked at one by one: that takes less than a second."""
+
+_NUMBERED = re.compile(
+    r"(?:[^{}\\#]*/)?(?P<head>[^{}\\#/]*)\{-?[0-9]+\.\.-?[0-9]+(?:\.\.-?[0-9]+)?\}(?P<end>[^{}\\#/]*)"
+)
 
 
 def plan_outputs(urls: Iterable[str], folder: str) -> Iterator[tuple[str, str]]:
@@ -42,6 +53,25 @@ def plan_outputs(urls: Iterable[str], folder: str) -> Iterator[tuple[str, str]]:
             raise UsageError(f"{display_name(url)} would be replaced by its own output; name another folder")
         seen[name] = url
         yield url, output
+
+
+def are_distinct(specs: Sequence[str]) -> bool:
+    """Whether it is plain that all outputs have names, and different ones.
+
+    It is where each spec is ``FOLDER/HEAD{FIRST..LAST}END``, with braces in one place only, and no HEAD begins
+    another one. False: all names must be looked at.
+
+    Raises:
+        UsageError: the first name of a spec is not that of a file.
+    """
+    heads = []
+    for spec in specs:
+        match = _NUMBERED.fullmatch(spec)
+        if match is None or match["end"].endswith(FAILED_SUFFIX):
+            return False
+        output_name(next(expand_braces(spec)))
+        heads.append(match["head"])
+    return not any(second.startswith(first) for first, second in pairwise(sorted(heads)))
 
 
 class _Parents:

@@ -12,7 +12,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tarkit.errors import LocatedError, MissingInputError, StreamError, UsageError, printable, quoted
@@ -124,6 +124,16 @@ def fixed_names(spec: str) -> Product | None:
         return Product((Choice((spec,)),))
     found = parse(spec)
     return None if _may_hide(found) else found
+
+
+def patterns_of(specs: Sequence[str]) -> list[Product] | None:
+    """The names of each spec, if nothing has to be listed or read to know them all; else None.
+
+    Raises:
+        UsageError: unbalanced braces.
+    """
+    found = [pattern for spec in specs if (pattern := fixed_names(spec)) is not None]
+    return found if len(found) == len(specs) else None
 
 
 def _may_hide(names: Product) -> bool:

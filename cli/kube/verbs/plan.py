@@ -25,7 +25,8 @@ from tarkit.k8s.quantity import parse_quantity
 from ...shared.program import say, verbose_option, version_option
 from ...shared.results import Results
 from ...shared.sections import LongHelp
-from ..settingoptions import asked, setting_options, switch_options
+from ..generator import asked
+from ..settingoptions import setting_options, switch_options
 
 _EPILOG = """\b
 Example:

@@ -92,7 +92,7 @@ def quantity(node: Node) -> Iterator[Finding]:
 
 
 def resources(container: Node) -> Iterator[Finding]:
-    """Names of resources, quantities, whole numbers where they must be, and requests within the limits."""
+    """Names of resources, quantities, whole bytes, and requests within the limits."""
     requests, limits = container.at("resources", "requests"), container.at("resources", "limits")
     for part in (requests, limits):
         for name, node in part.fields():
@@ -100,14 +100,14 @@ def resources(container: Node) -> Iterator[Finding]:
                 yield node.error(wrong)
             else:
                 yield from quantity(node)
-                yield from _fraction(name, node)
+            number = amount(node)
+            if name in _BYTES and number is not None and number != number.to_integral_value():
+                yield node.warning(
+                    f"{node.value} is {number.normalize():f} bytes; write whole bytes, such as 4M or 4Mi"
+                )
     for name, node in requests.fields():
         number, limit = amount(node), amount(limits.at(name))
-        if _is_device(name):
-            # Devices are not shared: the request and the limit are one number.
-            if not limits.has(name) or (number is not None and limit is not None and number != limit):
-                yield node.error("needs a limit of the same number; write it under limits (or there only)")
-        elif number is not None and limit is not None and number > limit:
+        if number is not None and limit is not None and number > limit:
             yield node.error(f"{node.value} is more than the limit of {limits.value[name]}; ask for at most the limit")
     memory = amount(limits.at("memory"))
     if memory is not None and memory == memory.to_integral_value() and 0 < memory < 4 * 1024 * 1024:
@@ -122,17 +122,3 @@ def _resource_name(name: str) -> str | None:
     if "/" not in name:
         return "no such resource; write cpu, memory, ephemeral-storage, or one with a domain (nvidia.com/gpu)"
     return label_key(name)
-
-
-def _is_device(name: str) -> bool:
-    return "/" in name and not name.partition("/")[0].endswith("kubernetes.io")
-
-
-def _fraction(name: str, node: Node) -> Iterator[Finding]:
-    number = amount(node)
-    if number is None or number == number.to_integral_value():
-        return
-    if _is_device(name):
-        yield node.error(f"{node.value} is not a whole number; devices cannot be divided, write 1 or more")
-    elif name in _BYTES:
-        yield node.warning(f"{node.value} is {number.normalize():f} bytes; write whole bytes, such as 4M or 4Mi")

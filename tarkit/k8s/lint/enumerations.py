@@ -9,12 +9,13 @@ Source: staging/src/k8s.io/api (``+enum``), pkg/apis/core/validation and pkg/api
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from tarkit.k8s.quantity import TAKEN
 
-_WORDS = """
+WORDS = {
+    head.strip(): words.split()
+    for head, words in (line.split(":") for line in """
     AppArmorProfile.type: Localhost RuntimeDefault Unconfined
     Container.imagePullPolicy: Always IfNotPresent Never
     Container.terminationMessagePolicy: FallbackToLogsOnError File
@@ -42,31 +43,42 @@ _WORDS = """
     TopologySpreadConstraint.nodeAffinityPolicy: Honor Ignore
     TopologySpreadConstraint.nodeTaintsPolicy: Honor Ignore
     TopologySpreadConstraint.whenUnsatisfiable: DoNotSchedule ScheduleAnyway
-    VolumeMount.mountPropagation: Bidirectional HostToContainer None
-"""
+    VolumeMount.mountPropagation: Bidirectional HostToContainer None""".strip().splitlines())
+}  # fmt: skip
+"""The words that a field can have, by ``Type.field``."""
 
-_RANGES = f"""
-    0 to 511: ConfigMapVolumeSource.defaultMode DownwardAPIVolumeFile.mode DownwardAPIVolumeSource.defaultMode
-    0 to 511: KeyToPath.mode ProjectedVolumeSource.defaultMode SecretVolumeSource.defaultMode
-    0 to 65535: ContainerPort.hostPort ServicePort.nodePort
-    0 to {2**31 - 1}: CronJobSpec.startingDeadlineSeconds JobSpec.backoffLimit JobSpec.backoffLimitPerIndex
-    0 to {2**31 - 1}: JobSpec.completions JobSpec.maxFailedIndexes JobSpec.parallelism JobSpec.ttlSecondsAfterFinished
-    0 to {2**31 - 1}: PodSecurityContext.fsGroup PodSecurityContext.runAsGroup PodSecurityContext.runAsUser
-    0 to {2**31 - 1}: Probe.failureThreshold Probe.initialDelaySeconds Probe.periodSeconds Probe.successThreshold
-    0 to {2**31 - 1}: Probe.timeoutSeconds SecurityContext.runAsGroup SecurityContext.runAsUser
-    0 to {2**31 - 1}: SuccessPolicyRule.succeededCount
-    0 to {2**63 - 1}: JobSpec.activeDeadlineSeconds
-    1 to 100: PreferredSchedulingTerm.weight WeightedPodAffinityTerm.weight
-    1 to 65535: ContainerPort.containerPort GRPCAction.port ServicePort.port
-    1 to {2**31 - 1}: PodSpec.activeDeadlineSeconds TopologySpreadConstraint.maxSkew TopologySpreadConstraint.minDomains
-    1 to {2**63 - 1}: Probe.terminationGracePeriodSeconds
-"""
+RANGES = {
+    name: ends
+    for ends, names in {
+        (0, 511): """
+            ConfigMapVolumeSource.defaultMode DownwardAPIVolumeFile.mode DownwardAPIVolumeSource.defaultMode
+            KeyToPath.mode ProjectedVolumeSource.defaultMode SecretVolumeSource.defaultMode""",
+        (0, 65535): "ContainerPort.hostPort ServicePort.nodePort",
+        (0, 2**31 - 1): """
+            CronJobSpec.startingDeadlineSeconds JobSpec.backoffLimit JobSpec.backoffLimitPerIndex
+            JobSpec.completions JobSpec.maxFailedIndexes JobSpec.parallelism JobSpec.ttlSecondsAfterFinished
+            PodSecurityContext.fsGroup PodSecurityContext.runAsGroup PodSecurityContext.runAsUser
+            Probe.failureThreshold Probe.initialDelaySeconds Probe.periodSeconds Probe.successThreshold
+            Probe.timeoutSeconds SecurityContext.runAsGroup SecurityContext.runAsUser
+            SuccessPolicyRule.succeededCount""",
+        (0, 2**63 - 1): "JobSpec.activeDeadlineSeconds",
+        (1, 100): "PreferredSchedulingTerm.weight WeightedPodAffinityTerm.weight",
+        (1, 65535): "ContainerPort.containerPort GRPCAction.port ServicePort.port",
+        (1, 2**31 - 1): """
+            PodSpec.activeDeadlineSeconds TopologySpreadConstraint.maxSkew TopologySpreadConstraint.minDomains""",
+        (1, 2**63 - 1): "Probe.terminationGracePeriodSeconds",
+    }.items()
+    for name in names.split()
+}
+"""The least and the largest number that a field can have, by ``Type.field``."""
+
 # How many items a list can have.
-_ITEMS = """
-    0 to 20: PodFailurePolicy.rules PodFailurePolicyRule.onPodConditions
-    1 to 20: SuccessPolicy.rules
-    1 to 255: PodFailurePolicyOnExitCodesRequirement.values
-"""
+_ITEMS = {
+    "PodFailurePolicy.rules": (0, 20),
+    "PodFailurePolicyRule.onPodConditions": (0, 20),
+    "SuccessPolicy.rules": (1, 20),
+    "PodFailurePolicyOnExitCodesRequirement.values": (1, 255),
+}
 _FORMATS = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 
 # Fields that the schemas of all releases require, and servers do not: what is missing is empty, 0, or has a default.
@@ -82,26 +94,8 @@ _NOT_NEEDED = {
 }
 
 
-def words() -> dict[str, list[str]]:
-    """The words that a field can have, by ``Type.field``."""
-    return dict(_rows(_WORDS))
-
-
-def ranges(table: str = _RANGES) -> dict[str, tuple[int, int]]:
-    """The least and the largest number that a field can have, by ``Type.field``."""
-    rows = [(ends.split(" to "), names) for ends, names in _rows(table)]
-    return {name: (int(least), int(most)) for (least, most), names in rows for name in names}
-
-
-def _rows(table: str) -> Iterator[tuple[str, list[str]]]:
-    for line in table.strip().splitlines():
-        head, _, rest = line.partition(":")
-        yield head.strip(), rest.split()
-
-
 def complete(definitions: dict[str, Any]) -> None:
     """Put words and ranges into the definitions of a release, and take out what its servers do not ask for."""
-    known, limits, items = words(), ranges(), ranges(_ITEMS)
     for long_name, body in definitions.items():
         name = long_name.rpartition(".")[2]
         if name in ("Quantity", "IntOrString"):
@@ -115,11 +109,11 @@ def complete(definitions: dict[str, Any]) -> None:
             body["required"] = sorted(required - needless)
         for key, field in body.get("properties", {}).items():
             inner = field.get("items", field)
-            if values := known.get(f"{name}.{key}"):
+            if values := WORDS.get(f"{name}.{key}"):
                 inner["enum"] = [*values, "", None]
-            ends = limits.get(f"{name}.{key}") or _FORMATS.get(inner.get("format", ""))
+            ends = RANGES.get(f"{name}.{key}") or _FORMATS.get(inner.get("format", ""))
             inner.update({} if ends is None else {"minimum": ends[0], "maximum": ends[1]})
-            if ends := items.get(f"{name}.{key}"):
+            if ends := _ITEMS.get(f"{name}.{key}"):
                 field.update(minItems=ends[0], maxItems=ends[1])
             if key in body.get("required", ()) and field.get("type") == "string":
                 field["minLength"] = 1

@@ -59,9 +59,6 @@ def lint(documents: Sequence[dict[str, Any]], kube_version: str = OLDEST) -> lis
     """What the rules find wrong with the manifests, in their order. kube_version: the cluster's, such as ``1.33``.
 
     Manifests of kinds that are not known here are checked for their names and labels only.
-
-    Raises:
-        UsageError: kube_version is not a version.
     """
     if version(kube_version) == (0, 0):
         raise UsageError(f"{printable(kube_version)} is not a version of Kubernetes; write for example 1.33")

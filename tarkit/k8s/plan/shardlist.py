@@ -47,9 +47,6 @@ def list_config_map(
     """An immutable ConfigMap with the list, named after the run and the list's content.
 
     The same specs give the same manifest: the compressed list has no time and no name in it.
-
-    Raises:
-        UsageError: it is too big for ``kubectl apply``; or as ``list_text``.
     """
     text = list_text(specs)
     # 31: a gzip header, with time 0, and trailer.

@@ -23,9 +23,6 @@ def bytes_of(urls: Sequence[str], *, of: int | None = None) -> tuple[int | None,
     it is exact.
 
     of: how many shards there are, if ``urls`` is a sample of them.
-
-    Raises:
-        MissingInputError, StreamError, TemporaryStreamError: as ``sizes_of``.
     """
     sizes = sizes_of(urls)
     known = [size for size in sizes if size is not None]

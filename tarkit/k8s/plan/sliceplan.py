@@ -22,9 +22,8 @@ from tarkit.k8s.plan.shardlist import LIST_SPEC, content_sha256, list_text, plac
 from tarkit.k8s.plan.sizes import bytes_of, listed_sizes, spread
 from tarkit.redaction import redact
 from tarkit.specs.braces import Choice
-from tarkit.specs.inputslice import FEW, are_distinct, patterns_of
-from tarkit.specs.outputnames import plan_outputs
-from tarkit.specs.shardspec import expand, fixed_names
+from tarkit.specs.outputnames import FEW, are_distinct, plan_outputs
+from tarkit.specs.shardspec import expand, fixed_names, patterns_of
 from tarkit.specs.slicedlist import check_name, even_counts, open_list, sha256_of, slices_by_bytes
 from tarkit.store.url import scheme_of
 
