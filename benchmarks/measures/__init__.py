@@ -19,6 +19,7 @@ from measures import (
     recordio,
     rendering,
     starting,
+    tfrecords,
     writing,
 )
 
@@ -27,6 +28,8 @@ ALL: dict[str, Callable[[Settings], Result]] = {
     "read-photos": reading.read_photos,
     "download": downloading.download,
     "publish": publishing.publish,
+    "tfrecord-tensorflow": tfrecords.against_tensorflow,
+    "tfrecord-pypi": tfrecords.against_pypi,
     "write-small": writing.write_small,
     "recordio-read": recordio.read_small,
     "recordio-write": recordio.write_small,

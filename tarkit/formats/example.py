@@ -247,7 +247,10 @@ class _Message:
             if tag not in known:
                 raise self.error(at, f"field {tag >> 3} of wire type {tag & 7} is unknown")
             if tag & 7 == _WITH_LENGTH:
-                size, start = self.varint(start, end)
+                if start < end and data[start] < 0x80:
+                    size, start = data[start], start + 1
+                else:
+                    size, start = self.varint(start, end)
                 stop = start + size
             elif tag & 7 == _VARINT:
                 stop = self.varint(start, end)[1]
@@ -257,6 +260,38 @@ class _Message:
                 raise self.error(at, f"field {tag >> 3} has {stop - end} bytes more than there are")
             yield tag, start, stop
             at = stop
+
+    def quick_entry(self, at: int, end: int) -> tuple[str, Feature] | None:
+        """What ``entry`` and ``feature`` give, in a third of the time; None if they have to look.
+
+        For an entry as most writers have it: a name below 128 bytes, one list, and in it one value or packed numbers.
+        """
+        data = self.data
+        try:
+            value = at + 2 + data[at + 1]
+            size, kind = data[value + 1], value + 2
+            if size > 127:
+                size, kind = self.varint(value + 1, end)
+            if data[at] != _FIRST or data[at + 1] > 127 or data[value] != _SECOND or kind + size != end:
+                return None
+            size, inner = data[kind + 1], kind + 2
+            if size > 127:
+                size, inner = self.varint(kind + 1, end)
+            if inner + size != end:
+                return None
+            size, start = data[inner + 1], inner + 2
+            if size > 127:
+                size, start = self.varint(inner + 1, end)
+            if data[inner] != _FIRST or start + size != end:
+                return None
+            name, tag = data[at + 2 : value].decode(), data[kind]
+        except (DecodeError, IndexError, UnicodeDecodeError):
+            return None
+        if tag not in _EMPTY:
+            return None
+        values = _EMPTY[tag]()
+        self.add_values(tag, values, start, end)
+        return name, values
 
     def entry(self, at: int, end: int) -> tuple[str, int, int]:
         """The name in an entry of a map, and the positions of its value; what is not there is empty."""
@@ -274,10 +309,15 @@ class _Message:
     def read_features(self, at: int, end: int, features: dict[str, Feature]) -> None:
         """Add the features of a message ``Features``."""
         for _, start, stop in self.fields(at, end, (_FIRST,)):
-            name, first, last = self.entry(start, stop)
+            quick = self.quick_entry(start, stop)
+            if quick is not None:
+                name, values = quick
+            else:
+                name, first, last = self.entry(start, stop)
+                values = self.feature(first, last)
             if name in features:
                 raise self.error(start, f"feature {printable(name)!r} comes twice")
-            features[name] = self.feature(first, last)
+            features[name] = values
 
     def read_feature_lists(self, at: int, end: int, lists: dict[str, list[Feature]]) -> None:
         """Add the lists of a message ``FeatureLists``."""
