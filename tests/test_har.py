@@ -286,8 +286,8 @@ def test_a_cut_part_costs_the_files_that_it_does_not_have(tmp_path: Path) -> Non
     assert dict(archive.items(on_damage="skip", tally=tally)) == {"a/1": b"one", "a/2": b""}
     url = str(folder / "part-0")
     assert tally.damage == [
-        (url, 3, 8, "records 2 to 2: the part ends before the end of b"),
-        (url, 6, 12, "records 3 to 3: the part ends before the end of c"),
+        (url, 3, 8, "record 2: the part ends before the end of b"),
+        (url, 6, 12, "record 3: the part ends before the end of c"),
     ]
     assert tally.members == 2
     with pytest.raises(TruncatedError, match=r"part-0, offset 3, member 'b': the part ends at byte 6"):

@@ -95,7 +95,7 @@ class HarArchive:
                     raise _cut_part(entry, display_name(join(self._url, part)), self._size_of(part))
                 else:
                     url, end = display_name(join(self._url, part)), entry.offset + entry.size
-                    reason = f"records {number} to {number}: the part ends before the end of {printable(entry.name)}"
+                    reason = f"record {number}: the part ends before the end of {printable(entry.name)}"
                     tally.damage.append((url, min(entry.offset, self._size_of(part)), end, reason))
                 number += 1
 

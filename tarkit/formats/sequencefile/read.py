@@ -220,7 +220,7 @@ class _Reader:
         if not known:
             lost = f"records from {first} on"
         else:
-            lost = f"records {first} to {first + known - 1}"
+            lost = f"record {first}" if known == 1 else f"records {first} to {first + known - 1}"
             self._number += known
         self._tally.damage.append((self._url, start, window.offset, f"{lost}: {bad.reason}"))
         return found and (self._stop is None or window.offset < self._stop)
