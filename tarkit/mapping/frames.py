@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import marshal
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from itertools import repeat
 from typing import Any
 
 from tarkit.samples.sample import Sample
@@ -19,20 +20,30 @@ HEAD = struct.Struct("<QQ")
 _JOINED = 256 * 1024
 
 
-def pack(header: Any, samples: Iterable[Sample] = ()) -> list[memoryview]:
-    """A message in pieces, for os.writev. header: plain values. samples: of str and bytes."""
+def pack(
+    header: Any, samples: Iterable[Sample] = (), known: Iterable[Mapping[int, str]] = repeat({})
+) -> list[memoryview]:
+    """A message in pieces, for os.writev.
+
+    Args:
+        header: plain values. samples: of str and bytes.
+        known: for each sample the objects that the receiver has already, by id, and their names; one of them comes
+            out as a tuple of its name. A mapper that adds a field or changes one returns the others as they came.
+    """
     contents: list[bytes] = []
-    shapes: list[dict[str, str | int]] = []
+    shapes: list[dict[str, str | int | tuple[str]]] = []
     size = 0
-    for sample in samples:
-        shape: dict[str, str | int] = {}
+    for sample, names in zip(samples, known, strict=False):
+        shape: dict[str, str | int | tuple[str]] = {}
         for name, value in sample.items():
-            if type(value) is bytes:
+            if type(value) is not bytes:
+                shape[name] = value
+            elif (source := names.get(id(value))) is not None:
+                shape[name] = (source,)
+            else:
                 contents.append(value)
                 size += len(value)
                 shape[name] = len(value)
-            else:
-                shape[name] = value
         shapes.append(shape)
     text = marshal.dumps((header, shapes))
     head = HEAD.pack(len(text), size) + text

@@ -18,7 +18,7 @@ from tarkit.formats.fieldfile import LARGE, FieldFile
 from tarkit.mapping.frames import next_message, pack, unsent
 from tarkit.mapping.output import Output, Printed, PrintFiles
 from tarkit.mapping.parallel import Batch, Failure, Job, Outcome, Pool, Worker
-from tarkit.mapping.pythonworker import MAX_PIECES, READY, FunctionSpec, print_base, serve, with_known
+from tarkit.mapping.pythonworker import MAX_PIECES, READY, FunctionSpec, print_base, serve
 from tarkit.samples.sample import Sample, is_reserved
 
 _READ_SIZE = 1024 * 1024
@@ -203,14 +203,17 @@ class PythonPool(Pool[_Process]):
         worker.room = _DEPTH if now - worker.started < _QUICK else 1
         worker.started = now
         job = worker.jobs.popleft()
-        _, _, answers, printed, problem = header
+        _, _, counts, printed, problem = header
         failure = None if problem is None else Failure("exception", problem)
         new = iter(samples)
-        made = [
-            [with_known(next(new), same, known) for same in each] for each, known in zip(answers, job[1], strict=False)
-        ]
+        made = [[_restored(next(new), known) for _ in range(n)] for n, known in zip(counts, job[1], strict=False)]
         outputs = [Output(each) if isinstance(each, bytes) else Output.of_file(each) for each in printed]
         return job, Outcome(made, Printed(*outputs), failure)
+
+
+def _restored(sample: Sample, known: Sample) -> Sample:
+    """A sample with what was not sent back, since it was unchanged."""
+    return {name: known[value[0]] if type(value) is tuple else value for name, value in sample.items()}
 
 
 def _field_bytes(sample: Sample) -> int:

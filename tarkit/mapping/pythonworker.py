@@ -8,7 +8,8 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -24,9 +25,6 @@ MAX_PIECES = 16
 _AT_ONCE = 4 * 1024 * 1024
 
 FunctionSpec = str | Callable[..., Any]
-
-Made = tuple[Sample, "dict[str, str]"]
-"""A sample on its way back: what is new in it, and field -> field of the original that it equals."""
 
 
 def serve(
@@ -45,7 +43,8 @@ def serve(
     """
     if os.getppid() == parent and os.getpid() != parent:
         for fd in inherited:
-            _close_if_open(fd, connection.fileno())
+            with suppress(OSError):
+                os.close(fd)
     # The parent's handlers were copied by a fork, and are not for this process.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
@@ -66,31 +65,21 @@ def serve(
     while (message := _receive(fd)) is not None:
         ticket, batch = message
         del message
-        # Taken before the mapper, which may change the samples that it is given.
+        # Held, since the mapper may change the samples that it is given, and what is let go gives its id away.
         originals = [dict(sample) for sample in batch]
-        made: list[list[Made]] = []
+        made: list[list[Sample]] = []
         problem = None
         try:
-            answers = _run(mapper, state, batch, batched)
-            made = [
-                [without_known(sample, known) for sample in samples]
-                for samples, known in zip(answers, originals, strict=True)
-            ]
+            made = _run(mapper, state, batch, batched)
         except Exception as error:
             print_traceback(error)
             problem = _last_line(error)
         _flush()
-        known = [[same for _, same in each] for each in made]
         printed = [file.take(ticket) for file in files]
-        _send(fd, pid, (pid, ticket, known, printed, problem), [new for each in made for new, _ in each])
-
-
-def _close_if_open(fd: int, ours: int) -> None:
-    if fd != ours:
-        try:
-            os.close(fd)
-        except OSError:
-            return
+        header = pid, ticket, [len(samples) for samples in made], printed, problem
+        known = [{id(value): name for name, value in sample.items()} for sample in originals]
+        repeated = (names for samples, names in zip(made, known, strict=False) for _ in samples)
+        _send(fd, pid, header, (sample for samples in made for sample in samples), repeated)
 
 
 def load(spec: FunctionSpec) -> Callable[..., Any]:
@@ -248,34 +237,12 @@ def _last_line(error: Exception) -> str:
     return text if isinstance(error, UsageError) else f"{type(error).__name__}: {text.splitlines()[-1]}"
 
 
-def without_known(sample: Sample, known: Sample) -> Made:
-    """A sample for the way back: what the parent has already is named, not sent.
-
-    A mapper that adds a field or changes one returns the others as they came.
-    """
-    names = {id(value): name for name, value in known.items() if type(value) is bytes}
-    same: dict[str, str] = {}
-    new: Sample = {}
-    for name, value in sample.items():
-        source = names.get(id(value))
-        if source is None:
-            new[name] = value
-        else:
-            same[name] = source
-    return new, same
-
-
-def with_known(new: Sample, same: dict[str, str], known: Sample) -> Sample:
-    """Undo without_known() at the other end."""
-    return {**new, **{name: known[source] for name, source in same.items()}}
-
-
-def _send(fd: int, pid: int, header: Any, samples: Sequence[Sample] = ()) -> None:
+def _send(fd: int, pid: int, header: Any, *samples: Iterable[Any]) -> None:
     if os.getpid() != pid:
         # The parent has this process's socket, too: a second answer would be taken for that to another sample.
         os.write(2, b"a process that the mapper forked came back from it and is ended; end it with os._exit()\n")
         os._exit(1)
-    rest = pack(header, samples)
+    rest = pack(header, *samples)
     while rest:
         rest = unsent(rest, os.writev(fd, rest[:MAX_PIECES]))
 
