@@ -27,7 +27,7 @@ def indexed(**more: Any) -> dict[str, Any]:
 
 
 def ledger(spec: dict[str, Any], **more: Any) -> JobLedger:
-    return JobLedger(LocalJob("j", spec), base_delay=1, longest_delay=8, **more)
+    return JobLedger(LocalJob("j", spec), retry_delay=1, **more)
 
 
 def play(spec: dict[str, Any], ends: dict[int, list[int]], **more: Any) -> JobLedger:
@@ -129,17 +129,17 @@ def test_ignored_failures_use_up_nothing() -> None:
 
 
 def test_the_delay_of_an_index_doubles_and_others_go_on() -> None:
-    book = ledger(indexed(completions=2, backoffLimitPerIndex=9))
+    book = ledger(indexed(completions=2, backoffLimitPerIndex=19))
     now, waits = 0.0, []
     assert book.take(now) == 0
-    for _ in range(5):
+    for _ in range(8):
         book.finish(0, PodEnd("p", {"main": 1}), now)
         begun = now
         while (index := book.take(now)) != 0:
             assert index in (None, 1)
             now += 0.5
         waits.append(now - begun)
-    assert waits == [1, 2, 4, 8, 8]
+    assert waits == [1, 2, 4, 8, 16, 32, 64, 64]
 
 
 def test_the_delay_of_a_job_holds_all_and_ends_with_a_success() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import NamedTuple
 
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0)
 _LINK = (errno.ELOOP, errno.EMLINK)  # what O_NOFOLLOW gives on Linux and macOS, and on FreeBSD
@@ -17,15 +16,6 @@ _LINK = (errno.ELOOP, errno.EMLINK)  # what O_NOFOLLOW gives on Linux and macOS,
 
 class OutsideError(ValueError):
     """A link leads out of the folder."""
-
-
-class Names(NamedTuple):
-    """What is in a folder, sorted by name. other: pipes, sockets, devices."""
-
-    files: list[str]
-    folders: list[str]
-    links: list[str]
-    other: list[str]
 
 
 class OpenFolder:
@@ -51,22 +41,10 @@ class OpenFolder:
     def __exit__(self, *_: object) -> None:
         os.close(self._fd)
 
-    def names(self) -> Names:
-        """What is in it."""
-        names = Names([], [], [], [])
+    def names(self) -> dict[str, str]:
+        """Names in it, sorted, each with its kind: file, folder, link, or other (a pipe, a socket, a device)."""
         with os.scandir(self._fd) as entries:
-            for entry in entries:
-                if entry.is_file(follow_symlinks=False):
-                    names.files.append(entry.name)
-                elif entry.is_dir(follow_symlinks=False):
-                    names.folders.append(entry.name)
-                elif entry.is_symlink():
-                    names.links.append(entry.name)
-                else:
-                    names.other.append(entry.name)
-        for some in names:
-            some.sort()
-        return names
+            return {name: kind for name, kind in sorted((entry.name, _kind(entry)) for entry in entries)}
 
     def open(self, name: str) -> tuple[int, int]:
         """A descriptor of the regular file of this name, or to which the link of this name leads; and its size.
@@ -102,3 +80,11 @@ class OpenFolder:
         finally:
             for fd in opened[1:]:
                 os.close(fd)
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    if entry.is_file(follow_symlinks=False):
+        return "file"
+    if entry.is_symlink():
+        return "link"
+    return "folder" if entry.is_dir(follow_symlinks=False) else "other"

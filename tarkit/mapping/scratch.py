@@ -214,11 +214,13 @@ def gather(folder: str, original: Sample, rules: Rules, within: str = "") -> tup
 
 def _gather(folder: OpenFolder, original: str, rules: Rules) -> tuple[list[Sample], list[str]]:
     names = folder.names()
-    stray, links = names.other, set(names.links)
+    stray = [name for name, kind in names.items() if kind == "other"]
     fields: dict[str, dict[str, bytes | FieldFile]] = {}
     room = SampleRoom(2 * rules.large, rules.folder)
     keys: dict[str, str] = {}
-    for name in sorted(names.files + names.links):
+    for name, kind in names.items():
+        if kind not in ("file", "link"):
+            continue
         stem, _, field = name.partition(".")
         if not (stem and field and (stem == rules.base or rules.multi)):
             if name not in _OWN_FILES:
@@ -228,13 +230,13 @@ def _gather(folder: OpenFolder, original: str, rules: Rules) -> tuple[list[Sampl
         elif rules.wants(name):
             if is_reserved(field):
                 raise ValueError(why_reserved(field, f"{stem}."))
-            read = _read_link if name in links else _read_file
+            read = _read_link if kind == "link" else _read_file
             content = read(folder, name, rules)
             if content is None:
                 stray.append(name)
             else:
                 fields.setdefault(stem, {})[field] = room.hold(content)
-    present = "__key__" in names.files or "__key__" in links
+    present = names.get("__key__") in ("file", "link")
     key = _read_key(folder, "__key__", original) if present else original
     key = _one_key(key, keys.pop(rules.base, original), original, rules.base)
     made: list[Sample] = []
@@ -243,7 +245,7 @@ def _gather(folder: OpenFolder, original: str, rules: Rules) -> tuple[list[Sampl
         own = keys.pop(stem, f"{key}{rules.separator}{suffix}" if suffix else key)
         made.append({"__key__": own, **fields[stem]})
     stray += [f"{stem}.__key__" for stem in keys]
-    for name in names.folders:
+    for name in [name for name, kind in names.items() if kind == "folder"]:
         if not rules.subdirs:
             stray.append(f"{name}/")
             continue

@@ -18,6 +18,7 @@ from tarkit.errors import UsageError, printable
 from tarkit.k8s.apiobject import Object, part_of, spec_of
 
 _DEFAULT_BACKOFF_LIMIT = 6
+_DOUBLINGS = 6
 _MOST_PLACES = 1_000_000
 """Pods of a Job that one run keeps count of: some 100 bytes each."""
 
@@ -136,15 +137,14 @@ class JobLedger:
 
     Args:
         job: what decides. parallelism: pods at once, instead of the Job's.
-        base_delay, longest_delay: seconds before the first retry, and at most; it doubles in between.
+        retry_delay: seconds before the first retry; it doubles, up to 64 times as much.
         only: the indexes to run; None means all.
         done_before: indexes that are complete, from an earlier run.
     """
 
     job: LocalJob
     parallelism: int | None = None
-    base_delay: float = 10.0
-    longest_delay: float = 600.0
+    retry_delay: float = 10.0
     only: Collection[int] | None = None
     done_before: Collection[int] = ()
     done: set[int] = field(default_factory=set)
@@ -268,7 +268,7 @@ class JobLedger:
             self._due[index] = self._held_until = now + self._delay(self._in_a_row)
 
     def _delay(self, failures: int) -> float:
-        return float(min(self.base_delay * 2 ** min(failures - 1, 60), self.longest_delay))
+        return self.retry_delay * 2.0 ** min(failures - 1, _DOUBLINGS)
 
     def _conclude(self) -> None:
         """Whether the Job is over, in the order in which the controller asks."""

@@ -28,8 +28,6 @@ from tarkit.mapping import removal
 
 _TICK = 0.02
 _MEMORY_EVERY = 0.2
-_DOUBLINGS = 64
-"""The longest delay before a retry, in first delays."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +158,6 @@ def run_documents(
     with StateFolder(folder, digest_of(documents, volumes), fresh=settings.fresh) as state:
         jobs = [JobRun(_ledger(job, settings, state)) for job in found]
         run = _Run(jobs, state, Sources(documents), settings, report, clock)
-        run.check()
         for note in run.differences():
             report.note(note)
         return LocalResult(jobs, state.logs, run.loop(stop))
@@ -183,8 +180,7 @@ def _ledger(job: LocalJob, settings: LocalSettings, state: StateFolder) -> JobLe
     return JobLedger(
         job,
         parallelism=settings.parallelism or min(job.parallelism, settings.node.cpus),
-        base_delay=settings.retry_delay,
-        longest_delay=settings.retry_delay * _DOUBLINGS,
+        retry_delay=settings.retry_delay,
         only=settings.indexes,
         done_before=state.completed.get(job.name, ()),
     )
@@ -207,10 +203,8 @@ class _Run:
         self._slots = settings.parallelism or max(1, min(together, settings.node.cpus))
         self._asked = self._slots if settings.parallelism else sum(job.job.parallelism for job in jobs)
         self._memory_at = 0.0
-
-    def check(self) -> None:
-        """Find out what a manifest lacks before anything is run."""
-        for job in self._jobs:
+        # What a manifest lacks is found out before anything is run.
+        for job in jobs:
             if job.ledger.outcome is None:
                 self._prepared(job.job, 0, 1)
 
@@ -264,17 +258,14 @@ class _Run:
         free = self._slots - sum(len(job.pods) for job in self._jobs)
         for job in self._jobs:
             while free > 0 and (index := job.ledger.take(now)) is not None:
-                self._start(job, index, now, watchdog)
                 free -= 1
-
-    def _start(self, job: JobRun, index: int, now: float, watchdog: Watchdog) -> None:
-        job.began = job.began or time.time()
-        attempt = self._state.started(job.job.name, index)
-        pod, process = self._prepared(job.job, index, attempt)
-        folder = (job.job.name,) if len(self._jobs) > 1 else ()
-        log = self._state.path("logs", *folder, f"{index}-{attempt}.log")
-        job.pods[index] = LocalPod(pod, process, log, watchdog, now)
-        job.pods[index].poll(now)
+                job.began = job.began or time.time()
+                attempt = self._state.started(job.job.name, index)
+                pod, process = self._prepared(job.job, index, attempt)
+                folder = (job.job.name,) if len(self._jobs) > 1 else ()
+                log = self._state.path("logs", *folder, f"{index}-{attempt}.log")
+                job.pods[index] = LocalPod(pod, process, log, watchdog, now)
+                job.pods[index].poll(now)
 
     def _poll(self, job: JobRun, now: float, asked: int) -> None:
         """Look after the pods of a Job."""
