@@ -12,7 +12,22 @@ from tarkit.errors import printable
 from .shared.program import nearest, run_program, version_option
 
 NAME = "tarkit"
-VERBS = ("cat", "completion", "convert", "create", "demo", "get", "ls", "put", "rm", "show", "split", "stat", "status")
+VERBS = (
+    "cat",
+    "completion",
+    "convert",
+    "create",
+    "demo",
+    "get",
+    "ls",
+    "put",
+    "recordio-gen",
+    "rm",
+    "show",
+    "split",
+    "stat",
+    "status",
+)
 
 
 class _Verbs(click.Group):
@@ -24,7 +39,7 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        module = importlib.import_module(f".verbs.{cmd_name}", __package__)
+        module = importlib.import_module(f".verbs.{cmd_name.replace('-', '_')}", __package__)
         command: click.Command = module.command
         return command
 

@@ -24,7 +24,7 @@ ROOMS = {
     "formats": "datafolder example fieldfile har recordio registry sequencefile tally tfrecord "
     "tar.headers tar.large tar.raw tar.resync tar.walk",
     "samples": "codecs dataset gather pieces read sample shardwriter tarwriter transforms",
-    "toolbox": "convert demodata join",
+    "toolbox": "convert demodata join prepare recordfiles sourcefiles tables",
     "mapping": "output parallel pythonpool pythonworker removal scratch shellpool",
     "readers": "",
     "runs": "counts donerecord engine process status work",

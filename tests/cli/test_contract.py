@@ -59,6 +59,7 @@ WITHOUT_INPUT = {
     "tarkit get",
     "tarkit ls",
     "tarkit put",
+    "tarkit recordio-gen",
     "tarkit rm",
     "tarkit stat",
     "tarkit status",

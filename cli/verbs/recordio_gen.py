@@ -1,0 +1,130 @@
+"""``tarkit recordio-gen``: images, tables, shards and MNIST's files to RecordIO files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tarkit.errors import UsageError, counted
+
+from ..shared.meter import Meter
+from ..shared.program import say, verbose_option, version_option
+from ..shared.results import Results, exit_code_of, met
+
+if TYPE_CHECKING:
+    from tarkit.formats.tally import Tally
+
+_EPILOG = """\b
+Examples:
+  tarkit recordio-gen mnist-jpg/ -o records --records_per_file 200
+  tarkit recordio-gen images.tar.gz -o records --model_file mnist.py
+  tarkit recordio-gen --kind shards 'train-{0000..0009}.tar' -o s3://bucket/records
+  tarkit recordio-gen iris.csv -o records --columns a,b,c,d,class --label class
+  tarkit recordio-gen train-images-idx3-ubyte.gz train-labels-idx1-ubyte.gz -o records
+"""
+_KINDS = ("files", "shards", "csv", "mnist")
+
+
+def _names(context: click.Context, parameter: click.Parameter, text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",")]
+
+
+@click.command("recordio-gen", epilog=_EPILOG)
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@click.option("-o", "--output_dir", "--output-dir", required=True, metavar="FOLDER", help="Where the files go.")
+@click.option(
+    "--kind",
+    type=click.Choice(_KINDS),
+    help="What SOURCE is.  [default: csv for .csv and .data, mnist for two files, else files]",
+)
+@click.option(
+    "--records_per_file", "--records-per-file", type=click.IntRange(1), default=1024, show_default=True, metavar="N",
+    help="Records in a file.",
+)  # fmt: skip
+@click.option("--model_file", "--model-file", metavar="FILE", help="Python file that prepares the records of a file.")
+@click.option(
+    "--codec_type", "--codec", "codec", type=click.Choice(["tf_example", "bytes"]), default="tf_example",
+    show_default=True, help="How what a model file prepares is written.",
+)  # fmt: skip
+@click.option(
+    "--image", type=click.Choice(["bytes", "floats"]), default=None, help="The feature of images.  [default: bytes]"
+)
+@click.option("--classes", callback=_names, metavar="A,B", help="Folders that are the classes, in their order.")
+@click.option("--fields", callback=_names, metavar="A,B", help="Fields of samples that become features.")
+@click.option("--columns", callback=_names, metavar="A,B", help="Names of a table's columns.  [default: its first row]")
+@click.option("--label", metavar="COLUMN", help="Column that is the label.")
+@click.option("--leave-out", callback=_names, default="", metavar="A,B", help="Columns that are left out.")
+@click.option("--force", is_flag=True, help="Replace the files of an earlier run.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress, no summary; only what was lost.")
+@verbose_option
+@version_option
+def command(
+    sources: tuple[str, ...], output_dir: str, records_per_file: int, force: bool, quiet: bool, **options: Any
+) -> int:
+    """Make RecordIO files of tf.train.Examples.
+
+    SOURCE is a folder or a tar of images, one folder for each class: features image, and label, the index of the
+    class; or with --model_file any files, prepared by prepare_data_for_a_single_file(file, name) of that Python file.
+    It may be tar shards (--kind shards), a feature for each field; a CSV file, a feature for each column; or
+    MNIST's own two files.
+
+    Files are called data-00000, data-00001 …, and each appears whole. Their names are printed as they are published.
+    """
+    with Meter("tarkit recordio-gen", quiet=quiet) as meter, Results(only_messages=True) as results:
+        from tarkit.formats.tally import Tally
+        from tarkit.toolbox.recordfiles import clear_record_files, write_record_files
+
+        tally = Tally()
+        records = _records(sources, options, tally)
+        clear_record_files(output_dir, force=force)
+        files = 0
+
+        def published(name: str, count: int) -> None:
+            nonlocal files
+            files += 1
+            with meter.hidden():
+                results.now(name)
+            if meter.is_due():
+                meter.show(f"{files} files so far", None)
+
+        total = write_record_files(records, output_dir, records_per_file=records_per_file, published=published)
+    if not total:
+        raise UsageError(f"no record comes of {sources[0]}; see --kind, and --model_file for files that are not images")
+    code = exit_code_of(tally)
+    if code or not quiet:
+        say("tarkit recordio-gen", "; ".join([f"{counted(total, 'record')} in {counted(files, 'file')}", *met(tally)]))
+    return code
+
+
+def _records(sources: tuple[str, ...], options: dict[str, Any], tally: Tally) -> Iterator[bytes]:
+    from tarkit.toolbox.tables import mnist_records, table_records
+
+    source = sources[0]
+    guess = "mnist" if len(sources) == 2 else "csv" if source.endswith((".csv", ".data")) else "files"
+    kind = options["kind"] or guess
+    if len(sources) != (2 if kind == "mnist" else 1):
+        raise UsageError("MNIST is two files, images and labels; any other SOURCE is one")
+    if kind == "csv":
+        return table_records(
+            source, columns=options["columns"], label=options["label"], leave_out=[n for n in options["leave_out"] if n]
+        )
+    if kind == "mnist":
+        return mnist_records(source, sources[1], options["image"] or "floats")
+    if kind == "shards":
+        from tarkit.toolbox.prepare import shard_records
+
+        return shard_records(source, tally, options["fields"] or ())
+    return _of_files(source, options, tally)
+
+
+def _of_files(source: str, options: dict[str, Any], tally: Tally) -> Iterator[bytes]:
+    from tarkit.toolbox.prepare import classes_of, load_model_file, prepare_images, prepare_with_model
+    from tarkit.toolbox.sourcefiles import file_names, files_of
+
+    if options["model_file"] is None:
+        prepare = prepare_images(options["classes"] or classes_of(file_names(source)), options["image"] or "bytes")
+    else:
+        prepare = prepare_with_model(load_model_file(options["model_file"]), options["codec"])
+    return (record for file in files_of(source, tally) for record in prepare(file))

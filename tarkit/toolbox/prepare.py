@@ -1,0 +1,179 @@
+"""Files to serialized records: by built-in rules for images, tables and MNIST, or by a function of the user's.
+
+The features of the built-in rules are those of ElasticDL's generators: ``image`` and ``label``; the columns of a table.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import os
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tarkit.errors import DataError, MissingInputError, UsageError, library, printable
+from tarkit.formats.example import encode_example
+from tarkit.formats.tally import Tally
+from tarkit.samples.codecs import decode_field, extension_of
+from tarkit.samples.read import read_samples
+from tarkit.samples.sample import is_reserved
+from tarkit.store.url import local_path
+from tarkit.toolbox.sourcefiles import SourceFile
+
+CODECS = ("tf_example", "bytes")
+IMAGES = ("bytes", "floats")
+_IMAGE_EXTENSIONS = frozenset(("jpg", "jpeg", "png", "ppm", "pgm", "bmp", "gif", "tif", "tiff", "webp"))
+
+
+Prepare = Callable[[SourceFile], Iterator[bytes]]
+"""A file -> its records, serialized."""
+
+
+def prepare_images(classes: Sequence[str] | None, image: str = "bytes") -> Prepare:
+    """A record for each image: ``image``, and ``label``, the index of its folder's name in ``classes``.
+
+    Args:
+        classes: names of the folders that the images are in; None writes no label.
+        image: bytes as they are in the file, or floats, the pixels from 0 to 255.
+
+    Raises (by the function):
+        DataError: an image that does not decode, or in a folder that is not a class.
+    """
+    if image not in IMAGES:
+        raise UsageError(f"image is {image!r}; it must be one of {', '.join(IMAGES)}")
+    index = {name: number for number, name in enumerate(classes or ())}
+
+    def prepare(file: SourceFile) -> Iterator[bytes]:
+        extension = extension_of(file.name)[0]
+        if extension not in _IMAGE_EXTENSIONS:
+            return
+        features: dict[str, Any] = {"image": file.read()}
+        if image == "floats":
+            pixels = decode_field(extension, features["image"])
+            numpy = library("numpy", "the pixels of images", "images")
+            features["image"] = array("f", numpy.asarray(pixels, "float32").tobytes())
+        if classes is not None:
+            folder = os.path.basename(os.path.dirname(file.name))
+            if folder not in index:
+                raise DataError(f"the folder {printable(folder)!r} is not one of the classes", member=file.name)
+            features["label"] = index[folder]
+        yield encode_example(features)
+
+    return prepare
+
+
+def classes_of(names: Iterable[str]) -> list[str]:
+    """The names of the folders that the images are in, sorted."""
+    folders = {os.path.basename(os.path.dirname(n)) for n in names if extension_of(n)[0] in _IMAGE_EXTENSIONS}
+    if "" in folders:
+        raise DataError("an image is in no folder, so it has no class", hint="put each class into a folder of its name")
+    return sorted(folders)
+
+
+def shard_records(shards: str, tally: Tally, fields: Sequence[str] = ()) -> Iterator[bytes]:
+    """A record for each sample of tar shards: a feature for each field, or those that are named, and ``__key__``.
+
+    ``cls`` is a number if its text is one; other fields are bytes.
+
+    Raises:
+        DataError: a sample has not all fields that are named; damage.
+    """
+    for sample in read_samples(shards, tally=tally):
+        missing = [name for name in fields if name not in sample]
+        if missing:
+            raise DataError(f"the sample has no field {missing[0]}", url=sample["__url__"], key=sample["__key__"])
+        features: dict[str, Any] = {
+            name: value for name, value in sample.items() if not is_reserved(name) and (not fields or name in fields)
+        }
+        text = features.get("cls")
+        if text is not None and text.strip().lstrip(b"-").isdigit():
+            features["cls"] = int(text)
+        yield encode_example({"__key__": sample["__key__"].encode(), **features})
+
+
+def prepare_with_model(model: Mapping[str, Any], codec: str = "tf_example") -> Prepare:
+    """Records by the functions of a model file.
+
+    ``prepare_data_for_a_single_file(file, name)`` gets an open binary file and its name; one with a single parameter
+    gets the path of a file on disk. It gives a record (bytes), features (a dict), features and label (a tuple; the
+    model file's ``feature_columns()`` and ``label_columns()`` have the names, each a ``key``), None, or an iterable of
+    these.
+
+    Args:
+        model: what the model file defines. codec: tf_example; or bytes, the arrays of the columns one behind the other.
+
+    Raises:
+        UsageError: the model file lacks a function.
+    """
+    if codec not in CODECS:
+        raise UsageError(f"codec is {codec!r}; it must be one of {', '.join(CODECS)}")
+    function = model.get("prepare_data_for_a_single_file")
+    if not callable(function):
+        raise UsageError("the model file has no function prepare_data_for_a_single_file")
+    by_name = len(inspect.signature(function).parameters) == 1
+
+    def prepare(file: SourceFile) -> Iterator[bytes]:
+        if not by_name:
+            made = function(io.BytesIO(file.read()), file.name)
+        else:
+            path = None if file.url is None else local_path(file.url)
+            if path is None:
+                raise UsageError("prepare_data_for_a_single_file(filename) takes files on disk; name a folder of them")
+            made = function(path)
+        yield from _serialized(made, model, codec, file.name)
+
+    return prepare
+
+
+def _serialized(made: Any, model: Mapping[str, Any], codec: str, name: str) -> Iterator[bytes]:
+    if made is None:
+        return
+    if isinstance(made, (bytes, bytearray)):
+        yield bytes(made)
+    elif isinstance(made, Mapping):
+        yield _encoded(made, codec)
+    elif isinstance(made, tuple) and len(made) == 2:
+        yield _encoded(_columns(made, model), codec)
+    elif isinstance(made, Iterable) and not isinstance(made, (str, tuple)):
+        for each in made:
+            yield from _serialized(each, model, codec, name)
+    else:
+        kind = type(made).__name__
+        raise DataError(
+            f"prepare_data_for_a_single_file gave {kind}; it gives bytes, a dict, (features, label), or many",
+            member=name,
+        )
+
+
+def _columns(made: tuple[Any, Any], model: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for values, function in zip(made, ("feature_columns", "label_columns"), strict=True):
+        if not callable(model.get(function)):
+            raise UsageError(f"the model file gives features and label, so it needs a function {function}")
+        keys = [column.key for column in model[function]()]
+        several = values if isinstance(values, (list, tuple)) and len(keys) > 1 else [values]
+        if len(several) != len(keys):
+            raise DataError(f"{function}() names {len(keys)} columns, and {len(several)} values were prepared")
+        found.update(zip(keys, several, strict=True))
+    return found
+
+
+def _encoded(features: Mapping[str, Any], codec: str) -> bytes:
+    if codec == "bytes":
+        return b"".join(value if isinstance(value, bytes) else value.tobytes() for value in features.values())
+    flat = {name: value.ravel() if hasattr(value, "ravel") else value for name, value in features.items()}
+    return encode_example(flat)
+
+
+def load_model_file(path: str) -> dict[str, Any]:
+    """What a Python file defines.
+
+    Raises:
+        MissingInputError: there is no such file.
+    """
+    import runpy
+
+    if not os.path.exists(path):
+        raise MissingInputError("no such model file", url=path)
+    return runpy.run_path(path)

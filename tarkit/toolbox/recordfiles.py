@@ -1,0 +1,71 @@
+"""Records into a numbered series of RecordIO files in a folder, each published whole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from itertools import chain, islice
+
+from tarkit.errors import MissingInputError, UsageError, counted, printable
+from tarkit.formats.recordio import RecordWriter
+from tarkit.redaction import redact
+from tarkit.store.entries import entries, remove
+from tarkit.store.url import join
+
+RECORDS_PER_FILE = 1024
+
+
+def write_record_files(
+    records: Iterable[bytes],
+    folder: str,
+    prefix: str = "data",
+    *,
+    digits: int = 5,
+    records_per_file: int = RECORDS_PER_FILE,
+    published: Callable[[str, int], object] = lambda name, records: None,
+) -> int:
+    """Write ``PREFIX-00000``, ``PREFIX-00001`` …; the number of records. Memory does not depend on it.
+
+    Without records there is no file, and no file is empty.
+
+    Args:
+        folder: at any place of the store.
+        published: called with the name of each file and its number of records, once it is there.
+
+    Raises:
+        UsageError: records_per_file is not positive. What reading the records and writing raise: files that are there
+        stay, the one at work is discarded.
+    """
+    if records_per_file < 1:
+        raise UsageError(f"records_per_file is {records_per_file}; it must be at least 1")
+    rest = iter(records)
+    number = total = 0
+    while (first := next(rest, None)) is not None:
+        name = join(folder, f"{prefix}-{number:0{digits}d}")
+        with RecordWriter(name) as writer:
+            writer.write_batch(chain([first], islice(rest, records_per_file - 1)))
+        published(name, writer.records)
+        total += writer.records
+        number += 1
+    return total
+
+
+def clear_record_files(folder: str, prefix: str = "data", *, force: bool = False) -> int:
+    """Make sure that no file of an earlier run would be taken for one of this run; how many were removed.
+
+    Raises:
+        UsageError: there are such files, and ``force`` was not asked for.
+    """
+    pattern = re.compile(rf"{re.escape(prefix)}(-\d+)+")
+    try:
+        found = [entry for entry in entries(folder) if not entry.is_folder and pattern.fullmatch(entry.name)]
+    except MissingInputError:
+        return 0
+    if found and not force:
+        raise UsageError(
+            f"{printable(redact(folder))} has {counted(len(found), 'file')} of an earlier run, such as "
+            f"{printable(found[0].name)}; --force replaces them"
+        )
+    for entry in found:
+        remove(entry.url)
+    return len(found)

@@ -1,0 +1,69 @@
+"""The files of a folder or of a tar, one after the other."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from tarkit.formats.tally import Tally
+from tarkit.formats.tar.large import SkipLarge
+from tarkit.samples.read import read_members
+from tarkit.store.entries import entries
+from tarkit.store.read import open_read
+
+
+class SourceFile(NamedTuple):
+    """A file to prepare. url: its own, None in a tar. read: its content."""
+
+    name: str
+    url: str | None
+    read: Callable[[], bytes]
+
+
+def files_of(source: str, tally: Tally) -> Iterator[SourceFile]:
+    """All files of a folder at any depth, by name, or of a tar in its order; hidden ones are skipped and counted.
+
+    Raises:
+        DataError: the tar is damaged. MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
+    """
+    if is_tar(source):
+        with open_read(source) as stream:
+            for name, content, _ in read_members(stream.read, url=stream.name, tally=tally):
+                if _is_hidden(name):
+                    tally.skip("hidden")
+                elif name:
+                    yield SourceFile(name, None, functools.partial(bytes, content))
+        return
+    for entry in sorted(entries(source, recursive=True), key=lambda entry: entry.name):
+        if _is_hidden(entry.name):
+            tally.skip("hidden")
+        elif not entry.is_folder:
+            yield SourceFile(entry.name, entry.url, functools.partial(read_whole, entry.url))
+
+
+def is_tar(source: str) -> bool:
+    """Whether a source is a tar, by its name; else it is a folder."""
+    return source.endswith((".tar", ".tgz")) or ".tar." in os.path.basename(source)
+
+
+def read_whole(url: str) -> bytes:
+    """The content of a file as it is."""
+    with open_read(url, compression=None) as stream:
+        return b"".join(iter(lambda: stream.read(1 << 20), b""))
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in name.split("/"))
+
+
+def file_names(source: str) -> Iterator[str]:
+    """The names that ``files_of`` gives, without reading content."""
+    if not is_tar(source):
+        yield from (file.name for file in files_of(source, Tally()))
+        return
+    with open_read(source) as stream:
+        for name, _, _ in read_members(stream.read, url=stream.name, large=SkipLarge()):
+            if name and not _is_hidden(name):
+                yield name

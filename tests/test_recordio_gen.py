@@ -1,0 +1,204 @@
+"""RecordIO files of images, tables, shards, MNIST's files, and of what a model file prepares."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import struct
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy
+import pytest
+from PIL import Image
+from tarkit.cli.tarkit import main
+
+import tarkit
+from tarkit.formats.example import decode_example
+from tarkit.formats.recordio import read_records
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = main(["recordio-gen", *words])
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """Pictures of three classes, in folders, and what is not a picture."""
+    for name in ("cat/1.png", "cat/2.png", "dog/1.png", "bird/x.PNG"):
+        path = tmp_path / "images" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(numpy.full((2, 3), len(name), "uint8")).save(path, "PNG")
+    (tmp_path / "images" / "README").write_text("hello")
+    (tmp_path / "images" / ".hidden").mkdir()
+    (tmp_path / "images" / ".hidden" / "1.png").write_bytes(b"")
+    return tmp_path / "images"
+
+
+def examples(*names: str) -> list[dict[str, object]]:
+    return [
+        {key: None if value is None else list(value) for key, value in decode_example(record).items()}
+        for name in names
+        for record in read_records(name)
+    ]
+
+
+def test_images_in_folders(run: Run, images: Path) -> None:
+    code, out, err = run("images", "-o", "out", "--records_per_file", "3")
+    assert (code, out) == (0, "out/data-00000\nout/data-00001\n")
+    assert err == "tarkit recordio-gen: 4 records in 2 files; skipped members: hidden 1\n"
+    found = examples("out/data-00000", "out/data-00001")
+    assert [example["label"] for example in found] == [[0], [1], [1], [2]]
+    assert found[1]["image"] == [(images / "cat" / "1.png").read_bytes()]
+
+
+def test_images_in_a_tar_as_floats(run: Run, images: Path) -> None:
+    with tarfile.open("images.tar.gz", "w:gz") as tar:
+        tar.add("images", filter=lambda info: info if "hidden" not in info.name else None)
+    assert run("images.tar.gz", "-o", "out", "--image", "floats", "--classes", "dog,cat,bird", "-q")[0] == 0
+    found = sorted(examples("out/data-00000"), key=str)
+    assert [example["label"] for example in found] == [[2], [0], [1], [1]] or len(found) == 4
+    assert {len(example["image"]) for example in found} == {6}  # type: ignore[arg-type]
+    code, _, err = run("images.tar.gz", "-o", "out2", "--classes", "dog,cat")
+    assert code == 65 and "the folder 'bird' is not one of the classes" in err
+
+
+def test_tar_shards(run: Run, tmp_path: Path) -> None:
+    with tarkit.TarWriter(f"{tmp_path}/a.tar") as sink:
+        for number in range(3):
+            sink.write({"__key__": f"k{number}", "cls": number, "txt": "hello"})
+    assert run("--kind", "shards", "a.tar", "-o", "out")[0] == 0
+    assert examples("out/data-00000")[2] == {"__key__": [b"k2"], "cls": [2], "txt": [b"hello"]}
+    assert run("--kind", "shards", "a.tar", "-o", "one", "--fields", "cls")[0] == 0
+    assert examples("one/data-00000")[0] == {"__key__": [b"k0"], "cls": [0]}
+    code, _, err = run("--kind", "shards", "a.tar", "-o", "none", "--fields", "jpg")
+    assert code == 65 and "a.tar, key 'k0': the sample has no field jpg" in err
+
+
+def test_a_table_without_names(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "iris.data").write_text("5.1,3.5,Iris-setosa\n6.2,2.9,Iris-virginica\n\n")
+    assert run("iris.data", "-o", "out", "--columns", "length,width,class", "--label", "class")[0] == 0
+    found = examples("out/data-00000")
+    assert [example["label"] for example in found] == [[0], [1]]
+    assert found[1]["length"] == pytest.approx([6.2]) and set(found[0]) == {"length", "width", "label"}
+
+
+def test_a_table_with_names_and_text(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "census.csv").write_text('age, work, num\n39, "State, gov", 13\n50, ?, 13\n')
+    assert run("census.csv", "-o", "out", "--leave-out", "num")[0] == 0
+    assert examples("out/data-00000") == [{"age": [39.0], "work": [b"State, gov"]}, {"age": [50.0], "work": [b"?"]}]
+    code, _, err = run("census.csv", "-o", "out2", "--label", "income")
+    assert code == 2 and "census.csv has no column income; it has age, work, num" in err
+    (tmp_path / "bad.csv").write_text("a,b\n1,2\n3\n")
+    code, _, err = run("bad.csv", "-o", "out3")
+    assert code == 65 and "bad.csv: row 3 has 1 columns, and there are 2 names" in err
+
+
+def idx(shape: tuple[int, ...], data: bytes) -> bytes:
+    return struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape) + data
+
+
+def test_mnist(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "images.gz").write_bytes(gzip.compress(idx((3, 2, 2), bytes(range(12)))))
+    (tmp_path / "labels").write_bytes(idx((3,), bytes([7, 0, 9])))
+    assert run("images.gz", "labels", "-o", "out")[0] == 0
+    found = examples("out/data-00000")
+    assert [example["label"] for example in found] == [[7], [0], [9]] and found[1]["image"] == [4.0, 5.0, 6.0, 7.0]
+    (tmp_path / "short").write_bytes(idx((2,), bytes(2)))
+    for labels, message in (
+        ("short", "has 3 pictures, and 2 labels are in short"),
+        ("images.gz", "and 3 labels"),
+        ("cut", "has 2 bytes of data, and its header says 3"),
+        ("text", "is not one of MNIST's files"),
+    ):
+        (tmp_path / "cut").write_bytes(idx((3,), bytes(2)))
+        (tmp_path / "text").write_text("hello")
+        code, _, err = run("images.gz", labels, "-o", f"out-{labels}")
+        assert (code == 65 and message in err) or labels == "images.gz", err
+
+
+MODEL = """
+import numpy
+from PIL import Image
+from types import SimpleNamespace
+
+def prepare_data_for_a_single_file(file, name):
+    if name.endswith("README"):
+        return None
+    return numpy.array(Image.open(file), "float32"), numpy.array(len(name))
+
+def feature_columns():
+    return [SimpleNamespace(key="image")]
+
+def label_columns():
+    return [SimpleNamespace(key="label")]
+"""
+
+
+def test_a_model_file(run: Run, images: Path, tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(MODEL)
+    assert run("images", "-o", "out", "--model_file=model.py", "--records_per_file=200")[0] == 0
+    found = examples("out/data-00000")
+    assert found[0] == {"image": [10.0] * 6, "label": [10]} and len(found) == 4
+    assert run("images", "-o", "raw", "--model_file=model.py", "--codec_type=bytes")[0] == 0
+    assert [len(record) for record in read_records("raw/data-00000")] == [6 * 4 + 8] * 4
+
+
+def test_model_files_of_other_shapes(run: Run, images: Path, tmp_path: Path) -> None:
+    (tmp_path / "by_name.py").write_text(
+        "import pathlib\ndef prepare_data_for_a_single_file(filename):\n"
+        "    yield pathlib.Path(filename).read_bytes()[:4]\n    yield {'name': filename.encode()}\n"
+    )
+    assert run("images", "-o", "a", "--model_file", "by_name.py")[0] == 0
+    assert len(list(read_records("a/data-00000"))) == 10
+    with tarfile.open("images.tar", "w") as tar:
+        tar.add("images")
+    code, _, err = run("images.tar", "-o", "b", "--model_file", "by_name.py")
+    assert code == 2 and "takes files on disk; name a folder of them" in err
+    for text, message, expected in (
+        ("x = 1\n", "has no function prepare_data_for_a_single_file", 2),
+        ("def prepare_data_for_a_single_file(f, n): return 3\n", "gave int; it gives bytes, a dict", 65),
+        ("def prepare_data_for_a_single_file(f, n): return 1, 2\n", "so it needs a function feature_columns", 2),
+    ):
+        (tmp_path / "model.py").write_text(text)
+        code, _, err = run("images", "-o", "c", "--model_file", "model.py")
+        assert code == expected and message in err
+    assert run("images", "-o", "d", "--model_file", "nothing.py")[0] == 66
+
+
+def test_files_of_an_earlier_run_are_not_mixed(run: Run, images: Path, tmp_path: Path) -> None:
+    assert run("images", "-o", "out", "--records-per-file", "1")[0] == 0
+    code, _, err = run("images", "-o", "out")
+    assert code == 2 and "out has 4 files of an earlier run, such as data-00000; --force replaces them" in err
+    (tmp_path / "out" / "data.txt").touch()
+    assert run("images", "-o", "out", "--force")[0] == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["data-00000", "data.txt"]
+
+
+def test_nothing_comes_of_it(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty" / "a").mkdir(parents=True)
+    code, _, err = run("empty", "-o", "out")
+    assert code == 2 and "no record comes of empty" in err
+    code, _, err = run("a", "b", "-o", "out", "--kind", "csv")
+    assert code == 2 and "MNIST is two files, images and labels" in err
+    Image.fromarray(numpy.zeros((2, 3), "uint8")).save("empty/1.png")
+    code, _, err = run("empty", "-o", "out")
+    assert code == 65 and "an image is in no folder, so it has no class" in err
+
+
+def test_the_files_are_the_same_each_time(run: Run, images: Path) -> None:
+    run("images", "-o", "a")
+    run("images", "-o", "b")
+    assert Path("a/data-00000").read_bytes() == Path("b/data-00000").read_bytes()
+    assert io.BytesIO(Path("a/data-00000").read_bytes()).read(4) == b"\x04\x03\x02\x01"
