@@ -70,6 +70,9 @@ def test_images_in_a_tar_as_floats(run: Run, images: Path) -> None:
     found = sorted(examples("out/data-00000"), key=str)
     assert [example["label"] for example in found] == [[2], [0], [1], [1]] or len(found) == 4
     assert {len(example["image"]) for example in found} == {6}  # type: ignore[arg-type]
+    Path("images/cat/1.png").write_bytes(b"broken")
+    code, _, err = run("images", "-o", "out1", "--image", "floats")
+    assert code == 65 and "member 'cat/1.png': is not an image that can be decoded" in err
     code, _, err = run("images.tar.gz", "-o", "out2", "--classes", "dog,cat")
     assert code == 65 and "the folder 'bird' is not one of the classes" in err
 

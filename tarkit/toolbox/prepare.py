@@ -15,7 +15,7 @@ from typing import Any
 from tarkit.errors import DataError, MissingInputError, UsageError, library, printable
 from tarkit.formats.example import encode_example
 from tarkit.formats.tally import Tally
-from tarkit.samples.codecs import decode_field, extension_of
+from tarkit.samples.codecs import extension_of
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import is_reserved
 from tarkit.store.url import local_path
@@ -48,11 +48,7 @@ def prepare_images(classes: Sequence[str] | None, image: str = "bytes") -> Prepa
         extension = extension_of(file.name)[0]
         if extension not in _IMAGE_EXTENSIONS:
             return
-        features: dict[str, Any] = {"image": file.read()}
-        if image == "floats":
-            pixels = decode_field(extension, features["image"])
-            numpy = library("numpy", "the pixels of images", "images")
-            features["image"] = array("f", numpy.asarray(pixels, "float32").tobytes())
+        features: dict[str, Any] = {"image": _pixels(file) if image == "floats" else file.read()}
         if classes is not None:
             folder = os.path.basename(os.path.dirname(file.name))
             if folder not in index:
@@ -61,6 +57,16 @@ def prepare_images(classes: Sequence[str] | None, image: str = "bytes") -> Prepa
         yield encode_example(features)
 
     return prepare
+
+
+def _pixels(file: SourceFile) -> array[float]:
+    """As they are in the file: a grey image has one number a pixel."""
+    pillow, numpy = (library(name, "the pixels of images", "images") for name in ("PIL.Image", "numpy"))
+    try:
+        with pillow.open(io.BytesIO(file.read())) as image:
+            return array("f", numpy.asarray(image, "float32").tobytes())
+    except (OSError, ValueError) as error:
+        raise DataError(f"is not an image that can be decoded: {error}", member=file.name) from error
 
 
 def classes_of(names: Iterable[str]) -> list[str]:
