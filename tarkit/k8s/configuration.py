@@ -121,17 +121,16 @@ def read_environment(environ: Mapping[str, str]) -> Layer:
         name = variable.removeprefix(ENV_PREFIX).lower()
         (known,) = _known({name: None}, "the environment", shown=variable)
         text = environ[variable]
-        values[known] = _listed(text, variable) if TABLE[known].kind in (LIST, PAIRS) else text
+        if TABLE[known].kind not in (LIST, PAIRS):
+            values[known] = text
+        elif text.lstrip()[:1] not in ("[", "{"):
+            values[known] = [part.strip() for part in text.split(",") if part.strip()]
+        else:
+            try:
+                values[known] = json.loads(text)
+            except ValueError as error:
+                raise UsageError(f"{variable}: this is not JSON: {error}") from None
     return Layer(_ENVIRONMENT, values)
-
-
-def _listed(text: str, variable: str) -> Any:
-    if text.lstrip()[:1] in ("[", "{"):
-        try:
-            return json.loads(text)
-        except ValueError as error:
-            raise UsageError(f"{variable}: this is not JSON: {error}") from None
-    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _merged(

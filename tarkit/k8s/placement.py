@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.podfields import dict_of, listed, main_container, part
@@ -31,12 +30,11 @@ def fill_placement(spec: Document, settings: Settings) -> None:
     if settings.node_selector:
         part(spec, "nodeSelector").update(settings.node_selector)
     for text in settings.toleration:
-        _tolerate(spec, _toleration(text))
+        _add(listed(spec, "tolerations"), _toleration(text))
     if settings.spot is not None:
         _prefer_spot(spec, settings.spot)
     for name in settings.image_pull_secret:
-        if {"name": name} not in listed(spec, "imagePullSecrets"):
-            listed(spec, "imagePullSecrets").append({"name": name})
+        _add(listed(spec, "imagePullSecrets"), {"name": name})
     for field, value in (
         ("priorityClassName", settings.priority_class),
         ("serviceAccountName", settings.service_account),
@@ -62,21 +60,19 @@ def _toleration(text: str) -> Document:
     return found
 
 
-def _tolerate(spec: Document, toleration: Document) -> None:
-    if toleration not in listed(spec, "tolerations"):
-        spec["tolerations"].append(toleration)
+def _add(items: list[Document], entry: Document) -> None:
+    if entry not in items:
+        items.append(entry)
 
 
 def _prefer_spot(spec: Document, cloud: str) -> None:
     """Preferred, not required: without a spot node, the work goes on elsewhere."""
     label, value, tainted = _SPOT[cloud]
     if tainted:
-        _tolerate(spec, {"key": label, "operator": "Equal", "value": value, "effect": "NoSchedule"})
-    preferred = listed(part(spec, "affinity", "nodeAffinity"), _PREFERRED)
+        _add(listed(spec, "tolerations"), {"key": label, "operator": "Equal", "value": value, "effect": "NoSchedule"})
     expression = {"key": label, "operator": "In", "values": [value]}
     entry = {"weight": 100, "preference": {"matchExpressions": [expression]}}
-    if entry not in preferred:
-        preferred.append(entry)
+    _add(listed(part(spec, "affinity", "nodeAffinity"), _PREFERRED), entry)
     grace = spec.get("terminationGracePeriodSeconds")
     if not isinstance(grace, int) or grace > _SPOT_GRACE:
         spec["terminationGracePeriodSeconds"] = _SPOT_GRACE
@@ -90,14 +86,12 @@ def without_spot(spec: Document) -> None:
     affinity = dict_of(spec.get("affinity") or {})
     of_nodes = dict_of(affinity.get("nodeAffinity") or {})
     if of_nodes.get(_PREFERRED):
-        of_nodes[_PREFERRED] = [each for each in of_nodes[_PREFERRED] if not labels & _labels_of(each)]
+        of_nodes[_PREFERRED] = [
+            each for each in of_nodes[_PREFERRED] if not any(label in repr(each) for label in labels)
+        ]
         for holder, name in ((of_nodes, _PREFERRED), (affinity, "nodeAffinity"), (spec, "affinity")):
             if not holder[name]:
                 del holder[name]
-
-
-def _labels_of(preferred: Any) -> set[str]:
-    return {str(each.get("key")) for each in preferred.get("preference", {}).get("matchExpressions") or []}
 
 
 def fill_security(spec: Document, settings: Settings) -> None:

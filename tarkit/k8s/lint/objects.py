@@ -98,15 +98,10 @@ def files(root: Node) -> Iterator[Finding]:
             except ValueError:
                 yield node.error("is not base64; encode it, or put the text under data")
                 continue
-            yield from _secret(key, node, text)
-
-
-def _secret(key: str, node: Node, text: str) -> Iterator[Finding]:
-    """All users of a namespace may read its ConfigMaps, so they hold no keys."""
-    sign = next((what for what, pattern in _SIGNS.items() if pattern.search(text)), None)
-    if sign is not None:
-        yield node.unusable(
-            f"looks like {sign}, which all users of the namespace can read; put it in a Secret: "
-            f"kubectl create secret generic NAME --from-file={key}, then --secret NAME",
-            None,
-        )
+            sign = next((what for what, pattern in _SIGNS.items() if pattern.search(text)), None)
+            if sign is not None:
+                yield node.unusable(
+                    f"looks like {sign}, which all users of the namespace can read; put it in a Secret: "
+                    f"kubectl create secret generic NAME --from-file={key}, then --secret NAME",
+                    None,
+                )
