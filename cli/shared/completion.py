@@ -25,7 +25,7 @@ def script(shell: str, name: str) -> str:
 
 def answer(command: click.Command, name: str) -> str | None:
     """What to print for the shell that asks; None if none does."""
-    variable = _variable(name)
+    variable = f"_{name.upper()}_COMPLETE"
     asked = os.environ.get(variable)
     if not asked:
         return None
@@ -41,10 +41,6 @@ def answer(command: click.Command, name: str) -> str | None:
         return ""
 
 
-def _variable(name: str) -> str:
-    return f"_{name.upper()}_COMPLETE"
-
-
 def _completer(command: click.Command, name: str, shell: str) -> ShellComplete:
     from click.shell_completion import BashComplete, CompletionItem, FishComplete, ZshComplete
 
@@ -57,4 +53,4 @@ def _completer(command: click.Command, name: str, shell: str) -> ShellComplete:
             found: list[CompletionItem] = super().get_completions(args, incomplete)
             return found or [CompletionItem(incomplete, type="file")]
 
-    return Completer(command, {"obj": [False]}, name, _variable(name))
+    return Completer(command, {"obj": [False]}, name, f"_{name.upper()}_COMPLETE")

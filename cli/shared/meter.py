@@ -57,20 +57,18 @@ class Meter:
 
     def show(self, text: str, part: float | None) -> None:
         """Show ``text``, and how much of the run is done: 0.0 to 1.0, or None where that is not known."""
-        with self._lock:
-            self._show(text, part, self._clock())
-
-    def _show(self, text: str, part: float | None, now: float) -> None:
-        self._next = now + self._every
         part = None if part is None else min(1.0, max(0.0, part))
-        if self._bar is not None:
+        with self._lock:
+            now = self._clock()
+            self._next = now + self._every
+            if self._bar is None:
+                say(self.name, f"{_share(part, now - self._begin)}{text}")
+                return
             percent = "" if part is None else "{percentage:3.0f}%|{bar}| "
             left = "<{remaining}" if part else ""
             self._bar.bar_format = f"{percent}{{desc}} [{{elapsed}}{left}]"
             self._bar.n = part or 0.0
             self._bar.set_description_str(text)
-        else:
-            say(self.name, f"{_share(part, now - self._begin)}{text}")
 
     def say(self, message: str) -> None:
         """One line on stderr."""

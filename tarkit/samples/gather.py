@@ -63,10 +63,7 @@ def gather(paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out:
 
     Folders are walked to any depth; links to files are followed, links to folders only where
     they are named themselves. Member names are the paths as given, without a leading slash or ``./``.
-
-    Args:
-        paths: files and folders, relative to ``folder``.
-        leave_out: paths of files that are left out where they are met in a folder: the output itself.
+    paths: relative to ``folder``. leave_out: files that are left out where they are met in a folder: the output itself.
     """
     gathered = Gathered()
     outputs = {_file_id(path) for path in leave_out} - {None}
@@ -143,8 +140,7 @@ def _member_name(path: str) -> str:
 def parse_plan(plan: str, *, rule: KeyRule, folder: str = ".", allow_pipe: bool = False) -> list[File]:
     """What the lines of a plan name, in its order, all of them checked; none of the sources is opened.
 
-    Args:
-        plan: where the plan is. folder: where relative paths begin. allow_pipe: whether sources may be commands.
+    plan: where it is. folder: where relative paths begin. allow_pipe: whether sources may be commands.
     """
     text = read_content(plan)
     files: list[File] = []
@@ -198,10 +194,7 @@ def refuse_same_extension(files: Iterable[File], rule: KeyRule) -> None:
     """Look for files whose names have dots that were not meant to begin a field.
 
     ``img_0.5.jpg`` and ``img_0.7.jpg`` have the same key by the first dot, and would become one sample. So do
-    ``a.JPEG`` and ``a.jpg``.
-
-    Args:
-        files: those of one sample next to each other.
+    ``a.JPEG`` and ``a.jpg``. files: those of one sample next to each other.
     """
     key: str | None = None
     found: dict[str, str] = {}

@@ -21,6 +21,7 @@ _FIELDS = struct.Struct("100s24x12s12x8sc100x6s2x32x32x16x155s12x")
 POSIX_MAGIC = b"ustar\0"
 _MAGIC_AND_VERSION = POSIX_MAGIC + b"00"
 _GNU_MAGIC = b"ustar  \0"
+_PREFIX = 345  # its offset
 FORMATS = ("pax", "gnu", "ustar")
 """How a name or size is written that an ustar header cannot hold: in a PAX header, as GNU tar does, or not at all."""
 REGULAR_TYPES = frozenset(b"0\x007")
@@ -195,31 +196,23 @@ class HeaderTemplate:
             raise ValueError(f"user {user!r} or group {group!r} is longer than 31 bytes")
         if not 0 <= mtime <= MAX_SIZE or not 0 <= mode <= 0o7777777:
             raise ValueError(f"mtime {mtime} or mode {mode:o} does not fit a tar header")
-        before_size = b"%07o\0%07o\0%07o\0" % (mode, 0, 0)
-        self._middle = before_size, b"\0%011o\0" % mtime
+        before_size, after_size = b"%07o\0%07o\0%07o\0" % (mode, 0, 0), b"\0%011o\0" % mtime
         self._format = format
         magic = _GNU_MAGIC if format == "gnu" else _MAGIC_AND_VERSION
-        device = b"%07o\0" % 0
-        tail = kind + bytes(100) + magic + names[0].ljust(32, b"\0") + names[1].ljust(32, b"\0") + device * 2
-        self._tail = tail
-        self._rest = bytes(BLOCK - 156 - len(tail))
-        self._sum = sum(before_size) + sum(self._middle[1]) + sum(tail) + 8 * 0x20
+        owner = names[0].ljust(32, b"\0") + names[1].ljust(32, b"\0")
+        tail = (kind + bytes(100) + magic + owner + b"%07o\0%07o\0" % (0, 0)).ljust(BLOCK - 156, b"\0")
         # For a writer that joins headers in its own loop: what stands between name and size, between
         # size and checksum, after the checksum (no prefix), and the sum of it all, checksum as blanks.
-        self.constant = before_size, self._middle[1], tail + self._rest, self._sum
+        self.constant = before_size, after_size, tail, sum(before_size + after_size + tail) + 8 * 0x20
 
     def encode(self, name: bytes, size: int) -> bytes:
         """The header for a name that fits (see :func:`split_name`) and a size below 8 GiB."""
         parts = split_name(name)
         if parts is None or not 0 <= size <= MAX_SIZE:
             raise ValueError("name or size does not fit a ustar header")
-        prefix, base = parts
-        digits = b"%011o" % size
-        total = self._sum + sum(base) + sum(digits) + sum(prefix)
-        rest = prefix.ljust(len(self._rest), b"\0")
-        return b"".join(
-            (base.ljust(100, b"\0"), self._middle[0], digits, self._middle[1], b"%06o\0 " % total, self._tail, rest)
-        )
+        before_size, after_size, tail, _ = self.constant
+        blank = b"".join((parts[1].ljust(100, b"\0"), before_size, b"%011o" % size, after_size, b" " * 8, tail))
+        return _with_checksum(blank[:_PREFIX] + parts[0].ljust(BLOCK - _PREFIX, b"\0"))
 
     def encode_any(self, name: bytes, size: int) -> bytes:
         """The header for any name and size, with what must stand before it in this format."""
@@ -248,13 +241,18 @@ class HeaderTemplate:
         header = self.encode(name[:100], min(size, MAX_SIZE))
         if size > MAX_SIZE:
             header = header[:124] + b"\x80" + size.to_bytes(11, "big") + header[136:148] + b" " * 8 + header[156:]
-            header = header[:148] + b"%06o\0 " % sum(header) + header[156:]
+            header = _with_checksum(header)
         if len(name) <= 100:
             return header
         long_name = name + b"\0"
         before = HeaderTemplate(mode=0o644, mtime=0, user="", group="", kind=b"L", format="gnu")
         padding = bytes(-len(long_name) % BLOCK)
         return before.encode(b"././@LongLink", len(long_name)) + long_name + padding + header
+
+
+def _with_checksum(header: bytes) -> bytes:
+    """The header, which has blanks in the place of its checksum, with that."""
+    return header[:148] + b"%06o\0 " % sum(header) + header[156:]
 
 
 def split_name(name: bytes) -> tuple[bytes, bytes] | None:
