@@ -185,7 +185,7 @@ def test_a_retry_does_not_stand_for_a_job_that_is_gone(
     (tmp_path / "out/in-2.tar").unlink()
 
     alone = kubetpl("status", "grey")
-    assert "note: Job grey is gone, and this is of its retries alone; -f MANIFEST tells of all its shards" in alone.out
+    assert "note: Job grey is gone, and this is of its retries alone; -f MANIFEST shows all its shards" in alone.out
     for words in (("-f", tmp_path / "grey.yaml"), ("-O", tmp_path / "out", "--shards", spec)):
         told = kubetpl("status", "grey", *words)
         assert told.code == 1, told.out

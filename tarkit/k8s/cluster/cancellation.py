@@ -39,7 +39,7 @@ def suspend_jobs(cluster: Cluster, name: str, jobs: Sequence[Object], *, undo: b
         which = f"{name}: all {counted(over, 'Job')} of it have ended" if several else f"{name} has ended"
         states = ", ".join(sorted({state_of(job) for job in jobs}))
         return f"{which} already ({states}); --delete removes what is left, with all pods"
-    # What kubetpl itself has suspended goes on without a queue's leave.
+    # A Job that kubetpl itself has suspended may go on: its queue had admitted it.
     queued = [job for job in alive if QUEUE in labels_of(job) and not (undo and CANCELLED in annotations_of(job))]
     if queued:
         raise UsageError(

@@ -63,7 +63,7 @@ class StatusQuestion:
         retried, notes = 0, []
         if self.name is not None and only_retries(jobs, self.name):
             notes.append(
-                f"Job {self.name} is gone, and this is of its retries alone; -f MANIFEST tells of all its shards"
+                f"Job {self.name} is gone, and this is of its retries alone; -f MANIFEST shows all its shards"
             )
         if self.name is None or is_run(jobs, self.name):
             siblings = jobs
