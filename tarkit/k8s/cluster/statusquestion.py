@@ -62,9 +62,7 @@ class StatusQuestion:
         """Of Jobs that the cluster has. pods, siblings: as for ``look``."""
         retried, notes = 0, []
         if self.name is not None and only_retries(jobs, self.name):
-            notes.append(
-                f"Job {self.name} is gone, and this is of its retries alone; -f MANIFEST shows all its shards"
-            )
+            notes.append(f"Job {self.name} is gone, and this is of its retries alone; -f MANIFEST shows all its shards")
         if self.name is None or is_run(jobs, self.name):
             siblings = jobs
         if len(jobs) > 1 and self.name is not None:
