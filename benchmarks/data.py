@@ -66,6 +66,16 @@ def tfrecord_file(settings: Settings, count: int, size: int, *, examples: bool =
     return _kept(settings, f"{kind}-{count}-{size}.tfrecord", make)
 
 
+def sequencefile(settings: Settings, count: int) -> Path:
+    """``count`` pairs of 12 and 100 bytes, half of the values random, in blocks of snappy."""
+
+    def make(path: Path) -> None:
+        python = tarkit_environment(settings.work).python
+        call([python, HERE / "loops" / "make_sequencefile.py", path, str(count)])
+
+    return _kept(settings, f"pairs-{count}.seq", make)
+
+
 def photo_shard(settings: Settings, count: int, low: int = 50_000, high: int = 100_000) -> Shard:
     """Photos of ``low`` to ``high`` bytes, each with its class and a description."""
 

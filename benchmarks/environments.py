@@ -21,6 +21,7 @@ WEBDATASET = "webdataset==1.0.2"
 OLD_TARPROC = "tarproc==0.0.6"
 PYRECORDIO = "pyrecordio==0.0.4"
 TENSORFLOW = "tensorflow-cpu==2.21.0"
+PYSPARK = "pyspark==4.3.0"
 PYPI_TFRECORD = "tfrecord==1.14.6"
 # Files of the pictures are taken out of the wheel; none of scikit-image's code runs.
 PICTURES = ("scikit-image>=0.24,<0.27", "pillow", "numpy")
@@ -174,6 +175,11 @@ def tensorflow_environment(work: Path) -> Environment:
 def pypi_tfrecord_environment(work: Path) -> Environment:
     """The package tfrecord from PyPI, which cannot be imported beside TensorFlow."""
     return _make(work / "environments" / "tfrecord", PYPI_TFRECORD, [PYPI_TFRECORD])
+
+
+def spark_environment(work: Path) -> Environment:
+    """PySpark from PyPI, which brings Spark and Hadoop."""
+    return _make(work / "environments" / "spark", PYSPARK, [PYSPARK])
 
 
 def kubectl_environment(work: Path) -> Environment:
