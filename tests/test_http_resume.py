@@ -31,8 +31,8 @@ from tarkit.errors import (
     UsageError,
 )
 from tarkit.store.checksums import from_headers
+from tarkit.store.http.connection import opener
 from tarkit.store.http.place import identify
-from tarkit.store.http.strict import opener
 from tarkit.store.read import open_read, read_range
 from tarkit.store.retry import Retry
 

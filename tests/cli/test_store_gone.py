@@ -26,7 +26,7 @@ from s3proxy import Fault, s3_proxy
 from times import Times
 from waiting import on_this_machine, wait_for
 
-from tarkit.store.http import strict
+from tarkit.store.http import connection
 from tarkit.store.objects import s3
 from tarkit.store.retry import DEFAULT_RETRY
 
@@ -181,7 +181,7 @@ def no_waits() -> Iterator[Times]:
 @pytest.fixture
 def quick(no_waits: Times, monkeypatch: pytest.MonkeyPatch) -> Iterator[Times]:
     """Who is silent is waited for a tenth of a second only."""
-    for module, name in ((s3, "_CONNECT_SECONDS"), (s3, "_READ_SECONDS"), (strict, "CONNECT_SECONDS")):
+    for module, name in ((s3, "_CONNECT_SECONDS"), (s3, "_READ_SECONDS"), (connection, "CONNECT_SECONDS")):
         monkeypatch.setattr(module, name, 0.1)
     before = DEFAULT_RETRY.timeout
     object.__setattr__(DEFAULT_RETRY, "timeout", 0.1)

@@ -21,7 +21,6 @@ from tarkit.errors import (
 )
 from tarkit.specs.shardspec import expand
 from tarkit.store.hdfs import place
-from tarkit.store.hdfs.sink import HdfsSink
 from tarkit.store.resume import ResumingReader
 from tarkit.store.retry import DEFAULT_RETRY, Retry
 
@@ -35,7 +34,7 @@ def open_hdfs(url: str, retry: Retry = DEFAULT_RETRY) -> ResumingReader:
     return place.open_read(url, url, retry)
 
 
-def open_hdfs_sink(url: str, *, if_absent: bool = False, retry: Retry = DEFAULT_RETRY) -> HdfsSink:
+def open_hdfs_sink(url: str, *, if_absent: bool = False, retry: Retry = DEFAULT_RETRY) -> place.HdfsSink:
     return place.open_sink(url, url, if_absent=if_absent, retry=retry)
 
 

@@ -24,7 +24,6 @@ import pytest
 from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError
 from tarkit.specs.shardspec import expand
 from tarkit.store.hdfs import place
-from tarkit.store.hdfs.sink import HdfsSink
 from tarkit.store.publish import open_publish
 from tarkit.store.read import open_read
 from tarkit.store.resume import ResumingReader
@@ -43,7 +42,7 @@ def open_hdfs(url: str, retry: Retry = DEFAULT_RETRY) -> ResumingReader:
     return place.open_read(url, url, retry)
 
 
-def open_hdfs_sink(url: str, *, if_absent: bool = False, retry: Retry = DEFAULT_RETRY) -> HdfsSink:
+def open_hdfs_sink(url: str, *, if_absent: bool = False, retry: Retry = DEFAULT_RETRY) -> place.HdfsSink:
     return place.open_sink(url, url, if_absent=if_absent, retry=retry)
 
 

@@ -7,10 +7,11 @@ avoided by name (``excludedatanodes``).
 
 from __future__ import annotations
 
+import http.client
 import json
 import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from tarkit.errors import MissingInputError, StreamError
 from tarkit.store.faults import is_temporary_status
@@ -19,12 +20,9 @@ from tarkit.store.hdfs.client import HdfsClient, Status, Writer, raise_java
 from tarkit.store.hdfs.resturl import Address
 from tarkit.store.hdfs.restwrite import ChunkedPut, Redirected
 from tarkit.store.http.answer import MOST_REDIRECTS, follow, redirect_target, retry_after, status_text
-from tarkit.store.http.body import HttpBody
+from tarkit.store.http.connection import Connection, HttpBody, SecureConnection
 from tarkit.store.retry import Dropped, Retry
 from tarkit.store.url import http_parts, server_of
-
-if TYPE_CHECKING:
-    import http.client
 
 _LONGEST_JSON = 256 << 20
 _PIECE = 1 << 20
@@ -230,8 +228,6 @@ class WebHdfsClient(HdfsClient):
 
     def _ask(self, method: str, url: str, path: str, headers: dict[str, str]) -> tuple[http.client.HTTPResponse, str]:
         """The answer to one request, and the URL that was asked. A URL of the address: each NameNode in turn."""
-        import http.client
-
         bases = self._address.bases if url.startswith("/") else ("",)
         problem: Dropped = Dropped("no answer")
         for turn in range(len(bases)):
@@ -263,8 +259,6 @@ class WebHdfsClient(HdfsClient):
 
     def _connection(self, url: str, path: str) -> tuple[http.client.HTTPConnection, str]:
         """A connection to the server of a URL, and what is to be requested there."""
-        from tarkit.store.http.strict import Connection, SecureConnection
-
         parts = http_parts(url)
         if parts.scheme == "http" and self._address.bases[0].startswith("https:"):
             raise StreamError("the server redirects from https to http", url=self.shown(path))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import http.client
 import select
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from tarkit.errors import LocatedError
 from tarkit.store.retry import Dropped
-
-if TYPE_CHECKING:
-    import http.client
 
 _EARLY_ANSWER_SECONDS = 10.0
 _EARLY = "before any data was sent"
@@ -82,8 +80,6 @@ class ChunkedPut:
 
     def _answer(self, problem: str | None) -> None:
         """Take the answer. problem: why it is asked for before the end; then no answer is a success."""
-        import http.client
-
         try:
             response = self._connection.getresponse()
         except (OSError, http.client.HTTPException) as error:

@@ -6,6 +6,7 @@ RFC 9110: validators (8.8), Content-Range (14.4), Retry-After (10.2.3).
 from __future__ import annotations
 
 import email.utils
+import http.client
 import re
 import string
 import urllib.parse
@@ -13,14 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from email.message import Message
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 from tarkit.errors import StreamError
 from tarkit.store.retry import Dropped
 from tarkit.store.url import http_parts
-
-if TYPE_CHECKING:
-    import http.client
 
 MOST_REDIRECTS = 10
 """After which the answer is an error."""

@@ -7,10 +7,13 @@ above notices: the end mark of a tar, the trailer of a compressed stream.
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import http.client
 import urllib.parse
+import urllib.request
 from email.message import Message
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from tarkit.errors import MissingInputError, StreamError, UsageError, printable
 from tarkit.store.checksums import from_headers
@@ -26,15 +29,11 @@ from tarkit.store.http.answer import (
     retry_after,
     status_text,
 )
-from tarkit.store.http.body import HttpBody
+from tarkit.store.http.connection import HttpBody, opener
 from tarkit.store.place import Entry, Identity, RawReader
 from tarkit.store.resume import Body, Origin, ResumingReader, check_size, read_part, read_up_to
 from tarkit.store.retry import DEFAULT_RETRY, Dropped, Retry
 from tarkit.store.url import base_name, display_name, http_parts, server_of, split_query
-
-if TYPE_CHECKING:
-    import http.client
-    import urllib.request
 
 _SKIP = 1024 * 1024
 
@@ -242,10 +241,6 @@ class HttpOrigin(Origin):
         self._refused(response.status, response.headers, offset, self._via(url))
 
     def _ask(self, url: str, headers: dict[str, str]) -> http.client.HTTPResponse:
-        import http.client
-
-        from tarkit.store.http.strict import opener
-
         try:
             response: http.client.HTTPResponse = opener().open(_request(url, headers), timeout=self._retry.timeout)
             return response
@@ -274,9 +269,6 @@ class HttpOrigin(Origin):
 
 
 def _request(url: str, headers: dict[str, str]) -> urllib.request.Request:
-    import base64
-    import urllib.request
-
     parts = http_parts(url)
     user, at, host = parts.netloc.rpartition("@")
     # What follows a "#" is for the reader of the URL, not for the server.
