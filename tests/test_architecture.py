@@ -20,7 +20,7 @@ ROOMS = {
     "redaction": "",
     "errors": "",
     "store": "allocator compression entries faults publish read retry sinks temporary transfer url waits",
-    "specs": "braces inputslice outputnames series shardspec slicedlist",
+    "specs": "braces inputslice outputnames shardspec slicedlist",
     "formats": "datafolder example fieldfile har recordio registry sequencefile tally tfrecord "
     "tar.headers tar.large tar.raw tar.resync tar.walk",
     "samples": "codecs dataset gather pieces read sample shardwriter tarwriter transforms",

@@ -47,7 +47,7 @@ def reject_series_options(context: click.Context) -> None:
 
 def earlier_shards(program: str, pattern: str, options: Mapping[str, Any]) -> list[str]:
     """Shards of the pattern that are there: an error without --force; with it, none where they cannot be listed."""
-    from tarkit.specs.series import existing_shards
+    from tarkit.specs.outputnames import existing_shards
 
     try:
         found = existing_shards(pattern, options["start"])
@@ -73,7 +73,7 @@ def _reject_own_inputs(
     inputs: Collection[str | PurePath], pattern: str, options: Mapping[str, Any], earlier: list[str]
 ) -> None:
     """Complain of an input that the series would replace or remove, perhaps before it is read."""
-    from tarkit.specs.series import number_of_shard
+    from tarkit.specs.outputnames import number_of_shard
 
     outputs = {_place(name) for name in earlier}
     # Without --force, nothing of the series is there.

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from tarkit.errors import LocatedError, MissingInputError, StreamError, UsageError, printable, quoted
+from tarkit.errors import MissingInputError, UsageError, printable, quoted
 from tarkit.redaction import redact
 from tarkit.specs.braces import Choice, Product, Range, expand_braces, parse
 from tarkit.store.entries import glob as store_glob
@@ -187,7 +187,11 @@ def _read_list(source: str, stdin_uses: list[str]) -> Iterator[str]:
         _use_stdin("@-", stdin_uses)
         lines: Iterator[bytes] = iter(sys.stdin.buffer)
     else:
-        lines = _lines_of(source)
+        from tarkit.store.read import open_read
+
+        # A path that is none is never taken for something else, whatever it looks like.
+        with open_read(source if scheme_of(source) else Path(source)) as stream:
+            lines = iter(b"".join(iter(lambda: stream.read(1 << 20), b"")).splitlines())
     found = False
     for raw in lines:
         line = raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape").strip()
@@ -196,22 +200,6 @@ def _read_list(source: str, stdin_uses: list[str]) -> Iterator[str]:
             yield line
     if not found:
         raise MissingInputError("the list names no shard", url=source)
-
-
-def _lines_of(source: str) -> Iterator[bytes]:
-    from tarkit.store.read import open_read
-
-    try:
-        # A path that is none is never taken for something else, whatever it looks like.
-        with open_read(source if scheme_of(source) else Path(source)) as stream:
-            content = b"".join(iter(lambda: stream.read(1 << 20), b""))
-        return iter(content.splitlines())
-    except MissingInputError:
-        raise MissingInputError("this list of shards does not exist", url=source) from None
-    except LocatedError:
-        raise
-    except OSError as error:
-        raise StreamError(f"this list of shards cannot be read: {error.strerror}", url=source) from error
 
 
 def _beside(source: str, line: str) -> str:

@@ -79,11 +79,15 @@ def stat(url: str) -> Entry:
     return _entry(_path(url), url.rstrip("/").rpartition("/")[2])
 
 
-def _entry(path: str, name: str) -> Entry:
+def _status(path: str) -> os.stat_result:
     try:
-        status = os.stat(path)
+        return os.stat(path)
     except OSError as error:
         _raise_os_error(error, path)
+
+
+def _entry(path: str, name: str) -> Entry:
+    status = _status(path)
     folder = modes.S_ISDIR(status.st_mode)
     return Entry(path, name, folder, None if folder else status.st_size, status.st_mtime, None)
 
@@ -123,10 +127,7 @@ def remove(url: str, name: str, is_folder: bool) -> None:
 def identify(url: str) -> Identity:
     """Size and time of change of a file."""
     path = _path(url)
-    try:
-        status = os.stat(path)
-    except OSError as error:
-        _raise_os_error(error, path)
+    status = _status(path)
     if modes.S_ISDIR(status.st_mode):
         raise StreamError("is a directory, not a shard", url=path)
     return Identity(status.st_size, f"mtime-{status.st_mtime_ns}")
