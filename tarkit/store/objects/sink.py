@@ -80,15 +80,15 @@ _LAST_LOOK_SECONDS = 10.0
 class _Sending:
     """Bytes that are on their way: a part of an object, or all of it.
 
-    until: when they are late, unless others have come that share the line.
+    began, until: of the monotonic clock; until is when they are late, unless others have come that share the line.
     """
 
+    number: int
+    data: bytes
+    final: bool
     future: concurrent.futures.Future[Any]
     began: float
     until: float
-    number: int = 0
-    data: bytes = b""
-    final: bool = False
 
 
 def _wait_for_one(sending: list[_Sending]) -> None:
@@ -180,13 +180,25 @@ class ObjectSink:
             view = view[room:]
 
     def commit(self) -> None:
-        if not self._begun:
-            data = bytes(self._part)
-            self._publish(lambda: self._store.put(data), len(data))
-            return
-        self._send(True)
-        self._settle(0)
-        self._publish(self._store.finish)
+        """Make the object visible. The answer is checked against what is there then."""
+        if self._begun:
+            self._send(True)
+            self._settle(0)
+        try:
+            if not self._if_absent:
+                self._before = self._run(self._look)
+            try:
+                if self._begun:
+                    self._patience.run(lambda left: self._once(self._store.finish, left))
+                else:
+                    self._sending.append(self._on_its_way(1, bytes(self._part), True))
+                    self._settle(0)
+            except StreamError as error:
+                self._look_at_last(error)
+            self._patience.progress()
+            self._patience.run(self._verify)
+        finally:
+            self._store.fs.invalidate_cache(self._store.path)
 
     def discard(self) -> None:
         """Stop what is in flight and have the store forget the parts, if it can be reached in a short time."""
@@ -224,11 +236,14 @@ class ObjectSink:
         data, self._part = bytes(self._part), bytearray()
         self._settle(0 if self._store.in_order else parts_in_flight(len(data)) - 1)
         number, self._number = self._number, self._number + 1
-        self._sending.append(self._send_part(number, data, final))
+        self._sending.append(self._on_its_way(number, data, final))
 
-    def _send_part(self, number: int, data: bytes, final: bool) -> _Sending:
-        sending = self._start_to_send(lambda: self._store.send(number, data, final), len(data))
-        return replace(sending, number=number, data=data, final=final)
+    def _on_its_way(self, number: int, data: bytes, final: bool) -> _Sending:
+        future = self._start(lambda: self._store.send(number, data, final) if self._begun else self._store.put(data))
+        UNDER_WAY[future] = len(data)
+        future.add_done_callback(UNDER_WAY.pop)
+        began = time.monotonic()
+        return _Sending(number, data, final, future, began, began + seconds_to_send())
 
     def _settle(self, most: int) -> None:
         """Wait until at most so many parts are in flight; what failed is sent again when nothing else is in flight."""
@@ -239,9 +254,11 @@ class ObjectSink:
             for part in self._sending:
                 if not part.future.done():
                     in_flight.append(part)
-                elif (drop := self._drop_of(part.future)) is None:
+                    continue
+                try:
+                    self._result(part.future, 0.0)
                     self._patience.progress()
-                else:
+                except Dropped as drop:
                     failed.append(part)
                     problem = drop
             self._sending = in_flight + failed
@@ -250,33 +267,11 @@ class ObjectSink:
                 _wait_for_one(in_flight)
             elif problem is not None:
                 self._patience.failed(problem, None)
-                self._sending = [self._send_part(part.number, part.data, part.final) for part in failed]
+                self._sending = [self._on_its_way(part.number, part.data, part.final) for part in failed]
             else:
                 return
 
-    def _drop_of(self, future: concurrent.futures.Future[None]) -> Dropped | None:
-        """Why a part failed, if another attempt may help; None if it did not fail."""
-        try:
-            self._once_started(future, 0.0)
-        except Dropped as drop:
-            return drop
-        return None
-
-    # The last request, and what is there after it
-
-    def _publish(self, work: _Work[None], size: int = 0) -> None:
-        """Make the object visible, by sending ``size`` bytes. The answer is checked against what is there then."""
-        try:
-            if not self._if_absent:
-                self._before = self._run(self._look)
-            try:
-                self._patience.run(lambda left: self._once(work, left, size))
-            except StreamError as error:
-                self._look_at_last(error)
-            self._patience.progress()
-            self._patience.run(self._verify)
-        finally:
-            self._store.fs.invalidate_cache(self._store.path)
+    # What is there after the last request
 
     def _look_at_last(self, error: StreamError) -> None:
         """Raise ``error``; but return if the object came to be nevertheless, since the answer to an earlier attempt was
@@ -341,32 +336,16 @@ class ObjectSink:
         self._patience.progress()
         return result
 
-    def _once(self, work: _Work[T], seconds: float, size: int = 0) -> T:
-        """The result of one attempt: within ``seconds``, or within the time that sending ``size`` bytes may take."""
-        if not size:
-            return self._once_started(self._start(work), seconds)
-        sending = self._start_to_send(work, size)
-        try:
-            while not sending.future.done():
-                _wait_for_one([sending])
-        finally:
-            sending.future.cancel()
-        result: T = self._once_started(sending.future, 0.0)
-        return result
-
-    def _start_to_send(self, work: _Work[Any], size: int) -> _Sending:
-        future = self._start(work)
-        UNDER_WAY[future] = size
-        future.add_done_callback(UNDER_WAY.pop)
-        began = time.monotonic()
-        return _Sending(future, began, began + seconds_to_send())
+    def _once(self, work: _Work[T], seconds: float) -> T:
+        """The result of one attempt; see :meth:`_result`."""
+        return self._result(self._start(work), seconds)
 
     def _start(self, work: _Work[T]) -> concurrent.futures.Future[T]:
         import asyncio
 
         return asyncio.run_coroutine_threadsafe(work(), self._loop)
 
-    def _once_started(self, future: concurrent.futures.Future[T], seconds: float) -> T:
+    def _result(self, future: concurrent.futures.Future[T], seconds: float) -> T:
         """The result of one attempt. Raises Dropped or Late if another one may help, else a TarkitError."""
         try:
             return waits.result_of(future, seconds)
