@@ -226,7 +226,7 @@ def read_part(origin: Origin, start: int, stop: int, size: int, retry: Retry) ->
         reader.close()
 
 
-def read_up_to(reader: RawReader, count: int) -> bytes:
+def read_up_to(reader: RawReader | Body, count: int) -> bytes:
     """``count`` bytes, fewer only at the end."""
     pieces = []
     while count > 0 and (data := reader.read(min(count, _STEP))):

@@ -21,11 +21,11 @@ from tarkit.store.hdfs.resturl import Address
 from tarkit.store.hdfs.restwrite import ChunkedPut, Redirected
 from tarkit.store.http.answer import MOST_REDIRECTS, follow, redirect_target, retry_after, status_text
 from tarkit.store.http.connection import Connection, HttpBody, SecureConnection
+from tarkit.store.resume import read_up_to
 from tarkit.store.retry import Dropped, Retry
 from tarkit.store.url import http_parts, server_of
 
 _LONGEST_JSON = 256 << 20
-_PIECE = 1 << 20
 _CONTENT_TYPE = {"Content-Type": "application/octet-stream"}
 
 
@@ -145,13 +145,9 @@ class WebHdfsClient(HdfsClient):
 
     def _status(self, item: Any, path: str) -> Status:
         try:
-            return Status(
-                str(item["pathSuffix"]),
-                item["type"] == "DIRECTORY",
-                int(item["length"]),
-                int(item["modificationTime"]),
-                int(item.get("fileId", 0)),
-            )
+            number = int(item.get("fileId", 0))
+            kind, size, mtime = item["type"], int(item["length"]), int(item["modificationTime"])
+            return Status(str(item["pathSuffix"]), kind == "DIRECTORY", size, mtime, number)
         except (TypeError, KeyError, ValueError, AttributeError):
             self._senseless(path, "a status")
 
@@ -194,10 +190,8 @@ class WebHdfsClient(HdfsClient):
 
     def _text(self, response: http.client.HTTPResponse) -> str:
         body = HttpBody(response, self._address.secrets, 0, response.length, False)
-        text = bytearray()
         try:
-            while len(text) < _LONGEST_JSON and (data := body.read(_PIECE)):
-                text += data
+            text = read_up_to(body, _LONGEST_JSON)
         finally:
             body.close()
         if body.end is not None and len(text) < min(body.end, _LONGEST_JSON):
