@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import struct
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -79,6 +78,13 @@ class Dialect:
         return MAGIC + _NUMBERS.pack(*(numbers[field] for field in range(4)))
 
 
+def _crc32(data: bytes | memoryview, value: int) -> int:
+    from isal import isal_zlib
+
+    result: int = isal_zlib.crc32(data, value)
+    return result
+
+
 def _crc32c(data: bytes | memoryview, value: int) -> int:
     import google_crc32c
 
@@ -86,7 +92,7 @@ def _crc32c(data: bytes | memoryview, value: int) -> int:
     return result
 
 
-GO = Dialect("Go", (0, 1, 2, 3), {"none": 0, "snappy": 1, "gzip": 2}, zlib.crc32)
+GO = Dialect("Go", (0, 1, 2, 3), {"none": 0, "snappy": 1, "gzip": 2}, _crc32)
 """wangkuiyi/recordio, which ElasticDL uses: CRC-32; snappy is the framing format."""
 
 PYRECORDIO = Dialect("pyrecordio", (1, 2, 3, 0), {"none": 1, "snappy": 2, "gzip": 3}, _crc32c)
@@ -133,10 +139,9 @@ class _FramedSnappy:
 
         if not content:
             return b""
-        frames = bytes(cramjam.snappy.compress(content))
         # Each call of the library begins with the mark of a stream, and a stream has it once.
-        frames, self._begun = frames[len(_SNAPPY_HEAD) if self._begun else 0 :], True
-        return frames
+        skip, self._begun = len(_SNAPPY_HEAD) if self._begun else 0, True
+        return bytes(memoryview(cramjam.snappy.compress(content))[skip:])
 
 
 class _RawSnappy:
