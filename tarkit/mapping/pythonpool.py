@@ -16,9 +16,9 @@ from typing import Any
 from tarkit.errors import UsageError, printable
 from tarkit.formats.fieldfile import LARGE, FieldFile
 from tarkit.mapping.frames import next_message, pack, unsent
-from tarkit.mapping.output import Output, Printed, PrintFiles
+from tarkit.mapping.output import Output, Printed
 from tarkit.mapping.parallel import Batch, Failure, Job, Outcome, Pool, Worker
-from tarkit.mapping.pythonworker import MAX_PIECES, READY, FunctionSpec, print_base, serve
+from tarkit.mapping.pythonworker import MAX_PIECES, READY, FunctionSpec, print_files, serve
 from tarkit.samples.sample import Sample, is_reserved
 
 _READ_SIZE = 1024 * 1024
@@ -52,7 +52,7 @@ class _Process(Worker):
         # Its end is seen here even if what it forked keeps its socket open.
         self.pidfd = [os.pidfd_open(process.pid)] if hasattr(os, "pidfd_open") else []
         os.set_blocking(self.fd, False)
-        files = PrintFiles(print_base(scratch, process.pid))
+        files = print_files(scratch, process.pid)
         super().__init__(process.pid, lambda: process.exitcode, files, self.fd, *self.pidfd)
         self.selector = selector
         self.outgoing: list[memoryview] = []

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import io
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -49,7 +51,7 @@ def serve(
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
         signal.signal(number, signal.SIG_DFL)
     os.setsid()
-    where = PrintFiles(print_base(scratch, os.getpid()))
+    where = print_files(scratch, os.getpid())
     files = [_PrintedTo(1, where.out), _PrintedTo(2, where.err)]
     _empty_input()
     keep_freed_memory()
@@ -130,9 +132,9 @@ def _load_module(name: str) -> ModuleType:
         raise UsageError(f"the module {error.name!r} does not exist") from None
 
 
-def print_base(scratch: str, pid: int) -> str:
+def print_files(scratch: str, pid: int) -> PrintFiles:
     """Where the process ``pid`` prints to."""
-    return os.path.join(scratch, f"worker-{pid}")
+    return PrintFiles(os.path.join(scratch, f"worker-{pid}"))
 
 
 class _PrintedTo:
@@ -248,34 +250,20 @@ def _send(fd: int, pid: int, header: Any, *samples: Iterable[Any]) -> None:
 
 
 def _receive(fd: int) -> tuple[Any, list[Sample]] | None:
-    head = _read(fd, HEAD.size)
-    if head is None:
-        return None
-    length, size = HEAD.unpack(head)
-    text = _read(fd, length)
-    body = _read(fd, size) if size <= _AT_ONCE else None
-    position = 0
-
-    def content(wanted: int) -> bytes:
-        nonlocal position
-        position += wanted
-        found = _read(fd, wanted) if body is None else body[position - wanted : position]
-        if found is None:
-            raise EOFError
-        return found
-
     try:
-        return None if text is None else unpack(text, content)
+        length, size = HEAD.unpack(_read(fd, HEAD.size))
+        text = _read(fd, length)
+        return unpack(text, io.BytesIO(_read(fd, size)).read if size <= _AT_ONCE else partial(_read, fd))
     except EOFError:
         return None
 
 
-def _read(fd: int, size: int) -> bytes | None:
+def _read(fd: int, size: int) -> bytes:
     pieces = []
     while size:
         piece = os.read(fd, min(size, 1024 * 1024))
         if not piece:
-            return None
+            raise EOFError
         pieces.append(piece)
         size -= len(piece)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)

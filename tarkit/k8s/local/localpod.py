@@ -53,7 +53,7 @@ class LocalPod:
         if self._kill_at is not None and now >= self._kill_at:
             self.kill()
         if self._popen is not None:
-            return self._ended(self._reap()) if _has_ended(self._popen) else None
+            return self._ended(self.close()) if _has_ended(self._popen) else None
         if self._kill_at is not None:
             return self._ended(-signal.SIGTERM)
         return self._start() if now >= self._begin_at else None
@@ -79,8 +79,8 @@ class LocalPod:
         self._watchdog.watch(self._popen.pid)
         return None
 
-    def _reap(self) -> int:
-        """Kill what is left of it, and wait for its end; whatever it left behind ends with it."""
+    def close(self) -> int:
+        """Kill what is alive, and wait for it: nothing is left of the pod afterwards. The status of its process."""
         if self._popen is None:
             return 0
         # Before it is reaped, no other process can have this number.
@@ -121,10 +121,6 @@ class LocalPod:
         if limit is not None and self._popen is not None and memory_of(self._popen.pid, limit, table) > limit:
             self._over_memory = True
             self.kill()
-
-    def close(self) -> None:
-        """Kill what is alive, and wait for it: nothing is left of the pod afterwards."""
-        self._reap()
 
     def last_words(self) -> str:
         """The end of its log, as it goes to a pod's status: at most 80 lines and 2048 bytes."""
