@@ -137,7 +137,7 @@ def test_a_shard_that_fails(shards: list[str]) -> None:
 
 
 def test_what_can_not_be_measured(shards: list[str]) -> None:
-    with pytest.raises(UsageError, match="with --raw there is none"):
+    with pytest.raises(UsageError, match="without it, as with --raw"):
         measure({"command": ["/bin/bash", "-c"], "args": ["true"]}, shards, {}, TARPROC)
     with pytest.raises(MissingInputError):
         measure(container(), ["/nowhere/x.tar"], {}, TARPROC)
@@ -169,7 +169,7 @@ def test_lines() -> None:
     bare = estimate(1282, None, 1282, 128)
     assert plan_lines(plan, 128, bare) == [
         "1,282 shards, bytes not known (--sizes all or sample asks) → 1,282 slices, 128 at a time, 11 waves",
-        "time and cost are not known: --measure 3 runs 3 shards here, or say --shard-seconds",
+        "time and cost are not known: --measure 3 runs 3 shards here, or give --shard-seconds",
         "shards by pattern: s3://b/x-{000000..001281}.tar",
     ]
     plan.total_bytes, plan.sampled = 1_180_000_000_000, 20
@@ -189,7 +189,7 @@ def test_lines() -> None:
         "note: take care",
     ]
     told = plan_lines(plan, 128, estimate(1, None, 1, 1, seconds_per_shard=5.0), shard_seconds=5.0)
-    assert told[1] == "5 s a shard, as --shard-seconds says"
+    assert told[1] == "5 s a shard (--shard-seconds)"
     assert "~15 s; ~0.0042 CPU-h; no price is configured" in told[2]
     slow = Measured(3, Spread(3611.0, 999.6, 1234567.0), Spread(41e-9, 41e-9, 41e-9))
     assert "3,610 (1,000 to 1,230,000) s a shard" in plan_lines(plan, 128, made, measured=slow)[1]

@@ -1,4 +1,4 @@
-"""What an object of the API says of itself: names, labels, conditions, times. What it does not say is empty.
+"""What is in an object of the API: names, labels, conditions, times. What it does not have is empty.
 
 Source of the fields: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/
 """

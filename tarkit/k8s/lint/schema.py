@@ -39,7 +39,7 @@ def check_schema(document: dict[str, Any], kube_version: str | None = OLDEST, nu
     """What is wrong with a manifest's fields. kube_version: the cluster's; None: it is not known, so that what newer
     releases than the oldest have is a warning only. number: the manifest's position.
 
-    If there is no schema of that release, the newest before it is used, and a warning reports it.
+    Without a schema of that release, the newest before it is used, and a warning reports it.
 
     Raises:
         MissingExtraError: kubernetes-validate is not installed.

@@ -42,7 +42,7 @@ class Price(NamedTuple):
         if not config:
             return None
         if "cpu_hour" not in config:
-            raise UsageError("price: has no cpu_hour; say what an hour of one CPU costs")
+            raise UsageError("price: has no cpu_hour; write what an hour of one CPU costs")
         return cls(**config)
 
 
@@ -130,9 +130,9 @@ def _time(made: Estimate | None, measured: Measured | None, shard_seconds: float
             f"{_counted(measured.shards, 'shard')} (--measure {measured.shards}, on this machine)"
         )
     elif shard_seconds is not None:
-        yield f"{shard_seconds:,.10g} s a shard, as --shard-seconds says"
+        yield f"{shard_seconds:,.10g} s a shard (--shard-seconds)"
     if made is None:
-        yield "time and cost are not known: --measure 3 runs 3 shards here, or say --shard-seconds"
+        yield "time and cost are not known: --measure 3 runs 3 shards here, or give --shard-seconds"
         return
     memory = f", ~{_rough(made.gib_hours)} GiB-h" if made.gib_hours else ""
     cost = "no price is configured (price: {cpu_hour: …} in kubetpl.yaml)"

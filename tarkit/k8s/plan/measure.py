@@ -51,7 +51,7 @@ def measure(
             start the program.
     """
     if list(container.get("command", ())) != ["tarproc"]:
-        raise UsageError("--measure runs tarproc over shards; with --raw there is none: say --shard-seconds")
+        raise UsageError("--measure runs tarproc over shards; without it, as with --raw, give --shard-seconds")
     args = [substitute(each, env) for each in container.get("args", ())]
     took, rates = [], []
     for shard in shards:
