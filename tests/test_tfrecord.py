@@ -385,6 +385,28 @@ def test_damage_that_is_longer_than_what_is_held(monkeypatch: pytest.MonkeyPatch
     assert reason.startswith("records from 1 on: ")
 
 
+def test_a_search_through_zeros_looks_at_few_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = 0
+    length_of = tfrecord._Walk.length_of
+
+    def counted(walk: tfrecord._Walk, head: bytes) -> int:
+        nonlocal looked
+        looked += 1
+        return length_of(walk, head)
+
+    monkeypatch.setattr(tfrecord._Walk, "length_of", counted)
+    for extra in range(30):
+        for last in (b"", b"after"):
+            records = [b"before", bytes(100_000 + extra), last]
+            data = bytearray(file_of(records))
+            data[starts(records)[1] + 3] ^= 1
+            looked = 0
+            found, tally = skipped(bytes(data))
+            assert found == [b"before", last]
+            assert tally.lost_bytes == len(records[1]) + 16
+            assert looked < 200
+
+
 def test_the_stream_breaks_off_while_a_record_is_skipped() -> None:
     records = [bytes([number]) * 50 for number in range(3)]
     data = bytearray(file_of(records))

@@ -226,12 +226,13 @@ class _Message:
 
     def varint(self, at: int, end: int) -> tuple[int, int]:
         """An integer below 2**64 that ends before a position, and the position behind it."""
-        number = shift = 0
-        for position in range(at, min(at + 10, end)):
-            byte = self.data[position]
-            number |= (byte & 0x7F) << shift
+        data, number, shift, position = self.data, 0, 0, at
+        while position < end and shift < 70:
+            byte = data[position]
+            position += 1
             if byte < 0x80:
-                return number & _MASK, position + 1
+                return (number | byte << shift) & _MASK, position
+            number |= (byte & 0x7F) << shift
             shift += 7
         raise self.error(at, "an integer is cut, or has more than 10 bytes")
 

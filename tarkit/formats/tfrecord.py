@@ -296,9 +296,15 @@ class _Walk:
     def find_head(self, at: int) -> int:
         """Index in the buffer, from ``at`` on, of the next length with a right checksum, below 1 TiB; or -1."""
         zeros = self.buffer.find(_HIGH_BYTES, at + 5)
-        while zeros >= 0 and self.length_of(self.buffer[zeros - 5 : zeros + 7]) < 0:
-            zeros = self.buffer.find(_HIGH_BYTES, zeros + 1)
-        return max(-1, zeros - 5)
+        while zeros >= 0:
+            head = self.buffer[zeros - 5 : zeros + 7]
+            if self.length_of(head) >= 0:
+                return zeros - 5
+            # Twelve zeros are not a length with its checksum, so one that begins in a long run reaches behind it.
+            run = b"" if head.strip(b"\0") else self.buffer[zeros : zeros + 4096]
+            behind = zeros + len(run) - len(run.lstrip(b"\0"))
+            zeros = self.buffer.find(_HIGH_BYTES, max(zeros + 1, behind - 6))
+        return -1
 
     def try_fill(self, want: int) -> bool:
         """``fill``, where a compressed stream that breaks off only ends; the next read reports it again."""
