@@ -86,8 +86,14 @@ def _run(command: click.Command, name: str, argv: Sequence[str] | None, signals:
             import traceback
 
             _say_lines(redact_text(traceback.format_exc(), words))
-        _say_why(error, name, words)
-        return exit_code(error)
+        code, reason = _outcome(error, name)
+        if isinstance(error, click.ClickException) and type(error).__name__ == "NoArgsIsHelpError":
+            # The help, which is of many lines. Older releases of click have no such class, and print it themselves.
+            _say_lines(f"{error.format_message()}\n")
+        elif not isinstance(error, OutputClosedError):
+            # A message may repeat arguments of the program.
+            say(name, redact_text(reason, words))
+        return code
 
 
 def _occupy_standard_streams() -> None:
@@ -105,42 +111,27 @@ def _occupy_standard_streams() -> None:
 
 def exit_code(error: BaseException) -> int:
     """The code that a program exits with because of an error."""
+    return _outcome(error, "")[0]
+
+
+def _outcome(error: BaseException, name: str) -> tuple[int, str]:
+    """The exit code and the reason of an error."""
     if isinstance(error, (KeyboardInterrupt, click.exceptions.Abort)):
-        return EXIT_INTERRUPTED
+        return EXIT_INTERRUPTED, "interrupted"
     if isinstance(error, Terminated):
-        return EXIT_TERMINATED
+        return EXIT_TERMINATED, "terminated"
+    if isinstance(error, click.UsageError):
+        path = name if error.ctx is None else error.ctx.command_path
+        return EXIT_USAGE, f"{error.format_message()} (try '{path} --help')"
     if isinstance(error, click.ClickException):
-        return EXIT_USAGE
-    return error.exit_code if isinstance(error, TarkitError) else EXIT_FAILED
-
-
-def _say_why(error: BaseException, name: str, words: Sequence[str]) -> None:
-    """Say in one line what went wrong. words: the program's arguments, which a message may repeat."""
-    if isinstance(error, OutputClosedError):
-        return
-    if isinstance(error, click.ClickException) and type(error).__name__ == "NoArgsIsHelpError":
-        # The help, which is of many lines. Older releases of click have no such class, and print it themselves.
-        _say_lines(f"{error.format_message()}\n")
-    else:
-        say(name, redact_text(_reason(error, name), words))
-
-
-def _reason(error: BaseException, name: str) -> str:
-    if isinstance(error, (KeyboardInterrupt, click.exceptions.Abort)):
-        return "interrupted"
-    if isinstance(error, Terminated):
-        return "terminated"
-    if isinstance(error, click.ClickException):
-        if not isinstance(error, click.UsageError):
-            return error.format_message()
-        return f"{error.format_message()} (try '{name if error.ctx is None else error.ctx.command_path} --help')"
+        return EXIT_USAGE, error.format_message()
     if isinstance(error, TarkitError):
-        return str(error)
+        return error.exit_code, str(error)
     if isinstance(error, MemoryError):
-        return "out of memory"
+        return EXIT_FAILED, "out of memory"
     if isinstance(error, OSError):
-        return f"{error.filename or 'system error'}: {error.strerror or error}"
-    return f"unexpected {type(error).__name__}: {error}; this is a bug in tarkit, -v shows where"
+        return EXIT_FAILED, f"{error.filename or 'system error'}: {error.strerror or error}"
+    return EXIT_FAILED, f"unexpected {type(error).__name__}: {error}; this is a bug in tarkit, -v shows where"
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
@@ -171,17 +162,16 @@ def escaped(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else printable(c) for c in text)
 
 
-def verbose_option(function: F) -> F:
-    """``-v``: on an error, the traceback as well."""
+def _remember(context: click.Context, parameter: click.Parameter, value: bool) -> bool:
+    if value:
+        context.find_root().obj[0] = True
+    return value
 
-    def remember(context: click.Context, parameter: click.Parameter, value: bool) -> bool:
-        if value:
-            context.find_root().obj[0] = True
-        return value
 
-    return click.option(
-        "-v", "--verbose", is_flag=True, callback=remember, help="Say more; on an error, show where in tarkit it arose."
-    )(function)
+verbose_option = click.option(
+    "-v", "--verbose", is_flag=True, callback=_remember, help="Say more; on an error, show where in tarkit it arose."
+)
+"""On an error, the traceback as well."""
 
 
 def version_option(function: F) -> F:

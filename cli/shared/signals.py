@@ -6,7 +6,7 @@ import signal
 import sys
 import weakref
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, NoReturn
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -50,7 +50,7 @@ class EndingSignals:
         self._hook, sys.unraisablehook = sys.unraisablehook, self._dropped
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         self.arrived()
         sys.unraisablehook = self._hook

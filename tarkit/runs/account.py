@@ -172,7 +172,8 @@ class Account:
         if self._errors == "abort":
             raise self._too_many(f"{printable(sample['__key__'])}: {failure.message}; --errors abort ends the run")
         if self._errors != "skip":
-            self.sinks.write_failed(sample, _report(failure, printed))
+            message = f"{shortened(failure.message, _ERROR_TAIL)}\n".encode("utf-8", "surrogateescape")
+            self.sinks.write_failed(sample, message + printed.report(_ERROR_TAIL))
         self._check_limit(at_end=False)
 
     def _check_limit(self, *, at_end: bool) -> None:
@@ -218,9 +219,3 @@ def run_samples(samples: Iterator[Sample], sinks: Sinks, engine: Engine, counts:
     except BaseException:
         sinks.discard()
         raise
-
-
-def _report(failure: Failure, printed: Printed) -> bytes:
-    """The text of ERROR_FIELD."""
-    message = shortened(failure.message, _ERROR_TAIL)
-    return f"{message}\n".encode("utf-8", "surrogateescape") + printed.report(_ERROR_TAIL)

@@ -88,7 +88,9 @@ class WebDataset:
             _refuse(name, value)
         # An iterator would be empty the second time.
         self._urls = urls if isinstance(urls, (str, os.PathLike)) else list(urls)
-        self._shardshuffle = _shard_buffer(shardshuffle)
+        if shardshuffle is True:
+            raise UsageError("shardshuffle=True: pass the number of shard names to shuffle among, such as 100")
+        self._shardshuffle = int(shardshuffle or 0)
         self._seed = seed
         if self._shardshuffle:
             transforms.shuffle((), self._shardshuffle, _needed(seed, "shardshuffle"))
@@ -193,12 +195,6 @@ def _refuse(name: str, value: object) -> None:
         raise UsageError(f"WebDataset has no argument {name!r}")
     if not (value is None or value is False or (name == "cache_size" and value in (-1, 0))):
         raise UsageError(f"WebDataset({name}={value!r}) is not taken: {_REFUSED[name]}")
-
-
-def _shard_buffer(shardshuffle: int | None) -> int:
-    if shardshuffle is True:
-        raise UsageError("shardshuffle=True: pass the number of shard names to shuffle among, such as 100")
-    return int(shardshuffle or 0)
 
 
 def _needed(seed: int | None, step: str) -> int:

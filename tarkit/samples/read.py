@@ -11,13 +11,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 
-from tarkit.errors import DataError, TooLargeError, UsageError
+from tarkit.errors import DataError, TooLargeError
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.large import DEFAULT_MEM, RefuseLarge
 from tarkit.formats.tar.resync import resynchronise
 from tarkit.formats.tar.walk import Archive, LargeMembers, Member
 from tarkit.redaction import redact
-from tarkit.samples.sample import DAMAGE_POLICIES, KeyRule, Sample, first_dot, group_by_keys, in_sample, key_rule
+from tarkit.samples.sample import (
+    DAMAGE_POLICIES,
+    KeyRule,
+    Sample,
+    check_policy,
+    first_dot,
+    group_by_keys,
+    in_sample,
+    key_rule,
+)
 from tarkit.specs.shardspec import expand
 from tarkit.store.allocator import keep_freed_memory
 from tarkit.store.read import open_read
@@ -105,8 +114,7 @@ def read_members(
     Raises:
         DataError: damage. UnsupportedMemberError: a field of a sample whose content cannot be delivered.
     """
-    if on_damage not in DAMAGE_POLICIES:
-        raise UsageError(f"on_damage is {on_damage!r}; it must be one of {', '.join(DAMAGE_POLICIES)}")
+    check_policy("on_damage", on_damage, DAMAGE_POLICIES)
     keep_freed_memory()
     archive = Archive(read, redact(url), Tally() if tally is None else tally, in_sample(key_rule(rule)), large)
     while True:

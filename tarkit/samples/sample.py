@@ -167,8 +167,8 @@ def group_by_keys(
         UsageError: a policy or rule that does not exist.
     """
     split_name = key_rule(rule)
-    _check_policy("on_duplicate_field", on_duplicate_field, DUPLICATE_FIELD_POLICIES)
-    _check_policy("on_repeated_key", on_repeated_key, REPEATED_KEY_POLICIES)
+    check_policy("on_duplicate_field", on_duplicate_field, DUPLICATE_FIELD_POLICIES)
+    check_policy("on_repeated_key", on_repeated_key, REPEATED_KEY_POLICIES)
     tally = Tally() if tally is None else tally
     simple_rule = split_name is first_dot
     seen: dict[str, int] = {}
@@ -271,6 +271,7 @@ def _repeated_key(url: str, name: str, key: str, offset: int, before: int) -> Re
     )
 
 
-def _check_policy(name: str, value: str, choices: tuple[str, ...]) -> None:
+def check_policy(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuse a word that is not one of the choices."""
     if value not in choices:
         raise UsageError(f"{name} is {value!r}; it must be one of {', '.join(choices)}")

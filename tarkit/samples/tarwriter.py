@@ -22,6 +22,7 @@ from tarkit.samples.codecs import Encoder, make_encoder
 from tarkit.samples.sample import (
     REPEATED_KEY_POLICIES,
     KeyRule,
+    check_policy,
     first_dot,
     is_bookkeeping,
     is_reserved,
@@ -95,8 +96,7 @@ class TarWriter:
         rule: str | KeyRule = first_dot,
         checksum: bool = False,
     ) -> None:
-        if on_repeated_key not in REPEATED_KEY_POLICIES:
-            raise UsageError(f"on_repeated_key is {on_repeated_key!r}; it must be error or allow")
+        check_policy("on_repeated_key", on_repeated_key, REPEATED_KEY_POLICIES)
         self.keep_meta = keep_meta
         self.samples = 0
         self.bytes_written = 0

@@ -10,14 +10,14 @@ import os
 from collections.abc import Iterable
 from typing import BinaryIO
 
-from tarkit.errors import DuplicateFieldError, RepeatedKeyError, UsageError, printable
+from tarkit.errors import DuplicateFieldError, RepeatedKeyError, printable
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.headers import END_OF_ARCHIVE, RECORD
 from tarkit.formats.tar.large import KeepInFiles
 from tarkit.formats.tar.raw import FarReachingError, RawArchive, copied_members, raw_members_beside_damage, write_raw
 from tarkit.redaction import redact
 from tarkit.samples.read import read_samples
-from tarkit.samples.sample import DAMAGE_POLICIES, KeyRule, Sample, first_dot, group_by_keys, in_sample
+from tarkit.samples.sample import DAMAGE_POLICIES, KeyRule, Sample, check_policy, first_dot, group_by_keys, in_sample
 from tarkit.samples.tarwriter import TarWriter
 from tarkit.specs.shardspec import expand
 from tarkit.store.publish import PublishStream
@@ -70,23 +70,15 @@ def concatenate(
     Members keep their bytes and their order, also folders, links and files that are no part of a
     sample; only with ``on_damage="skip"`` these are left out. End-of-archive marks are dropped, but
     for one at the end, padded to 10,240 bytes. All is written as it comes; with ``on_damage="skip"``
-    one sample is held, large content in files. Keys are held in memory.
-
-    Args:
-        urls: shard specs, as for :func:`tarkit.specs.shardspec.expand`.
-        rule: key rule by which members are samples.
-        on_repeated_key: error, or allow a key that comes back, in one shard or in another; but not
-            right after itself, since without the mark in between the two samples would become one.
-        on_damage: error, or skip what is damaged and the samples beside it; ``tally`` has the account.
-        tally: is filled; its ``skipped`` counts the members that are no part of a sample.
-        allow_pipe_in_lists: whether an ``@LIST`` may name ``pipe:`` commands.
+    one sample is held, large content in files. Keys are held in memory. A key that comes back may be allowed, in one
+    shard or in another, but not right after itself: without the mark in between the two samples would become one.
+    ``tally.skipped`` counts the members that are not part of a sample.
 
     Raises:
         DataError: damage; a repeated key or field; a global extended header that would apply to the
             members of the archives after its own.
     """
-    if on_damage not in DAMAGE_POLICIES:
-        raise UsageError(f"on_damage is {on_damage!r}; it must be one of {', '.join(DAMAGE_POLICIES)}")
+    check_policy("on_damage", on_damage, DAMAGE_POLICIES)
     tally = Tally() if tally is None else tally
     joined = Joined(on_repeated_key)
     globals_seen: list[FarReachingError] = []
