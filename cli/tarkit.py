@@ -13,21 +13,9 @@ from .shared.program import nearest, run_program, version_option
 
 NAME = "tarkit"
 VERBS = (
-    "cat",
-    "completion",
-    "convert",
-    "create",
-    "demo",
-    "get",
-    "ls",
-    "put",
-    "recordio-gen",
-    "rm",
-    "show",
-    "split",
-    "stat",
-    "status",
-)
+    "cat", "completion", "convert", "create", "demo", "get", "ls", "put", "recordio-gen", "rm",
+    "show", "split", "stat", "status",
+)  # fmt: skip
 
 
 class _Verbs(click.Group):

@@ -41,11 +41,7 @@ _SAVE_OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def encode_image(extension: str, value: Any) -> bytes:
-    """A PIL image or numpy array (HxW, HxWx1, HxWx3, HxWx4; uint8, or float of 0 to 1) as a file.
-
-    Args:
-        extension: one of IMAGE_FORMATS.
-    """
+    """A PIL image or numpy array (HxW, HxWx1, HxWx3, HxWx4; uint8, or float of 0 to 1) as a file of IMAGE_FORMATS."""
     format_name, modes = IMAGE_FORMATS[extension]
     image = _as_image(value)
     if image.mode not in modes:

@@ -93,11 +93,7 @@ class ShardWriter:
             self.discard()
 
     def write(self, obj: Mapping[str, Any]) -> int:
-        """Write one sample, to the next shard if it does not fit into this one.
-
-        Returns:
-            Bytes of content.
-        """
+        """Write one sample, to the next shard if it does not fit into this one. Returns bytes of content."""
         sample = obj if self._encode is None else self._encode(obj)
         stream = self._stream
         if stream is None or self._is_full(stream, sample):

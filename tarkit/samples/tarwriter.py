@@ -134,12 +134,9 @@ class TarWriter:
             self.discard()
 
     def write(self, obj: Mapping[str, Any]) -> int:
-        """Write one sample: ``__key__`` and its fields, in sorted order.
+        """Write one sample: ``__key__`` and its fields, in sorted order. Returns bytes of content, without headers.
 
         Nothing of a sample is written if any part of it is refused.
-
-        Returns:
-            Bytes of content, without headers.
         """
         pieces, size, _ = self._prepare(obj)
         self._append(pieces, size)
@@ -147,11 +144,7 @@ class TarWriter:
         return size
 
     def write_all(self, samples: Sequence[Mapping[str, Any]]) -> int:
-        """Write several samples, or none of them if any is refused.
-
-        Returns:
-            Bytes of content, without headers.
-        """
+        """Write several samples, or none of them if any is refused. Returns bytes of content, without headers."""
         prepared = []
         last_key = self._last_key
         try:

@@ -40,17 +40,13 @@ class _Recording:
         with memoryview(self._held) as view:
             return bytes(view[start - self._start : end - self._start])
 
-    def drop(self, end: int) -> None:
-        """Forget what is before this offset."""
+    def drop(self, end: int, write: Callable[[bytes], object] | None = None) -> None:
+        """Forget what is before this offset, and write it before."""
         cut = min(max(0, end - self._start), len(self._held))
+        if write is not None and cut:
+            write(bytes(memoryview(self._held)[:cut]))
         del self._held[:cut]
         self._start += cut
-
-    def pass_on(self, end: int, write: Callable[[bytes], object]) -> None:
-        """Write what is before this offset, and forget it."""
-        if end > self._start:
-            write(self.between(self._start, end))
-            self.drop(end)
 
 
 class _CopyLarge(LargeMembers):
@@ -111,7 +107,7 @@ class RawArchive(Archive):
     def pass_on(self, end: int) -> None:
         """Write what is before this offset, if all members are wanted."""
         if self._write is not None:
-            self.recording.pass_on(end, self._write)
+            self.recording.drop(end, self._write)
 
     def pass_over(self, name: bytes, reason: str) -> None:
         if self._write is None:
