@@ -148,7 +148,8 @@ class _CompressedInput:
         return CompressionError(f"{self._codec} stream {reason}", url=self._url, offset=self.position, hint=hint)
 
 
-def _zstd() -> Any:
+def zstd_library() -> Any:
+    """The module for zstd: of the standard library from Python 3.14 on, before of the package backports.zstd."""
     if sys.version_info >= (3, 14):
         from compression import zstd
     else:
@@ -165,7 +166,7 @@ def _new_decoder(codec: str) -> Any:
         flag = igzip_lib.DECOMP_GZIP if codec == "gz" else igzip_lib.DECOMP_ZLIB
         decoder = igzip_lib.IgzipDecompressor(flag=flag)
     elif codec == "zst":
-        decoder = _zstd().ZstdDecompressor()
+        decoder = zstd_library().ZstdDecompressor()
     elif codec == "lz4":
         import lz4.frame
 
@@ -270,7 +271,7 @@ def new_compressor(codec: str) -> Compressor:
         # 16 + 15: a gzip header and trailer; its time is 0 and it has no name.
         compressor = isal_zlib.compressobj(level=2, wbits=31 if codec == "gz" else 15)
     elif codec == "zst":
-        zstd = _zstd()
+        zstd = zstd_library()
         compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.checksum_flag: 1})
     elif codec == "bz2":
         import bz2

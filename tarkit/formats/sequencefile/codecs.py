@@ -8,12 +8,12 @@ length of compressed bytes (int32) and these, until the plain length is reached.
 from __future__ import annotations
 
 import bz2
-import sys
 import zlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tarkit.errors import DecodeError, UsageError, printable
+from tarkit.store.compression import zstd_library
 
 PACKAGE = "org.apache.hadoop.io.compress."
 _SEGMENT = 1 << 17
@@ -63,16 +63,8 @@ def _deflate(bits: int) -> Callable[[bytes], bytes]:
     return compress
 
 
-def _zstd() -> Any:
-    if sys.version_info >= (3, 14):
-        from compression import zstd
-    else:
-        from backports import zstd
-    return zstd
-
-
 def _compress_zstd(data: bytes) -> bytes:
-    compressed: bytes = _zstd().compress(data)
+    compressed: bytes = zstd_library().compress(data)
     return compressed
 
 
@@ -159,7 +151,7 @@ CODECS = {
     "BZip2Codec": Codec(bz2.compress, _stream(bz2.BZ2Decompressor, several=True)),
     "SnappyCodec": Codec(_compress_blocks(_pack_snappy), _decompress_blocks(_unpack_snappy, 64)),
     "Lz4Codec": Codec(_compress_blocks(_pack_lz4), _decompress_blocks(_unpack_lz4, 256)),
-    "ZStandardCodec": Codec(_compress_zstd, _stream(lambda: _zstd().ZstdDecompressor(), several=True)),
+    "ZStandardCodec": Codec(_compress_zstd, _stream(lambda: zstd_library().ZstdDecompressor(), several=True)),
 }
 """Class below PACKAGE -> what it does."""
 
