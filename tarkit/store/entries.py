@@ -1,4 +1,9 @@
-"""What is at a local path or URL: an entry, an identity, a folder's entries, the matches of a pattern; removing it."""
+"""What is at a local path or URL: an entry, an identity, a folder's entries, the matches of a pattern; removing it.
+
+All of these raise MissingInputError where nothing is (``glob`` finds nothing then); StreamError and
+TemporaryStreamError where the place cannot be asked; UsageError and MissingExtraError for a URL of which no place is
+known, or that is at one which cannot do this, such as a command.
+"""
 
 from __future__ import annotations
 
@@ -15,32 +20,19 @@ __all__ = ["Entry", "Identity", "entries", "glob", "identify", "remove", "remove
 
 
 def stat(url: str) -> Entry:
-    """What is there.
-
-    Raises:
-        MissingInputError: nothing. StreamError, TemporaryStreamError: it cannot be asked. UsageError,
-        MissingExtraError: no such protocol; a command or standard input.
-    """
+    """What is there."""
     found: Entry = function_of(url, "stat")(url)
     return found
 
 
 def identify(url: str) -> Identity:
-    """Which content is there right now, without reading it.
-
-    Raises:
-        As ``stat``. StreamError: a local folder.
-    """
+    """Which content is there right now, without reading it. A local folder has none (StreamError)."""
     found: Identity = function_of(url, "identify")(url)
     return found
 
 
 def entries(url: str, recursive: bool = False) -> Iterator[Entry]:
-    """What is in a folder, by name; with ``recursive``, the files below it at any depth. Of a file: itself.
-
-    Raises:
-        As ``stat``.
-    """
+    """What is in a folder, by name; with ``recursive``, the files below it at any depth. Of a file: itself."""
     itself = stat(url)
     if itself.is_folder:
         yield from function_of(url, "entries")(url, recursive)
@@ -49,21 +41,13 @@ def entries(url: str, recursive: bool = False) -> Iterator[Entry]:
 
 
 def glob(url: str) -> list[str]:
-    """The paths or URLs that a pattern (``*``, ``?``, ``[``, ``**`` for any depth) matches, sorted.
-
-    Raises:
-        UsageError: it is at a place that cannot list. StreamError, TemporaryStreamError: it cannot be asked.
-    """
+    """The paths or URLs that a pattern (``*``, ``?``, ``[``, ``**`` for any depth) matches, sorted."""
     found: list[str] = function_of(url, "glob")(url)
     return found
 
 
 def remove(url: str, recursive: bool = False) -> None:
-    """Remove a file; with ``recursive``, a folder and all that is in it.
-
-    Raises:
-        As ``stat``. UsageError: a folder, without ``recursive``; an http server.
-    """
+    """Remove a file; with ``recursive``, a folder and all that is in it. Without it, a folder is a UsageError."""
     name = display_name(url)
     remove_one = function_of(url, "remove")
     path = local_path(url)
@@ -80,9 +64,14 @@ def remove_left_behind(folder: str, *, older_than: float, now: float) -> Iterato
     one, so only what is older than ``older_than`` seconds at the time ``now`` goes; on S3 that is also parts of
     uploads that were never finished.
     """
-    for entry in _files_of(folder):
-        if not is_temporary_name(entry.name):
-            continue
+    try:
+        left = [entry for entry in entries(folder) if not entry.is_folder and is_temporary_name(entry.name)]
+    except MissingInputError:
+        # In an object store a folder without objects does not exist, but may have unfinished uploads.
+        if local_path(folder) is not None:
+            raise
+        left = []
+    for entry in left:
         path = local_path(entry.url)
         if path is not None:
             removed = remove_if_dead(path)
@@ -94,13 +83,3 @@ def remove_left_behind(folder: str, *, older_than: float, now: float) -> Iterato
     if remove_unfinished is not None:
         for url in remove_unfinished(f"{folder.rstrip('/')}/", older_than, now):
             yield f"{display_name(url)} (an unfinished upload)"
-
-
-def _files_of(folder: str) -> list[Entry]:
-    try:
-        return [entry for entry in entries(folder) if not entry.is_folder]
-    except MissingInputError:
-        # In an object store a folder without objects does not exist, but may have unfinished uploads.
-        if local_path(folder) is not None:
-            raise
-        return []

@@ -131,16 +131,12 @@ def _folder(source: str, target: str) -> Iterator[FileCopy]:
         yield FileCopy(entry, join(target, entry.name), problem)
 
 
-def _unobserved(count: int) -> None:
-    """The default of ``under_way``: it is not reported."""
-
-
 def copy_all(
     jobs: Iterable[FileCopy],
     *,
     parallel: int = 4,
     overwrite: bool = True,
-    under_way: Callable[[int], object] = _unobserved,
+    under_way: Callable[[int], object] = lambda count: None,
 ) -> Generator[CopyOutcome, None, None]:
     """Copy, several files at a time; what became of each, as they finish. One that fails stops no other.
 
@@ -195,7 +191,7 @@ def _kept(job: FileCopy) -> CopyOutcome:
 
 
 def copy_file(
-    source: str, target: str, *, overwrite: bool = True, under_way: Callable[[int], object] = _unobserved
+    source: str, target: str, *, overwrite: bool = True, under_way: Callable[[int], object] = lambda count: None
 ) -> int:
     """Copy one file as it is; its length in bytes. The folder of a local target is made. under_way: as of ``copy_all``.
     Raises: AlreadyPublishedError: not ``overwrite``, and something is there. StreamError: it cannot be read or written,

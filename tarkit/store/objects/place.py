@@ -179,26 +179,9 @@ def remove(url: str, name: str, is_folder: bool) -> None:
 
 # What the filesystems' info() calls that which is another when the content is another.
 _MARKS = (
-    "size",
-    "ETag",
-    "etag",
-    "VersionId",
-    "version_id",
-    "generation",
-    "md5Hash",
-    "crc32c",
-    "content_md5",
-    "mtime",
-    "LastModified",
-    "last_modified",
-    "updated",
-    "modified",
-    "modificationTime",
-    "modification_time",
-    "created",
-    "fileId",
-    "file_id",
-    "ino",
+    *("size", "ETag", "etag", "VersionId", "version_id", "generation", "md5Hash", "crc32c", "content_md5"),
+    *("mtime", "LastModified", "last_modified", "updated", "modified", "modificationTime", "modification_time"),
+    *("created", "fileId", "file_id", "ino"),
 )
 
 
