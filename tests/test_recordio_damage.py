@@ -11,8 +11,8 @@ import pytest
 from httpserver import FaultServer
 from test_recordio import HELLO, go_chunk, py_chunk, written
 
-from tarkit.errors import CorruptRecordError, DataError, TruncatedError
-from tarkit.formats.recordio import read_batches, read_index, read_records
+from tarkit.errors import CorruptRecordError, DataError, TooLargeError, TruncatedError
+from tarkit.formats.recordio import read_batches, read_index, read_records, walk
 from tarkit.formats.recordio.chunk import GO, MAGIC, PYRECORDIO, Dialect
 from tarkit.formats.tally import Tally
 
@@ -155,6 +155,23 @@ def test_a_file_inside_a_damaged_record_is_not_taken_for_a_part_of_it(field: ran
     records, damage = skipping(bytes(content))
     assert records == [b"a", b"b", b"c"]
     assert [reason.partition(":")[0] for *_, reason in damage] == ["records 1 to 1"]
+
+
+def test_a_size_above_the_bound_that_is_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walk, "_TRUSTED", 1000)
+    good = written(HELLO, "none")
+    size = bytearray(good)
+    size[15] = 0x7F
+    # The other fields find the end; if the checksum is damaged, too, the next chunk is near.
+    assert skipping(bytes(size) + good)[0] == HELLO
+    size[4] ^= 1
+    records, damage = skipping(bytes(size) + bytes(500) + good)
+    assert records == HELLO
+    assert damage[0][:2] == (0, len(good) + 500)
+    assert damage[0][2].startswith("records from 0 on: a chunk has 2130706464 bytes or more, and may take 1073741824")
+    # Where no chunk is near, the chunk may well be as large as it says.
+    with pytest.raises(TooLargeError, match="read it with a larger mem="):
+        skipping(bytes(size) + bytes(5000) + good)
 
 
 def test_a_range_that_damage_makes_unknown_is_an_error(tmp_path: Path) -> None:

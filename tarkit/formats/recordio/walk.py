@@ -198,12 +198,12 @@ class ChunkWalk:
         while window.fill(4):
             found = window.find(MAGIC, 0)
             window.position += found if found >= 0 else window.held - 3
+            if limit is not None and window.offset - start > limit:
+                return False
             if found >= 0:
                 if self._is_good():
                     return True
                 window.position += 1
-            if limit is not None and window.offset - start > limit:
-                return False
         window.position = len(window.buffer)
         return True
 
