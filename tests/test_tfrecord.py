@@ -53,10 +53,11 @@ def records_of(data: bytes, **options: object) -> list[bytes]:
     return list(read_records(io.BytesIO(data), **options))  # type: ignore[arg-type]
 
 
-def until_error(data: bytes, **options: object) -> tuple[list[bytes], DataError | None]:
+def until_error(data: bytes | Path, **options: object) -> tuple[list[bytes], DataError | None]:
     found: list[bytes] = []
+    source = io.BytesIO(data) if isinstance(data, bytes) else data
     try:
-        for record in read_records(io.BytesIO(data), **options):  # type: ignore[arg-type]
+        for record in read_records(source, **options):  # type: ignore[arg-type]
             found.append(record)
     except DataError as error:
         return found, error
@@ -372,7 +373,7 @@ def test_a_cut_file_before_a_whole_one() -> None:
 
 
 def test_damage_that_is_longer_than_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tfrecord, "_MAX_PIECE", 5000)
+    monkeypatch.setattr(tfrecord, "_MAX_HELD", 5000)
     monkeypatch.setattr(tfrecord, "READ_SIZE", 1000)
     draw = random.Random(3)
     records = [b"before", draw.randbytes(30_000), b"after"]
@@ -437,12 +438,12 @@ def test_what_was_delivered_is_counted_when_the_reader_stops() -> None:
 @pytest.mark.parametrize("length", [2**31 - 1, 2**32, 2**60, 2**64 - 1])
 @pytest.mark.parametrize("mem", [1 << 30, 1 << 65])
 @pytest.mark.parametrize("policy", ["error", "skip"])
-def test_a_length_that_is_not_there_takes_no_memory(length: int, mem: int, policy: str) -> None:
+def test_a_length_that_is_not_there_takes_no_memory(length: int, mem: int, policy: str, tmp_path: Path) -> None:
     head = struct.pack("<Q", length)
-    data = framed(b"one") + head + masked(head) + b"x" * 100
+    (tmp_path / "x").write_bytes(framed(b"one") + head + masked(head) + b"x" * 100)
     tracemalloc.start()
     tally = Tally()
-    found, error = until_error(data, on_damage=policy, mem=mem, tally=tally)
+    found, error = until_error(tmp_path / "x", on_damage=policy, mem=mem, tally=tally)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found == [b"one"]

@@ -30,7 +30,8 @@ _HEAD = struct.Struct("<QI")
 _HEAD_SIZE = _HEAD.size
 _AROUND = _HEAD_SIZE + _SUM.size
 _DELTA = 0xA282EAD8
-_MAX_PIECE = 64 * 1024 * 1024
+_PIECE = 1024 * 1024
+_MAX_HELD = 64 * 1024 * 1024
 _MAX_REMEMBERED = 100_000
 _HIGH_BYTES = b"\0\0\0"
 """Of each length below 2**40, in bytes 5 to 7: what a search looks for."""
@@ -131,8 +132,8 @@ class _Walk:
             self.fill(_HEAD_SIZE)
             head = self.buffer
             # A plain file has zeros in bytes 4 to 7, unless a record has 4 GiB; a zlib stream cannot.
-            zlib = begins_zlib(head) and head[4:8].strip(b"\0")
-            codec = None if self.length_of(head) >= 0 else ZLIB if zlib else sniff(head)
+            is_zlib = begins_zlib(head) and head[4:8].strip(b"\0")
+            codec = None if self.length_of(head) >= 0 else ZLIB if is_zlib else sniff(head)
         if codec is not None:
             check_codec(codec)
             first, read = [self.buffer] * bool(self.buffer), self.read
@@ -212,7 +213,7 @@ class _Walk:
         self.base += self.position
         self.position = 0
         try:
-            while missing > 0 and (piece := self.read(min(missing, _MAX_PIECE))):
+            while missing > 0 and (piece := self.read(min(missing, _PIECE))):
                 pieces.append(piece)
                 missing -= len(piece)
         finally:
@@ -283,7 +284,7 @@ class _Walk:
         at, one, ended = 1, True, False
         while (found := self.find_head(at)) < 0 and not ended:
             at = max(at, len(self.buffer) - _HEAD_SIZE + 1)
-            if len(self.buffer) > _MAX_PIECE:
+            if len(self.buffer) > _MAX_HELD:
                 self.position, at, one = at, 0, False
             held = len(self.buffer) - self.position
             ended = not self.try_fill(held + max(held, READ_SIZE))
