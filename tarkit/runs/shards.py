@@ -173,11 +173,11 @@ class ShardRun:
         # Noted there: the next look may be under way before this answer is looked at.
         with self._gone.asking(url, output_url):
             shard = self._shard(url, output_url, identify(url))
-            self._look_again(shard)
+            self._look_at_record(shard)
         return shard
 
-    def _look_again(self, shard: Shard) -> None:
-        """Is it done by now, by another run?"""
+    def _look_at_record(self, shard: Shard) -> None:
+        """Note whether a record is there, and whether the shard is done by it."""
         record = read_record(shard.output_url + SUFFIX)
         shard.recorded = record is not None
         if record is not None and not record.why_stale(
@@ -240,7 +240,7 @@ class ShardRun:
         """Publish a shard and then its record; unless another run did in the meantime. Called from several threads."""
         try:
             with self._gone.asking(shard.output_url):
-                self._look_again(shard)
+                self._look_at_record(shard)
                 if shard.done_before:
                     account.sinks.discard()
                 else:
