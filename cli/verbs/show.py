@@ -78,7 +78,7 @@ def command(
 
 def _samples(urls: Iterable[str], tally: Tally, rule: KeyRule, options: dict[str, Any]) -> Iterator[tuple[int, Sample]]:
     """(offset, sample) of all shards."""
-    from tarkit.formats.tar.large import SkipLarge, SkippedContent
+    from tarkit.formats.tar.large import SkipLarge
     from tarkit.samples.read import read_members
     from tarkit.samples.sample import group_by_keys
     from tarkit.store.read import open_read
@@ -93,7 +93,7 @@ def _samples(urls: Iterable[str], tally: Tally, rule: KeyRule, options: dict[str
                 if split is not None:
                     offsets.setdefault(split[0], member[2])
                 # Content is not looked at, and a sample's would add up.
-                yield (member[0], SkippedContent(len(member[1])), member[2]) if member[0] else member
+                yield (member[0], range(len(member[1])), member[2]) if member[0] else member
 
         with open_read(url) as stream:
             members = read_members(

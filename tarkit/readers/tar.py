@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from tarkit.formats.tar.large import SkipLarge, SkippedContent
+from tarkit.formats.tar.large import SkipLarge
 from tarkit.formats.tar.walk import Member
 from tarkit.readers.files import FileDataReader
 from tarkit.readers.ranged import blocks_from, is_compressed, offsets_from
@@ -41,7 +41,7 @@ class TarDataReader(FileDataReader):
                 split = self._rule(name)
                 if split is not None:
                     begins.setdefault(split[0], offset)
-                yield (name, SkippedContent(len(content)), offset) if name else (name, content, offset)
+                yield (name, range(len(content)), offset) if name else (name, content, offset)
 
         offsets, number = [], 0
         with open_read(url) as stream:

@@ -11,27 +11,15 @@ from tarkit.formats.tar.walk import Archive, LargeMembers
 DEFAULT_MEM = 1 << 30
 
 
-class SkippedContent:
-    """Takes the place of content that is not read. Its ``len()`` is the number of bytes."""
-
-    __slots__ = ("_size",)
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    def __len__(self) -> int:
-        return self._size
-
-
 class SkipLarge(LargeMembers):
-    """Content that is not in the reader's buffer yet is passed over, and its length is delivered."""
+    """Content that is not in the reader's buffer yet is passed over; a range of its length takes its place."""
 
     member_limit = 0
 
-    def take(self, archive: Archive, name: str, size: int) -> SkippedContent:
+    def take(self, archive: Archive, name: str, size: int) -> range:
         for _ in archive.pieces(name, size):
             pass
-        return SkippedContent(size)
+        return range(size)
 
 
 class RefuseLarge(LargeMembers):
