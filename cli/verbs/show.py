@@ -17,7 +17,6 @@ from ..shared.results import Results, exit_code_of, met
 
 if TYPE_CHECKING:
     from tarkit.formats.tally import Tally
-    from tarkit.formats.tar.walk import Member
     from tarkit.samples.sample import KeyRule, Sample
 
 _EPILOG = """\b
@@ -78,29 +77,13 @@ def command(
 
 def _samples(urls: Iterable[str], tally: Tally, rule: KeyRule, options: dict[str, Any]) -> Iterator[tuple[int, Sample]]:
     """(offset, sample) of all shards."""
-    from tarkit.formats.tar.large import SkipLarge
-    from tarkit.samples.read import read_members
-    from tarkit.samples.sample import group_by_keys
+    from tarkit.samples.read import sized_samples
     from tarkit.store.read import open_read
 
-    grouping = {name: options[name] for name in ("on_duplicate_field", "on_repeated_key")}
+    policies = {name: options[name] for name in ("on_duplicate_field", "on_repeated_key", "on_damage")}
     for url in urls:
-        offsets: dict[str, int] = {}
-
-        def noted(members: Iterable[Member], offsets: dict[str, int] = offsets) -> Iterator[Member]:
-            for member in members:
-                split = rule(member[0])
-                if split is not None:
-                    offsets.setdefault(split[0], member[2])
-                # Content is not looked at, and a sample's would add up.
-                yield (member[0], range(len(member[1])), member[2]) if member[0] else member
-
         with open_read(url) as stream:
-            members = read_members(
-                stream.read, url=stream.name, rule=rule, on_damage=options["on_damage"], tally=tally, large=SkipLarge()
-            )
-            for sample in group_by_keys(noted(members), url=stream.name, rule=rule, tally=tally, **grouping):
-                yield offsets.pop(sample["__key__"]), sample
+            yield from sized_samples(stream.read, url=stream.name, rule=rule, tally=tally, **policies)
 
 
 def _sizes(sample: Sample) -> dict[str, int]:

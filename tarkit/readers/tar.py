@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from tarkit.formats.tar.large import SkipLarge
-from tarkit.formats.tar.walk import Member
 from tarkit.readers.files import FileDataReader
 from tarkit.readers.ranged import blocks_from, is_compressed, offsets_from
-from tarkit.samples.read import read_members
+from tarkit.samples.read import read_members, sized_samples
 from tarkit.samples.sample import Sample, group_by_keys, key_rule
 from tarkit.store.read import open_read, reading
 
@@ -34,20 +32,10 @@ class TarDataReader(FileDataReader):
         """Of each shard that is not compressed: where every 64th sample begins."""
 
     def count(self, url: str) -> int:
-        begins: dict[str, int] = {}
-
-        def noted(members: Iterable[Member]) -> Iterator[Member]:
-            for name, content, offset in members:
-                split = self._rule(name)
-                if split is not None:
-                    begins.setdefault(split[0], offset)
-                yield (name, range(len(content)), offset) if name else (name, content, offset)
-
         offsets, number = [], 0
         with open_read(url) as stream:
-            members = read_members(stream.read, url=stream.name, rule=self._rule, large=SkipLarge())
-            for number, sample in enumerate(group_by_keys(noted(members), url=stream.name, rule=self._rule), 1):
-                begin = begins.pop(sample["__key__"])
+            found = sized_samples(stream.read, url=stream.name, rule=self._rule)
+            for number, (begin, _) in enumerate(found, 1):
                 if number % _EVERY == 1:
                     offsets.append(begin)
         if not is_compressed(url):

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any
 
 from tarkit.errors import DataError, TooLargeError
 from tarkit.formats.tally import Tally
-from tarkit.formats.tar.large import DEFAULT_MEM, RefuseLarge
+from tarkit.formats.tar.large import DEFAULT_MEM, RefuseLarge, SkipLarge
 from tarkit.formats.tar.resync import resynchronise
 from tarkit.formats.tar.walk import Archive, LargeMembers, Member
 from tarkit.redaction import redact
@@ -128,3 +129,25 @@ def read_members(
             yield resynchronise(archive, error)
             if archive.ended:
                 return
+
+
+def sized_samples(
+    read: Callable[[int], bytes], *, url: str, rule: KeyRule, on_damage: str = "error", **grouping: Any
+) -> Iterator[tuple[int, Sample]]:
+    """(offset of its first header, sample) of one tar stream; a range of its length takes the place of each content.
+
+    grouping: other arguments of :func:`group_by_keys`.
+    """
+    begins: dict[str, int] = {}
+
+    def noted() -> Iterator[Member]:
+        tally = grouping.get("tally")
+        for member in read_members(read, url=url, rule=rule, on_damage=on_damage, tally=tally, large=SkipLarge()):
+            split = rule(member[0])
+            if split is not None:
+                begins.setdefault(split[0], member[2])
+            # Content is not looked at, and a sample's would add up.
+            yield (member[0], range(len(member[1])), member[2]) if member[0] else member
+
+    for sample in group_by_keys(noted(), url=url, rule=rule, **grouping):
+        yield begins.pop(sample["__key__"]), sample
