@@ -306,13 +306,21 @@ def test_damage_in_a_range_is_reported_with_its_offset_in_the_file(tmp_path: Pat
 
 def test_pairs_of_sequence_files(tmp_path: Path) -> None:
     for name, first, last in (("part-00000.seq", 0, 300), ("part-00001.seq", 300, 400)):
-        with PairWriter(str(tmp_path / name)) as writer:
+        with PairWriter(str(tmp_path / name), block_bytes=500) as writer:
             for number in range(first, last):
                 writer.write(f"key {number}", b"%d" % number)
     (tmp_path / "_SUCCESS").touch()
     reader = create_data_reader(str(tmp_path), 128, reader_type="SequenceFile")
     assert [shard.records for shard in shards_of(reader)] == [128, 128, 44, 100]
     assert all_records(reader) == [(f"key {number}", b"%d" % number) for number in range(400)]
+    # The third task begins behind many blocks, which are not read again.
+    path = tmp_path / "part-00000.seq"
+    content = bytearray(path.read_bytes())
+    content[200] ^= 1
+    path.write_bytes(content)
+    assert len(list(reader.read_records(task(str(path), 256, 300)))) == 44
+    with pytest.raises(DataError, match="offset"):
+        list(reader.read_records(task(str(path), 0, 128)))
 
 
 def test_rows_of_parquet(tmp_path: Path) -> None:

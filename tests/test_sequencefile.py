@@ -27,7 +27,7 @@ from tarkit.errors import (
     UsageError,
 )
 from tarkit.formats import ranges
-from tarkit.formats.sequencefile import PairWriter, header_of, read_pairs
+from tarkit.formats.sequencefile import PairWriter, header_of, read_index, read_pairs
 from tarkit.formats.tally import Tally
 
 DATA = Path(__file__).resolve().parent / "data" / "sequencefile"
@@ -258,6 +258,21 @@ def test_a_part_is_read_without_what_is_before_it(tmp_path: Path, monkeypatch: p
     assert found == list(range(found[0], 3000))
     assert 1900 < found[0] < 2100
     assert asked == [(2_000_000, path.stat().st_size)]
+
+
+@pytest.mark.parametrize("name", ["none", "record-default", "block-default", "md5-text", "empty-none", "text-map"])
+def test_the_index_says_where_records_are(name: str) -> None:
+    path = DATA / f"{name}.seq"
+    rows = list(read_pairs(path, raw=True))
+    records, offsets, firsts = read_index(path)
+    assert records == len(rows)
+    if records > 14:
+        # One place for each mark of a block; without blocks the first records come without a mark.
+        assert len(offsets) == path.read_bytes().count(header_of(path).sync) - name.startswith("block")
+    assert firsts == sorted(set(firsts))
+    assert firsts[:1] == [0][:records]
+    for offset, first in zip(offsets, firsts, strict=True):
+        assert list(read_pairs(path, raw=True, start=offset)) == rows[first:]
 
 
 def test_a_part_of_a_file_that_is_replaced_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from tarkit.formats.sequencefile import read_pairs
+from tarkit.formats.sequencefile import PairIndex, read_index, read_pairs
 from tarkit.readers.files import FileDataReader
+from tarkit.readers.ranged import is_compressed
 
 
 class SequenceFileDataReader(FileDataReader):
-    """Pairs of SequenceFiles, each a tuple (key, value).
+    """Pairs of SequenceFiles, each a tuple (key, value). Of a file, a task reads from the last sync mark before its
+    first pair."""
 
-    A file has no index of its pairs, so that each task reads it from its beginning: files of a task each are best.
-    """
+    def __init__(self, data_dir: str, records_per_task: int | None = None, **kwargs: Any) -> None:
+        super().__init__(data_dir, records_per_task, **kwargs)
+        self._indexes: dict[str, PairIndex] = {}
+        """Of each file that is not compressed as a whole."""
 
     def count(self, url: str) -> int:
-        return sum(1 for _ in read_pairs(url, raw=True))
+        index = read_index(url)
+        if not is_compressed(url):
+            self._indexes[url] = index
+        return index.records
 
     def read(self, url: str, start: int, end: int) -> Iterator[tuple[Any, Any]]:
-        return islice(read_pairs(url), start, None)
+        index = self._indexes.get(url)
+        known = bisect_right(index.firsts, start) - 1 if index is not None else 0
+        if index is None or known < 1:
+            return islice(read_pairs(url), start, None)
+        return islice(read_pairs(url, start=index.offsets[known]), start - index.firsts[known], None)

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from tarkit.formats.sequencefile.header import Header
 from tarkit.formats.sequencefile.named import SUFFIXES, NamedWriter, looks_like, read_named
-from tarkit.formats.sequencefile.read import header_of, read_pairs
+from tarkit.formats.sequencefile.read import PairIndex, header_of, read_index, read_pairs
 from tarkit.formats.sequencefile.write import PairWriter
 
 __all__ = [
-    "SUFFIXES",
     "Header",
     "NamedWriter",
+    "PairIndex",
     "PairWriter",
+    "SUFFIXES",
     "header_of",
     "looks_like",
+    "read_index",
     "read_named",
     "read_pairs",
 ]

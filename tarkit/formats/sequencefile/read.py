@@ -6,7 +6,7 @@ import os
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from operator import length_hint
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 from tarkit.errors import DataError, DecodeError, TooLargeError, TruncatedError, UsageError, printable
 from tarkit.formats.datafolder import data_files, is_folder
@@ -58,7 +58,8 @@ def read_pairs(
         raw: whether keys and values of other classes come as their serialized bytes, which is an error by default.
             "all": those of all classes do.
         start, stop: bytes of the file. What lies between two sync marks belongs to the part in which it begins, so that
-            parts which follow each other give each record once. Only the part is read. Not with a folder.
+            parts which follow each other give each record once. Only the part is read, and numbers of records count
+            from its beginning. Not with a folder.
         on_damage: error, or skip: go on at the next sync mark; what was lost is in ``tally``.
         tally: filled while pairs are drawn: members is their number, damage what was lost, skipped files of a folder.
         max_bytes: that a record, or a buffer of a block, may have, compressed or not; a larger one is an error.
@@ -99,6 +100,35 @@ def header_of(source: Source) -> Header:
         return read_header(Window(stream.read), stream.name)
 
 
+class PairIndex(NamedTuple):
+    """records: how many a file has. offsets: bytes of the file where parts can begin, so that nothing before them is
+    needed. firsts: number of the first record of each."""
+
+    records: int
+    offsets: list[int]
+    firsts: list[int]
+
+
+def read_index(source: Source, *, max_bytes: int = DEFAULT_MAX_BYTES) -> PairIndex:
+    """Where the records of a file are: it is read once, and nothing is decoded. Of a file that is compressed as a whole
+    (``x.seq.gz``), the offsets are those of what is in it.
+
+    Raises:
+        As :func:`read_pairs`, with ``raw="all"``.
+    """
+    records, offsets, firsts = 0, list[int](), list[int]()
+    with open_read(source) as stream:
+        window = Window(stream.read)
+        header = read_header(window, stream.name)
+        reader = _Reader(window, header, stream.name, "all", None, "error", Tally(), max_bytes)
+        for keys, _ in reader.batches(0):
+            if not offsets or reader.stretch != offsets[-1]:
+                offsets.append(reader.stretch)
+                firsts.append(records)
+            records += len(keys)
+    return PairIndex(records, offsets, firsts)
+
+
 def _batches(
     source: Source, raw: Raw, start: int, stop: int | None, on_damage: str, tally: Tally, max_bytes: int
 ) -> Iterator[Batch]:
@@ -135,7 +165,8 @@ def _cut(what: str, records: int | None = None) -> _BadRecordError:
 
 
 class _Reader:
-    """One file behind its header, or a part of it. number: of the next record, as far as that is known.
+    """One file behind its header, or a part of it. number: of the next record, as far as that is known. stretch: offset
+    of the sync mark before the records that were delivered last, or of the first record.
 
     The window stays at the beginning of a record or block until all of it was read.
     """
@@ -159,6 +190,7 @@ class _Reader:
         self._tally = tally
         self._max_bytes = max_bytes
         self._number = 0
+        self.stretch = header.size
         self._mark = ESCAPE + header.sync
         self._key = self._writable("key", header.key_class, raw)
         self._value = self._writable("value", header.value_class, raw)
@@ -292,7 +324,9 @@ class _Reader:
             raise _BadRecordError(f"it has {length} bytes; at most {self._max_bytes} are read", kind=TooLargeError)
         if not window.have(at + 8 + length):
             raise _cut(f"a record of {length} bytes")
-        window.at += at
+        if at:
+            self.stretch = window.offset
+            window.at += at
         return True
 
     def _check_mark(self) -> None:
@@ -307,6 +341,7 @@ class _Reader:
         window = self._window
         while window.have(1) and (self._stop is None or window.offset < self._stop):
             keys, values, size = self._block()
+            self.stretch = window.offset
             window.at += size
             self._number += len(keys)
             yield keys, values
