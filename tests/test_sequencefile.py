@@ -204,7 +204,7 @@ def test_a_whole_file_that_was_compressed(tmp_path: Path) -> None:
 
 
 def parts(read: Callable[[int, int | None], Iterator[Any]], cuts: list[int]) -> list[Any]:
-    """All parts between these bytes, one behind the other."""
+    """The records of all parts between these bytes, in order."""
     edges: list[int | None] = [*sorted(cuts), None]
     found = []
     start = 0

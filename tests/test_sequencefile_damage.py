@@ -160,7 +160,7 @@ def test_two_stretches_of_damage() -> None:
     assert tally.damage[1][3] == "records from 4 on: the sync mark is not that of the header"
 
 
-# What Hadoop's own reader ends at, or passes over, without a word.
+# What Hadoop's own reader ends at, or passes over, without an error.
 
 
 def test_two_marks_in_a_row() -> None:

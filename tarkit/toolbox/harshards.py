@@ -33,7 +33,7 @@ def har_to_tar(
     Args:
         writer: open; it is not closed.
         rule: key rule, by which names of files are keys and fields.
-        on_others: error, or skip, for files that are no part of a sample; those are counted in ``tally.skipped``.
+        on_others: error, or skip, for files that are not part of a sample; those are counted in ``tally.skipped``.
         on_same_extension: error, or allow, for two files of one sample with the same last extension
             (:func:`tarkit.samples.gather.refuse_same_extension`).
         tally: members and samples that were written, and what was skipped.

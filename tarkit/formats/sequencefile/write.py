@@ -117,7 +117,7 @@ class PairWriter:
         self.records += 1
 
     def _check(self, *parts: bytes) -> None:
-        """A part that has the sync mark would be read as a mark by who begins to read in the middle."""
+        """A reader that begins in the middle would take the sync mark inside a part for a real one."""
         if sum(map(len, parts)) > _MOST:
             raise EncodeError(f"record {self.records} has more than {_MOST} bytes", url=self.name)
         if any(self._sync in part for part in parts):
