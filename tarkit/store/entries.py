@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from tarkit.errors import MissingInputError, UsageError
+from tarkit.errors import MissingInputError, StreamError, UsageError
 from tarkit.store.place import Entry, Identity
 from tarkit.store.registry import function_of, offered
 from tarkit.store.temporary import is_temporary_name, remove_if_dead
@@ -74,7 +74,12 @@ def remove_left_behind(folder: str, *, older_than: float, now: float) -> Iterato
     for entry in left:
         path = local_path(entry.url)
         if path is not None:
-            removed = remove_if_dead(path)
+            try:
+                removed = remove_if_dead(path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise StreamError(f"cannot be removed: {(error.strerror or str(error)).lower()}", url=path) from None
         elif removed := entry.mtime is not None and now - entry.mtime >= older_than:
             remove(entry.url)
         if removed:

@@ -112,22 +112,25 @@ atexit.register(remove_held)
 def remove_if_dead(path: str) -> bool:
     """Remove a file that no living process writes; whether that was done.
 
-    It stays where a filesystem has no locks, and where it may not be removed.
+    Raises:
+        OSError: it may not be removed, or the filesystem has no locks that would show whether it is written.
     """
-    try:
-        # Not permitted: it is not ours, since ours can be opened.
-        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return False
+    fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         if not try_lock(fd):
             return False
         os.unlink(path)
-    except OSError:
-        return False
     finally:
         os.close(fd)
     return True
+
+
+def _stays(path: str) -> bool:
+    try:
+        return not remove_if_dead(path)
+    except OSError:
+        # Of another user, or gone meanwhile: to publish does not depend on it.
+        return True
 
 
 class LeftBehind:
@@ -154,7 +157,7 @@ class LeftBehind:
                 end = time.monotonic()
                 self._listed[folder] = end + _LISTING_SHARE * (end - start), found
             # A writer that is alive now may be killed before the next listing: it is looked at again.
-            if alive := [path for path in found.pop(prefix, []) if not remove_if_dead(path)]:
+            if alive := list(filter(_stays, found.pop(prefix, []))):
                 found[prefix] = alive
 
 

@@ -169,6 +169,14 @@ def test_clean(run: Run, out: Path) -> None:
     assert run("tarkit", "status", out, "--clean").stderr == ""
 
 
+def test_what_cannot_be_cleaned_is_an_error(run: Run, out: Path) -> None:
+    # A link has no lock of its own; it may be anybody's.
+    (out / ".s1.tar.tarkit-0123abcd").symlink_to("elsewhere")
+    result = run("tarkit", "status", out, "--clean")
+    assert result.code == 1
+    assert f"{out}/.s1.tar.tarkit-0123abcd: cannot be removed: too many levels of symbolic links" in result.stderr
+
+
 def test_in_a_bucket(run: Run, s3_endpoint: str, shards: list[Path]) -> None:
     """Runs, status, and uploads that a killed run left."""
     with s3_bucket(s3_endpoint) as s3:
