@@ -105,6 +105,7 @@ PACKAGES = {
     "lint": "kubernetes-validate",
     "parquet": "pyarrow",
     "odps": "pyodps",
+    "spark": "pyspark",
 }
 """Extra -> what to give to pip install."""
 

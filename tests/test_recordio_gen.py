@@ -158,6 +158,13 @@ def test_a_model_file(run: Run, images: Path, tmp_path: Path) -> None:
     assert [len(record) for record in read_records("raw/data-00000")] == [6 * 4 + 8] * 4
 
 
+def test_a_tar_of_the_current_folder_has_no_hidden_files(run: Run, images: Path) -> None:
+    with tarfile.open("dot.tar", "w") as tar:
+        tar.add("images", "./images")
+    code, _, err = run("dot.tar", "-o", "out")
+    assert code == 0 and "4 records in 1 file; skipped members: " in err and "hidden 1" in err
+
+
 def test_model_files_of_other_shapes(run: Run, images: Path, tmp_path: Path) -> None:
     (tmp_path / "by_name.py").write_text(
         "import pathlib\ndef prepare_data_for_a_single_file(filename):\n"
@@ -172,6 +179,9 @@ def test_model_files_of_other_shapes(run: Run, images: Path, tmp_path: Path) -> 
     for text, message, expected in (
         ("x = 1\n", "has no function prepare_data_for_a_single_file", 2),
         ("def prepare_data_for_a_single_file(f, n): return 3\n", "gave int; it gives bytes, a dict", 65),
+        ("def prepare_data_for_a_single_file(f, n): 1 / 0\n", "raised ZeroDivisionError: division by zero", 65),
+        ("import nosuchmodule\n", "model file 'model.py' raised ModuleNotFoundError: No module named", 2),
+        ("def (\n", "model file 'model.py' is not Python: invalid syntax", 2),
         ("def prepare_data_for_a_single_file(f, n): return 1, 2\n", "so it needs a function feature_columns", 2),
     ):
         (tmp_path / "model.py").write_text(text)

@@ -88,12 +88,10 @@ def process(
     else:
         each = [inputs] if isinstance(inputs, (str, os.PathLike)) else inputs
         work = Work(inputs=tuple(os.fspath(path) for path in each), **named)
-    if work.has_callable and work.work_id is None:
-        # Never the same again, so no shard that another function made is taken as done.
-        work = replace(work, work_id=secrets.token_hex(16))
+    work = with_work_id(work)
     counts = Counts()
     inputs = _inputs(work)
-    _check(work)
+    check_work(work)
     if work.outdir is None and work.count is None:
         check_local(inputs, allow_pipe_in_lists=work.allow_pipe)
     with open_engine(work, reporter or Reporter()) as engine:
@@ -110,7 +108,12 @@ def process(
     return counts
 
 
-def _check(work: Work) -> None:
+def with_work_id(work: Work) -> Work:
+    """The same work, with a new name if it has a callable without one: then no shard is taken as done before."""
+    return replace(work, work_id=secrets.token_hex(16)) if work.has_callable and work.work_id is None else work
+
+
+def check_work(work: Work) -> None:
     """Refuse options that do not go together."""
     if work.outdir is not None and work.output is not None:
         raise UsageError("give -o OUT for one output, or -O OUTDIR for one for each input")
@@ -176,10 +179,6 @@ def _run_one_output(engine: Engine, inputs: Sequence[str], counts: Counts) -> No
 
 def _run_shards(engine: Engine, inputs: Sequence[str], counts: Counts) -> None:
     """Each input into an output of its own, unless it is done already."""
-    from importlib.metadata import version
-
-    from tarkit.runs.shards import ShardRun
-
     work = engine.work
     outdir = str(work.outdir)
     # All names are looked at before the first shard is begun, and whatever the slice: a long run must not
@@ -198,7 +197,27 @@ def _run_shards(engine: Engine, inputs: Sequence[str], counts: Counts) -> None:
         except StreamError as error:
             raise UsageError(str(error)) from None
     engine.reporter.started(counts, len(outputs), failed_are_kept=work.errors != "skip")
-    ShardRun(engine, counts, work.fingerprint(), version("tarkit")).run(outputs)
+    _make_outputs(engine, outputs, counts)
+
+
+def process_outputs(work: Work, outputs: Sequence[tuple[str, str]], counts: Counts) -> None:
+    """Make each output that is not done, as :func:`tarkit.specs.outputnames.plan_outputs` pairs them with inputs.
+
+    counts: filled, also with the shards that fail, which raise nothing.
+
+    Raises:
+        TarkitError: a wrong option, a function that cannot be loaded, and so on.
+    """
+    with open_engine(work, Reporter()) as engine:
+        _make_outputs(engine, outputs, counts)
+
+
+def _make_outputs(engine: Engine, outputs: Sequence[tuple[str, str]], counts: Counts) -> None:
+    from importlib.metadata import version
+
+    from tarkit.runs.shards import ShardRun
+
+    ShardRun(engine, counts, engine.work.fingerprint(), version("tarkit")).run(outputs)
 
 
 def _with_index(piece: str) -> str:

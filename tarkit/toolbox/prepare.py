@@ -5,6 +5,7 @@ The features of the built-in rules are those of ElasticDL's generators: ``image`
 
 from __future__ import annotations
 
+import ast
 import inspect
 import io
 import os
@@ -12,14 +13,14 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tarkit.errors import DataError, MissingInputError, UsageError, library, printable
+from tarkit.errors import DataError, TarkitError, UsageError, library, printable, quoted
 from tarkit.formats.example import encode_example
 from tarkit.formats.tally import Tally
 from tarkit.samples.codecs import extension_of
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import is_reserved
 from tarkit.store.url import local_path
-from tarkit.toolbox.sourcefiles import SourceFile
+from tarkit.toolbox.sourcefiles import SourceFile, read_whole
 
 CODECS = ("tf_example", "bytes")
 IMAGES = ("bytes", "floats")
@@ -110,7 +111,7 @@ def prepare_with_model(model: Mapping[str, Any], codec: str = "tf_example") -> P
         model: what the model file defines. codec: tf_example; or bytes, the arrays of the columns one behind the other.
 
     Raises:
-        UsageError: the model file lacks a function.
+        UsageError: the model file lacks a function. DataError (by the function): that function raised an exception.
     """
     if codec not in CODECS:
         raise UsageError(f"codec is {codec!r}; it must be one of {', '.join(CODECS)}")
@@ -120,14 +121,17 @@ def prepare_with_model(model: Mapping[str, Any], codec: str = "tf_example") -> P
     by_name = len(inspect.signature(function).parameters) == 1
 
     def prepare(file: SourceFile) -> Iterator[bytes]:
-        if not by_name:
-            made = function(io.BytesIO(file.read()), file.name)
-        else:
-            path = None if file.url is None else local_path(file.url)
-            if path is None:
-                raise UsageError("prepare_data_for_a_single_file(filename) takes files on disk; name a folder of them")
-            made = function(path)
-        yield from _serialized(made, model, codec, file.name)
+        path = None if file.url is None else local_path(file.url)
+        if by_name and path is None:
+            raise UsageError("prepare_data_for_a_single_file(filename) takes files on disk; name a folder of them")
+        arguments = (path,) if by_name else (io.BytesIO(file.read()), file.name)
+        try:
+            yield from _serialized(function(*arguments), model, codec, file.name)
+        except TarkitError:
+            raise
+        except Exception as error:
+            reason = f"prepare_data_for_a_single_file raised {type(error).__name__}: {error}"
+            raise DataError(reason, member=file.name) from error
 
     return prepare
 
@@ -173,13 +177,37 @@ def _encoded(features: Mapping[str, Any], codec: str) -> bytes:
 
 
 def load_model_file(path: str) -> dict[str, Any]:
-    """What a Python file defines.
+    """What a Python file defines. path: may be a URL.
 
     Raises:
-        MissingInputError: there is no such file.
+        MissingInputError: there is no such file. UsageError: it is not Python, or raises an exception.
     """
-    import runpy
+    return load_model(read_model_file(path), path)
 
-    if not os.path.exists(path):
-        raise MissingInputError("no such model file", url=path)
-    return runpy.run_path(path)
+
+def read_model_file(path: str) -> str:
+    """The text of a Python file.
+
+    Raises:
+        MissingInputError: there is no such file. UsageError: it is not Python.
+    """
+    data = read_whole(path)
+    try:
+        ast.parse(data, path)
+        return data.decode("utf-8-sig")
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(f"the model file {quoted(path)} is not Python: {error}") from None
+
+
+def load_model(text: str, path: str) -> dict[str, Any]:
+    """What the text of a Python file defines. path: for tracebacks and its ``__file__``.
+
+    Raises:
+        UsageError: it raises an exception.
+    """
+    model: dict[str, Any] = {"__name__": "model_file", "__file__": path}
+    try:
+        exec(compile(text, path, "exec"), model)
+    except Exception as error:
+        raise UsageError(f"the model file {quoted(path)} raised {type(error).__name__}: {error}") from error
+    return model

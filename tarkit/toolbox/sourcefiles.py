@@ -31,13 +31,22 @@ def files_of(source: str, tally: Tally) -> Iterator[SourceFile]:
     if is_tar(source):
         with open_read(source) as stream:
             for name, content, _ in read_members(stream.read, url=stream.name, tally=tally):
-                if _is_hidden(name):
+                if is_hidden(name):
                     tally.skip("hidden")
                 elif name:
                     yield SourceFile(name, None, functools.partial(bytes, content))
-        return
-    for entry in sorted(entries(source, recursive=True), key=lambda entry: entry.name):
-        if _is_hidden(entry.name):
+    else:
+        yield from files_of_folder(source, tally)
+
+
+def files_of_folder(folder: str, tally: Tally) -> Iterator[SourceFile]:
+    """All files of a folder at any depth, by name; hidden ones are skipped and counted.
+
+    Raises:
+        MissingInputError, StreamError, TemporaryStreamError: it cannot be listed.
+    """
+    for entry in sorted(entries(folder, recursive=True), key=lambda entry: entry.name):
+        if is_hidden(entry.name):
             tally.skip("hidden")
         elif not entry.is_folder:
             yield SourceFile(entry.name, entry.url, functools.partial(read_whole, entry.url))
@@ -54,8 +63,9 @@ def read_whole(url: str) -> bytes:
         return b"".join(iter(lambda: stream.read(1 << 20), b""))
 
 
-def _is_hidden(name: str) -> bool:
-    return any(part.startswith(".") for part in name.split("/"))
+def is_hidden(name: str) -> bool:
+    """Whether a file, or a folder that it is in, has a name that begins with a dot."""
+    return any(part.startswith(".") and part != "." for part in name.split("/"))
 
 
 def file_names(source: str) -> Iterator[str]:
@@ -65,5 +75,5 @@ def file_names(source: str) -> Iterator[str]:
         return
     with open_read(source) as stream:
         for name, _, _ in read_members(stream.read, url=stream.name, large=SkipLarge()):
-            if name and not _is_hidden(name):
+            if name and not is_hidden(name):
                 yield name

@@ -1,0 +1,87 @@
+"""``python -m tarkit.spark.recordio_gen``: raw data to RecordIO files, in tasks on a Spark cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from tarkit.errors import UsageError, counted
+
+from .shared.program import run_program, say, verbose_option, version_option
+from .shared.results import Results, met
+
+NAME = "recordio_gen"
+_EPILOG = """\b
+Examples:
+  python -m tarkit.spark.recordio_gen --training_data_dir=images/ --output_dir=records
+  spark-submit recordio_gen.py --training_data_tar_file=gs://b/images.tar --output_dir=gs://b/records \\
+      --model_file=mnist.py --records_per_file=200 --num_workers=16
+"""
+
+
+def _names(context: click.Context, parameter: click.Parameter, text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",")]
+
+
+@click.command(NAME, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--training_data_dir", "--training-data-dir", metavar="FOLDER", help="The raw files, at any depth.")
+@click.option("--training_data_tar_file", "--training-data-tar-file", metavar="TAR", help="A tar of the raw files.")
+@click.option("--output_dir", "--output-dir", required=True, metavar="FOLDER", help="Where the files go.")
+@click.option("--model_file", "--model-file", metavar="FILE", help="Python file that prepares the records of a file.")
+@click.option(
+    "--records_per_file", "--records-per-file", type=click.IntRange(1), default=1024, show_default=True, metavar="N",
+    help="Records in a file.",
+)  # fmt: skip
+@click.option(
+    "--num_workers", "--num-workers", "workers", type=click.IntRange(1), default=2, show_default=True, metavar="N",
+    help="Tasks, each of which takes a contiguous part of the files.",
+)  # fmt: skip
+@click.option(
+    "--codec_type", "--codec-type", "--codec", "codec", type=click.Choice(["tf_example", "bytes"]),
+    default="tf_example", show_default=True, help="How what a model file prepares is written.",
+)  # fmt: skip
+@click.option(
+    "--image", type=click.Choice(["bytes", "floats"]), default="bytes", show_default=True, help="The feature of images."
+)
+@click.option("--classes", callback=_names, metavar="A,B", help="Folders that are the classes, in their order.")
+@click.option("--force", is_flag=True, help="Replace the files of an earlier run.")
+@verbose_option
+@version_option
+def command(
+    training_data_dir: str | None,
+    training_data_tar_file: str | None,
+    output_dir: str,
+    verbose: bool,
+    **options: Any,
+) -> int:
+    """Make RecordIO files of tf.train.Examples, in tasks on a Spark cluster.
+
+    Without --model_file the files are images, one folder for each class: features image, and label, the index of the
+    class. With it, they are prepared by prepare_data_for_a_single_file(file, name) of that Python file.
+
+    Files are called data-WORKER-CHUNK, and each appears whole. Their names are printed at the end.
+    """
+    source = training_data_dir or training_data_tar_file
+    if source is None or (training_data_dir and training_data_tar_file):
+        raise UsageError("give --training_data_dir or --training_data_tar_file, one of the two")
+    from tarkit.formats.tally import Tally
+    from tarkit.spark.records import generate_records
+    from tarkit.store.url import join
+
+    tally = Tally()
+    written = generate_records(source, output_dir, is_tar=training_data_dir is None, tally=tally, **options)
+    with Results(only_messages=True) as results:
+        for file in written:
+            results.line(join(output_dir, file.name))
+    total = sum(file.records for file in written)
+    if not total:
+        raise UsageError(f"no record comes of {source}; see --model_file for files that are not images")
+    say(NAME, "; ".join([f"{counted(total, 'record')} in {counted(len(written), 'file')}", *met(tally)]))
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run_program(command, NAME, argv)

@@ -1,0 +1,5 @@
+"""RecordIO files of raw data, and runs over tar shards, on a Spark cluster. pyspark is loaded when a job begins."""
+
+from tarkit.spark.shards import process
+
+__all__ = ["process"]

@@ -1,0 +1,167 @@
+"""RecordIO files of raw data on a Spark cluster: ``data-<worker>-<chunk>``, the same for each run of the job."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any, NamedTuple
+
+from tarkit.errors import LocatedError, MissingInputError, StreamError, UsageError, counted, library
+from tarkit.formats.tally import Tally
+from tarkit.spark.sourceslices import Slice, plan_slices
+from tarkit.spark.tasks import new_context, on_all_machines, run_tasks
+from tarkit.store.entries import entries, remove, remove_left_behind
+from tarkit.store.temporary import is_temporary_name
+from tarkit.store.url import base_name, local_path
+from tarkit.toolbox.prepare import Prepare, load_model, prepare_images, prepare_with_model, read_model_file
+from tarkit.toolbox.recordfiles import RECORDS_PER_FILE, clear_record_files, write_record_files
+
+_KILLED_AFTER = 3.0
+"""Seconds after which Spark has killed the Python process of a task that is not needed any more; its default is two."""
+_PATIENCE = 30.0
+"""Seconds to wait for files that are still being written by such a process."""
+
+
+class RecordFile(NamedTuple):
+    """A file that was written: its name in the folder, and how many records it has."""
+
+    name: str
+    records: int
+
+
+class Preparation(NamedTuple):
+    """How files become records. model: a Python file's text and name; without it, images are records, by class."""
+
+    model: tuple[str, str] | None = None
+    codec: str = "tf_example"
+    classes: Sequence[str] | None = None
+    image: str = "bytes"
+
+    def function(self) -> Prepare:
+        """The function from a file to its records. Runs the model file."""
+        if self.model is None:
+            return prepare_images(self.classes, self.image)
+        return prepare_with_model(load_model(*self.model), self.codec)
+
+
+def generate_records(
+    source: str,
+    folder: str,
+    *,
+    is_tar: bool,
+    model_file: str | None = None,
+    codec: str = "tf_example",
+    classes: Sequence[str] | None = None,
+    image: str = "bytes",
+    records_per_file: int = RECORDS_PER_FILE,
+    workers: int = 2,
+    force: bool = False,
+    tally: Tally | None = None,
+    context: Any = None,
+) -> list[RecordFile]:
+    """Prepare the files of a folder or a tar in several tasks, and write their records to a folder.
+
+    The files are cut into ``workers`` contiguous slices; slice W becomes ``data-W-0000``, ``data-W-0001`` …, each
+    published whole. A task that is run again, or twice at once, writes the same files again.
+
+    Args:
+        source, folder: at any place of the store that all machines reach by the same name.
+        model_file: its function must give the same records for the same file each time. A file that spark-submit sent
+            (``--files``) is found by its name. Without one, records are images, by class.
+        codec, classes, image: as of :mod:`tarkit.toolbox.prepare`; classes of None are the folders that images are in.
+        force: replace the files of an earlier run.
+        tally: counts hidden files, which are skipped.
+        context: a SparkContext; None makes one, and stops it at the end.
+
+    Returns:
+        The files, by worker and chunk.
+
+    Raises:
+        UsageError: files of an earlier run are there. TaskError: a task failed; the files that are there stay.
+        StreamError: a file is not in the folder after the job. What listing the source raises.
+    """
+    if workers < 1 or records_per_file < 1:
+        raise UsageError("the number of workers and of records in a file must be at least 1")
+    source, folder = on_all_machines(source), on_all_machines(folder)
+    tally = Tally() if tally is None else tally
+    lingering = 0.0
+    try:
+        with nullcontext(context) if context is not None else new_context("tarkit recordio_gen") as found:
+            if found.getConf().get("spark.speculation", "false") == "true":
+                lingering = _KILLED_AFTER
+            model = None if model_file is None else _read_model(model_file)
+            clear_record_files(folder, force=force)
+            with_classes = model is None and classes is None
+            slices, named = plan_slices(source, workers, tally, is_tar=is_tar, with_classes=with_classes)
+            preparation = Preparation(model, codec, named if with_classes else classes, image)
+            task = partial(_write_slice, folder, preparation, records_per_file)
+            written = [file for files in run_tasks(found, task, slices) for file in files]
+    finally:
+        # After the context: it ends the tasks that still run when a job has failed.
+        _remove_left_behind(folder, lingering)
+    _check(folder, written)
+    return written
+
+
+def _read_model(path: str) -> tuple[str, str]:
+    """Text and name of a model file."""
+    if local_path(path) is not None and not os.path.exists(path):
+        sent = library("pyspark", "a job on Spark", "spark").SparkFiles.get(os.path.basename(path))
+        path = sent if os.path.exists(sent) else path
+    return read_model_file(path), path
+
+
+def _write_slice(folder: str, preparation: Preparation, records_per_file: int, part: Slice) -> list[RecordFile]:
+    """The task."""
+    prepare = preparation.function()
+    written: list[RecordFile] = []
+    try:
+        write_record_files(
+            (record for file in part.files() for record in prepare(file)),
+            folder,
+            f"data-{part.number}",
+            digits=4,
+            records_per_file=records_per_file,
+            published=lambda name, records: written.append(RecordFile(base_name(name), records)),
+        )
+    except LocatedError as error:
+        error.url = part.url if error.url is None else error.url
+        raise
+    return written
+
+
+def _remove_left_behind(folder: str, linger: float) -> None:
+    """Remove what tasks that were killed left under temporary names. linger: seconds that such tasks may still live."""
+    time.sleep(linger)
+    end = time.monotonic() + _PATIENCE
+    try:
+        while True:
+            for _ in remove_left_behind(folder, older_than=0, now=time.time()):
+                pass
+            # A local file whose writer lives stays until that is killed, too.
+            if time.monotonic() > end or not any(is_temporary_name(entry.name) for entry in entries(folder)):
+                return
+            time.sleep(0.2)
+    except MissingInputError:
+        # Nothing was written.
+        return
+
+
+def _check(folder: str, written: Sequence[RecordFile]) -> None:
+    """See that these files are in the folder, and no others: an attempt that was lost may have written more."""
+    expected = {file.name for file in written}
+    found = {entry.name: entry.url for entry in entries(folder)} if written else {}
+    missing = sorted(expected - found.keys())
+    if missing:
+        raise StreamError(
+            f"{missing[0]} was written on another machine and is not here ({counted(len(missing), 'file')} in all)",
+            url=folder,
+            hint="name a folder that all machines share",
+        )
+    for name in found.keys() - expected:
+        if re.fullmatch(r"data-\d+-\d{4,}", name):
+            remove(found[name])

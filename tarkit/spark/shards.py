@@ -1,0 +1,86 @@
+"""Runs a Work over tar shards on a Spark cluster: an output and a done record for each shard, as ``tarproc -O``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from tarkit.errors import UsageError, library
+from tarkit.runs.counts import Counts
+from tarkit.runs.process import ShardsFailedError, check_work, process_outputs, with_work_id
+from tarkit.runs.work import Work
+from tarkit.spark.tasks import on_all_machines, run_tasks
+from tarkit.specs.outputnames import plan_outputs
+from tarkit.specs.shardspec import expand
+
+_ELSEWHERE = ("output", "slice", "list_sha256", "retry_failed", "working_dir")
+"""Fields of Work that have no meaning here."""
+
+_EXAMPLES = 3
+"""Missing inputs whose names are kept."""
+
+
+def process(
+    work: Work, shards: str | Iterable[str] = (), *, context: Any = None, partitions: int | None = None
+) -> Counts:
+    """Run a command or a function over every sample of shards, on a Spark cluster.
+
+    ::
+
+        counts = tarkit.spark.process(Work(outdir="gs://b/grey", function=to_grey), "gs://b/train-{0000..0147}.tar")
+
+    Each task makes the outputs of some shards, with ``work.parallel`` commands at once, as ``tarproc -O`` does:
+    published whole, each with a done record. Shards that are done are skipped, whichever of the two made them.
+
+    Args:
+        work: what is done, with ``outdir``, at a place that all machines reach by the same name. Scripts and Python
+            files that it names are at the same path on all of them; a callable is sent to them. ``max_errors`` is for
+            each task.
+        shards: paths, URLs, shard specs; those of ``work`` if there are none.
+        context: a SparkContext; None takes the one of this process, or makes it.
+        partitions: number of tasks; None is one for each shard.
+
+    Returns:
+        The counts of all tasks. Shards that a task made before it was lost are counted as done before.
+
+    Raises:
+        ShardsFailedError: some shards could not be made; the others are published. TaskError: a task could not be run
+        to its end. UsageError: a wrong field, two shards of the same name. MissingExtraError: no pyspark.
+    """
+    if work.outdir is None:
+        raise UsageError("a Work on Spark needs outdir: it makes an output for each shard")
+    for name in _ELSEWHERE:
+        if getattr(work, name) is not None:
+            raise UsageError(f"{name} is not for a Work on Spark: each task makes the outputs of some shards")
+    if partitions is not None and partitions < 1:
+        raise UsageError(f"partitions is {partitions}; it must be at least 1")
+    check_work(work)
+    specs = [shards] if isinstance(shards, (str, os.PathLike)) else list(shards)
+    inputs = [on_all_machines(url) for url in expand(specs or work.inputs, allow_pipe_in_lists=work.allow_pipe)]
+    work = with_work_id(replace(work, inputs=(), outdir=on_all_machines(work.outdir)))
+    outputs = list(plan_outputs(inputs, str(work.outdir)))
+    if not outputs:
+        raise UsageError("name the input shards")
+    if context is None:
+        context = library("pyspark", "a run on Spark", "spark").SparkContext.getOrCreate()
+    number = min(partitions or len(outputs), len(outputs))
+    parts = [outputs[len(outputs) * each // number : len(outputs) * (each + 1) // number] for each in range(number)]
+    counts = Counts()
+    for each in run_tasks(context, partial(_run, work), parts):
+        counts.add(each)
+    del counts.missing_names[_EXAMPLES:]
+    if counts.shards_failed or counts.shards_missing:
+        raise ShardsFailedError(counts)
+    return counts
+
+
+def _run(work: Work, outputs: Sequence[tuple[str, str]]) -> Counts:
+    """The task."""
+    counts = Counts()
+    process_outputs(work, outputs, counts)
+    # Of a shard that could not be read to its end: a method of its stream, which cannot be sent.
+    counts.met.part_read = None
+    return counts

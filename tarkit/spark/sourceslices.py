@@ -1,0 +1,122 @@
+"""The files of a folder or a tar, cut into contiguous slices, each of which one task reads."""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
+
+from tarkit.errors import DataError, TemporaryStreamError
+from tarkit.formats.tally import Tally
+from tarkit.formats.tar.large import SkipLarge
+from tarkit.readers.ranged import blocks_from, is_compressed, offsets_from
+from tarkit.samples.read import read_members
+from tarkit.store.entries import Identity, identify
+from tarkit.store.read import open_read, reading
+from tarkit.toolbox.prepare import classes_of
+from tarkit.toolbox.sourcefiles import SourceFile, files_of_folder, is_hidden, read_whole
+
+
+class FolderSlice(NamedTuple):
+    """Some files of a folder. number: of the slice. url: the folder. named: name in the folder and URL of each."""
+
+    number: int
+    url: str
+    named: Sequence[tuple[str, str]]
+
+    def files(self) -> Iterator[SourceFile]:
+        """Each file, read when it is asked for."""
+        for name, url in self.named:
+            yield SourceFile(name, url, partial(read_whole, url))
+
+
+class TarSlice(NamedTuple):
+    """Some members of a tar. offset: where reading begins; then ``skip`` files are left out, and ``size`` are taken.
+
+    identity: of the tar when it was listed.
+    """
+
+    number: int
+    url: str
+    identity: Identity
+    offset: int
+    skip: int
+    size: int
+
+    def files(self) -> Iterator[SourceFile]:
+        """Each file, in the order of the tar; one is in memory.
+
+        Raises:
+            TemporaryStreamError: the tar is another one than when it was listed. DataError: it is damaged.
+        """
+        if identify(self.url) != self.identity:
+            raise TemporaryStreamError("the tar changed after it was listed", url=self.url, hint="run the job again")
+        found = 0
+        with offsets_from(self.offset, self.url):
+            members = read_members(reading(blocks_from(self.url, self.offset)), url=self.url)
+            visible = ((name, content) for name, content, _ in members if name and not is_hidden(name))
+            for name, content in islice(visible, self.skip, self.skip + self.size):
+                found += 1
+                yield SourceFile(name, None, partial(bytes, content))
+        if found != self.size:
+            raise DataError(f"has {found} of the {self.size} files that were listed in this part", url=self.url)
+
+
+Slice = FolderSlice | TarSlice
+
+
+def plan_slices(
+    source: str, number: int, tally: Tally, *, is_tar: bool, with_classes: bool
+) -> tuple[list[Slice], list[str] | None]:
+    """List the files of a source, and cut them into ``number`` contiguous slices of about the same number of files.
+
+    A folder's files come at any depth, by name; a tar's in its order. Hidden ones are skipped and counted in the tally.
+
+    Returns:
+        The slices that have files; and if asked for, the names of the folders of images (:func:`classes_of`).
+
+    Raises:
+        DataError: the tar is damaged. MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
+    """
+    named: list[tuple[str, str]] = []
+    offsets = array("q")
+    identity = identify(source) if is_tar else None
+    names = _tar_names(source, offsets, tally) if is_tar else _folder_names(source, named, tally)
+    classes = classes_of(names) if with_classes else None
+    deque(names, maxlen=0)
+    total = len(offsets) or len(named)
+    begins = [total * each // number for each in range(number + 1)]
+    ranges = [(each, begins[each], begins[each + 1]) for each in range(number) if begins[each] < begins[each + 1]]
+    if identity is None:
+        return [FolderSlice(each, source, named[begin:end]) for each, begin, end in ranges], classes
+    compressed = is_compressed(source)
+    return [
+        TarSlice(
+            each,
+            source,
+            identity,
+            0 if compressed else offsets[begin],
+            begin if compressed else 0,
+            end - begin,
+        )
+        for each, begin, end in ranges
+    ], classes
+
+
+def _folder_names(folder: str, named: list[tuple[str, str]], tally: Tally) -> Iterator[str]:
+    for file in files_of_folder(folder, tally):
+        named.append((file.name, str(file.url)))
+        yield file.name
+
+
+def _tar_names(url: str, offsets: array[int], tally: Tally) -> Iterator[str]:
+    with open_read(url) as stream:
+        for name, _, offset in read_members(stream.read, url=stream.name, tally=tally, large=SkipLarge()):
+            if is_hidden(name):
+                tally.skip("hidden")
+            elif name:
+                offsets.append(offset)
+                yield name

@@ -1,0 +1,106 @@
+"""Functions as tasks on a Spark cluster, whose errors come back as one line with an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+from tarkit.errors import EXIT_FAILED, TarkitError, UsageError, exit_code_of_all, library
+from tarkit.store.url import is_stream, local_path
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class TaskError(TarkitError):
+    """A task on a Spark cluster failed. exit_code: that of the error in it."""
+
+    def __init__(self, message: str, exit_code: int = EXIT_FAILED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+@contextmanager
+def new_context(name: str) -> Iterator[Any]:
+    """A SparkContext of one's own, stopped at the end. Its settings are those of spark-submit, or Spark's defaults.
+
+    Raises:
+        MissingExtraError: pyspark is not installed. UsageError: the context cannot be made.
+    """
+    pyspark = library("pyspark", "a job on Spark", "spark")
+    try:
+        context = pyspark.SparkContext(conf=pyspark.SparkConf().setAppName(name))
+    except Exception as error:
+        raise UsageError(f"Spark cannot be started: {str(error).splitlines()[0]}") from error
+    try:
+        if context.master.startswith("local"):
+            # Else it is the first python3 on the path, which may not have tarkit.
+            context.pythonExec = sys.executable
+        yield context
+    finally:
+        context.stop()
+
+
+def run_tasks(context: Any, function: Callable[[T], R], arguments: Sequence[T]) -> list[R]:
+    """The results of a function for each argument, in order; each call is a task. context: a SparkContext.
+
+    A task that Spark loses is run again, as often as ``spark.task.maxFailures`` says. An error of tarkit in a task
+    would be the same again, so it is not: the other tasks are run to their end, then it is raised.
+
+    Args:
+        function: is pickled, as the arguments and results are.
+
+    Raises:
+        TaskError: errors of tarkit in tasks, with the message of the first; or Spark gave up.
+    """
+    if not arguments:
+        return []
+    try:
+        pieces = context.parallelize(list(arguments), len(arguments))
+        results = pieces.mapPartitions(partial(_guarded, function)).collect()
+    except Exception as error:
+        java = getattr(error, "java_exception", None)
+        if java is None:
+            raise
+        raise TaskError(_reason(str(java))) from None
+    failed = [found for found in results if found[0]]
+    if failed:
+        others = f" ({len(failed)} tasks failed; this is the first)" if len(failed) > 1 else ""
+        raise TaskError(f"{failed[0][1]}{others}", exit_code_of_all(code for code, _ in failed))
+    return [result for _, result in results]
+
+
+def _guarded(function: Callable[[T], R], arguments: Iterable[T]) -> Iterator[tuple[int, Any]]:
+    """(0, result), or (exit code, message): exceptions with arguments of their own cannot all be pickled."""
+    for argument in arguments:
+        try:
+            yield 0, function(argument)
+        except TarkitError as error:
+            yield error.exit_code, str(error)
+
+
+def _reason(text: str) -> str:
+    """One line of what Spark reports: of a Python traceback the last line, else its first one."""
+    head, found, traceback = text.partition("Traceback (most recent call last):\n")
+    lines = traceback.splitlines() if found else head.splitlines()[:1]
+    # A traceback is indented, but for the exception that ends it; what follows is Java's.
+    reason = next((line for line in lines if line.strip() and not line.startswith(" ")), head.strip())
+    reason = reason.rpartition("most recent failure: ")[2]
+    hint = "; install tarkit, and what the model file needs, on all machines" if "ModuleNotFoundError" in reason else ""
+    return f"a task failed on the Spark cluster: {reason}{hint}"
+
+
+def on_all_machines(url: str) -> str:
+    """A local path made absolute, since tasks have working folders of their own; other URLs as they are.
+
+    Raises:
+        UsageError: standard input or output.
+    """
+    if url == "-":
+        raise UsageError("standard input and output are not on the cluster; name a file, a folder or a URL")
+    path = None if is_stream(url) else local_path(url)
+    return url if path is None else os.path.abspath(path)
