@@ -11,7 +11,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any
 
 from tarkit.errors import DataError, TarkitError
@@ -47,7 +46,7 @@ class _Output(RecordWriter):
             warnings.warn(message, RuntimeWarning, stacklevel=2, source=self)
 
 
-class Writer:
+class Writer(_Output):
     """Writes a file of Go's dialect. The file appears when it is closed.
 
     Raises:
@@ -55,27 +54,7 @@ class Writer:
     """
 
     def __init__(self, path: str) -> None:
-        self._output = _Output(path)
-
-    def write(self, record: bytes) -> None:
-        """Add a record.
-
-        Raises:
-            ValueError: it is not bytes.
-        """
-        self._output.write(record)
-
-    def close(self) -> None:
-        """Publish the file. Again: nothing."""
-        self._output.close()
-
-    def __enter__(self) -> Writer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._output.__exit__(kind, error, traceback)
+        super().__init__(path)
 
 
 class Index:
@@ -226,9 +205,7 @@ class File:
     def __enter__(self) -> File:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None and self._output is not None:
             self._output.discard()
         else:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import BinaryIO, TypeVar
 
 from tarkit.errors import CompressionError, CorruptRecordError, DataError, TooLargeError, TruncatedError, UsageError
 from tarkit.formats.tally import Tally
 from tarkit.store.allocator import keep_freed_memory
 from tarkit.store.compression import ZLIB, DecompressingReader, begins_zlib, check_codec, sniff
-from tarkit.store.publish import open_publish
+from tarkit.store.publish import FileWriter
 from tarkit.store.read import ReadStream, open_read
 
 READ_SIZE = 256 * 1024
@@ -315,7 +314,7 @@ class _Walk:
             return False
 
 
-class RecordWriter:
+class RecordWriter(FileWriter):
     """Writes records to one TFRecord file. The same records give the same bytes.
 
     A context manager: on a clean exit the file is published whole under its name; on an exception nothing
@@ -333,28 +332,12 @@ class RecordWriter:
     def __init__(self, target: str | os.PathLike[str] | BinaryIO, *, compression: str | bool | None = "auto") -> None:
         self.records = 0
         self._crc32c = _crc32c()
-        self._stream = open_publish(target, compression=compression)
+        super().__init__(target, compression)
 
     def write(self, record: bytes | bytearray | memoryview) -> None:
         """Write one record; it may be empty."""
         data = bytes(record)
         length = _LENGTH.pack(len(data))
         sums = [_SUM.pack(_masked(self._crc32c(part))) for part in (length, data)]
-        self._stream.write(b"".join((length, sums[0], data, sums[1])))
+        self._out.write(b"".join((length, sums[0], data, sums[1])))
         self.records += 1
-
-    def close(self) -> None:
-        """Publish the file. Again: nothing."""
-        self._stream.close()
-
-    def discard(self) -> None:
-        """Give up: nothing appears under the name. After close: nothing."""
-        self._stream.discard()
-
-    def __enter__(self) -> RecordWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stream.__exit__(kind, error, traceback)

@@ -14,10 +14,10 @@ from tarkit.samples.codecs import make_encoder
 from tarkit.samples.tarwriter import TarWriter
 from tarkit.specs.shardspec import shard_name
 from tarkit.store.compression import write_compression
-from tarkit.store.publish import check_target
+from tarkit.store.publish import WholeOutput, check_target
 
 
-class ShardWriter:
+class ShardWriter(WholeOutput):
     """Writes samples to a row of shards, each published whole when it is full.
 
     Args:
@@ -82,15 +82,6 @@ class ShardWriter:
         self._name = ""
         self._stream: TarWriter | None = None
         self._file: BinaryIO | None = None
-
-    def __enter__(self) -> ShardWriter:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.discard()
 
     def write(self, obj: Mapping[str, Any]) -> int:
         """Write one sample, to the next shard if it does not fit into this one. Returns bytes of content."""

@@ -29,7 +29,7 @@ from tarkit.samples.sample import (
     key_rule,
     skip_reason,
 )
-from tarkit.store.publish import open_publish
+from tarkit.store.publish import FileWriter
 
 _PADDING = [bytes(-size % BLOCK) for size in range(BLOCK)]
 _FLUSH_AT = 1024 * 1024
@@ -52,7 +52,7 @@ def default_mtime() -> int:
     return int(text)
 
 
-class TarWriter:
+class TarWriter(FileWriter):
     """Writes samples to one tar shard.
 
     A context manager: on a clean exit the shard is published whole under its name; on an
@@ -119,19 +119,9 @@ class TarWriter:
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._ended = False
-        self._out = open_publish(fileobj, compression="auto" if compress is None else compress)
+        super().__init__(fileobj, "auto" if compress is None else compress)
         if checksum:
             self._out.digest = hashlib.sha256()
-        self.name = self._out.name
-
-    def __enter__(self) -> TarWriter:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.discard()
 
     def write(self, obj: Mapping[str, Any]) -> int:
         """Write one sample: ``__key__`` and its fields, in sorted order. Returns bytes of content, without headers.
@@ -310,14 +300,11 @@ class TarWriter:
         self._pending.append(headers.END_OF_ARCHIVE)
         self._last_key = None
 
-    def close(self) -> None:
-        """Write the end-of-archive mark and publish the shard. Later calls do nothing."""
-        if not self._ended:
-            self._ended = True
-            self._flush()
-            self._out.write(headers.END_OF_ARCHIVE)
-            self._out.write(bytes(-self._out.bytes_written % RECORD))
-        self._out.close()
+    def _write_rest(self) -> None:
+        self._ended = True
+        self._flush()
+        self._out.write(headers.END_OF_ARCHIVE)
+        self._out.write(bytes(-self._out.bytes_written % RECORD))
 
     @property
     def archive_size(self) -> int:
@@ -333,7 +320,7 @@ class TarWriter:
         """Give the shard up: nothing appears under its name."""
         self._ended = True
         self._pending = []
-        self._out.discard()
+        super().discard()
 
 
 def _format_name(format: int | str | None) -> str:

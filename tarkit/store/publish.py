@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import weakref
+from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from tarkit.errors import StreamError, UsageError
 from tarkit.store.compression import new_compressor, write_compression
@@ -15,14 +16,47 @@ from tarkit.store.registry import function_of, offered
 from tarkit.store.sinks import BorrowedSink, open_file_sink
 from tarkit.store.url import display_name, is_stream, local_path
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 _BUFFER = 1 << 20
 
 
-class PublishStream:
+class WholeOutput(ABC):
+    """What is published whole or not at all: on a clean exit from a ``with`` block, not after an exception in it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Publish it. Again: nothing.
+
+        Raises:
+            StreamError, TemporaryStreamError, OutputClosedError, AlreadyPublishedError: it is not published.
+        """
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Publish nothing. After close, or again: nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            try:
+                self.close()
+                return
+            except BaseException:
+                self.discard()
+                raise
+        self.discard()
+
+
+class PublishStream(WholeOutput):
     """Bytes to write. Nothing is under the final name before ``commit``, and nothing ever after ``discard``.
 
-    As a context manager it commits on a clean exit and discards on an exception. If it is
-    forgotten, it discards. name: the URL as it may be shown. bytes_written: before compression.
+    If it is forgotten, it discards. name: the URL as it may be shown. bytes_written: before compression.
     bytes_sent: after it. digest: if the caller puts a hash here before the first write, all
     bytes that are sent go through it.
     """
@@ -96,17 +130,6 @@ class PublishStream:
         """Commit, unless that or discard was done. An earlier failure is raised again."""
         if self._outcome != "discarded":
             self.commit()
-
-    def __enter__(self) -> PublishStream:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.discard()
 
     def _send(self, last: bytes | bytearray | memoryview) -> None:
         try:
@@ -201,3 +224,33 @@ def open_publish(
         codec = write_compression(compression, "")
         sink = BorrowedSink(url, name)
     return PublishStream(sink, name, codec)
+
+
+class FileWriter(WholeOutput):
+    """A writer of one file, of whatever format. Arguments: those of :func:`open_publish`."""
+
+    def __init__(self, target: str | os.PathLike[str] | BinaryIO, compression: str | bool | None = "auto") -> None:
+        self._out = open_publish(target, compression=compression)
+
+    @property
+    def name(self) -> str:
+        """The target as it may be shown."""
+        return self._out.name
+
+    @property
+    def closed(self) -> bool:
+        """Whether the file was published or discarded, or writing it has failed."""
+        return self._out.closed
+
+    def close(self) -> None:
+        """Write what was gathered, and publish the file. Again: nothing."""
+        if not self._out.closed:
+            self._write_rest()
+        self._out.close()
+
+    def discard(self) -> None:
+        """Publish nothing. After close, or again: nothing."""
+        self._out.discard()
+
+    def _write_rest(self) -> None:
+        """What the format has at its end, and what was gathered before."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from types import TracebackType
 
 from tarkit.errors import AlreadyPublishedError, EncodeError, MissingInputError, UsageError
 from tarkit.formats.har.index import INDEX, MASTER_INDEX, encode_index, file_line, folder_line, properties
 from tarkit.store.entries import stat
-from tarkit.store.publish import PublishStream, open_publish
+from tarkit.store.publish import PublishStream, WholeOutput, open_publish
 from tarkit.store.url import display_name, join
 
 
@@ -22,7 +21,7 @@ class _Part:
     out: PublishStream
 
 
-class HarWriter:
+class HarWriter(WholeOutput):
     """Writes an archive. Its ``_masterindex``, without which it is not one, is published last.
 
     The same files and arguments give the same bytes. A context manager: an exception discards what was written.
@@ -122,11 +121,6 @@ class HarWriter:
         return properties(mtime, mode, *self._owner)
 
     def close(self) -> None:
-        """Publish the archive. Again: nothing.
-
-        Raises:
-            StreamError, TemporaryStreamError, AlreadyPublishedError: it is not published.
-        """
         if self._closed:
             return
         self._part()
@@ -147,25 +141,9 @@ class HarWriter:
         return encode_index(lines)
 
     def discard(self) -> None:
-        """Publish nothing."""
         self._closed = True
         for part in self._parts:
             part.out.discard()
-
-    def __enter__(self) -> HarWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is None:
-            try:
-                self.close()
-            except BaseException:
-                self.discard()
-                raise
-        else:
-            self.discard()
 
 
 def _is_unicode(name: str) -> bool:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from types import TracebackType
 from typing import BinaryIO
 
 from tarkit.errors import EncodeError, UsageError
 from tarkit.formats.recordio.chunk import GO, LENGTH, MOST, Dialect, payload_compressor
-from tarkit.store.publish import open_publish
+from tarkit.store.publish import FileWriter
 
 MAX_CHUNK_SIZE = 32 << 20
 _GATHERED = 1 << 19
@@ -18,7 +17,7 @@ _MOST_RECORDS = 1 << 26
 """Records of a chunk: without a bound, empty ones would be gathered for ever."""
 
 
-class RecordWriter:
+class RecordWriter(FileWriter):
     """Writes a RecordIO file as Go's library does: the same records, the same bytes.
 
     The file appears whole when it is closed, or at the end of a ``with`` block without an exception; else not at all.
@@ -59,7 +58,7 @@ class RecordWriter:
         self._dialect = dialect
         self._compression = compression
         self._max_chunk_size = max_chunk_size
-        self._stream = open_publish(target)
+        super().__init__(target)
         self._begin_chunk()
 
     def write(self, record: bytes | bytearray | memoryview) -> None:
@@ -87,36 +86,6 @@ class RecordWriter:
         for record in records:
             write(record)
 
-    def close(self) -> None:
-        """Write the last chunk and publish the file. Again: nothing.
-
-        Raises:
-            What writing to the target raises; then nothing is published.
-        """
-        if not self._stream.closed:
-            self._write_chunk()
-        self._stream.close()
-
-    @property
-    def closed(self) -> bool:
-        """Whether the file was published or given up."""
-        return self._stream.closed
-
-    def discard(self) -> None:
-        """Give up what was written. After close: nothing."""
-        self._stream.discard()
-
-    def __enter__(self) -> RecordWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.discard()
-
     def _begin_chunk(self) -> None:
         self._compressor = payload_compressor(self._dialect, self._compression)
         self._payload: list[bytes] = []
@@ -128,7 +97,7 @@ class RecordWriter:
 
     def _make_room(self, size: int) -> None:
         if size > MOST:
-            raise EncodeError(f"a record has {size} bytes; RecordIO takes {MOST}", url=self._stream.name)
+            raise EncodeError(f"a record has {size} bytes; RecordIO takes {MOST}", url=self.name)
         self._compress()
         if size > self._left or self._chunk_records >= _MOST_RECORDS:
             self._write_chunk()
@@ -141,18 +110,21 @@ class RecordWriter:
         self._left -= len(content) - 4 * records
         self._gathered = []
 
+    def _write_rest(self) -> None:
+        self._write_chunk()
+
     def _write_chunk(self) -> None:
         """Write the chunk at hand, if there is a record in it."""
         self._compress()
         if self._chunk_records:
             payload = b"".join((*self._payload, self._compressor.flush()))
             if len(payload) > MOST:
-                raise EncodeError(f"a chunk has {len(payload)} bytes; RecordIO takes {MOST}", url=self._stream.name)
-            self._stream.write(self._dialect.pack(self._compression, payload, self._chunk_records))
-            self._stream.write(payload)
+                raise EncodeError(f"a chunk has {len(payload)} bytes; RecordIO takes {MOST}", url=self.name)
+            self._out.write(self._dialect.pack(self._compression, payload, self._chunk_records))
+            self._out.write(payload)
         self._begin_chunk()
 
     def _as_bytes(self, record: object) -> bytes:
         if isinstance(record, (bytes, bytearray, memoryview)):
             return bytes(record)
-        raise EncodeError(f"a record is bytes, not {type(record).__name__}", url=self._stream.name)
+        raise EncodeError(f"a record is bytes, not {type(record).__name__}", url=self.name)

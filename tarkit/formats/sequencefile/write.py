@@ -6,7 +6,6 @@ import hashlib
 import os
 import struct
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, BinaryIO
 
 from tarkit.errors import EncodeError, UsageError
@@ -14,13 +13,13 @@ from tarkit.formats.sequencefile.codecs import codec_class, codec_of
 from tarkit.formats.sequencefile.header import ESCAPE, SYNC_BYTES, Header
 from tarkit.formats.sequencefile.vint import vint_bytes
 from tarkit.formats.sequencefile.writables import SERIALIZED, full_name, writable_of
-from tarkit.store.publish import open_publish
+from tarkit.store.publish import FileWriter
 
 COMPRESSIONS = ("none", "record", "block")
 _MOST = (1 << 31) - 1
 
 
-class PairWriter:
+class PairWriter(FileWriter):
     """Writes a SequenceFile that appears whole under its name when the writer is closed, or not at all.
 
     The same pairs and arguments give the same bytes. A context manager: an exception discards what was written.
@@ -78,14 +77,9 @@ class PairWriter:
         self._pending = 0
         self._last_mark = 0
         self.records = 0
-        self._out = open_publish(target, compression=None)
+        super().__init__(target, compression=None)
         self._write = self._out.write
         self._write(header.encode() + self._sync)
-
-    @property
-    def name(self) -> str:
-        """The target as it may be shown."""
-        return self._out.name
 
     def write(self, key: Any, value: Any) -> None:
         """Add one pair.
@@ -138,31 +132,6 @@ class PairWriter:
         self._write(b"".join(parts))
         self._keys, self._values, self._pending = [], [], 0
 
-    def close(self) -> None:
-        """Publish the file. Again: nothing.
-
-        Raises:
-            StreamError, TemporaryStreamError: it is not published.
-        """
-        if not self._out.closed and self._keys:
+    def _write_rest(self) -> None:
+        if self._keys:
             self._write_block()
-        self._out.close()
-
-    def discard(self) -> None:
-        """Publish nothing."""
-        self._out.discard()
-
-    def __enter__(self) -> PairWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is None:
-            try:
-                self.close()
-            except BaseException:
-                self.discard()
-                raise
-        else:
-            self.discard()
