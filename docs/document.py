@@ -127,7 +127,13 @@ def _api_entry(name: str, found: Any) -> Iterator[str]:
         return
     yield f"```python\n{_signature(name, found)}\n```"
     yield _text(inspect.getdoc(found) or "")
-    for method, each in vars(found).items() if inspect.isclass(found) else ():
+    ours = (
+        [each for each in inspect.getmro(found) if each.__module__.startswith("tarkit.")]
+        if inspect.isclass(found)
+        else []
+    )
+    for method in dict.fromkeys(method for each in ours for method in vars(each)):
+        each = inspect.getattr_static(found, method)
         if not method.startswith("_") and (inspect.isfunction(each) or isinstance(each, property)):
             shown = method if isinstance(each, property) else _signature(method, each)
             yield f"### {name}.{method}\n\n```python\n{shown}\n```"

@@ -317,7 +317,6 @@ class TarWriter(FileWriter):
         return self._out.bytes_sent, None if digest is None else digest.hexdigest()
 
     def discard(self) -> None:
-        """Give the shard up: nothing appears under its name."""
         self._ended = True
         self._pending = []
         super().discard()
