@@ -15,8 +15,7 @@ from tarkit.runs.work import Work
 def work_in(container: Mapping[str, Any]) -> Work | None:
     """What a container runs tarproc for; None if it runs another program. ``$(NAME)`` is in it as it is.
 
-    Raises:
-        UsageError: it has arguments that this tarproc does not have.
+    Arguments that this tarproc does not have are a UsageError.
     """
     command = container.get("command") or [""]
     if str(command[0]).rpartition("/")[2] != "tarproc":

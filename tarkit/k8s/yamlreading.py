@@ -171,10 +171,8 @@ def load_yaml(text: str, where: str, words: Words = "kubectl", doubts: list[Doub
 
     words: what plain ones are. ``kubectl``: as kubectl reads a manifest. ``typed``: on a command line, where y and n
     are texts. ``written``: numbers are texts too, as they are written: 012, 1.10 and 1e3 are not 10, 1.1 and 1000.
-    doubts: takes what kubectl accepts in silence, though hardly as it was meant: keys that come twice or are not texts.
-
-    Raises:
-        UsageError: it is not YAML; or it is in doubt, and there are no doubts to take it. With line and column.
+    doubts: takes what kubectl accepts in silence, though hardly as it was meant: keys that come twice or are not texts;
+    None refuses that, with its line and column.
     """
     import yaml
 
@@ -231,11 +229,7 @@ def _refuse(text: str) -> Any:
 
 
 def read_bytes(path: str, most: int = -1) -> bytes:
-    """The content of a file, or so many bytes of it.
-
-    Raises:
-        MissingInputError: no such file. StreamError: it cannot be read.
-    """
+    """The content of a file, or so many bytes of it."""
     try:
         with open(path, "rb") as file:
             return file.read(most)

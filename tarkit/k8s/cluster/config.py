@@ -33,15 +33,10 @@ class Access(NamedTuple):
 
 
 def load_access(kubeconfig: str | None, context: str | None, namespace: str | None) -> Access:
-    """How to reach a cluster; nothing is sent yet.
+    """How to reach a cluster; nothing is sent yet. A ClusterDeniedError, if there is nothing to log in with.
 
-    Args:
-        kubeconfig: files, separated by os.pathsep; None is the user's own. context: None is the current one.
-        namespace: None is the context's.
-
-    Raises:
-        UsageError: no configuration, or one that cannot be used; no such context; a namespace that is not a valid name.
-        ClusterDeniedError: the program that a kubeconfig names for logging in gives nothing to log in with.
+    kubeconfig: files, separated by os.pathsep; None is the user's own. context: None is the current one.
+    namespace: None is the context's.
     """
     files = kubeconfig or DEFAULT_FILE
     there = [path for path in files.split(os.pathsep) if path and os.path.exists(os.path.expanduser(path))]

@@ -141,9 +141,7 @@ class RecordSource:
     def read(self, cluster: Cluster | None, job: Object) -> RunRecords | None:
         """The done records of a Job's shards; None if it is not known where they are, or its own command keeps none.
 
-        Raises:
-            MissingInputError: no such folder on this machine, or none at all and the inputs are not known.
-            UsageError, DataError, ClusterError: it is not known which shards the Job has.
+        A MissingInputError, if there is no such folder; others, if it cannot be known which shards the Job has.
         """
         folder, shards = self.shards(cluster, job)
         if folder is None:

@@ -74,11 +74,7 @@ class Sources:
         self._found = {(each["kind"], name_of(each)): _content(each) for each in documents if each.get("kind") in kinds}
 
     def content(self, kind: str, name: str, reference: Object, wanted_by: str) -> dict[str, bytes]:
-        """Keys and values of a ConfigMap or Secret; none if it is optional and not there.
-
-        Raises:
-            UsageError: it is not among the documents.
-        """
+        """Keys and values of a ConfigMap or Secret; none if it is optional and not there."""
         found = self._found.get((kind, name))
         if found is None and not reference.get("optional"):
             raise UsageError(
@@ -89,11 +85,7 @@ class Sources:
         return found or {}
 
     def value(self, kind: str, reference: Object, wanted_by: str) -> str | None:
-        """The text under one key; None if it is optional and not there.
-
-        Raises:
-            UsageError: it is not there, or is not a text.
-        """
+        """The text under one key; None if it is optional and not there."""
         name, key = str(reference.get("name")), str(reference.get("key"))
         content = self.content(kind, name, reference, wanted_by)
         if key not in content and not reference.get("optional"):
@@ -130,11 +122,7 @@ def _text(value: bytes, where: str) -> str:
 
 
 def container_env(pod: Object, container: Object, sources: Sources, node: Node, where: str) -> dict[str, str]:
-    """The variables of one container of a pod, in order. where: the container, for messages.
-
-    Raises:
-        UsageError: a ConfigMap or Secret, or a key in it, is not among the documents; a field is unknown.
-    """
+    """The variables of one container of a pod, in order. where: the container, for messages."""
     env: dict[str, str] = {}
     for entry in container.get("envFrom") or ():
         prefix = str(entry.get("prefix") or "")

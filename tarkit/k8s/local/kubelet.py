@@ -1,7 +1,8 @@
-"""What a kubelet does for a pod, here: its folders, and its container as a process to start.
+"""What a kubelet does for a pod, here: its folders, and its container as a process group (and session) of its own.
 
 Nothing is mounted: words and values that are a mount path, or lie in one, are rewritten. A script is
-left alone, whatever it names: changed text would be another command, with other done records.
+left alone, whatever it names: changed text would be another command, with other done records. Exit codes
+are as a kubelet gives them: a signal is 128 plus its number, and so is 137 for more memory than the limit.
 """
 
 from __future__ import annotations
@@ -9,19 +10,26 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tarkit.errors import EXIT_NOT_FOUND, CommandNotRunnableError, UsageError, printable
+from tarkit.errors import EXIT_CANNOT_RUN, EXIT_NOT_FOUND, CommandNotRunnableError, UsageError, printable
 from tarkit.k8s.apiobject import Object, part_of, spec_of
 from tarkit.k8s.expansion import substitute
 from tarkit.k8s.local.env import Node, Sources, container_env
-from tarkit.k8s.local.processes import MARK
+from tarkit.k8s.local.policy import PodEnd
+from tarkit.k8s.local.processes import MARK, Watchdog, memory_of, signal_group
 from tarkit.k8s.quantity import parse_quantity
 
 _OPTION = re.compile(r"(@|--?[A-Za-z][\w-]*=@?)(/.*)", re.DOTALL)
 _SCRIPT = re.compile(r"\s")
 """More than one word is not a path."""
+_DEFAULT_GRACE = 30.0
+_TAIL_BYTES = 2048
+_TAIL_LINES = 80
+_START_ERROR = 128
 _SOURCE_KINDS = (("configMap", "ConfigMap", "name"), ("secret", "Secret", "secretName"))
 
 
@@ -64,13 +72,9 @@ class MountMap:
 
 
 def process_of(pod: Object, own: str, shared: str, sources: Sources, node: Node) -> Process:
-    """A pod's container; the folders of its volumes are made.
+    """A pod's container; the folders of its volumes are made. What it needs and does not find is an error.
 
     own: the pod's folder, for what it writes. shared: the run's, for what all its pods only read.
-
-    Raises:
-        UsageError: the manifest lacks what a container needs.
-        CommandNotRunnableError: a command is not on this machine.
     """
     name, spec = str(pod["metadata"]["name"]), spec_of(pod)
     folder = os.path.join(own, "work")
@@ -149,19 +153,16 @@ def _folder_of(volume: Object, own: str, shared: str, sources: Sources, node: No
     if source is not None:
         key, kind, name_field = source
         reference = volume[key]
-        files = _files_of(reference, kind, str(reference.get(name_field) or reference.get("name")), where, sources)
+        named = str(reference.get(name_field) or reference.get("name"))
+        content = sources.content(kind, named, reference, where)
+        items = reference.get("items") or [{"key": each, "path": each} for each in content]
+        missing = next((str(item.get("key")) for item in items if item.get("key") not in content), None)
+        if missing is not None and not reference.get("optional"):
+            raise UsageError(f"{where}of {kind} {named}: no key {printable(missing)}")
+        files = {str(item["path"]): content[item["key"]] for item in items if item.get("key") in content}
         # Everything is its owner's here; of the mode only matters whether it can be executed.
         _write(folder, files, 0o600 | 0o100 & int(reference.get("defaultMode") or 0))
     return folder
-
-
-def _files_of(reference: Object, kind: str, name: str, where: str, sources: Sources) -> dict[str, bytes]:
-    content = sources.content(kind, name, reference, where)
-    items = reference.get("items") or [{"key": each, "path": each} for each in content]
-    missing = next((str(item.get("key")) for item in items if item.get("key") not in content), None)
-    if missing is not None and not reference.get("optional"):
-        raise UsageError(f"{where}of {kind} {name}: no key {printable(missing)}")
-    return {str(item["path"]): content[item["key"]] for item in items if item.get("key") in content}
 
 
 def _write(folder: str, files: Mapping[str, bytes], mode: int) -> None:
@@ -175,3 +176,108 @@ def _write(folder: str, files: Mapping[str, bytes], mode: int) -> None:
         os.makedirs(os.path.dirname(full), 0o700, exist_ok=True)
         with open(os.open(full, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
             stream.write(content)
+
+
+class LocalPod:
+    """A pod that runs. Poll it until it gives its end.
+
+    pod: its name, grace and deadline count. process: its container. log: path of its log. reason: Completed, Error,
+    OOMKilled or StartError, once it has ended.
+    """
+
+    def __init__(self, pod: Object, process: Process, log: str, watchdog: Watchdog, now: float) -> None:
+        self.name = str(pod["metadata"]["name"])
+        self.reason = ""
+        self.memory_limit = process.memory
+        self._process = process
+        self._log = log
+        self._watchdog = watchdog
+        grace, deadline = (spec_of(pod).get(key) for key in ("terminationGracePeriodSeconds", "activeDeadlineSeconds"))
+        self._grace = _DEFAULT_GRACE if grace is None else float(grace)
+        self._deadline = float("inf") if deadline is None else now + deadline
+        self._begin_at = now
+        self._kill_at: float | None = None
+        self._over_memory = False
+        self._popen: subprocess.Popen[bytes] | None = None
+
+    def poll(self, now: float) -> PodEnd | None:
+        """Start it if that is due; its end, once all has ended."""
+        if now >= self._deadline:
+            self.terminate(now)
+        if self._kill_at is not None and now >= self._kill_at:
+            self.kill()
+        if self._popen is not None:
+            return self._ended(self.close()) if _has_ended(self._popen) else None
+        if self._kill_at is not None:
+            return self._ended(-signal.SIGTERM)
+        return self._start() if now >= self._begin_at else None
+
+    def _start(self) -> PodEnd | None:
+        process = self._process
+        with open(self._log, "ab") as stream:
+            try:
+                self._popen = subprocess.Popen(
+                    process.words, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, cwd=process.cwd,
+                    env=process.env, start_new_session=True,
+                )  # fmt: skip
+            except OSError as error:
+                stream.write(f"{process.words[0]}: {error.strerror}\n".encode("utf-8", "surrogateescape"))
+                known = {FileNotFoundError: EXIT_NOT_FOUND, PermissionError: EXIT_CANNOT_RUN}
+                self.reason = "StartError"
+                return PodEnd(self.name, {process.name: known.get(type(error), _START_ERROR)})
+        self._watchdog.watch(self._popen.pid)
+        return None
+
+    def close(self) -> int:
+        """Kill what is alive, and wait for it: nothing is left of the pod afterwards. The status of its process."""
+        if self._popen is None:
+            return 0
+        # Before it is reaped, no other process can have this number.
+        signal_group(self._popen.pid, signal.SIGKILL, self._process.env[MARK])
+        status = self._popen.wait()
+        self._watchdog.watch(self._popen.pid, "-")
+        self._popen = None
+        return status
+
+    def _ended(self, status: int) -> PodEnd:
+        killed = self._over_memory and status == -signal.SIGKILL
+        self.reason = "OOMKilled" if killed else "Error" if status else "Completed"
+        return PodEnd(self.name, {self._process.name: 128 - status if status < 0 else status})
+
+    def restart(self, now: float, delay: float) -> None:
+        """Start its container again in a while, in the same folders."""
+        self._begin_at = now + delay
+        self._kill_at = None
+        self._over_memory = False
+
+    def terminate(self, now: float) -> None:
+        """Ask all processes to end; those that do not are killed after the time of grace."""
+        if self._kill_at is None:
+            self._kill_at = now + self._grace
+            self.kill(signal.SIGTERM)
+
+    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """End all processes now, or ask them to."""
+        if self._popen is not None:
+            signal_group(self._popen.pid, number)
+
+    def check_memory(self, table: Mapping[int, tuple[int, int]]) -> None:
+        """End it if it has more memory than its limit, as the kernel does in a cluster. table: all processes."""
+        limit = self.memory_limit
+        if limit is not None and self._popen is not None and memory_of(self._popen.pid, limit, table) > limit:
+            self._over_memory = True
+            self.kill()
+
+    def last_words(self) -> str:
+        """The end of its log, as it goes to a pod's status: at most 80 lines and 2048 bytes."""
+        with open(self._log, "rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - _TAIL_BYTES))
+            text = stream.read().decode("utf-8", "replace")
+        return "\n".join(text.splitlines()[-_TAIL_LINES:])
+
+
+def _has_ended(popen: subprocess.Popen[bytes]) -> bool:
+    if not hasattr(os, "waitid"):
+        return popen.poll() is not None
+    return os.waitid(os.P_PID, popen.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None

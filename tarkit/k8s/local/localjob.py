@@ -24,11 +24,7 @@ _LONGEST_NAME = 220
 
 
 def jobs_of(documents: Sequence[Object]) -> list[LocalJob]:
-    """What is to be run of a manifest, in its order.
-
-    Raises:
-        UsageError: nothing is; two have one name; or a document is of a kind that does not run here.
-    """
+    """What is to be run of a manifest, in its order."""
     found: list[LocalJob] = []
     for document in documents:
         kind = str(document.get("kind"))

@@ -65,9 +65,6 @@ class LocalJob:
 
     completions: None is a work queue, which any pod that succeeds ends. per_index: backoffLimitPerIndex. restarts:
     containers are restarted in their pods (restartPolicy OnFailure). template: of its pods.
-
-    Raises:
-        UsageError: a field is not a whole number, or fields do not go together.
     """
 
     def __init__(self, name: str, spec: Object, namespace: str = "default", *, is_pod: bool = False) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from operator import itemgetter
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PROC = "/proc"
@@ -59,33 +60,20 @@ class Watchdog:
 
     def __init__(self, lock: int, pods: str) -> None:
         self._shell = subprocess.Popen(
-            ["/bin/sh", "-c", _SCRIPT, "sh", f"{MARK}={pods}/"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            cwd="/",
-            start_new_session=True,
-            pass_fds=(lock,),
-        )
+            ["/bin/sh", "-c", _SCRIPT, "sh", f"{MARK}={pods}/"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, bufsize=0, cwd="/", start_new_session=True, pass_fds=(lock,),
+        )  # fmt: skip
 
-    def watch(self, group: int) -> None:
-        """A process group to end."""
-        self._send(f"+ {group}\n")
-
-    def forget(self, group: int) -> None:
-        """It is gone; another process may soon have its number."""
-        self._send(f"- {group}\n")
+    def watch(self, group: int, sign: str = "+") -> None:
+        """A process group to end; with the sign -, one that is gone: another process may soon have its number."""
+        # Another process may have killed the shell: then the pods are only as safe as any process is.
+        with suppress(BrokenPipeError):
+            if self._shell.stdin is not None:
+                self._shell.stdin.write(f"{sign} {group}\n".encode("ascii"))
 
     def close(self) -> None:
         """Nothing is left to watch."""
         self._shell.communicate()
-
-    def _send(self, line: str) -> None:
-        # Another process killed it: then the pods are only as safe as any process is.
-        with suppress(BrokenPipeError):
-            if self._shell.stdin is not None:
-                self._shell.stdin.write(line.encode("ascii"))
 
 
 def can_measure() -> bool:
@@ -143,16 +131,13 @@ def _environment(name: str) -> bytes:
     while True:
         with open(f"{_PROC}/{name}/environ", "rb") as stream:
             content = stream.read()
-        if content or _has_none(name) or time.monotonic() > end:
+        if content or time.monotonic() > end:
+            return content
+        # The 23rd field, vsize, and env_start and env_end, from which it is known whether it has variables at all.
+        vsize, first, last = itemgetter(20, 47, 48)(_stat(name))
+        if vsize == b"0" or first == last != b"0":
             return content
         time.sleep(0.0005)
-
-
-def _has_none(name: str) -> bool:
-    """Whether a process that shows no variables has none: by the 23rd field, vsize, and env_start and env_end."""
-    fields = _stat(name)
-    vsize, start, end = fields[20], fields[47], fields[48]
-    return vsize == b"0" or start == end != b"0"
 
 
 def _resident(pid: int) -> int:

@@ -18,9 +18,8 @@ from tarkit.k8s.indexset import format_indexes
 from tarkit.k8s.lint.nodes import root_of
 from tarkit.k8s.lint.pods import lost_outputs
 from tarkit.k8s.local.env import Node, Sources
-from tarkit.k8s.local.kubelet import Process, process_of
+from tarkit.k8s.local.kubelet import LocalPod, Process, process_of
 from tarkit.k8s.local.localjob import digest_of, jobs_of, notes_on, pod_of
-from tarkit.k8s.local.localpod import LocalPod
 from tarkit.k8s.local.policy import Action, JobLedger, LocalJob, PodEnd
 from tarkit.k8s.local.processes import Watchdog, can_measure, process_table
 from tarkit.k8s.local.state import StateFolder
@@ -140,15 +139,8 @@ def run_documents(
 ) -> LocalResult:
     """Run all Jobs and Pods of a manifest, until each is complete or failed.
 
-    Args:
-        documents: manifests, as yamltext.load_documents gives them.
-        folder: where the state is kept; None is NAME.kubetpl-local, of the first Job's or Pod's name.
-        stop: asked often; 1 ends all pods with SIGTERM first, 2 at once.
-
-    Raises:
-        UsageError: the manifest cannot be run here; or the folder is in use, or another manifest's.
-        CommandNotRunnableError: a command is not on this machine.
-        StreamError: the folder cannot be written.
+    folder: where the state is kept; None is NAME.kubetpl-local, of the first Job's or Pod's name. stop: asked often;
+    1 ends all pods with SIGTERM first, 2 at once. What a manifest lacks is an error before anything is run.
     """
     found, volumes = jobs_of(documents), settings.node.volumes
     _refuse_lost_outputs(documents, volumes)

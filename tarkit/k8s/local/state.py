@@ -29,13 +29,8 @@ class StateFolder:
 
     completed: indexes by Job, from earlier runs. logs: the folder of the logs.
 
-    Args:
-        folder: is made if it does not exist. digest: of the work; another work's folder is refused.
-        fresh: forget what is there, and begin anew. sleep: called with seconds.
-
-    Raises:
-        UsageError: another run is using it; it is of other work; or it is not such a folder.
-        DataError: the journal is damaged. StreamError: the folder cannot be used.
+    folder: is made if it does not exist; one that another run is using, or that is not such a folder, is refused.
+    digest: of the work; another work's folder is refused. fresh: forget what is there, and begin anew.
     """
 
     def __init__(

@@ -85,11 +85,7 @@ def place_of(list_url: str, content: str) -> str:
 
 
 def put_list(url: str, names: Sequence[str], counts: Sequence[int], outdir: str | None) -> SlicedList:
-    """Write a list and its slices, as ``write_list``, unless another one is there.
-
-    Raises:
-        UsageError: one is there, which pods of another run may be reading. As ``write_list``.
-    """
+    """Write a list and its slices, as ``write_list``; another one that is there is refused."""
     there = open_list(url)
     if there is not None and (there.sha256, there.n, there.w) != (sha256_of(names), len(names), len(counts)):
         raise UsageError(

@@ -116,10 +116,6 @@ def plan_shards(
         allow_local: tarproc will run on this machine, so names may be relative to the current folder.
         sizes: whether stores are asked for the sizes of the shards: of none, of a sample of 20, or of all.
         publish: whether the list is really written to ``list_url``.
-
-    Raises:
-        UsageError: a spec that a pod cannot read; two shards with one output; too many shards for this form.
-        MissingInputError, StreamError, TemporaryStreamError: as ``tarkit.specs.shardspec.expand``.
     """
     specs = [_absolute(spec) if allow_local else spec for spec in specs]
     _refuse_streams(specs)
