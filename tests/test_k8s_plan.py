@@ -5,15 +5,25 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import tarkit
 from tarkit.errors import MissingInputError, TarkitError, UsageError
 from tarkit.k8s.durations import in_words
-from tarkit.k8s.plan.estimate import Price, byte_size, estimate, plan_lines, waves
-from tarkit.k8s.plan.measure import Measured, Spread, arguments_for, measure
-from tarkit.k8s.plan.sizes import bytes_of, sizes_of, spread
+from tarkit.k8s.plan.estimate import (
+    Measured,
+    Price,
+    Spread,
+    arguments_for,
+    byte_size,
+    estimate,
+    measure,
+    plan_lines,
+    waves,
+)
+from tarkit.k8s.plan.shardlist import bytes_of, spread
 from tarkit.k8s.plan.sliceplan import plan_shards
 
 # Estimates
@@ -75,15 +85,15 @@ def test_sizes(tmp_path: Path) -> None:
         path = tmp_path / f"{number}.tar"
         path.write_bytes(bytes(number))
         urls.append(str(path))
-    assert sizes_of(urls) == list(range(30))
-    assert bytes_of(urls) == (435, 0) and bytes_of(urls[10:13], of=300) == (3300, 3) and bytes_of([]) == (None, 0)
+    assert bytes_of(urls, 30) == (435, 0) and bytes_of(urls[10:13], 300) == (3300, 3) and bytes_of([], 0) == (None, 0)
     with pytest.raises(MissingInputError):
-        bytes_of([*urls, f"{tmp_path}/none"])
+        bytes_of([*urls, f"{tmp_path}/none"], 31)
 
 
 def test_sizes_that_a_store_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarkit.k8s.plan.sizes.sizes_of", lambda urls: [5, None])
-    assert bytes_of(["x", "y"]) == bytes_of(["x", "y"], of=9) == (None, 0)
+    sizes = {"x": 5, "y": None}
+    monkeypatch.setattr("tarkit.k8s.plan.shardlist.identify", lambda url: SimpleNamespace(size=sizes[url]))
+    assert bytes_of(["x", "y"], 2) == bytes_of(["x", "y"], 9) == (None, 0)
 
 
 # Measuring

@@ -17,8 +17,7 @@ from tarkit.k8s.durations import seconds
 from tarkit.k8s.expansion import substitute
 from tarkit.k8s.generate import Asked
 from tarkit.k8s.generators.indexed import PARALLELISM, plan_of
-from tarkit.k8s.plan.estimate import Price, estimate, plan_lines
-from tarkit.k8s.plan.measure import Measured, measure
+from tarkit.k8s.plan.estimate import Measured, Price, estimate, measure, plan_lines
 from tarkit.k8s.podfields import main_container
 from tarkit.k8s.quantity import parse_quantity
 

@@ -7,7 +7,6 @@ the inputs are the shards that are not done, and it gets a name of its own.
 from __future__ import annotations
 
 import copy
-import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,8 +23,8 @@ from tarkit.k8s.cluster.watching import Watching, run_states
 from tarkit.k8s.expansion import escape
 from tarkit.k8s.names import index_name_budget, safe_label
 from tarkit.k8s.placement import without_spot
-from tarkit.k8s.plan.shardlist import LIST_SPEC, MOUNT_PATH, content_sha256, list_config_map, place_of, put_list
-from tarkit.k8s.podfields import fill_container, listed, main_container, mount, part, put_named
+from tarkit.k8s.plan.shardlist import LIST_SPEC, content_sha256, give_inputs, place_of, put_list
+from tarkit.k8s.podfields import fill_container, listed, main_container, part, put_named
 from tarkit.k8s.settings import Settings
 from tarkit.k8s.tarprocwork import work_in
 from tarkit.specs.slicedlist import even_counts, sha256_of
@@ -201,16 +200,11 @@ def _give(job: Object, pod: Object, specs: Sequence[str], slices: int, changes: 
     ]  # fmt: skip
     names = {each.get("name") for each in pod["volumes"]}
     container["volumeMounts"] = [each for each in listed(container, "volumeMounts") if each.get("name") in names]
-    made: list[Object] = []
-    given, list_sha256 = f"@{changes.list_url}", changes.list_sha256
+    given, list_sha256, lines = f"@{changes.list_url}", changes.list_sha256, None
     if changes.list_url is None:
-        labels = {wellknown.MANAGED_BY: "kubetpl", wellknown.RUN: metadata["labels"][wellknown.RUN]}
-        made = [list_config_map(metadata["name"], map(_literal, specs), metadata.get("namespace"), labels)]
-        given, list_sha256 = LIST_SPEC, sha256_of(specs)
-        notes[wellknown.LIST] = api.name_of(made[0])
-        mount(pod, container, "shards", {"configMap": {"name": notes[wellknown.LIST]}}, MOUNT_PATH)
-    notes[wellknown.SHARDS], notes[wellknown.SLICES] = str(len(specs)), str(slices)
-    notes[wellknown.INPUTS] = json.dumps([given], ensure_ascii=False)
+        given, list_sha256, lines = LIST_SPEC, sha256_of(specs), map(_literal, specs)
+    labels = {wellknown.RUN: metadata["labels"][wellknown.RUN]}
+    made = give_inputs(job, len(specs), slices, [given], lines, labels)
     work = work_in(container)
     if work is None or not (work.slice or "").isdigit():
         raise UsageError(f"Job {api.name_of(job)}: there is no --slice W among tarproc's arguments; retry it by hand")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os.path
 import re
 
@@ -11,11 +10,11 @@ from tarkit.errors import UsageError, printable
 from tarkit.k8s.durations import seconds
 from tarkit.k8s.fill import filled, pod_of, without_name
 from tarkit.k8s.names import safe_label
-from tarkit.k8s.plan.shardlist import MOUNT_PATH, list_config_map
+from tarkit.k8s.plan.shardlist import give_inputs
 from tarkit.k8s.plan.sliceplan import ShardPlan, Sizes, plan_shards
-from tarkit.k8s.podfields import escape_in, fill_script, listed, main_container, mount, part, put_named, replace_params
+from tarkit.k8s.podfields import escape_in, fill_script, listed, main_container, part, put_named, replace_params
 from tarkit.k8s.settings import Generator, Request, Settings
-from tarkit.k8s.wellknown import INPUTS, LIST, MANAGED_BY, MIN_PARALLELISM, OUTDIR, PLAN, RUN, SHARDS, SLICES
+from tarkit.k8s.wellknown import MIN_PARALLELISM, OUTDIR, PLAN, RUN
 from tarkit.k8s.yamltext import Document
 from tarkit.redaction import redact
 from tarkit.runs.work import Variable, Work, options
@@ -123,41 +122,25 @@ def _sliced(job: Document, plan: ShardPlan, request: Request) -> list[Document]:
         _MAX_FAILED if settings.max_failed is None else settings.max_failed, plan.slices
     )
     pod = part(pod_of(job) or {}, "spec")
-    container = main_container(pod)
-    found = [job]
-    if plan.entries is not None:
-        metadata = part(job, "metadata")
-        labels = {MANAGED_BY: "kubetpl", RUN: _run_of(job), **settings.label}
-        config_map = list_config_map(str(metadata.get("name")), plan.entries, metadata.get("namespace"), labels)
-        mount(pod, container, "shards", {"configMap": {"name": config_map["metadata"]["name"]}}, MOUNT_PATH)
-        found.insert(0, config_map)
-    _annotate(job, plan, settings, found)
+    container, run = main_container(pod), safe_label(str(part(job, "metadata").get("name")))
+    found = give_inputs(job, plan.shards, plan.slices, plan.specs, plan.entries, {RUN: run, **settings.label})
+    _annotate(job, plan, settings, run)
     _fill_env(container, plan, job, settings)
     if settings.raw:
         fill_script(container, settings)
     else:
         _fill_tarproc(container, plan, request)
-    return found
+    return [*found, job]
 
 
-def _run_of(job: Document) -> str:
-    return safe_label(str(part(job, "metadata").get("name")))
-
-
-def _annotate(job: Document, plan: ShardPlan, settings: Settings, found: list[Document]) -> None:
-    """Annotations from which the shards of index i are known later, without the command line."""
+def _annotate(job: Document, plan: ShardPlan, settings: Settings, run: str) -> None:
     metadata = part(job, "metadata")
     for each in (metadata, part(pod_of(job) or {}, "metadata")):
-        part(each, "labels")[RUN] = _run_of(job)
+        part(each, "labels")[RUN] = run
     annotations = part(metadata, "annotations")
-    annotations[SHARDS] = str(plan.shards)
-    annotations[SLICES] = str(plan.slices)
-    annotations[INPUTS] = json.dumps(plan.specs, ensure_ascii=False)
     annotations[PLAN] = plan.sha256
     if settings.outdir is not None:
         annotations[OUTDIR] = settings.outdir
-    if len(found) > 1:
-        annotations[LIST] = found[0]["metadata"]["name"]
     if settings.min_parallelism is not None:
         if not 1 <= settings.min_parallelism < job["spec"]["parallelism"]:
             raise UsageError(

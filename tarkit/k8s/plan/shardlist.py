@@ -1,17 +1,22 @@
 """Where the list of a run's shards is kept: in a ConfigMap beside its Job, for a few ten thousand at most; or in a
-bucket, so that it does not take the place of another run's."""
+bucket, so that it does not take the place of another run's. And how many bytes the shards have."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
+import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from tarkit.errors import UsageError, quoted
+from tarkit.errors import LocatedError, UsageError, quoted
+from tarkit.k8s.podfields import main_container, mount, part
+from tarkit.k8s.wellknown import INPUTS, LIST, MANAGED_BY, SHARDS, SLICES
 from tarkit.specs.slicedlist import SlicedList, open_list, sha256_of, write_list
+from tarkit.store.entries import entries, identify
 
 MOUNT_PATH = "/etc/tarkit"
 """Where the Job mounts the ConfigMap."""
@@ -22,6 +27,7 @@ LIST_SPEC = f"@{MOUNT_PATH}/{FILE_NAME}"
 """The shard spec that a pod gives to tarproc."""
 
 _NO_SPEC = ("#", "@", "pipe:", "\ufeff")
+_AT_ONCE = 16
 MOST_BYTES = 200 * 1024
 """As JSON. ``kubectl apply`` keeps a copy of a manifest in an annotation, which takes 256 KiB with all the others."""
 
@@ -74,6 +80,26 @@ def list_config_map(
     return made
 
 
+def give_inputs(
+    job: dict[str, Any], shards: int, slices: int, specs: Sequence[str], lines: Iterable[str] | None,
+    labels: Mapping[str, str],
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Note in a Job what its inputs are, so that the shards of index i are known later, without the command line.
+
+    lines: of a list that the Job mounts, whose ConfigMap with these labels is what is returned; None if it has none.
+    """
+    metadata, pod = part(job, "metadata"), part(job, "spec", "template", "spec")
+    notes = part(metadata, "annotations")
+    notes[SHARDS], notes[SLICES], notes[INPUTS] = str(shards), str(slices), json.dumps(specs, ensure_ascii=False)
+    if lines is None:
+        return []
+    every = {MANAGED_BY: "kubetpl", **labels}
+    made = list_config_map(str(metadata.get("name")), lines, metadata.get("namespace"), every)
+    notes[LIST] = made["metadata"]["name"]
+    mount(pod, main_container(pod), "shards", {"configMap": {"name": notes[LIST]}}, MOUNT_PATH)
+    return [made]
+
+
 def content_sha256(names: Sequence[str], counts: Sequence[int]) -> str:
     """Of a list and of how it is cut, in hex. counts: how many shards each slice has."""
     return sha256_of([*names, *map(str, counts)])
@@ -93,3 +119,38 @@ def put_list(url: str, names: Sequence[str], counts: Sequence[int], outdir: str 
             "another one, or end the URL with a slash, and the list is named after its content"
         )
     return write_list(url, names, counts, outdir=outdir)
+
+
+def bytes_of(urls: Sequence[str], of: int) -> tuple[int | None, int]:
+    """The bytes of shards together, asked for 16 at a time, None if a store does not report them; and of how many
+    shards that was extrapolated, 0 if it is exact. of: how many shards there are; ``urls`` may be a sample of them.
+    """
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sizes") as executor:
+        sizes = [identity.size for identity in executor.map(identify, urls)]
+    known = [size for size in sizes if size is not None]
+    if len(known) < len(sizes) or not sizes:
+        return None, 0
+    return (sum(known), 0) if of == len(sizes) else (round(sum(known) / len(known) * of), len(known))
+
+
+def spread(n: int, count: int) -> list[int]:
+    """``count`` numbers below ``n``, evenly spread, in order; all of them if there are fewer."""
+    count = min(n, count)
+    return [(2 * index + 1) * n // (2 * count) for index in range(count)]
+
+
+def listed_sizes(spec: str) -> dict[str, int]:
+    """Name -> bytes of the files in the folder of a glob like ``s3://bucket/raw/*.tar``, from one listing.
+
+    Empty for every other spec, and if the folder cannot be listed: then the sizes are not known.
+    """
+    folder, _, last = spec.rpartition("/")
+    if not re.search(r"[*?\[]", last) or not folder or re.search(r"[*?\[{}]", folder):
+        return {}
+    if spec.lower().startswith(("@", "http://", "https://")):
+        return {}
+    try:
+        # A listing may write the folder in another way; what counts is how the shards are named.
+        return {f"{folder}/{entry.name}": entry.size for entry in entries(folder) if entry.size is not None}
+    except (LocatedError, UsageError):
+        return {}

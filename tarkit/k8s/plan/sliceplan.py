@@ -18,8 +18,16 @@ from typing import Literal
 
 from tarkit.errors import LocatedError, UsageError, quoted
 from tarkit.k8s.indexset import INDEXES
-from tarkit.k8s.plan.shardlist import LIST_SPEC, content_sha256, list_text, place_of, put_list
-from tarkit.k8s.plan.sizes import bytes_of, listed_sizes, spread
+from tarkit.k8s.plan.shardlist import (
+    LIST_SPEC,
+    bytes_of,
+    content_sha256,
+    list_text,
+    listed_sizes,
+    place_of,
+    put_list,
+    spread,
+)
 from tarkit.redaction import redact
 from tarkit.specs.braces import Choice
 from tarkit.specs.outputnames import FEW, are_distinct, plan_outputs
@@ -256,7 +264,7 @@ def _add_bytes(plan: ShardPlan, sizes: Sizes) -> None:
     # Of a list so long that names are found by their place in it, all cannot be had one by one.
     wanted = n if sizes == "all" and (plan.source == "pattern" or n <= _MOST_READ_BY_ALL) else min(n, _SAMPLE)
     try:
-        plan.total_bytes, plan.sampled = bytes_of(plan.sample(wanted), of=n)
+        plan.total_bytes, plan.sampled = bytes_of(plan.sample(wanted), n)
     except LocatedError as error:
         plan.notes.append(f"the sizes are not known: {error}")
 
