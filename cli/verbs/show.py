@@ -1,4 +1,4 @@
-"""``tarkit show``: which samples are in a shard."""
+"""``tarkit show``: which samples are in a shard, and which records in a file of another format."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -17,38 +17,67 @@ from ..shared.results import Results, exit_code_of, met
 
 if TYPE_CHECKING:
     from tarkit.formats.tally import Tally
-    from tarkit.samples.sample import KeyRule, Sample
+    from tarkit.samples.sample import KeyRule
 
 _EPILOG = """\b
 Examples:
   tarkit show train-000000.tar -n 3
   tarkit show --count 'train-{000000..000009}.tar'
   tarkit show --json train-000000.tar | jq -r .key
+  tarkit show --count records/
 """
+
+
+class _Shown(NamedTuple):
+    """A sample or record. text: as it is listed. as_json: with key and url. sizes: of its fields; of a record, its own.
+
+    url: of the file, without secrets. label: key, or number of a record that has none.
+    """
+
+    url: str
+    label: str
+    text: str
+    as_json: dict[str, Any]
+    sizes: list[int]
 
 
 @click.command("show", epilog=_EPILOG)
 @click.argument("inputs", metavar="[INPUT]...", nargs=-1)
-@click.option("--count", is_flag=True, help="Count samples instead of listing them.")
+@click.option("--count", is_flag=True, help="Count samples or records instead of listing them.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-@click.option("-n", "number", type=click.IntRange(0), metavar="N", help="Only the first N samples.")
+@click.option("-n", "number", type=click.IntRange(0), metavar="N", help="Only the first N samples or records.")
+@click.option(
+    "--from", "source_format", metavar="FORMAT", help="Of INPUT.  [default: by its name, else by its first bytes]"
+)
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing of skipped members; only what was lost.")
 @reader_options
 @verbose_option
 @version_option
 def command(
-    inputs: tuple[str, ...], count: bool, as_json: bool, number: int | None, quiet: bool, **options: Any
+    inputs: tuple[str, ...],
+    count: bool,
+    as_json: bool,
+    number: int | None,
+    quiet: bool,
+    source_format: str | None,
+    **options: Any,
 ) -> int:
-    """List the samples of shards: keys, fields and their sizes in bytes.
+    """List the samples of shards: keys, fields and their sizes in bytes; or the records of files of another format.
 
     With --json, a line is {"key", "url", "offset", "fields": {FIELD: BYTES}}; the offset is that of the
     sample's first header in the uncompressed shard.
 
-    --count gives the number of samples; for several shards, a table of samples, members and bytes of
-    content with a total. A shard that is bad does not stop the others: it is marked, and the exit code
-    says what is wrong (65: damaged). Of several shards, each line of the listing begins with the shard's name.
+    Of a record, its name or key and its size are listed; without a name, its number from 0 among those of its file
+    that are listed. With --json, a line is {"key", "url", "number", "size"}. FORMAT is tar, recordio, tfrecord,
+    sequencefile or har.
 
-    INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz or @list.txt, or - (the default).
+    --count gives the number of samples; for several shards, a table of samples, members and bytes of
+    content with a total. A record counts as a sample of one member. A shard that is bad does not stop the others: it is
+    marked, and the exit code says what is wrong (65: damaged). Of several shards, each line of the listing begins
+    with the shard's name.
+
+    INPUT is a path, a URL, a spec such as train-{0000..0147}.tgz or @list.txt, a folder, of which the files that are
+    not hidden are inputs, or - (the default), which is a tar unless --from says otherwise.
     """
     urls = list(inputs) or ["-"]
     refuse_terminal_input(urls)
@@ -56,18 +85,19 @@ def command(
         raise UsageError("--count counts all samples; -n goes with the listing")
     code = EXIT_OK
     with Results(only_messages=count) as results:
+        from tarkit.formats.registry import input_files
         from tarkit.formats.tally import Tally
         from tarkit.samples.sample import key_rule
         from tarkit.specs.shardspec import expand
 
         tally = Tally()
         rule = key_rule(options.pop("key_rule"))
-        shards = expand(urls, allow_pipe_in_lists=options.pop("allow_pipe"))
+        shards = input_files(expand(urls, allow_pipe_in_lists=options.pop("allow_pipe")), tally)
         if count:
-            code = _count(list(shards), results, as_json, tally, rule, options)
+            code = _count(list(shards), results, as_json, source_format, tally, rule, options)
         else:
             first = list(itertools.islice(shards, 2))
-            samples = _samples(itertools.chain(first, shards), tally, rule, options)
+            samples = _shown(itertools.chain(first, shards), source_format, tally, rule, options)
             _list(itertools.islice(samples, number), results, as_json, several=len(first) > 1)
     phrases = met(tally)
     if phrases and (exit_code_of(tally) or not quiet):
@@ -75,35 +105,54 @@ def command(
     return code or exit_code_of(tally)
 
 
-def _samples(urls: Iterable[str], tally: Tally, rule: KeyRule, options: dict[str, Any]) -> Iterator[tuple[int, Sample]]:
-    """(offset, sample) of all shards."""
+def _shown(
+    urls: Iterable[str], source_format: str | None, tally: Tally, rule: KeyRule, options: dict[str, Any]
+) -> Iterator[_Shown]:
+    """All samples and records."""
+    from tarkit.formats.registry import format_of
+
+    for url in urls:
+        found = source_format or format_of(url)
+        yield from _samples(url, tally, rule, options) if found == "tar" else _records(found, url, tally, options)
+
+
+def _samples(url: str, tally: Tally, rule: KeyRule, options: dict[str, Any]) -> Iterator[_Shown]:
     from tarkit.samples.read import sized_samples
+    from tarkit.samples.sample import is_reserved
     from tarkit.store.read import open_read
 
     policies = {name: options[name] for name in ("on_duplicate_field", "on_repeated_key", "on_damage")}
-    for url in urls:
-        with open_read(url) as stream:
-            yield from sized_samples(stream.read, url=stream.name, rule=rule, tally=tally, **policies)
+    with open_read(url) as stream:
+        for offset, sample in sized_samples(stream.read, url=stream.name, rule=rule, tally=tally, **policies):
+            key, name = sample["__key__"], sample["__url__"]
+            sizes = {field: len(value) for field, value in sample.items() if not is_reserved(field)}
+            text = " ".join(f"{field}:{size}" for field, size in sizes.items())
+            as_json = {"key": key, "url": name, "offset": offset, "fields": sizes}
+            yield _Shown(name, key, text, as_json, list(sizes.values()))
 
 
-def _sizes(sample: Sample) -> dict[str, int]:
-    from tarkit.samples.sample import is_reserved
+def _records(source_format: str, url: str, tally: Tally, options: dict[str, Any]) -> Iterator[_Shown]:
+    from tarkit.formats.registry import read_sizes
+    from tarkit.store.url import display_name
 
-    return {field: len(value) for field, value in sample.items() if not is_reserved(field)}
+    name = display_name(url)
+    records = read_sizes(source_format, url, on_damage=options["on_damage"], tally=tally)
+    for number, (key, size) in enumerate(records):
+        as_json = {"key": key, "url": name, "number": number, "size": size}
+        yield _Shown(name, str(number) if key is None else key, str(size), as_json, [size])
 
 
-def _list(samples: Iterable[tuple[int, Sample]], results: Results, as_json: bool, several: bool) -> None:
-    """A line for each sample. several: shards, so that each line names its own."""
+def _list(samples: Iterable[_Shown], results: Results, as_json: bool, several: bool) -> None:
+    """A line for each. several: shards, so that each line names its own."""
     width = 0
-    for offset, sample in samples:
-        key, url, sizes = sample["__key__"], sample["__url__"], _sizes(sample)
+    for sample in samples:
         if as_json:
-            results.line(json.dumps({"key": key, "url": url, "offset": offset, "fields": sizes}))
+            results.line(json.dumps(sample.as_json))
             continue
         # No wider than the widest so far: the samples to come are not known, and may never end.
-        shown = escaped(f"{url}: {key}" if several else key)
-        width = max(width, len(shown))
-        results.line(f"{shown:<{width}}  {' '.join(f'{field}:{bytes_}' for field, bytes_ in sizes.items())}")
+        label = escaped(f"{sample.url}: {sample.label}" if several else sample.label)
+        width = max(width, len(label))
+        results.line(f"{label:<{width}}  {sample.text}")
 
 
 def _row(counts: Counter[str], name: str) -> str:
@@ -111,7 +160,13 @@ def _row(counts: Counter[str], name: str) -> str:
 
 
 def _count(
-    urls: list[str], results: Results, as_json: bool, tally: Tally, rule: KeyRule, options: dict[str, Any]
+    urls: list[str],
+    results: Results,
+    as_json: bool,
+    source_format: str | None,
+    tally: Tally,
+    rule: KeyRule,
+    options: dict[str, Any],
 ) -> int:
     """A row for each shard; one that cannot be read to its end is marked. The exit code of those."""
     from tarkit.store.url import display_name
@@ -123,9 +178,8 @@ def _count(
     for url in urls:
         counts, name, error = Counter(samples=0, members=0, bytes=0), display_name(url), None
         try:
-            for _, sample in _samples([url], tally, rule, options):
-                sizes = _sizes(sample)
-                counts.update(samples=1, members=len(sizes), bytes=sum(sizes.values()))
+            for sample in _shown([url], source_format, tally, rule, options):
+                counts.update(samples=1, members=len(sample.sizes), bytes=sum(sample.sizes))
         except (UsageError, MissingExtraError):
             raise
         except TarkitError as problem:

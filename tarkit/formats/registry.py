@@ -1,22 +1,25 @@
 """Which module is a format of records: one line for each.
 
 A module of this table has ``SUFFIXES``, the ends of its files' names; ``looks_like(head)``, whether a file that begins
-with these bytes is one; ``read_records(source, on_damage=, tally=)`` and ``RecordWriter(target)``. One whose records
-have names or keys has instead ``read_named(source, on_damage=, tally=)``, which gives (name, content), and
-``NamedWriter(target)``, whose ``write`` takes them. One whose names are those of files has ``Archive(url)``, too, with
+with these bytes is one; ``read_records(source, on_damage=, tally=, mem=)`` and ``RecordWriter(target)``. One whose
+records have names or keys has instead ``read_named(source, on_damage=, tally=, mem=)``, which gives (name, content),
+and ``NamedWriter(target)``, whose ``write`` takes them; and ``read_sizes(source, on_damage=, tally=)`` if it knows
+sizes of more than it gives the content of. One whose names are those of files has ``Archive(url)``, too, with
 ``names()`` and ``read(name)``.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tarkit.errors import UsageError, printable
+from tarkit.formats.datafolder import data_files, is_folder
 from tarkit.formats.tally import Tally
 from tarkit.store.read import open_read
-from tarkit.store.url import is_stream, split_query
+from tarkit.store.url import base_name, is_stream, local_path, split_query
 
 FORMATS = {
     "har": "har",
@@ -27,6 +30,7 @@ FORMATS = {
 """Format -> module below ``tarkit.formats``. ``tar`` is what they are converted from and to."""
 
 _HEAD = 512
+_MEM = 1 << 30
 
 
 def format_module(name: str) -> Any:
@@ -43,27 +47,69 @@ def format_module(name: str) -> Any:
 def format_of(url: str) -> str:
     """The format of a file: by the end of its name, else by its first bytes; ``tar`` if it is none of the others.
 
+    What can be read only once, such as standard input or a named pipe, is taken for a tar if its name does not say.
+
     Raises:
         MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
     """
-    if is_stream(url):
-        return "tar"
-    for name in FORMATS:
-        if split_query(url)[0].rstrip("/").endswith(format_module(name).SUFFIXES):
-            return name
+    named = _format_by_name(url)
+    if named is not None or reads_once(url):
+        return named or "tar"
     with open_read(url, read_ahead=0) as stream:
         head = stream.read(_HEAD)
     return next((name for name in FORMATS if format_module(name).looks_like(head)), "tar")
 
 
-def read_named(name: str, source: str, *, on_damage: str, tally: Tally) -> Iterator[tuple[str | None, bytes]]:
-    """(name or key, content) of each record of a file; None where records have no names."""
+def reads_once(url: str) -> bool:
+    """Whether this is a stream, or a local file that is not a regular one, such as a named pipe."""
+    path = None if is_stream(url) else local_path(url)
+    return is_stream(url) or (path is not None and os.path.exists(path) and not os.path.isfile(path))
+
+
+def is_tar_name(url: str) -> bool:
+    """Whether a name says that this is a tar."""
+    name = base_name(url)
+    return name.endswith((".tar", ".tgz")) or ".tar." in name
+
+
+def _format_by_name(url: str) -> str | None:
+    path = "" if is_stream(url) else split_query(url)[0].rstrip("/")
+    found = (name for name in FORMATS if path.endswith(format_module(name).SUFFIXES))
+    return next(found, "tar" if path and is_tar_name(url) else None)
+
+
+def input_files(names: Iterable[str], tally: Tally) -> Iterator[str]:
+    """Names of files; of folders, their data. An archive, which is a folder, is one.
+
+    Raises:
+        MissingInputError: there is no data in a folder. StreamError, TemporaryStreamError: it cannot be listed.
+    """
+    for name in names:
+        known = _format_by_name(name)
+        is_one = known is not None and (known == "tar" or holds_files(known))
+        yield from data_files(name, tally) if not is_one and is_folder(name) else [name]
+
+
+def read_named(
+    name: str, source: str, *, on_damage: str, tally: Tally, mem: int = _MEM
+) -> Iterator[tuple[str | None, bytes]]:
+    """(name or key, content) of each record of a file; None where records have no names. mem: bytes of a record."""
     module = format_module(name)
     if has_names(name):
-        yield from module.read_named(source, on_damage=on_damage, tally=tally)
+        yield from module.read_named(source, on_damage=on_damage, tally=tally, mem=mem)
     else:
-        for record in module.read_records(source, on_damage=on_damage, tally=tally):
+        for record in module.read_records(source, on_damage=on_damage, tally=tally, mem=mem):
             yield None, record
+
+
+def read_sizes(name: str, source: str, *, on_damage: str, tally: Tally) -> Iterator[tuple[str | None, int]]:
+    """(name or key, bytes of content) of each record of a file; None where records have no names."""
+    module = format_module(name)
+    if hasattr(module, "read_sizes"):
+        yield from module.read_sizes(source, on_damage=on_damage, tally=tally)
+    else:
+        for key, content in read_named(name, source, on_damage=on_damage, tally=tally):
+            yield key, len(content)
 
 
 def has_names(name: str) -> bool:

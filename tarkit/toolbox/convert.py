@@ -15,14 +15,13 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tarkit.errors import DataError, UsageError, printable
-from tarkit.formats.datafolder import data_files, is_folder
 from tarkit.formats.example import decode_example, encode_example
 from tarkit.formats.registry import (
-    FORMATS,
     format_module,
     format_of,
     has_names,
     holds_files,
+    input_files,
     named_writer,
     read_named,
 )
@@ -108,7 +107,7 @@ def convert(
     """
     tally = Tally() if tally is None else tally
     written = _Digest() if verify else None
-    names = _files(expand(inputs, allow_pipe_in_lists=allow_pipe_in_lists), tally)
+    names = input_files(expand(inputs, allow_pipe_in_lists=allow_pipe_in_lists), tally)
     sources = ((name, source_format or format_of(name)) for name in names)
     first = next(sources)
     if encoding.is_default:
@@ -150,13 +149,6 @@ class _Digest:
         return isinstance(other, _Digest) and self._sum.digest() == other._sum.digest()
 
     __hash__ = None  # type: ignore[assignment]
-
-
-def _files(names: Iterable[str], tally: Tally) -> Iterator[str]:
-    """Of folders, their data."""
-    for name in names:
-        is_archive = any(holds_files(each) and name.endswith(format_module(each).SUFFIXES) for each in FORMATS)
-        yield from data_files(name, tally) if not is_archive and is_folder(name) else [name]
 
 
 class _Source:
@@ -206,7 +198,8 @@ class _Source:
                     yield self._numbered(_sample(key.removesuffix(suffix), content, self._encoding))
 
     def _of_records(self, name: str, source: str) -> Iterator[Record]:
-        for key, content in read_named(source, name, on_damage=self._on_damage, tally=self._tally):
+        mem = self._encoding.mem
+        for key, content in read_named(source, name, on_damage=self._on_damage, tally=self._tally, mem=mem):
             yield key or f"{self._number:09d}", content
 
     def _of_tar(self, name: str) -> Iterator[Record]:
@@ -297,14 +290,14 @@ def _write_pieces(records: Iterator[Record], output: str, written: _Digest | Non
 def _read_again(output: str, to: str, encoding: Encoding, found: _Digest) -> None:
     """What was written."""
     if to != "tar":
-        for name, content in read_named(to, output, on_damage="error", tally=Tally()):
+        for name, content in read_named(to, output, on_damage="error", tally=Tally(), mem=encoding.mem):
             found.add(*((content,) if name is None else (name, content)))
     elif encoding.piece:
         with open_read(output) as stream:
             while data := stream.read(1 << 20):
                 found.add_piece(data)
     else:
-        for sample in read_samples(output, literal=True, rule=encoding.rule):
+        for sample in read_samples(output, literal=True, rule=encoding.rule, mem=encoding.mem):
             found.add(*_parts(sample))
 
 

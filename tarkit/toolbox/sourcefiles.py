@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from tarkit.formats.registry import is_tar_name
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.large import SkipLarge
 from tarkit.samples.read import read_members
@@ -28,7 +28,7 @@ def files_of(source: str, tally: Tally) -> Iterator[SourceFile]:
     Raises:
         DataError: the tar is damaged. MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
     """
-    if is_tar(source):
+    if is_tar_name(source):
         with open_read(source) as stream:
             for name, content, _ in read_members(stream.read, url=stream.name, tally=tally):
                 if is_hidden(name):
@@ -52,11 +52,6 @@ def files_of_folder(folder: str, tally: Tally) -> Iterator[SourceFile]:
             yield SourceFile(entry.name, entry.url, functools.partial(read_whole, entry.url))
 
 
-def is_tar(source: str) -> bool:
-    """Whether a source is a tar, by its name; else it is a folder."""
-    return source.endswith((".tar", ".tgz")) or ".tar." in os.path.basename(source)
-
-
 def read_whole(url: str) -> bytes:
     """The content of a file as it is."""
     with open_read(url, compression=None) as stream:
@@ -70,7 +65,7 @@ def is_hidden(name: str) -> bool:
 
 def file_names(source: str) -> Iterator[str]:
     """The names that ``files_of`` gives, without reading content."""
-    if not is_tar(source):
+    if not is_tar_name(source):
         yield from (file.name for file in files_of(source, Tally()))
         return
     with open_read(source) as stream:

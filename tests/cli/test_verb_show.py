@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import tarfile
 import threading
@@ -15,6 +16,9 @@ import pytest
 from installed import program_path
 
 from tarkit import TarWriter
+from tarkit.formats.recordio import RecordWriter
+from tarkit.formats.registry import FORMATS, has_names, named_writer
+from tarkit.formats.sequencefile import PairWriter
 
 Run = Callable[..., Any]
 
@@ -214,3 +218,67 @@ def test_links_and_fifos_are_reported_once_by_every_program(run: Run, tmp_path: 
     assert result.code == 0
     assert "device 2, fifo 1, symlink 2" in result.stderr.splitlines()[-1]
     assert "folder" not in result.stderr
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_records_of_every_format(run: Run, tmp_path: Path, name: str) -> None:
+    path = tmp_path / f"records.{name}"
+    with named_writer(name, str(path)) as writer:
+        for number in range(3):
+            writer.write(f"key{number}", bytes(number * 1000))
+    labels = [f"key{number}" if has_names(name) else str(number) for number in range(3)]
+    lines = [f"{label}  {number * 1000}" for number, label in enumerate(labels)]
+    assert run("tarkit", "show", path).lines == lines
+    assert [json.loads(line) for line in run("tarkit", "show", "--json", "-n", "2", path).lines] == [
+        {"key": label if has_names(name) else None, "url": str(path), "number": number, "size": number * 1000}
+        for number, label in enumerate(labels[:2])
+    ]
+    assert run("tarkit", "show", "--count", path).stdout == b"3\n"
+    found = json.loads(run("tarkit", "show", "--count", "--json", path).stdout)
+    assert found == {"url": str(path), "samples": 3, "members": 3, "bytes": 3000}
+    if name == "har":
+        assert run("tarkit", "show", f"{path}/").lines == lines
+    else:
+        assert run("tarkit", "show", "--from", name, "-", stdin=path.read_bytes()).lines == lines
+
+
+def test_counts_of_several_formats(run: Run, shards: str, tmp_path: Path) -> None:
+    with RecordWriter(tmp_path / "records") as writer:
+        for _ in range(4):
+            writer.write(bytes(10))
+    rows = run("tarkit", "show", "--count", shards, tmp_path / "records").lines
+    assert rows[-2].split() == ["4", "4", "40", str(tmp_path / "records")]
+    assert rows[-1].split() == ["10", "16", "6046", "total"]
+    content = bytearray((tmp_path / "records").read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "records").write_bytes(content)
+    result = run("tarkit", "show", "--count", shards, tmp_path / "records")
+    assert result.code == 65
+    assert result.lines[-2].split(None, 3)[3] == f"{tmp_path}/records (bad; counted up to the error)"
+    assert run("tarkit", "show", "--count", tmp_path / "records").code == 65
+    result = run("tarkit", "show", "--count", "--on-damage", "skip", tmp_path / "records")
+    assert (result.code, result.stdout) == (3, b"0\n") and "records 0 to 3" in result.stderr
+    assert run("tarkit", "show", "--from", "excel", tmp_path / "records").code == 2
+
+
+def test_a_folder_is_its_data(run: Run, shards: str, tmp_path: Path) -> None:
+    (tmp_path / "_SUCCESS").touch()
+    result = run("tarkit", "show", "--count", tmp_path)
+    assert result.lines == run("tarkit", "show", "--count", shards).lines
+    assert result.stderr == "tarkit show: skipped members: metadata 1\n"
+
+
+def test_a_named_pipe_is_read_once(run: Run, shards: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    content = (tmp_path / "s-2.tar").read_bytes()
+    writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_bytes(content))
+    writer.start()
+    assert run("tarkit", "show", "--count", tmp_path / "pipe").stdout == b"3\n"
+    writer.join()
+
+
+def test_pairs_of_any_class_have_a_size(run: Run, tmp_path: Path) -> None:
+    for kind, value, size in (("IntWritable", 7, 4), ("Text", "äb", 3), ("NullWritable", None, 0)):
+        with PairWriter(tmp_path / "x", "LongWritable", kind) as writer:
+            writer.write(5, value)
+        assert run("tarkit", "show", tmp_path / "x").lines == [f"5  {size}"]

@@ -14,7 +14,7 @@ from tarkit.formats.har.read import HarArchive
 from tarkit.formats.har.write import HarWriter
 from tarkit.formats.tally import Tally
 
-__all__ = ["HarArchive", "HarEntry", "HarWriter", "NamedWriter", "looks_like", "read_named"]
+__all__ = ["HarArchive", "HarEntry", "HarWriter", "NamedWriter", "looks_like", "read_named", "read_sizes"]
 
 SUFFIXES = (".har",)
 Archive = HarArchive
@@ -26,6 +26,11 @@ def looks_like(head: bytes) -> bool:
     return False
 
 
-def read_named(source: str, *, on_damage: str, tally: Tally) -> Iterator[tuple[str, bytes]]:
+def read_named(source: str, *, on_damage: str, tally: Tally, mem: int) -> Iterator[tuple[str, bytes]]:
     """(path, content) of each file, in the order of their contents; see :meth:`HarArchive.items`."""
-    return HarArchive(source).items(on_damage=on_damage, tally=tally)
+    return HarArchive(source).items(on_damage=on_damage, tally=tally, mem=mem)
+
+
+def read_sizes(source: str, *, on_damage: str, tally: Tally) -> Iterator[tuple[str, int]]:
+    """(path, size) of each file, in the order of their contents; contents are not read."""
+    return HarArchive(source).sizes(on_damage=on_damage, tally=tally)

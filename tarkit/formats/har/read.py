@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from tarkit.errors import MissingInputError, TruncatedError, UsageError, printable
+from tarkit.errors import MissingInputError, TooLargeError, TruncatedError, UsageError, printable
 from tarkit.formats.har.index import HINT, INDEX, MASTER_INDEX, HarEntry, check_master, parse_index
 from tarkit.formats.tally import Tally
 from tarkit.store.entries import stat
 from tarkit.store.read import open_read, read_range
 from tarkit.store.url import display_name, join
 
+DEFAULT_MEM = 1 << 30
 _PIECE = 1 << 20
 _HADOOP_URL = re.compile(r"har://(?:([a-z0-9+.]+)-([^/]*))?(/.*)")
 
@@ -69,46 +71,65 @@ class HarArchive:
             raise _cut_part(entry, display_name(url), size)
         return read_range(url, entry.offset, entry.offset + entry.size, size=size)
 
-    def items(self, *, on_damage: str = "error", tally: Tally | None = None) -> Iterator[tuple[str, bytes]]:
+    def items(
+        self, *, on_damage: str = "error", tally: Tally | None = None, mem: int = DEFAULT_MEM
+    ) -> Iterator[tuple[str, bytes]]:
         """(name, content) of all files, in the order of their contents; each part is read once, front to back.
 
         Args:
             on_damage: error, or skip the files that a part that was cut does not have; they are in ``tally``.
             tally: members is the number of files that were delivered, damage what was lost.
+            mem: bytes that a file may have.
+
+        Raises:
+            TooLargeError: a file has more than ``mem`` bytes. Others as :meth:`read`.
+        """
+        tally = Tally() if tally is None else tally
+        for part, entries in itertools.groupby(self._whole(on_damage, tally), key=lambda entry: entry.part):
+            for entry, content in self._items_of(part, entries, mem):
+                yield entry.name, content
+                tally.members += 1
+
+    def sizes(self, *, on_damage: str = "error", tally: Tally | None = None) -> Iterator[tuple[str, int]]:
+        """(name, size) of all files, in the order of their contents, which are not read.
+
+        on_damage, tally: as for :meth:`items`.
 
         Raises:
             As :meth:`read`.
         """
+        tally = Tally() if tally is None else tally
+        for entry in self._whole(on_damage, tally):
+            yield entry.name, entry.size
+            tally.members += 1
+
+    def _whole(self, on_damage: str, tally: Tally) -> Iterator[HarEntry]:
+        """The files that their parts have to the end."""
         if on_damage not in ("error", "skip"):
             raise UsageError(f"on_damage is {on_damage!r}; it must be one of error, skip")
-        tally = Tally() if tally is None else tally
-        by_part: dict[str, list[HarEntry]] = {}
-        for entry in self._entries.values():
-            by_part.setdefault(entry.part, []).append(entry)
-        number = 0
-        for part, entries in by_part.items():
-            for entry, content in self._items_of(part, entries):
-                if content is not None:
-                    yield entry.name, content
-                    tally.members += 1
-                elif on_damage == "error":
-                    raise _cut_part(entry, display_name(join(self._url, part)), self._size_of(part))
-                else:
-                    url, end = display_name(join(self._url, part)), entry.offset + entry.size
-                    reason = f"record {number}: the part ends before the end of {printable(entry.name)}"
-                    tally.damage.append((url, min(entry.offset, self._size_of(part)), end, reason))
-                number += 1
+        for number, entry in enumerate(self._entries.values()):
+            size, end, url = self._size_of(entry.part), entry.offset + entry.size, join(self._url, entry.part)
+            if end <= size:
+                yield entry
+            elif on_damage == "error":
+                raise _cut_part(entry, display_name(url), size)
+            else:
+                reason = f"record {number}: the part ends before the end of {printable(entry.name)}"
+                tally.damage.append((display_name(url), min(entry.offset, size), end, reason))
 
-    def _items_of(self, part: str, entries: list[HarEntry]) -> Iterator[tuple[HarEntry, bytes | None]]:
-        """Content of the files of a part, None where it ends before."""
-        size = self._size_of(part)
+    def _items_of(self, part: str, entries: Iterable[HarEntry], mem: int) -> Iterator[tuple[HarEntry, bytes]]:
+        """Content of the files of a part."""
         with open_read(join(self._url, part), compression=None) as stream:
             position, held = 0, b""
             for entry in entries:
                 end = entry.offset + entry.size
-                if end > size:
-                    yield entry, None
-                    continue
+                if entry.size > mem:
+                    raise TooLargeError(
+                        f"the file has {entry.size} bytes, and mem allows {mem}",
+                        url=self.name,
+                        member=entry.name,
+                        hint="read it with a larger mem=",
+                    )
                 if entry.offset < position:
                     # Two files share bytes.
                     yield entry, self.read(entry.name)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from tarkit.formats.sequencefile.header import Header
-from tarkit.formats.sequencefile.named import SUFFIXES, NamedWriter, looks_like, read_named
+from tarkit.formats.sequencefile.named import SUFFIXES, NamedWriter, looks_like, read_named, read_sizes
 from tarkit.formats.sequencefile.read import PairIndex, header_of, read_index, read_pairs
 from tarkit.formats.sequencefile.write import PairWriter
 
@@ -21,4 +21,5 @@ __all__ = [
     "read_index",
     "read_named",
     "read_pairs",
+    "read_sizes",
 ]

@@ -28,7 +28,7 @@ class Codec(NamedTuple):
 
 
 def _above(limit: int) -> ValueError:
-    return ValueError(f"decompressed it has more than {limit} bytes; max_bytes sets the limit")
+    return ValueError(f"decompressed it has more than {limit} bytes; mem sets the limit")
 
 
 def _stream(new: Callable[[], Any], several: bool) -> Callable[[bytes, int], bytes]:

@@ -18,22 +18,34 @@ def looks_like(head: bytes) -> bool:
     return head[:3] == b"SEQ" and head[3:4] <= b"\x06"
 
 
-def read_named(source: str, *, on_damage: str, tally: Tally) -> Iterator[tuple[str | None, bytes]]:
+def read_named(source: str, *, on_damage: str, tally: Tally, mem: int) -> Iterator[tuple[str | None, bytes]]:
     """(key as text, value as bytes) of each pair; None for a NullWritable.
 
     Raises:
         DecodeError: the values are neither bytes nor text.
     """
-    for number, (key, value) in enumerate(read_pairs(source, on_damage=on_damage, tally=tally)):
+    for number, (key, value) in enumerate(read_pairs(source, on_damage=on_damage, tally=tally, mem=mem)):
         content = value.encode() if isinstance(value, str) else value
         if not isinstance(content, bytes):
             raise DecodeError(
                 f"the value of pair {number} is of type {type(value).__name__}; a record is bytes or text", url=source
             )
-        yield (key.decode("utf-8", "backslashreplace") if isinstance(key, bytes) else _text(key)), content
+        yield _text(key), content
+
+
+def read_sizes(source: str, *, on_damage: str, tally: Tally) -> Iterator[tuple[str | None, int]]:
+    """(key as text, bytes of the value) of each pair; of a value that is neither text nor bytes, those it is stored in.
+
+    Raises:
+        As :func:`tarkit.formats.sequencefile.read.read_pairs`.
+    """
+    for key, value in read_pairs(source, raw="content", on_damage=on_damage, tally=tally):
+        yield _text(key), len(value.encode() if isinstance(value, str) else value)
 
 
 def _text(key: Any) -> str | None:
+    if isinstance(key, bytes):
+        return key.decode("utf-8", "backslashreplace")
     return None if key is None else str(key)
 
 

@@ -15,20 +15,20 @@ from tarkit.formats.sequencefile.codecs import codec_of
 from tarkit.formats.sequencefile.header import ESCAPE, SYNC_BYTES, Header, read_header
 from tarkit.formats.sequencefile.vint import vint_at, vint_size, vints
 from tarkit.formats.sequencefile.window import Window
-from tarkit.formats.sequencefile.writables import SERIALIZED, Writable, writable_of
+from tarkit.formats.sequencefile.writables import CONTENT_CLASSES, SERIALIZED, Writable, writable_of
 from tarkit.formats.tally import Tally
 from tarkit.store.allocator import keep_freed_memory
 from tarkit.store.read import open_read
 from tarkit.store.url import is_stream
 
 Source = str | os.PathLike[str] | BinaryIO
-Raw = bool | Literal["all"]
+Raw = bool | Literal["all", "content"]
 Pair = tuple[Any, Any]
 Batch = tuple[list[Any], list[Any]]
 """Keys, and as many values. Pairs come in batches, so that each of them passes through one generator only."""
 
 DAMAGE_POLICIES = ("error", "skip")
-DEFAULT_MAX_BYTES = 1 << 30
+DEFAULT_MEM = 1 << 30
 
 _LENGTHS = struct.Struct(">ii").unpack_from
 _MARK = len(ESCAPE) + SYNC_BYTES
@@ -42,7 +42,7 @@ def read_pairs(
     stop: int | None = None,
     on_damage: str = "error",
     tally: Tally | None = None,
-    max_bytes: int = DEFAULT_MAX_BYTES,
+    mem: int = DEFAULT_MEM,
 ) -> Iterator[Pair]:
     """The pairs of a SequenceFile, or of all files in a folder, in order.
 
@@ -56,17 +56,17 @@ def read_pairs(
         source: a path, a URL, a binary file object; or a folder, whose files are read in the order of their names
             (:func:`tarkit.formats.datafolder.data_files`: what is not data is skipped, and counted in ``tally``).
         raw: whether keys and values of other classes come as their serialized bytes, which is an error by default.
-            "all": those of all classes do.
+            "all": those of all classes do. "content": values of all classes but Text and BytesWritable.
         start, stop: bytes of the file. What lies between two sync marks belongs to the part in which it begins, so that
             parts which follow each other give each record once. Only the part is read, and numbers of records count
             from its beginning. Not with a folder.
         on_damage: error, or skip: go on at the next sync mark; what was lost is in ``tally``.
         tally: filled while pairs are drawn: members is their number, damage what was lost, skipped files of a folder.
-        max_bytes: that a record, or a buffer of a block, may have, compressed or not; a larger one is an error.
+        mem: that a record, or a buffer of a block, may have, compressed or not; a larger one is an error.
 
     Raises:
         DecodeError: the codec is unknown, or a class is and ``raw`` is False. DataError: the file is damaged.
-        TruncatedError: it is cut. TooLargeError: see ``max_bytes``. MissingInputError, StreamError,
+        TruncatedError: it is cut. TooLargeError: see ``mem``. MissingInputError, StreamError,
         TemporaryStreamError: it cannot be read. UsageError: a wrong argument.
     """
     if on_damage not in DAMAGE_POLICIES:
@@ -82,7 +82,7 @@ def read_pairs(
     else:
         files = data_files(source, tally)
     for file in files:
-        for keys, values in _batches(file, raw, start, stop, on_damage, tally, max_bytes):
+        for keys, values in _batches(file, raw, start, stop, on_damage, tally, mem):
             rest = iter(keys)
             try:
                 yield from zip(rest, values, strict=True)
@@ -109,7 +109,7 @@ class PairIndex(NamedTuple):
     firsts: list[int]
 
 
-def read_index(source: Source, *, max_bytes: int = DEFAULT_MAX_BYTES) -> PairIndex:
+def read_index(source: Source, *, mem: int = DEFAULT_MEM) -> PairIndex:
     """Where the records of a file are: it is read once, and nothing is decoded. Of a file that is compressed as a whole
     (``x.seq.gz``), the offsets are those of what is in it.
 
@@ -120,7 +120,7 @@ def read_index(source: Source, *, max_bytes: int = DEFAULT_MAX_BYTES) -> PairInd
     with open_read(source) as stream:
         window = Window(stream.read)
         header = read_header(window, stream.name)
-        reader = _Reader(window, header, stream.name, "all", None, "error", Tally(), max_bytes)
+        reader = _Reader(window, header, stream.name, "all", None, "error", Tally(), mem)
         for keys, _ in reader.batches(0):
             if not offsets or reader.stretch != offsets[-1]:
                 offsets.append(reader.stretch)
@@ -130,7 +130,7 @@ def read_index(source: Source, *, max_bytes: int = DEFAULT_MAX_BYTES) -> PairInd
 
 
 def _batches(
-    source: Source, raw: Raw, start: int, stop: int | None, on_damage: str, tally: Tally, max_bytes: int
+    source: Source, raw: Raw, start: int, stop: int | None, on_damage: str, tally: Tally, mem: int
 ) -> Iterator[Batch]:
     part = bool(start) or stop is not None
     # Offsets of a part are those of the file as it is.
@@ -141,12 +141,12 @@ def _batches(
         far = start > header.size and isinstance(source, (str, os.PathLike)) and not is_stream(os.fspath(source))
         if not far:
             tally.part_read = stream.part_read
-            reader = _Reader(window, header, stream.name, raw, stop, on_damage, tally, max_bytes)
+            reader = _Reader(window, header, stream.name, raw, stop, on_damage, tally, mem)
             yield from reader.batches(start)
             tally.part_read = None
     if far and isinstance(source, (str, os.PathLike)):
         window = Window(RangeReader(os.fspath(source), start).read, base=start)
-        yield from _Reader(window, header, stream.name, raw, stop, on_damage, tally, max_bytes).batches(start)
+        yield from _Reader(window, header, stream.name, raw, stop, on_damage, tally, mem).batches(start)
     tally.shards += 1
 
 
@@ -180,7 +180,7 @@ class _Reader:
         stop: int | None,
         on_damage: str,
         tally: Tally,
-        max_bytes: int,
+        mem: int,
     ) -> None:
         self._window = window
         self._header = header
@@ -188,7 +188,7 @@ class _Reader:
         self._stop = stop
         self._skip = on_damage == "skip"
         self._tally = tally
-        self._max_bytes = max_bytes
+        self._mem = mem
         self._number = 0
         self.stretch = header.size
         self._mark = ESCAPE + header.sync
@@ -199,7 +199,8 @@ class _Reader:
             self._unpack = codec_of(header.codec, url).decompress
 
     def _writable(self, what: str, class_name: str, raw: Raw) -> Writable:
-        found = SERIALIZED if raw == "all" else writable_of(class_name)
+        is_content = what == "key" or class_name in CONTENT_CLASSES
+        found = SERIALIZED if raw == "all" or (raw == "content" and not is_content) else writable_of(class_name)
         if found is None and raw:
             found = SERIALIZED
         if found is None:
@@ -234,7 +235,7 @@ class _Reader:
         if bad.kind is TruncatedError:
             hint = "the file was cut; fetch or write it again"
         elif bad.kind is TooLargeError:
-            hint = "pass a larger max_bytes if that is right"
+            hint = "pass a larger mem if that is right"
         else:
             hint = "fetch the file again, or use --on-damage skip (on_damage='skip')"
         return bad.kind(f"record {self._number}: {bad.reason}", url=self._url, offset=self._window.offset, hint=hint)
@@ -270,7 +271,7 @@ class _Reader:
 
     def _take_records(self, keys: list[Any], values: list[Any]) -> _BadRecordError | None:
         """Those that are at hand, up to a mark or damage; the first one is at hand."""
-        window, unpack, limit = self._window, self._unpack, self._max_bytes
+        window, unpack, limit = self._window, self._unpack, self._mem
         decode_key, decode_value = self._key.decode, self._value.decode
         buffer, at = window.buffer, window.at
         last = len(buffer) - 8
@@ -320,8 +321,8 @@ class _Reader:
             at = _MARK
         if length < 0:
             raise _BadRecordError(f"its length is {length}")
-        if length > self._max_bytes:
-            raise _BadRecordError(f"it has {length} bytes; at most {self._max_bytes} are read", kind=TooLargeError)
+        if length > self._mem:
+            raise _BadRecordError(f"it has {length} bytes; at most {self._mem} are read", kind=TooLargeError)
         if not window.have(at + 8 + length):
             raise _cut(f"a record of {length} bytes")
         if at:
@@ -377,15 +378,15 @@ class _Reader:
         size, at = self._vint(at, f"the size of {what}")
         if size < 0:
             raise _BadRecordError(f"the size of {what} is {size}", known)
-        if size > self._max_bytes:
-            raise _BadRecordError(f"{what} have {size} bytes; at most {self._max_bytes} are read", known, TooLargeError)
+        if size > self._mem:
+            raise _BadRecordError(f"{what} have {size} bytes; at most {self._mem} are read", known, TooLargeError)
         if not self._window.have(at + size):
             raise _cut(what, known)
         begin = self._window.at + at
         return self._window.buffer[begin : begin + size], at + size
 
     def _unpacked(self, data: bytes) -> bytes:
-        return data if self._unpack is None else self._unpack(data, self._max_bytes)
+        return data if self._unpack is None else self._unpack(data, self._mem)
 
     def _vint(self, at: int, what: str) -> tuple[int, int]:
         """The number ``at`` bytes behind the window's position, and where the next byte is."""

@@ -237,6 +237,8 @@ WRITABLES = {
     "UTF8": Writable(_encode_utf8, _decode_utf8, _one_by_one(_decode_utf8)),
 }
 """Class below PACKAGE -> what it is."""
+CONTENT_CLASSES = (f"{PACKAGE}Text", f"{PACKAGE}BytesWritable")
+"""Those whose values are texts or bytes of any length."""
 
 
 def writable_of(class_name: str) -> Writable | None:
