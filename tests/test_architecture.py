@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = {
     "redaction": "",
     "errors": "",
-    "store": "allocator compression entries faults publish read retry sinks temporary transfer url waits",
+    "store": "allocator compression entries faults publish rangedfile read retry sinks temporary transfer url "
+    "waits window",
     "specs": "braces inputslice outputnames shardspec slicedlist",
     "formats": "datafolder example fieldfile har recordio registry sequencefile tally tfrecord "
     "tar.headers tar.large tar.raw tar.resync tar.walk",

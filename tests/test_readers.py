@@ -24,10 +24,10 @@ from tarkit.formats.sequencefile import PairWriter
 from tarkit.readers.create import READERS, create_data_reader, custom_data_reader
 from tarkit.readers.parameters import parse_reader_params
 from tarkit.readers.parquet import ParquetDataReader
-from tarkit.readers.ranged import RangedFile
 from tarkit.readers.reader import AbstractDataReader, Shard, Task, TaskShard, shards_of, task_shard
 from tarkit.readers.tar import TarDataReader
 from tarkit.readers.text import TextDataReader
+from tarkit.store.rangedfile import RangedFile
 
 
 def task(name: str, start: int, end: int, indices: tuple[int, ...] = ()) -> Task:

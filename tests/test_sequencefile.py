@@ -26,9 +26,9 @@ from tarkit.errors import (
     TruncatedError,
     UsageError,
 )
-from tarkit.formats import ranges
 from tarkit.formats.sequencefile import PairWriter, header_of, read_index, read_pairs
 from tarkit.formats.tally import Tally
+from tarkit.store import rangedfile
 
 DATA = Path(__file__).resolve().parent / "data" / "sequencefile"
 CODECS = ("default", "gzip", "bzip2", "snappy", "lz4")
@@ -247,13 +247,13 @@ def test_a_part_is_read_without_what_is_before_it(tmp_path: Path, monkeypatch: p
         for index in range(3000):
             writer.write(index, bytes(1000))
     asked: list[tuple[int, int]] = []
-    original = ranges.read_range
+    original = rangedfile.read_range
 
     def noted(url: str, start: int, stop: int, *, size: int) -> bytes:
         asked.append((start, stop))
         return original(url, start, stop, size=size)
 
-    monkeypatch.setattr(ranges, "read_range", noted)
+    monkeypatch.setattr(rangedfile, "read_range", noted)
     found = [key for key, _ in read_pairs(path, start=2_000_000)]
     assert found == list(range(found[0], 3000))
     assert 1900 < found[0] < 2100
@@ -278,7 +278,8 @@ def test_the_index_says_where_records_are(name: str) -> None:
 def test_a_part_of_a_file_that_is_replaced_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.seq"
     shutil.copy(DATA / "none.seq", path)
-    monkeypatch.setattr(ranges, "_PART", 1000)
+    monkeypatch.setattr(rangedfile, "BLOCK", 1000)
+    monkeypatch.setattr("tarkit.store.window._PIECE", 1000)
     pairs = read_pairs(path, start=1000)
     next(pairs)
     path.write_bytes((DATA / "none.seq").read_bytes())

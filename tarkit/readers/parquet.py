@@ -7,8 +7,8 @@ from typing import Any
 
 from tarkit.errors import DataError, library
 from tarkit.readers.files import FileDataReader
-from tarkit.readers.ranged import RangedFile
 from tarkit.readers.reader import Metadata
+from tarkit.store.rangedfile import RangedFile
 
 
 class ParquetDataReader(FileDataReader):

@@ -8,7 +8,8 @@ from typing import Any
 
 from tarkit.formats.tfrecord import read_records
 from tarkit.readers.files import FileDataReader
-from tarkit.readers.ranged import RangedFile, is_compressed, offsets_from
+from tarkit.readers.ranged import is_compressed, offsets_from
+from tarkit.store.rangedfile import RangedFile
 
 _EVERY = 1024
 """Records between two offsets that are remembered."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from tarkit.errors import CompressionError, UsageError, printable
 from tarkit.redaction import redact
-from tarkit.store.place import PieceReader
+from tarkit.store.window import Window
 
 ReadFunction = Callable[[int], bytes]
 
@@ -105,47 +105,27 @@ def _is_skippable(head: bytes) -> bool:
     return len(head) >= 4 and head[0] & 0xF0 == 0x50 and head[1:4] == b"\x2a\x4d\x18"
 
 
-class _CompressedInput:
+class _CompressedInput(Window):
     """Compressed bytes to come, with their position; ``fail`` makes the errors, so that all say where."""
 
     def __init__(self, read: ReadFunction, codec: str, url: str) -> None:
-        self._read = read
+        super().__init__(read)
         self._codec = codec
         self._url = url
-        self._buffer = b""
-        self.position = 0
-
-    def piece(self) -> bytes:
-        """The next bytes, as many as come cheaply; b"" at the end."""
-        data, self._buffer = self._buffer or self._read(_PIECE), b""
-        self.position += len(data)
-        return data
-
-    def unread(self, data: bytes) -> None:
-        """Give back the last bytes that were handed out."""
-        self._buffer = data + self._buffer
-        self.position -= len(data)
-
-    def peek(self, count: int) -> bytes:
-        """The next ``count`` bytes without moving on; fewer only at the end."""
-        while len(self._buffer) < count and (more := self._read(_PIECE)):
-            self._buffer += more
-        return self._buffer[:count]
 
     def skip_zeros(self) -> int:
         """Pass over zero bytes; how many there were."""
-        start = self.position
-        while piece := self.piece():
-            rest = piece.lstrip(b"\0")
-            if rest:
-                self.unread(rest)
+        start = self.offset
+        while piece := self.read(_PIECE):
+            if rest := piece.lstrip(b"\0"):
+                self.at -= len(rest)
                 break
-        return self.position - start
+        return self.offset - start
 
     def fail(self, reason: str) -> CompressionError:
         """An error at the position that was reached."""
         hint = "the offset counts compressed bytes"
-        return CompressionError(f"{self._codec} stream {reason}", url=self._url, offset=self.position, hint=hint)
+        return CompressionError(f"{self._codec} stream {reason}", url=self._url, offset=self.offset, hint=hint)
 
 
 def zstd_library() -> Any:
@@ -212,7 +192,7 @@ def _members(source: _CompressedInput, codec: str) -> Iterator[bytes]:
         decoder = _new_decoder(codec)
         while not decoder.eof:
             piece = b""
-            if decoder.needs_input and not (piece := source.piece()):
+            if decoder.needs_input and not (piece := source.read(_PIECE)):
                 raise source.fail("is cut short")
             try:
                 content = decoder.decompress(piece, _STEP)
@@ -224,16 +204,16 @@ def _members(source: _CompressedInput, codec: str) -> Iterator[bytes]:
             if content:
                 yield content
         # lz4 has None for no bytes.
-        source.unread(decoder.unused_data or b"")
+        source.at -= len(decoder.unused_data or b"")
 
 
-class DecompressingReader(PieceReader):
+class DecompressingReader(Window):
     """What a compressed stream holds; its end comes only when every checksum was right. Raises: CompressionError (by
     read): damaged, cut short, or followed by other bytes."""
 
     def __init__(self, read: ReadFunction, codec: str, url: str) -> None:
         members = _members(_CompressedInput(read, codec, url), codec)
-        super().__init__(lambda: next(members, b""))
+        super().__init__(lambda _: next(members, b""))
 
 
 class Compressor(Protocol):

@@ -17,7 +17,6 @@ They raise the errors of :mod:`tarkit.errors`, without secrets.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 
@@ -31,34 +30,6 @@ class RawReader(Protocol):
     def size(self) -> int | None: ...
     def read(self, count: int, /) -> bytes: ...
     def close(self) -> None: ...
-
-
-class PieceReader:
-    """Bytes that come in pieces of any size; b"" is the end. An error comes again with every later read."""
-
-    def __init__(self, next_piece: Callable[[], bytes]) -> None:
-        self._next_piece = next_piece
-        self._piece = b""
-        self._at = 0
-        self._error: BaseException | None = None
-
-    def read(self, count: int) -> bytes:
-        """At most ``count`` > 0 bytes; b"" only at the end."""
-        if self._at >= len(self._piece):
-            if self._error is not None:
-                raise self._error
-            try:
-                self._piece = self._next_piece()
-            except BaseException as error:
-                self._error = error
-                raise
-            self._at = 0
-            if len(self._piece) <= count:
-                self._at = len(self._piece)
-                return self._piece
-        data = self._piece[self._at : self._at + count]
-        self._at += len(data)
-        return data
 
 
 class Sink(Protocol):

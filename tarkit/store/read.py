@@ -20,6 +20,7 @@ from tarkit.store.registry import function_of
 from tarkit.store.resume import ResumingReader, read_up_to
 from tarkit.store.retry import DEFAULT_RETRY, Retry
 from tarkit.store.url import display_name
+from tarkit.store.window import Window
 
 
 class ReadStream:
@@ -67,20 +68,6 @@ class ReadStream:
 
 def _closed(count: int) -> bytes:
     raise ValueError("read of a closed stream")
-
-
-class _Headed:
-    """A reader some bytes of which were taken to look at them."""
-
-    def __init__(self, head: bytes, read: Callable[[int], bytes]) -> None:
-        self._head = head
-        self._read = read
-
-    def read(self, count: int) -> bytes:
-        if not self._head:
-            return self._read(count)
-        data, self._head = self._head[:count], self._head[count:]
-        return data
 
 
 def open_read(
@@ -188,7 +175,7 @@ def _decompressed(raw: RawReader, name: str, compression: str | None, read_ahead
         if read_ahead > 0 and isinstance(raw, ResumingReader):
             # It comes over a network. The thread starts with the first read.
             raw = ReadAhead(raw, read_ahead)
-        read = _Headed(head, raw.read).read if head else raw.read
+        read = Window(raw.read, buffer=head).read if head else raw.read
     if codec is not None:
         read = DecompressingReader(read, codec, name).read
     return ReadStream(raw, read, name, raw.size if plain and codec is None else None, source)
@@ -196,13 +183,5 @@ def _decompressed(raw: RawReader, name: str, compression: str | None, read_ahead
 
 def reading(blocks: Iterator[bytes]) -> Callable[[int], bytes]:
     """``read(n)`` over pieces: it gives 1 to n bytes, or b"" at their end."""
-    rest = b""
-
-    def read(count: int) -> bytes:
-        nonlocal rest
-        while not rest and (block := next(blocks, None)) is not None:
-            rest = block
-        data, rest = rest[:count], rest[count:]
-        return data
-
-    return read
+    pieces = filter(None, blocks)
+    return Window(lambda _: next(pieces, b"")).read

@@ -10,8 +10,8 @@ from collections import deque
 from tarkit.errors import StreamError
 from tarkit.store import waits
 from tarkit.store.allocator import keep_freed_memory
-from tarkit.store.place import PieceReader
 from tarkit.store.resume import ResumingReader
+from tarkit.store.window import Window
 
 READ_AHEAD = 16 * 1024 * 1024
 """How many bytes are held by default."""
@@ -105,7 +105,7 @@ class _Pump:
         self.source.close()
 
 
-class ReadAhead(PieceReader):
+class ReadAhead(Window):
     """A :class:`tarkit.store.place.RawReader` that reads another one in a thread.
 
     The thread starts with the first read. Errors come where they belong: behind the bytes that came before them.
@@ -117,7 +117,7 @@ class ReadAhead(PieceReader):
 
     def __init__(self, source: ResumingReader, limit: int = READ_AHEAD) -> None:
         pump = _Pump(source, max(1, limit))
-        super().__init__(pump.take)
+        super().__init__(lambda _: pump.take())
         self._source = source
         self._finalizer = weakref.finalize(self, pump.stop)
 

@@ -10,9 +10,9 @@ from tarkit.errors import DataError, UsageError
 from tarkit.formats.recordio.chunk import LENGTH, BadContentError, content_pieces, count_records, take_records
 from tarkit.formats.recordio.index import RecordIndex, range_source
 from tarkit.formats.recordio.walk import Chunk, ChunkWalk
-from tarkit.formats.recordio.window import Window
 from tarkit.formats.tally import Tally
 from tarkit.store.read import open_read
+from tarkit.store.window import Window
 
 _BATCH = 1024
 _WINDOW = 64 << 20
@@ -144,7 +144,7 @@ def _records(walk: ChunkWalk, chunk: Chunk, begin: int, end: int) -> Iterator[li
             pieces = iter((content,))
         window = Window(lambda _: next(pieces, b""), buffer=next(pieces, b""))
         while at < end:
-            batch, window.position = take_records(window.buffer, window.position, min(_BATCH, end - at))
+            batch, window.at = take_records(window.buffer, window.at, min(_BATCH, end - at))
             if not batch and not _hold_record(window):
                 walk.damaged(chunk, count, f"the chunk ends inside record {at} of {count}")
             wanted = batch[begin - at :] if at < begin else batch
@@ -152,7 +152,7 @@ def _records(walk: ChunkWalk, chunk: Chunk, begin: int, end: int) -> Iterator[li
             if wanted:
                 walk.tally.members += len(wanted)
                 yield wanted
-        if at == count and window.fill(1):
+        if at == count and window.have(1):
             walk.damaged(chunk, count, f"bytes follow the last of the {count} records of the chunk")
     except BadContentError as error:
         walk.damaged(chunk, count, f"the payload cannot be decompressed: {error}")
@@ -173,4 +173,4 @@ def _bounded(walk: ChunkWalk, chunk: Chunk) -> Iterator[bytes]:
 
 
 def _hold_record(window: Window) -> bool:
-    return window.fill(4) and window.fill(4 + LENGTH.unpack_from(window.buffer, window.position)[0])
+    return window.have(4) and window.have(4 + LENGTH.unpack_from(window.buffer, window.at)[0])

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from tarkit.errors import CorruptRecordError, DataError, TooLargeError, TruncatedError
 from tarkit.formats.recordio.chunk import GO, HEADER_SIZE, LENGTH, MAGIC, PYRECORDIO, Header, parse_header
-from tarkit.formats.recordio.window import Window
 from tarkit.formats.tally import Tally
+from tarkit.store.window import Window
 
 _TRUSTED = 64 << 20
 """Bytes; a damaged header's size is believed up to here, and a chunk's end is sought so far."""
@@ -116,12 +116,12 @@ class ChunkWalk:
         if header.size > self.mem:
             raise self.too_large(offset, header.size)
         size = HEADER_SIZE + header.size
-        if not window.fill(size):
+        if not window.have(size):
             raise cut(f"a chunk: {window.held} of {size} bytes are there", self.url, offset)
-        payload = memoryview(window.buffer)[window.position + HEADER_SIZE : window.position + size]
+        payload = memoryview(window.buffer)[window.at + HEADER_SIZE : window.at + size]
         if header.dialect.checksum(payload, 0) != header.checksum:
             raise self._corrupt(offset, f"checksum mismatch in a chunk of {header.records} records")
-        window.position += size
+        window.at += size
         chunk = Chunk(offset, self.number, header, payload)
         self.number += header.records
         return chunk
@@ -137,7 +137,7 @@ class ChunkWalk:
             raise error
         if lost is None and not self._search(_TRUSTED if large else None):
             raise error
-        if not self._begun and start == 0 and not MAGIC.startswith(head[:4]) and not self._window.fill(1):
+        if not self._begun and start == 0 and not MAGIC.startswith(head[:4]) and not self._window.have(1):
             raise error  # Not a RecordIO file at all.
         self._report(start, self.number, lost, error.reason)
 
@@ -151,22 +151,22 @@ class ChunkWalk:
         headers = [own, (PYRECORDIO if own.dialect is GO else GO).parse(head)]
         limit = max(_TRUSTED, window.held)
         size = HEADER_SIZE + own.size
-        if size <= limit and window.fill(size) and self._may_end(size):
-            payload = window.buffer[window.position + HEADER_SIZE : window.position + size]
+        if size <= limit and window.have(size) and self._may_end(size):
+            payload = window.buffer[window.at + HEADER_SIZE : window.at + size]
             proven = (header for header in headers if header.dialect.checksum(payload, 0) == header.checksum)
-            window.position += size
+            window.at += size
             return next(proven, own).records
         for header in headers:
             found = self._find_end(header, limit)
             if found is not None:
-                window.position += found
+                window.at += found
                 return header.records
         return None
 
     def _may_end(self, size: int) -> bool:
         """Whether what follows these bytes is a chunk, or nothing."""
-        return not self._window.fill(size + 1) or (
-            self._window.fill(size + 4) and self._window.find(MAGIC, size) == size
+        return not self._window.have(size + 1) or (
+            self._window.have(size + 4) and self._window.find(MAGIC, size) == size
         )
 
     def _find_end(self, header: Header, limit: int) -> int | None:
@@ -177,11 +177,11 @@ class ChunkWalk:
             if found < 0:
                 held = window.held
                 sought = max(sought, held - 3)
-                window.fill(2 * held)
+                window.have(2 * held)
                 if window.held > held:
                     continue
                 found = held
-            piece = window.buffer[window.position + done : window.position + found]
+            piece = window.buffer[window.at + done : window.at + found]
             checksum = header.dialect.checksum(piece, checksum)
             if checksum == header.checksum and found > HEADER_SIZE:
                 return found
@@ -193,19 +193,13 @@ class ChunkWalk:
     def _search(self, limit: int | None) -> bool:
         """Go to the next chunk whose checksum is right, or to the end; False if neither is within ``limit`` bytes."""
         window = self._window
-        window.position += 1
-        start = window.offset
-        while window.fill(4):
-            found = window.find(MAGIC, 0)
-            window.position += found if found >= 0 else window.held - 3
-            if limit is not None and window.offset - start > limit:
-                return False
-            if found >= 0:
-                if self._is_good():
-                    return True
-                window.position += 1
-        window.position = len(window.buffer)
-        return True
+        window.at += 1
+        stop = None if limit is None else window.offset + limit
+        while window.go_to(MAGIC, stop):
+            if self._is_good():
+                return True
+            window.at += 1
+        return stop is None or window.offset <= stop
 
     def _is_good(self) -> bool:
         head = self._window.peek(HEADER_SIZE)
@@ -213,9 +207,9 @@ class ChunkWalk:
             return False
         header = parse_header(head)
         size = HEADER_SIZE + header.size
-        if header.compression is None or header.size > self.mem or not self._window.fill(size):
+        if header.compression is None or header.size > self.mem or not self._window.have(size):
             return False
-        payload = self._window.buffer[self._window.position + HEADER_SIZE : self._window.position + size]
+        payload = self._window.buffer[self._window.at + HEADER_SIZE : self._window.at + size]
         return header.dialect.checksum(payload, 0) == header.checksum
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from tarkit.errors import CorruptHeaderError, TruncatedError
 from tarkit.formats.sequencefile.codecs import PACKAGE
 from tarkit.formats.sequencefile.vint import vint_at, vint_bytes, vint_size
-from tarkit.formats.sequencefile.window import Window
 from tarkit.formats.sequencefile.writables import java_text
+from tarkit.store.window import Window
 
 MAGIC = b"SEQ"
 VERSION = 6

@@ -10,16 +10,16 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 
 from tarkit.errors import DataError, DecodeError, TooLargeError, TruncatedError, UsageError, printable
 from tarkit.formats.datafolder import data_files, is_folder
-from tarkit.formats.ranges import RangeReader
 from tarkit.formats.sequencefile.codecs import codec_of
 from tarkit.formats.sequencefile.header import ESCAPE, SYNC_BYTES, Header, read_header
 from tarkit.formats.sequencefile.vint import vint_at, vint_size, vints
-from tarkit.formats.sequencefile.window import Window
 from tarkit.formats.sequencefile.writables import CONTENT_CLASSES, SERIALIZED, Writable, writable_of
 from tarkit.formats.tally import Tally
 from tarkit.store.allocator import keep_freed_memory
+from tarkit.store.rangedfile import RangedFile
 from tarkit.store.read import open_read
 from tarkit.store.url import is_stream
+from tarkit.store.window import Window
 
 Source = str | os.PathLike[str] | BinaryIO
 Raw = bool | Literal["all", "content"]
@@ -145,8 +145,10 @@ def _batches(
             yield from reader.batches(start)
             tally.part_read = None
     if far and isinstance(source, (str, os.PathLike)):
-        window = Window(RangeReader(os.fspath(source), start).read, base=start)
-        yield from _Reader(window, header, stream.name, raw, stop, on_damage, tally, mem).batches(start)
+        with RangedFile(os.fspath(source)) as file:
+            file.seek(start)
+            window = Window(file.read, base=start)
+            yield from _Reader(window, header, stream.name, raw, stop, on_damage, tally, mem).batches(start)
     tally.shards += 1
 
 
@@ -216,7 +218,7 @@ class _Reader:
         if start > self._header.size:
             self._window.skip_to(start)
             # Without a mark, all that follows belongs to what begins before this part.
-            if not self._header.sync or not self._window.find(self._mark):
+            if not self._header.sync or not self._window.go_to(self._mark):
                 return
         if self._stop is not None and self._window.offset >= self._stop:
             return
@@ -246,7 +248,7 @@ class _Reader:
         start = window.offset
         # One byte on: the mark that begins here may be part of what is bad.
         window.at += window.have(1)
-        found = bool(self._header.sync) and window.find(self._mark)
+        found = bool(self._header.sync) and window.go_to(self._mark)
         if not found:
             window.skip_to(1 << 63)
         first, known = self._number, bad.records

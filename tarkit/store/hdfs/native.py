@@ -11,9 +11,9 @@ from typing import Any
 from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError, UsageError, library, printable
 from tarkit.store.foreign import without_secrets
 from tarkit.store.hdfs.client import HdfsClient, Status, Writer, raise_java
-from tarkit.store.place import PieceReader
 from tarkit.store.resume import Body
 from tarkit.store.retry import Dropped, Retry
+from tarkit.store.window import Window
 
 _RPC_ERROR = re.compile(r'RPCError\("([\w.$]+)", "(.*)', re.DOTALL)
 # The library tries a NameNode 15 times within three minutes. That is right for a pair of which one takes over;
@@ -94,14 +94,14 @@ def _status(item: Any) -> Status:
     return Status(name, item.isdir, item.length, item.modification_time, 0)
 
 
-class _NativeBody(PieceReader, Body):
+class _NativeBody(Window, Body):
     def __init__(self, client: NativeClient, path: str, pieces: Iterator[bytes]) -> None:
-        super().__init__(self._next)
+        super().__init__(self._piece)
         self._client = client
         self._path = path
         self._pieces = pieces
 
-    def _next(self) -> bytes:
+    def _piece(self, _count: int) -> bytes:
         try:
             return bytes(self._client.call(self._path, next, self._pieces, b""))
         except Dropped as drop:
