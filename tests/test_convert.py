@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tarfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tarkit
-from tarkit.errors import DataError, MissingInputError, TruncatedError, UsageError
-from tarkit.formats.example import decode_example, encode_example
+from tarkit.errors import DataError, MissingInputError, RepeatedKeyError, TooLargeError, TruncatedError, UsageError
+from tarkit.formats.example import BytesList, decode_example, encode_example
 from tarkit.formats.recordio import RecordWriter, read_records
 from tarkit.formats.registry import FORMATS, format_module, format_of, named_writer, read_named
 from tarkit.formats.tally import Tally
@@ -231,5 +233,84 @@ def test_the_program(shard: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert run("in.tar -o c --to recordio --from tar --field cls") == 0
     assert list(read_records("c")) == [b"%d" % number for number in range(20)]
     assert run("c -o - --to tar --verify") == 2 and run("in.tar -o x --to excel") == 2
-    assert "--verify reads what was written; name a file with -o" in capsys.readouterr().err
+    assert "- cannot be read again to verify it; name a file as the output" in capsys.readouterr().err
     assert run("nothing.tar -o x --to recordio") == 66
+
+
+def test_pieces_that_make_a_tar_with_keys_twice(shard: Path) -> None:
+    """As cat has it: what is published is a tar that readers take."""
+    folder = shard.parent
+    convert([str(shard), str(shard)], f"{folder}/a.recordio", "recordio")
+    with pytest.raises(RepeatedKeyError, match="pass --on-repeated-key allow"):
+        convert(f"{folder}/a.recordio", f"{folder}/a.tar", "tar")
+    assert not (folder / "a.tar").exists()
+    allow = Encoding(piece=True, on_repeated_key="allow")
+    assert convert(f"{folder}/a.recordio", f"{folder}/a.tar", "tar", allow, verify=True) == 40
+    assert (folder / "a.tar").read_bytes() == shard.read_bytes() * 2
+    assert convert(f"{folder}/a.tar", f"{folder}/b.recordio", "recordio", allow) == 40
+
+
+@pytest.mark.parametrize(
+    ("features", "words"),
+    [
+        ({"a": [1], "a.json": b"x"}, "two features become the field a.json"),
+        ({"words": [b"a", b"b"]}, "feature words has 2 values of bytes"),
+    ],
+)
+def test_no_feature_replaces_another(tmp_path: Path, features: dict[str, Any], words: str) -> None:
+    with RecordWriter(f"{tmp_path}/a.recordio") as writer:
+        writer.write(encode_example(features))
+    with pytest.raises(DataError, match=rf"a\.recordio, key '000000000': {words}"):
+        convert(f"{tmp_path}/a.recordio", f"{tmp_path}/a.tar", "tar", Encoding(example=True))
+
+
+def test_features_without_values_are_counted(tmp_path: Path) -> None:
+    with RecordWriter(f"{tmp_path}/a.recordio") as writer:
+        writer.write(encode_example({"a": b"1", "b": None, "c": BytesList()}))
+    tally = Tally()
+    convert(f"{tmp_path}/a.recordio", f"{tmp_path}/a.tar", "tar", Encoding(example=True), tally=tally)
+    assert tally.skipped == {"empty-feature": 2}
+
+
+def test_a_record_that_is_not_an_example(tmp_path: Path) -> None:
+    with RecordWriter(f"{tmp_path}/a.recordio") as writer:
+        writer.write(b"not one")
+    with pytest.raises(DataError, match=r"a\.recordio, key '000000000': .*; say what the records are, with --field"):
+        convert(f"{tmp_path}/a.recordio", f"{tmp_path}/a.tar", "tar", Encoding(example=True))
+
+
+def test_what_can_be_read_only_once(shard: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is opened once; and what is written there cannot be verified."""
+    from tarkit.cli.tarkit import main
+
+    os.mkfifo(shard.parent / "pipe")
+    writer = threading.Thread(target=lambda: (shard.parent / "pipe").write_bytes(shard.read_bytes()))
+    writer.start()
+    assert convert(f"{shard.parent}/pipe", f"{shard.parent}/a.recordio", "recordio", verify=True) == 20
+    writer.join()
+    for output in ("-", "pipe:cat", f"{shard.parent}/pipe"):
+        with pytest.raises(UsageError, match="cannot be read again to verify it; name a file as the output"):
+            convert(str(shard), output, "recordio", verify=True)
+    assert main(["convert", "pipe:true", "-o", f"{shard.parent}/b.tar", "--to", "tar"]) == 2
+    assert "is taken for a tar; if it is another format, say so with --from FORMAT" in capsys.readouterr().err
+
+
+def test_files_of_an_archive_that_are_no_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tarkit.cli.tarkit import main
+
+    with named_writer("har", f"{tmp_path}/a.har") as writer:
+        for name in ("a.0.jpg", "a.1.jpg", "README"):
+            writer.write(name, name.encode())
+    words = ["convert", f"{tmp_path}/a.har/", "-o", f"{tmp_path}/a.tar", "--to", "tar"]
+    assert main(words) == 65 and "--skip-others" in capsys.readouterr().err
+    words.append("--skip-others")
+    assert main(words) == 65 and "--on-same-extension allow" in capsys.readouterr().err
+    assert main([*words, "--on-same-extension", "allow"]) == 0
+    assert capsys.readouterr().err == "tarkit convert: 1 record; skipped members: no-extension 1\n"
+
+
+def test_mem_bounds_records_of_every_format(shard: Path) -> None:
+    for name in FORMATS:
+        convert(str(shard), f"{shard.parent}/a.{name}", name)
+        with pytest.raises(TooLargeError):
+            convert(f"{shard.parent}/a.{name}", f"{shard.parent}/b", "recordio", Encoding(mem=1))

@@ -211,6 +211,21 @@ reader_options = work_options("key_rule", "on_duplicate_field", "on_repeated_key
 """How shards are read: the key rule, what to do about what should not be, commands in lists."""
 
 
+def gathering_options(function: F) -> F:
+    """How files become samples: what to do about those that are no part of one, and about the same extension twice."""
+    same_extension = click.option(
+        "--on-same-extension",
+        type=click.Choice(["error", "allow"]),
+        default="error",
+        show_default=True,
+        help="Files of one sample have the same last extension, as a.0.jpg and a.1.jpg: stop, or accept that.",
+    )
+    others = click.option(
+        "--skip-others", is_flag=True, help="Leave out files that are no part of a sample, and count them."
+    )
+    return others(same_extension(function))
+
+
 def size(text: str | int) -> int:
     """Bytes from a text such as 500k, 128M or 2G (powers of 1024)."""
     from tarkit.runs.work import parse_size

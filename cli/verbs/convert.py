@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from tarkit.errors import UsageError, counted
+from tarkit.errors import counted
 
 from ..shared.meter import Meter
-from ..shared.program import refuse_terminal_input, say, verbose_option, version_option, work_options
+from ..shared.program import gathering_options, refuse_terminal_input, say, verbose_option, version_option, work_options
 from ..shared.results import exit_code_of, met
 
 _EPILOG = """\b
@@ -33,7 +33,8 @@ Examples:
 @click.option("--piece", is_flag=True, help="A record is the part of the tar that has the sample, headers included.")
 @click.option("--verify", is_flag=True, help="Read OUT again, and compare each record.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no summary; only what was lost.")
-@work_options("key_rule", "on_damage", "mem", "allow_pipe")
+@work_options("key_rule", "on_repeated_key", "on_damage", "mem", "allow_pipe")
+@gathering_options
 @verbose_option
 @version_option
 def command(
@@ -62,8 +63,6 @@ def command(
     are inputs.
     """
     refuse_terminal_input(inputs)
-    if verify and output == "-":
-        raise UsageError("--verify reads what was written; name a file with -o")
     with Meter("tarkit convert", quiet=quiet) as meter:
         from tarkit.formats.tally import Tally
         from tarkit.toolbox.convert import Encoding, convert
@@ -78,7 +77,16 @@ def command(
             inputs,
             output,
             to,
-            Encoding(field, example, piece, rule=options["key_rule"], mem=options["mem"]),
+            Encoding(
+                field,
+                example,
+                piece,
+                rule=options["key_rule"],
+                on_repeated_key=options["on_repeated_key"],
+                on_others="skip" if options["skip_others"] else "error",
+                on_same_extension=options["on_same_extension"],
+                mem=options["mem"],
+            ),
             on_damage=options["on_damage"],
             source_format=source_format,
             allow_pipe_in_lists=options["allow_pipe"],

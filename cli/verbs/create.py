@@ -12,7 +12,15 @@ import click
 from tarkit.errors import DataError, MissingInputError, UsageError, counted
 
 from ..shared.meter import Meter
-from ..shared.program import refuse_terminal_input, say, verbose_option, version_option, work_option, work_options
+from ..shared.program import (
+    gathering_options,
+    refuse_terminal_input,
+    say,
+    verbose_option,
+    version_option,
+    work_option,
+    work_options,
+)
 from ..shared.results import Results
 from ..shared.series import earlier_shards, open_series, reject_series_options, series_options
 
@@ -44,14 +52,7 @@ Examples:
 @click.option("--plan", metavar="FILE", help="Lines of NAME SOURCE say what goes in; - is standard input.")
 @click.option("--allow-pipe", is_flag=True, help="Let the plan run commands: sources such as pipe:CMD.")
 @click.option("-C", "--directory", default=".", metavar="FOLDER", help="Where relative paths begin.")
-@click.option("--skip-others", is_flag=True, help="Leave out files that are no part of a sample, and count them.")
-@click.option(
-    "--on-same-extension",
-    type=click.Choice(["error", "allow"]),
-    default="error",
-    show_default=True,
-    help="Files of one sample have the same last extension, as a.0.jpg and a.1.jpg: stop, or accept that.",
-)
+@gathering_options
 @work_option("key_rule")
 @work_options("mtime", "format")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no summary.")

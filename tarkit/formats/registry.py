@@ -61,9 +61,11 @@ def format_of(url: str) -> str:
 
 
 def reads_once(url: str) -> bool:
-    """Whether this is a stream, or a local file that is not a regular one, such as a named pipe."""
-    path = None if is_stream(url) else local_path(url)
-    return is_stream(url) or (path is not None and os.path.exists(path) and not os.path.isfile(path))
+    """Whether this is a stream, or a local file that is neither a regular one nor a folder, such as a named pipe."""
+    if is_stream(url):
+        return True
+    path = local_path(url)
+    return path is not None and os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
 
 
 def is_tar_name(url: str) -> bool:

@@ -16,6 +16,7 @@ def sample_pieces(
     *,
     url: str = "",
     rule: str | KeyRule = first_dot,
+    on_repeated_key: str = "error",
     tally: Tally | None = None,
     mem: int = DEFAULT_MEM,
 ) -> Iterator[tuple[str, bytes]]:
@@ -27,6 +28,7 @@ def sample_pieces(
 
     Args:
         read: as for :func:`tarkit.samples.read.read_members`. mem: bytes that a sample may have.
+        on_repeated_key: as for :func:`tarkit.samples.sample.group_by_keys`.
 
     Raises:
         TooLargeError: a sample has more than ``mem`` bytes.
@@ -50,7 +52,15 @@ def sample_pieces(
 
     large = RefuseLarge(mem)
     members = read_members(recorded, url=url, rule=split, tally=tally, large=large)
-    samples = group_by_keys(noted(members), url=url, rule=split, tally=tally, sample_limit=mem, spill=large.spill)
+    samples = group_by_keys(
+        noted(members),
+        url=url,
+        rule=split,
+        on_repeated_key=on_repeated_key,
+        tally=tally,
+        sample_limit=mem,
+        spill=large.spill,
+    )
     start, last = 0, ""
     for number, sample in enumerate(samples):
         begin = begins.pop(sample["__key__"])

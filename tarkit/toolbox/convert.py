@@ -12,9 +12,9 @@ import json
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from tarkit.errors import DataError, UsageError, printable
+from tarkit.errors import DataError, DuplicateFieldError, RepeatedKeyError, UsageError, printable
 from tarkit.formats.example import decode_example, encode_example
 from tarkit.formats.registry import (
     format_module,
@@ -24,16 +24,18 @@ from tarkit.formats.registry import (
     input_files,
     named_writer,
     read_named,
+    reads_once,
 )
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.large import DEFAULT_MEM
 from tarkit.samples.pieces import sample_pieces
-from tarkit.samples.read import read_members, read_samples
-from tarkit.samples.sample import KeyRule, Sample, first_dot, is_reserved
+from tarkit.samples.read import read_samples, sized_samples
+from tarkit.samples.sample import KeyRule, Sample, first_dot, is_reserved, key_rule
 from tarkit.samples.tarwriter import TarWriter
 from tarkit.specs.shardspec import expand
 from tarkit.store.publish import open_publish
 from tarkit.store.read import open_read, reading
+from tarkit.store.url import display_name
 from tarkit.toolbox.harshards import har_samples
 
 T = TypeVar("T")
@@ -47,7 +49,7 @@ class Encoding:
     """How samples are records. field: one field of each; example: a tf.train.Example; piece: a piece of the tar.
 
     files: a file for each field. Without one of them: files where a format holds files, else a piece.
-    rule, mem: as for read_samples.
+    rule, on_repeated_key, mem: as for read_samples. on_others, on_same_extension: as for har_samples.
     """
 
     field: str | None = None
@@ -55,6 +57,9 @@ class Encoding:
     piece: bool = False
     files: bool = False
     rule: str | KeyRule = first_dot
+    on_repeated_key: str = "error"
+    on_others: str = "error"
+    on_same_extension: str = "error"
     mem: int = DEFAULT_MEM
 
     def __post_init__(self) -> None:
@@ -101,11 +106,13 @@ def convert(
         progress: called with the number of records so far, often.
 
     Raises:
-        UsageError: a format that does not exist, tar to tar, or an encoding without a tar.
+        UsageError: a format that does not exist, tar to tar, an encoding without a tar, or ``verify`` of a stream.
         VerifyError: ``verify`` found a difference. DataError: damage; a sample without the field; a record that the
         encoding does not know. What reading and writing raise.
     """
     tally = Tally() if tally is None else tally
+    if verify and reads_once(output):
+        raise UsageError(f"{display_name(output)} cannot be read again to verify it; name a file as the output")
     written = _Digest() if verify else None
     names = input_files(expand(inputs, allow_pipe_in_lists=allow_pipe_in_lists), tally)
     sources = ((name, source_format or format_of(name)) for name in names)
@@ -117,7 +124,7 @@ def convert(
     if to == "tar" and not encoding.piece:
         count = _write_samples(source.samples(), output, written)
     elif to == "tar":
-        count = _write_pieces(source.records(to), output, written)
+        count = _write_pieces(source.records(to), output, encoding, written)
     else:
         count = _write_records(source.records(to), output, to, written)
     if written is not None:
@@ -175,7 +182,7 @@ class _Source:
         """As they are to be written."""
         for name, source in self._inputs:
             if source == "tar" and to == "tar":
-                raise UsageError(f"{printable(name)} is a tar already; tarkit cat joins tars")
+                raise _tar_already(name)
             if source != "tar" and to != "tar" and (self._encoding.field is not None or self._encoding.example):
                 raise UsageError("between two record files, records stay as they are; leave out --field and --example")
             suffix = self._encoding.suffix if source == "tar" and holds_files(to) else ""
@@ -186,16 +193,24 @@ class _Source:
         """Those that the records are."""
         for name, source in self._inputs:
             if source == "tar":
-                raise UsageError(f"{printable(name)} is a tar already; tarkit cat joins tars")
+                raise _tar_already(name)
             if self._encoding.files and not holds_files(source):
                 raise UsageError(f"{printable(name)} is not an archive of files; convert it by itself")
             if self._encoding.files:
                 archive = format_module(source).Archive(name)
-                yield from map(self._numbered, har_samples(archive, rule=self._encoding.rule, tally=self._tally))
+                samples = har_samples(
+                    archive,
+                    rule=self._encoding.rule,
+                    on_others=self._encoding.on_others,
+                    on_same_extension=self._encoding.on_same_extension,
+                    tally=self._tally,
+                )
+                yield from map(self._numbered, samples)
             else:
                 suffix = self._encoding.suffix if holds_files(source) else ""
                 for key, content in self._of_records(name, source):
-                    yield self._numbered(_sample(key.removesuffix(suffix), content, self._encoding))
+                    sample = _sample(name, key.removesuffix(suffix), content, self._encoding, self._tally)
+                    yield self._numbered(sample)
 
     def _of_records(self, name: str, source: str) -> Iterator[Record]:
         mem = self._encoding.mem
@@ -203,21 +218,33 @@ class _Source:
             yield key or f"{self._number:09d}", content
 
     def _of_tar(self, name: str) -> Iterator[Record]:
-        encoding, rule, mem = self._encoding, self._encoding.rule, self._encoding.mem
+        encoding = self._encoding
+        policies: dict[str, Any] = {
+            "rule": encoding.rule,
+            "on_repeated_key": encoding.on_repeated_key,
+            "mem": encoding.mem,
+        }
         if encoding.piece:
             if self._on_damage != "error":
                 raise UsageError("pieces of a damaged tar are not the tar: repair it with tarkit cat --on-damage skip")
             with open_read(name) as stream:
-                yield from sample_pieces(stream.read, url=stream.name, rule=rule, tally=self._tally, mem=mem)
+                # Nothing is left out, so the tally has nothing to count.
+                yield from sample_pieces(stream.read, url=stream.name, **policies)
             return
-        for sample in read_samples(
-            name, on_damage=self._on_damage, literal=True, rule=rule, tally=self._tally, mem=mem
-        ):
+        for sample in read_samples(name, on_damage=self._on_damage, literal=True, tally=self._tally, **policies):
             key = sample["__key__"]
             if encoding.files:
                 yield from ((f"{key}.{field}", sample[field]) for field in sample if not is_reserved(field))
             else:
                 yield key, _content(sample, encoding)
+
+
+def _tar_already(name: str) -> UsageError:
+    if reads_once(name):
+        return UsageError(
+            f"{display_name(name)} is taken for a tar; if it is another format, say so with --from FORMAT"
+        )
+    return UsageError(f"{display_name(name)} is a tar already; tarkit cat joins tars")
 
 
 def _content(sample: Sample, encoding: Encoding) -> bytes:
@@ -264,8 +291,8 @@ def _parts(sample: Sample) -> Iterator[str | bytes]:
             yield from (name, sample[name])
 
 
-def _write_pieces(records: Iterator[Record], output: str, written: _Digest | None) -> int:
-    """Write pieces of a tar, and read them as one, so that what is not a tar is found."""
+def _write_pieces(records: Iterator[Record], output: str, encoding: Encoding, written: _Digest | None) -> int:
+    """Write pieces of a tar, and read them as one, so that what is not a tar is found, and what no reader takes."""
     count = 0
 
     def passed_on(write: Callable[[bytes], object]) -> Iterator[bytes]:
@@ -279,8 +306,15 @@ def _write_pieces(records: Iterator[Record], output: str, written: _Digest | Non
 
     with open_publish(output) as stream:
         try:
-            for _ in read_members(reading(passed_on(stream.write)), url=stream.name):
+            for _ in sized_samples(
+                reading(passed_on(stream.write)),
+                url=stream.name,
+                rule=key_rule(encoding.rule),
+                on_repeated_key=encoding.on_repeated_key,
+            ):
                 pass
+        except (RepeatedKeyError, DuplicateFieldError):
+            raise
         except DataError as error:
             error.hint = "these records are not pieces of a tar: say what they are, with --field FIELD or --example"
             raise
@@ -297,21 +331,34 @@ def _read_again(output: str, to: str, encoding: Encoding, found: _Digest) -> Non
             while data := stream.read(1 << 20):
                 found.add_piece(data)
     else:
-        for sample in read_samples(output, literal=True, rule=encoding.rule, mem=encoding.mem):
+        policy = encoding.on_repeated_key
+        for sample in read_samples(output, literal=True, rule=encoding.rule, on_repeated_key=policy, mem=encoding.mem):
             found.add(*_parts(sample))
 
 
-def _sample(key: str, content: bytes, encoding: Encoding) -> Sample:
+def _sample(url: str, key: str, content: bytes, encoding: Encoding, tally: Tally) -> Sample:
     if encoding.field is not None:
         return {"__key__": key, encoding.field: content}
     sample: Sample = {"__key__": key}
-    for name, values in decode_example(content).items():
+    try:
+        features = decode_example(content)
+    except DataError as error:
+        error.url, error.key, error.hint = display_name(url), key, "say what the records are, with --field FIELD"
+        raise
+    for name, values in features.items():
         if name == "__key__" and values is not None and len(values) == 1 and isinstance(values[0], bytes):
             sample["__key__"] = values[0].decode("utf-8", "surrogateescape")
-        elif isinstance(values, array):
-            sample[f"{name}.json"] = json.dumps(values.tolist()).encode()
-        elif values is not None and len(values) == 1:
-            sample[name] = values[0]
-        elif values:
-            raise DataError(f"feature {printable(name)} has {len(values)} values of bytes; a field has one", key=key)
+            continue
+        field = f"{name}.json" if isinstance(values, array) else name
+        if field in sample:
+            raise DataError(f"two features become the field {printable(field)}", url=display_name(url), key=key)
+        if isinstance(values, array):
+            sample[field] = json.dumps(values.tolist()).encode()
+        elif not values:
+            tally.skip("empty-feature")
+        elif len(values) == 1:
+            sample[field] = values[0]
+        else:
+            reason = f"feature {printable(name)} has {len(values)} values of bytes; a field has one"
+            raise DataError(reason, url=display_name(url), key=key)
     return sample

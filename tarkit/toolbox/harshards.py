@@ -86,7 +86,7 @@ def _samples_of(archive: HarArchive, rule: KeyRule, on_others: str, tally: Tally
             f"{counted(len(others), 'file')} of the archive cannot be part of a sample, the first one: {reason}",
             url=archive.name,
             member=printable(name),
-            hint="pass on_others='skip' to leave such files out",
+            hint="--skip-others (on_others='skip') leaves such files out",
         )
     for _, reason in others:
         tally.skip(reason)
