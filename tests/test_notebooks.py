@@ -1,0 +1,145 @@
+"""Notebooks have no outputs in the repository, and every cell of them runs: tox run -e notebooks."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NOTEBOOKS = sorted((Path(__file__).resolve().parent.parent / "notebooks").glob("*.ipynb"))
+KUBE = Path(__file__).resolve().parent / "kube"
+IDS = [path.stem for path in NOTEBOOKS]
+SECONDS = 900
+"""For one cell, on a busy machine."""
+
+needs_jupyter = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("nbclient", "ipykernel")),
+    reason="NO nbclient AND ipykernel, NO NOTEBOOK IS EXECUTED (tox run -e notebooks)",
+)
+
+
+def source(cell: dict[str, Any]) -> str:
+    return "".join(cell["source"])
+
+
+def test_both_notebooks_are_there() -> None:
+    assert IDS == ["etl-mapreduce", "recordio"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=IDS)
+def test_nothing_of_a_run_is_in_the_file(path: Path) -> None:
+    text = path.read_text("utf-8")
+    notebook = json.loads(text)
+    for cell in notebook["cells"]:
+        assert cell["metadata"] == {}, f"{cell['id']}: a tag could skip a cell or permit its failure"
+        if cell["cell_type"] == "code":
+            assert (cell["outputs"], cell["execution_count"]) == ([], None), f"{cell['id']} has outputs"
+            assert "no-raise-error" not in source(cell)
+            assert not source(cell).startswith("%%") or source(cell).startswith("%%bash -euo pipefail\n")
+    assert notebook["metadata"].keys() == {"kernelspec", "language_info"}
+    assert text == json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
+
+
+def test_every_cell_of_the_talk_is_there() -> None:
+    cells = [cell["id"] for cell in json.loads(NOTEBOOKS[0].read_text("utf-8"))["cells"]]
+    # The talk has no cell 1 and no cell 5.
+    of_the_talk = [number for number in range(28) if number not in (1, 5)]
+    assert [each for each in cells if re.fullmatch(r"in-\d+", each)] == [f"in-{number}" for number in of_the_talk]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A stand-in cluster, which KUBECONFIG and kubectl on the PATH lead to."""
+    monkeypatch.syspath_prepend(KUBE)
+    if importlib.util.find_spec("kubernetes_validate") is None or shutil.which("kubectl") is None:
+        pytest.skip("NO kubectl OR NO kubernetes-validate, THE NOTEBOOK HAS NO CLUSTER")
+    from kubestandin import Standin, kubeconfig
+
+    standin = Standin(tmp_path / "standin", [], backoff=1.0, cpu="4")
+    (tmp_path / "kubeconfig").write_text(kubeconfig(standin.url))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    yield
+    standin.stop()
+    assert standin.failures == []
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function: all cells of a notebook, executed; id -> what it printed."""
+    folders = ("HOME", "TMPDIR", "IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
+    for name in folders:
+        (tmp_path / name).mkdir()
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), "/usr/bin", os.environ["PATH"]]))
+    monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
+    monkeypatch.setenv("PYDEVD_DISABLE_FILE_VALIDATION", "1")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+
+    def run(path: Path) -> dict[str, str]:
+        import nbformat
+        from nbclient import NotebookClient
+
+        notebook = nbformat.read(path, as_version=4)
+        nbformat.validate(notebook)
+        NotebookClient(notebook, timeout=SECONDS, resources={"metadata": {"path": str(tmp_path)}}).execute()
+        code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+        assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1)), "a cell was not executed"
+        return {cell.id: "".join(_text(output) for output in cell.outputs) for cell in code}
+
+    return run
+
+
+def _text(output: Any) -> str:
+    return output.text if output.output_type == "stream" else output.data["text/plain"]
+
+
+def lines(pattern: str, count: int) -> str:
+    """A regular expression of so many lines."""
+    return rf"(?:{pattern}\n){{{count}}}"
+
+
+MEMBER = r"-r--r--r-- bigdata/bigdata +\d+ \S+ \S+ \S+"
+LISTING = r"total \d+\n" + lines(r"-rw-r--r-- .*", 5)
+SHARD_COUNTS = r"tarproc: in {0} = out {0} \+ filtered 0 \+ failed 0\n"
+TALK = {
+    "in-0": "",
+    "in-2": "".join(rf"imagenet_train-{number:04d}\.tgz\n" for number in range(10)),
+    "in-3": r"imagenet_train-0000\.tgz\nimagenet_val-0000\.tgz\n",
+    "in-4": lines(MEMBER, 10),
+    "in-6": lines(r"__key__\n__source__\nsample\.cls\nsample\.jpg\nsample\.json", 3) + SHARD_COUNTS.format(3),
+    "in-7": "n00000000_0\nn00000001_1\nn00000002_2\n" + SHARD_COUNTS.format(3),
+    "in-8": SHARD_COUNTS.format(3),
+    "in-9": lines(rf"{MEMBER}\.cls\n{MEMBER}\.json\n{MEMBER}\.ppm", 3),
+    "in-11": SHARD_COUNTS.format(40) + r"\nreal\s.*\nuser\s.*\nsys\s.*\n",
+    "in-12": SHARD_COUNTS.format(40) + r"\nreal\s.*\nuser\s.*\nsys\s.*\n",
+    "same-bytes": "the same bytes\n",
+    "in-14": r"0 n00000000_0\n40\n",
+    "local": r"(?s).*" + LISTING * 3 + r".*complete.*",
+    "in-16": r"(?s).*NotFound.*job\.batch/job0000 created\n",
+    "in-17": r"job0000: complete after .*\n",
+    "in-18": LISTING * 3 + SHARD_COUNTS.format(3),
+    "in-19": r'job\.batch "job0000" deleted.*\njob\.batch/job0000 created\n',
+    "in-21": r"(?s).*\d+ bytes .* copied, .*",
+    "in-23": "".join(rf"job\.batch/job{number:04d} created\n" for number in range(138, 148)),
+    "in-24": r"job\.batch/job\d{4} condition met\n",
+    "in-25": r" *148 Completed\n",
+    "in-27": lines(r"(?:job\.batch|pod) .* deleted.*", 10),
+}
+
+
+@needs_jupyter
+@pytest.mark.notebooks
+@pytest.mark.usefixtures("cluster")
+def test_the_talk(results: Any) -> None:
+    if shutil.which("convert") is None or shutil.which("curl") is None:
+        pytest.skip("NO convert (ImageMagick) OR NO curl, THE NOTEBOOK CANNOT RUN")
+    printed = results(NOTEBOOKS[0])
+    assert {cell: printed[cell] for cell, pattern in TALK.items() if not re.fullmatch(pattern, printed[cell])} == {}
