@@ -101,6 +101,11 @@ def _text(output: Any) -> str:
     return output.text if output.output_type == "stream" else output.data["text/plain"]
 
 
+def unexpected(printed: dict[str, str], expected: dict[str, str]) -> dict[str, str]:
+    """What cells printed that is not what is expected."""
+    return {cell: printed[cell] for cell, pattern in expected.items() if not re.fullmatch(pattern, printed[cell])}
+
+
 def lines(pattern: str, count: int) -> str:
     """A regular expression of so many lines."""
     return rf"(?:{pattern}\n){{{count}}}"
@@ -122,16 +127,16 @@ TALK = {
     "in-12": SHARD_COUNTS.format(40) + r"\nreal\s.*\nuser\s.*\nsys\s.*\n",
     "same-bytes": "the same bytes\n",
     "in-14": r"0 n00000000_0\n40\n",
-    "local": r"(?s).*" + LISTING * 3 + r".*complete.*",
+    "local": r"(?s).*: done 1 of 1\n.*" + LISTING * 3 + SHARD_COUNTS.format(3),
     "in-16": r"(?s).*NotFound.*job\.batch/job0000 created\n",
-    "in-17": r"job0000: complete after .*\n",
+    "in-17": r"job0000: complete after .*\nindexes: 1 of 1 done, 0 running, 0 failed, 0 left\n",
     "in-18": LISTING * 3 + SHARD_COUNTS.format(3),
     "in-19": r'job\.batch "job0000" deleted.*\njob\.batch/job0000 created\n',
     "in-21": r"(?s).*\d+ bytes .* copied, .*",
     "in-23": "".join(rf"job\.batch/job{number:04d} created\n" for number in range(138, 148)),
-    "in-24": r"job\.batch/job\d{4} condition met\n",
+    "in-24": "148 Jobs: 148 complete\n",
     "in-25": r" *148 Completed\n",
-    "in-27": lines(r"(?:job\.batch|pod) .* deleted.*", 10),
+    "in-27": lines(r"(?:(?:job\.batch|pod) .* deleted.*|No resources found)", 10),
 }
 
 
@@ -142,4 +147,33 @@ def test_the_talk(results: Any) -> None:
     if shutil.which("convert") is None or shutil.which("curl") is None:
         pytest.skip("NO convert (ImageMagick) OR NO curl, THE NOTEBOOK CANNOT RUN")
     printed = results(NOTEBOOKS[0])
-    assert {cell: printed[cell] for cell, pattern in TALK.items() if not re.fullmatch(pattern, printed[cell])} == {}
+    assert unexpected(printed, TALK) == {}
+
+
+FILES = r"data-00000 0 150 150\ndata-00000 150 200 50\ndata-00001 0 150 150\ndata-00001 150 178 28\n"
+BY_SPARK = ["data-0-0000", "data-0-0001", "data-0-0002", "data-1-0000", "data-1-0001"]
+RECORDIO = {
+    "local": lines(r"records/data-0000\d", 3) + r"tarkit recordio-gen: 420 records in 3 files\n",
+    "read": r"0 \(28, 28\)\n",
+    "index": r"200 records\n\[4, 4, 5, 5\]\n",
+    "model": r"prepared/data-00000\nprepared/data-00001\ntarkit recordio-gen: 378 records in 2 files\n",
+    "spark": r"(?s).*"
+    + "".join(rf"by-spark/{name}\n" for name in BY_SPARK)
+    + r"recordio_gen: 378 records in 5 files\n",
+    "spark-same": re.escape(f"{BY_SPARK}\n"),
+    "convert": r"tarkit convert: 84 records; read back and compared\ntarkit convert: 84 records\nthe same bytes\n",
+    "convert-field": r"tarkit convert: 84 records; read back and compared\ntarkit convert: 84 records\n",
+    "readers": FILES,
+    "own-used": r"\[Shard\(name='text.words', start=0, records=16\)\]\n\['forgive', 'silent', 'users', 'forgive'\]\n",
+    "damage": r"words\.recordio, offset 0: checksum mismatch .*\n162 records\nbytes 0 to 608: records 0 to 137: .*\n",
+    "pyrecordio": r"b'users'\nb'forgive'\nb'slow'\n",
+}
+
+
+@needs_jupyter
+@pytest.mark.notebooks
+def test_recordio(results: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if importlib.util.find_spec("pyspark") is None or shutil.which("java") is None:
+        pytest.skip("NO pyspark OR NO java, THE NOTEBOOK CANNOT RUN")
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    assert unexpected(results(NOTEBOOKS[1]), RECORDIO) == {}

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 import tarkit
+from tarkit.formats.example import decode_example
+from tarkit.formats.recordio import read_records
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
@@ -38,10 +40,10 @@ def run(shards, name):
     return folder, done
 
 
-def test_it_has_two_setup_lines_and_five_pipelines():
+def test_it_has_two_setup_lines_and_six_pipelines():
     assert [name for kind, name, _ in BLOCKS if kind == "setup"] == ["demo", "test"]
     assert all(text.count("\n") == 1 for kind, _, text in BLOCKS if kind == "setup")
-    assert list(PIPELINES) == ["convert", "look", "filter", "map", "python"]
+    assert list(PIPELINES) == ["convert", "look", "filter", "map", "python", "records"]
 
 
 def test_convert(shards):
@@ -84,3 +86,15 @@ def test_python(shards):
     folder, done = run(shards, "python")
     assert done.stdout == "100 samples\n"
     assert sorted(path.name for path in folder.glob("numbers-*.tar")) == ["numbers-0000.tar", "numbers-0001.tar"]
+
+
+def test_records(shards):
+    folder, done = run(shards, "records")
+    assert "tarkit convert: 60 records; read back and compared\n" in done.stderr
+    names = [f"records/data-{number:05d}" for number in range(3)]
+    assert done.stdout.splitlines() == names
+    samples = list(tarkit.read_samples(f"{folder}/shard-{{000000..000002}}.tar"))
+    examples = [decode_example(record) for name in names for record in read_records(folder / name)]
+    assert [(e["__key__"][0].decode(), e["ppm"][0], e["cls"][0]) for e in examples] == [
+        (sample["__key__"], sample["ppm"], int(sample["cls"])) for sample in samples
+    ]
