@@ -48,6 +48,13 @@ def test_nothing_of_a_run_is_in_the_file(path: Path) -> None:
     assert text == json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
 
 
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=IDS)
+def test_links_lead_to_files(path: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)]+)\)", "".join(map(source, json.loads(path.read_text("utf-8"))["cells"])))
+    assert links
+    assert [link for link in links if not (path.parent / link).is_file()] == []
+
+
 def test_every_cell_of_the_talk_is_there() -> None:
     cells = [cell["id"] for cell in json.loads(NOTEBOOKS[0].read_text("utf-8"))["cells"]]
     # The talk has no cell 1 and no cell 5.
