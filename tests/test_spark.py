@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
+import re
+import shlex
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
@@ -10,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tarkit.cli.sparkrecords import command, main
 
 import tarkit
 from tarkit.errors import DataError, MissingInputError, StreamError, TarkitError, TemporaryStreamError, UsageError
@@ -334,3 +338,29 @@ def test_an_error_of_the_whole_run_comes_back_with_its_code(shards: Path) -> Non
     assert caught.value.exit_code == 127
     with pytest.raises(UsageError, match="partitions is 0"):
         process(work(shards), f"{shards}/in-0.tar", context=Context(), partitions=0)
+
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "spark.md"
+
+
+def test_the_page_has_all_options() -> None:
+    table = re.findall(r"^\| `(--\w+)` \|", PAGE.read_text(), re.MULTILINE)
+    options = [each.opts[0] for each in command.params if each.opts[0] not in ("-v", "--version")]
+    assert table == options
+
+
+def test_the_commands_of_the_page_are_understood() -> None:
+    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    jobs = [shlex.split(line) for line in lines if "--output_dir=" in line]
+    assert len(jobs) == 7
+    for words in jobs:
+        ours = itertools.dropwhile(lambda word: not word.startswith("--training_data"), words)
+        given = command.make_context("recordio_gen", list(ours), obj=[False]).params
+        assert given["output_dir"] and bool(given["training_data_dir"]) != bool(given["training_data_tar_file"])
+
+
+@pytest.mark.parametrize("words", [[], ["--training_data_dir=a", "--training_data_tar_file=b.tar"]])
+def test_one_of_two_sources_is_given(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["--output_dir=out", *words]) == 2
+    assert "give --training_data_dir or --training_data_tar_file, one of the two" in capfd.readouterr().err
