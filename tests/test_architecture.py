@@ -45,6 +45,17 @@ ROOMS = {
     "__main__": "",
 }
 
+# Names of public functions and classes that several modules have, because each plays the role in its own room.
+ROLES = {
+    "the functions of a place": "entries glob identify open_read open_sink read_range remove stat",
+    "a library that does not retry by itself": "without_retries",
+    "a format": "RecordWriter looks_like read_index read_named read_records read_sizes",
+    "a run of a Work": "process",
+    "the documents of a generator": "documents",
+    "the command of a verb": "command",
+    "the entry point of a program": "main",
+}
+
 FORBIDDEN_NAMES = ("utils", "common", "helpers", "base", "manager")
 
 
@@ -207,6 +218,27 @@ def test_the_check_of_loaded_modules_can_fail(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", sources("tarkit"), ids=lambda path: module_name(path))
 def test_no_file_is_named_for_nothing(path: Path) -> None:
     assert path.stem.strip("_") not in FORBIDDEN_NAMES, "name the file for its role"
+
+
+def public_definitions(path: Path) -> set[str]:
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    return {
+        node.name
+        for node in body
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_")
+    }
+
+
+def test_public_names_are_shared_only_by_those_that_play_the_same_role() -> None:
+    places: dict[str, list[str]] = {}
+    for module, path in MODULES.items():
+        for name in public_definitions(path):
+            places.setdefault(name, []).append(module)
+    shared = {name for name, modules in places.items() if len(modules) > 1}
+    roles = {name for names in ROLES.values() for name in names.split()}
+    wrong = [f"{name}: {', '.join(places[name])}" for name in sorted(shared - roles)]
+    assert not wrong, "rename the less public one:\n" + "\n".join(wrong)
+    assert not roles - shared, f"one module has it; take it out of ROLES: {', '.join(sorted(roles - shared))}"
 
 
 @pytest.mark.parametrize("path", sources("tarkit") + sources("cli"), ids=lambda path: module_name(path))

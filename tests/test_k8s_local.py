@@ -18,7 +18,7 @@ from waiting import stands_until, wait_for
 
 from tarkit.errors import CommandNotRunnableError, DataError, StreamError, UsageError
 from tarkit.k8s.local import processes
-from tarkit.k8s.local.env import Node, host_env
+from tarkit.k8s.local.env import LocalNode, host_env
 from tarkit.k8s.local.processes import MARK, can_measure, marked
 from tarkit.k8s.local.run import JobRun, LocalResult, LocalSettings, PodFailure, run_documents
 from tarkit.k8s.local.state import StateFolder
@@ -75,7 +75,7 @@ def plain(script: str, *, pod: dict[str, Any] | None = None, **spec: Any) -> dic
 def run(documents: list[dict[str, Any]], state: Path, **more: Any) -> tuple[LocalResult, Told]:
     told = more.pop("told", None) or Told()
     how = {name: more.pop(name) for name in ("stop", "clock") if name in more}
-    node = Node(cpus=2, env={"PATH": os.environ["PATH"]})
+    node = LocalNode(cpus=2, env={"PATH": os.environ["PATH"]})
     values = {"retry_delay": 0.02, "parallelism": 4, "node": node, **more}
     result = run_documents(documents, str(state), LocalSettings(**values), told, **how)
     return result, told

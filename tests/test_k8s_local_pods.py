@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tarkit.errors import UsageError
-from tarkit.k8s.local.env import Node, Sources
+from tarkit.k8s.local.env import LocalNode, Sources
 from tarkit.k8s.local.kubelet import Process, process_of
-from tarkit.k8s.local.localjob import jobs_of, notes_on, pod_of
+from tarkit.k8s.local.localjob import jobs_of, local_pod, notes_on
 
 CONFIG = {
     "kind": "ConfigMap",
@@ -45,8 +45,8 @@ def main_process(
     spec = {"completionMode": "Indexed", "completions": 9, "template": template}
     document = {"kind": "Job", "metadata": {"name": "j", "namespace": "ns"}, "spec": spec}
     documents = [CONFIG, document, SECRET]
-    pod = pod_of(jobs_of(documents)[0], 7, 2)
-    node = Node("here", 6, 16 << 30, 100 << 30, HOST, folders or {})
+    pod = local_pod(jobs_of(documents)[0], 7, 2)
+    node = LocalNode("here", 6, 16 << 30, 100 << 30, HOST, folders or {})
     return process_of(pod, str(tmp_path / "pod"), str(tmp_path / "run"), Sources(documents), node)
 
 

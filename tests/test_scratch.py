@@ -24,7 +24,7 @@ from tarkit.mapping import removal, scratch
 from tarkit.mapping.openfolder import OutsideError
 from tarkit.mapping.output import Output, Printed
 from tarkit.mapping.removal import Remover, remove_folder
-from tarkit.mapping.scratch import PREFIX, FieldNameError, Rules, Scratch, extract, gather, sweep
+from tarkit.mapping.scratch import PREFIX, FieldNameError, Rules, Scratch, collect, extract, sweep
 from tarkit.mapping.shellpool import ShellPool
 from tarkit.samples.sample import Sample
 from tarkit.store import temporary
@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def gathered(place: Path, /, **rules: object) -> tuple[list[Sample], list[str]]:
-    return gather(str(place), {"__key__": "d/k"}, Rules(**rules))  # type: ignore[arg-type]
+    return collect(str(place), {"__key__": "d/k"}, Rules(**rules))  # type: ignore[arg-type]
 
 
 # ---- extraction
@@ -74,7 +74,7 @@ def test_odd_fields_come_back(field: str, tmp_path: Path) -> None:
     place = tmp_path / "s"
     sample = {"__key__": "k", field: b"1"}
     extract(sample, str(place), "sample")
-    assert gather(str(place), sample, Rules()) == ([sample], [])
+    assert collect(str(place), sample, Rules()) == ([sample], [])
     assert os.listdir(tmp_path) == ["s"]
 
 
@@ -82,7 +82,7 @@ def test_odd_fields_come_back(field: str, tmp_path: Path) -> None:
 def test_keys_are_content_and_never_paths(key: str, tmp_path: Path) -> None:
     place = tmp_path / "s"
     extract({"__key__": key, "x": b"1"}, str(place), "sample")
-    assert gather(str(place), {"__key__": key}, Rules()) == ([{"__key__": key, "x": b"1"}], [])
+    assert collect(str(place), {"__key__": key}, Rules()) == ([{"__key__": key, "x": b"1"}], [])
 
 
 def test_a_full_or_missing_disk_is_no_matter_of_names(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_links_of_strays_are_not_even_looked_at(folder: Path) -> None:
 def test_a_link_in_the_place_of_the_folder(folder: Path) -> None:
     (folder.parent / "moved").symlink_to(folder)
     with pytest.raises(NotADirectoryError):
-        gather(str(folder.parent / "moved"), {"__key__": "d/k"}, Rules())
+        collect(str(folder.parent / "moved"), {"__key__": "d/k"}, Rules())
 
 
 def test_links_between_the_folders_of_a_sample(folder: Path) -> None:
@@ -179,7 +179,7 @@ def test_links_between_the_folders_of_a_sample(folder: Path) -> None:
     (folder / "sub" / "sample.up").symlink_to("../sample.cls")
     made, _ = gathered(folder, subdirs=True)
     assert made[1] == {"__key__": "d/k/sub", "up": b"3"}
-    made, _ = gather(str(folder), {"__key__": "k"}, Rules(), "sub")
+    made, _ = collect(str(folder), {"__key__": "k"}, Rules(), "sub")
     assert made == [{"__key__": "k", "up": b"3"}]
     (folder / "sub" / "sample.up").unlink()
     (folder / "sub" / "sample.up").symlink_to("../../sample.cls")

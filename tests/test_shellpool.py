@@ -22,7 +22,7 @@ from tarkit.errors import CommandNotRunnableError, StreamError
 from tarkit.formats.fieldfile import FieldFile
 from tarkit.mapping.output import IN_MEMORY
 from tarkit.mapping.parallel import Batch, Outcome
-from tarkit.mapping.scratch import Rules, extract, gather
+from tarkit.mapping.scratch import Rules, collect, extract
 from tarkit.mapping.shellpool import ShellPool
 from tarkit.samples.sample import Sample
 
@@ -188,7 +188,7 @@ def _alone(folder: Path, shell: str, command: str) -> tuple[Any, ...]:
     extract(SAMPLE, str(folder), "sample")
     done = subprocess.run([shell, "-c", command], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True)
     code = done.returncode if done.returncode >= 0 else 128 - done.returncode
-    made, stray = gather(str(folder), SAMPLE, Rules())
+    made, stray = collect(str(folder), SAMPLE, Rules())
     return code, _said(done.stdout), _said(done.stderr), [made], stray
 
 
@@ -507,9 +507,9 @@ def test_what_a_command_leaves_by_two_names_is_read_before_the_next_command_begi
 
     def slowly(*arguments: Any) -> tuple[list[Sample], list[str]]:
         time.sleep(0.1)
-        return gather(*arguments)
+        return collect(*arguments)
 
-    monkeypatch.setattr("tarkit.mapping.shellpool.gather", slowly)
+    monkeypatch.setattr("tarkit.mapping.shellpool.collect", slowly)
     shared = tmp_path / "shared"
     command = f"head -c {size} /dev/zero | tr '\\0' $(cat sample.cls) > {shared}; ln {shared} sample.bin"
     samples: list[Sample] = [{**SAMPLE, "cls": b"%d" % number} for number in range(6)]

@@ -15,7 +15,7 @@ from tarkit.k8s.settings import GENERATORS, TABLE
 from ..shared.program import say, verbose_option, version_option, write_stdout
 from ..shared.sections import LongHelp
 from .manifestfile import accepted, findings_of
-from .settingoptions import print_options, setting_options, shown, switch_options, template_folders
+from .settingoptions import print_options, setting_options, settings_text, switch_options, template_folders
 
 if TYPE_CHECKING:
     from tarkit.k8s.generate import Asked
@@ -47,7 +47,7 @@ def generator_command(generator: str) -> click.Command:
             raise UsageError(f"{words[0]}: kubetpl {generator} takes options only")
         request = asked(generator, options, list(words))
         if print_config:
-            text = shown(request.configuration)
+            text = settings_text(request.configuration)
         else:
             documents = request.documents(partial(say, "kubetpl"))
             if not no_lint and not accepted(findings_of(documents, kube_version, request.from_outside)):

@@ -76,7 +76,7 @@ print_options = option_group(
 """What is printed, and in which format."""
 
 
-def shown(configuration: Configuration) -> str:
+def settings_text(configuration: Configuration) -> str:
     """All settings that were given, as YAML that ``--config`` reads again, each with its source."""
     from tarkit.k8s.yamltext import dump_documents
 

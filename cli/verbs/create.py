@@ -25,7 +25,7 @@ from ..shared.results import Results
 from ..shared.series import earlier_shards, open_series, reject_series_options, series_options
 
 if TYPE_CHECKING:
-    from tarkit.samples.gather import File
+    from tarkit.samples.gather import MemberFile
     from tarkit.samples.sample import KeyRule
     from tarkit.writer import ShardWriter, TarWriter
 
@@ -105,7 +105,9 @@ def command(paths: tuple[str, ...], output: str, plan: str | None, quiet: bool, 
     return 0
 
 
-def _write(files: Sequence[File], output: str, options: dict[str, Any], earlier: list[str] | None, meter: Meter) -> str:
+def _write(
+    files: Sequence[MemberFile], output: str, options: dict[str, Any], earlier: list[str] | None, meter: Meter
+) -> str:
     """Write the shard, or the series where earlier shards were looked for; what was written."""
     from tarkit.samples.gather import samples_of
     from tarkit.writer import TarWriter
@@ -140,7 +142,7 @@ def _write(files: Sequence[File], output: str, options: dict[str, Any], earlier:
 
 def _gathered(
     paths: Iterable[str], outputs: Iterable[str], rule: KeyRule, options: dict[str, Any]
-) -> tuple[list[File], list[str]]:
+) -> tuple[list[MemberFile], list[str]]:
     """Files, and what there is to report about them. outputs: files that are no input."""
     from tarkit.samples.gather import gather
 
@@ -162,7 +164,7 @@ def _gathered(
     return gathered.files, notes
 
 
-def _planned(plan: str, rule: KeyRule, options: dict[str, Any]) -> list[File]:
+def _planned(plan: str, rule: KeyRule, options: dict[str, Any]) -> list[MemberFile]:
     """What a plan names. All of its lines are checked before the first source is opened."""
     from tarkit.samples.gather import parse_plan
 

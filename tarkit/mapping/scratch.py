@@ -196,7 +196,7 @@ def has_other_names(folder: str, depth: int) -> bool:
     return False
 
 
-def gather(folder: str, original: Sample, rules: Rules, within: str = "") -> tuple[list[Sample], list[str]]:
+def collect(folder: str, original: Sample, rules: Rules, within: str = "") -> tuple[list[Sample], list[str]]:
     """Samples made of the files in a folder, and names of files that belong to no sample.
 
     Links are followed to whatever is in the folder. within: the name of one in it, of which samples are made.
@@ -207,12 +207,12 @@ def gather(folder: str, original: Sample, rules: Rules, within: str = "") -> tup
     """
     with OpenFolder(folder) as root:
         if not within:
-            return _gather(root, original["__key__"], rules)
+            return _collect(root, original["__key__"], rules)
         with OpenFolder(within, root) as inner:
-            return _gather(inner, original["__key__"], rules)
+            return _collect(inner, original["__key__"], rules)
 
 
-def _gather(folder: OpenFolder, original: str, rules: Rules) -> tuple[list[Sample], list[str]]:
+def _collect(folder: OpenFolder, original: str, rules: Rules) -> tuple[list[Sample], list[str]]:
     names = folder.names()
     stray = [name for name, kind in names.items() if kind == "other"]
     fields: dict[str, dict[str, bytes | FieldFile]] = {}
@@ -250,7 +250,7 @@ def _gather(folder: OpenFolder, original: str, rules: Rules) -> tuple[list[Sampl
             stray.append(f"{name}/")
             continue
         with OpenFolder(name, folder) as inner:
-            more, more_stray = _gather(inner, f"{key}{rules.separator or '/'}{name}", rules._replace(subdirs=False))
+            more, more_stray = _collect(inner, f"{key}{rules.separator or '/'}{name}", rules._replace(subdirs=False))
         made += more
         stray += [f"{name}/{left}" for left in more_stray]
     made_keys: list[str] = [sample["__key__"] for sample in made]

@@ -24,7 +24,7 @@ from tarkit.formats.fieldfile import TOO_MANY_FILES, scratch_hint
 from tarkit.mapping.output import Printed, PrintFiles
 from tarkit.mapping.parallel import Batch, Failure, Job, Outcome, Pool, Worker
 from tarkit.mapping.removal import Remover, remove_folder
-from tarkit.mapping.scratch import FieldNameError, Rules, extract, gather, has_other_names
+from tarkit.mapping.scratch import FieldNameError, Rules, collect, extract, has_other_names
 from tarkit.samples.sample import Sample
 
 # Standard input brings names of folders below $1, standard output takes exit codes; the command sees neither.
@@ -244,9 +244,9 @@ class ShellPool(Pool[_Slot]):
         if self._rules is None:
             return [[{"__key__": sample["__key__"]}] for sample in batch], []
         if not self._batched:
-            made, stray = gather(folder, batch[0], self._rules)
+            made, stray = collect(folder, batch[0], self._rules)
             return [made], stray
-        results = [gather(folder, sample, self._rules, f"{number:08d}") for number, sample in enumerate(batch)]
+        results = [collect(folder, sample, self._rules, f"{number:08d}") for number, sample in enumerate(batch)]
         return [made for made, _ in results], [name for _, stray in results for name in stray]
 
 

@@ -47,7 +47,7 @@ _EXAMPLES = 3
 
 
 @dataclass
-class Shard:
+class _Shard:
     """One input with the place of its output.
 
     source: the input as it was before it was read. record: that of an earlier run if it is ``done_before``, else how
@@ -82,9 +82,9 @@ class ShardRun:
         self._steps: deque[tuple[int, Callable[[], None]]] = deque()
         self._entered = 0
         self._spent = Counts()
-        self._current: tuple[Shard, Account] | None = None
+        self._current: tuple[_Shard, Account] | None = None
         self._publisher = Workers(2, "publish")
-        self._publishing: deque[Future[Shard]] = deque()
+        self._publishing: deque[Future[_Shard]] = deque()
 
     def run(self, outputs: Iterable[tuple[str, str]]) -> None:
         """Make every output that is not done yet."""
@@ -137,11 +137,11 @@ class ShardRun:
         while self._steps and self._steps[0][0] <= self._entered:
             self._steps.popleft()[1]()
 
-    def _to_do(self, outputs: Iterable[tuple[str, str]]) -> Iterator[Shard]:
+    def _to_do(self, outputs: Iterable[tuple[str, str]]) -> Iterator[_Shard]:
         """Shards that are not done, in order; looks at the records of the next ones meanwhile."""
         # A run that ends early does not wait for what is being asked.
         with Workers(8, "records") as executor:
-            ahead: deque[tuple[tuple[str, str], Future[Shard]]] = deque()
+            ahead: deque[tuple[tuple[str, str], Future[_Shard]]] = deque()
             source = iter(outputs)
             while True:
                 while len(ahead) < _LOOK_AHEAD and (pair := next(source, None)) is not None:
@@ -164,11 +164,11 @@ class ShardRun:
                     else:
                         yield shard
 
-    def _shard(self, url: str, output_url: str, source: Identity) -> Shard:
+    def _shard(self, url: str, output_url: str, source: Identity) -> _Shard:
         named = {"url": display_name(url), "size": source.size, "tag": source.tag}
-        return Shard(url, output_url, source, DoneRecord("failed", named, self._work, self._version))
+        return _Shard(url, output_url, source, DoneRecord("failed", named, self._work, self._version))
 
-    def _look(self, url: str, output_url: str) -> Shard:
+    def _look(self, url: str, output_url: str) -> _Shard:
         """A shard, and whether it is done. Called from several threads."""
         # Noted there: the next look may be under way before this answer is looked at.
         with self._gone.asking(url, output_url):
@@ -176,7 +176,7 @@ class ShardRun:
             self._look_at_record(shard)
         return shard
 
-    def _look_at_record(self, shard: Shard) -> None:
+    def _look_at_record(self, shard: _Shard) -> None:
         """Note whether a record is there, and whether the shard is done by it."""
         record = read_record(shard.output_url + SUFFIX)
         shard.recorded = record is not None
@@ -189,7 +189,7 @@ class ShardRun:
         ):
             shard.record, shard.done_before = record, True
 
-    def _begin(self, shard: Shard) -> None:
+    def _begin(self, shard: _Shard) -> None:
         self._settle(self._open_shards - 1)
         failed_url = None if self._engine.work.errors == "skip" else shard.output_url + FAILED_SUFFIX
         try:
@@ -212,7 +212,7 @@ class ShardRun:
             outcome.printed.discard()
             self._abandon(problem)
 
-    def _end(self, shard: Shard, error: TarkitError | None) -> None:
+    def _end(self, shard: _Shard, error: TarkitError | None) -> None:
         if self._current is None:
             return
         account = self._current[1]
@@ -236,7 +236,7 @@ class ShardRun:
             account.sinks.discard()
             self._fail(shard, problem)
 
-    def _publish(self, shard: Shard, account: Account) -> Shard:
+    def _publish(self, shard: _Shard, account: Account) -> _Shard:
         """Publish a shard and then its record; unless another run did in the meantime. Called from several threads."""
         try:
             with self._gone.asking(shard.output_url):
@@ -253,7 +253,7 @@ class ShardRun:
             raise
         return shard
 
-    def _replace(self, shard: Shard, account: Account) -> None:
+    def _replace(self, shard: _Shard, account: Account) -> None:
         # A local file has no version that could be asked for, so what was read may be of two.
         if local_path(shard.url) is not None:
             with suppress(MissingInputError):
@@ -284,7 +284,7 @@ class ShardRun:
                 remove(failed_url)
         shard.record.publish(shard.output_url)
 
-    def _fail(self, shard: Shard, problem: TarkitError, *, keep_record: bool = False) -> None:
+    def _fail(self, shard: _Shard, problem: TarkitError, *, keep_record: bool = False) -> None:
         """A shard that fails: record why, if the output's folder takes a record."""
         record = shard.record
         record.error, record.exit_code = str(problem), problem.exit_code
@@ -309,7 +309,7 @@ class ShardRun:
         while len(self._publishing) > most:
             self._count(self._publishing.popleft().result())
 
-    def _count(self, shard: Shard) -> None:
+    def _count(self, shard: _Shard) -> None:
         done = shard.record.state == "done"
         self._counts.count_shard(shard.record.exit_code, done=done, before=shard.done_before)
         if shard.done_before:

@@ -37,7 +37,7 @@ _SPELLINGS = {"jpeg": "jpg", "tiff": "tif", "htm": "html", "yml": "yaml", "mpeg"
 """Extensions of which one kind of file has two."""
 
 
-class File(NamedTuple):
+class MemberFile(NamedTuple):
     """One file to be. name: of the member. source: its path, or a URL, command or text. key, field: what the key rule
     makes of the name. wanted_by: the line of a plan, for errors."""
 
@@ -53,7 +53,7 @@ class Gathered:
     """files: sorted by key, the fields of one sample together. others: (name, why it is not part of a
     sample). stripped: how many names lost a leading slash or ``./``."""
 
-    files: list[File] = field(default_factory=list)
+    files: list[MemberFile] = field(default_factory=list)
     others: list[tuple[str, str]] = field(default_factory=list)
     stripped: int = 0
 
@@ -76,7 +76,7 @@ def gather(paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out:
             if reason is not None or split is None:
                 gathered.others.append((name, reason or "no-extension"))
             else:
-                gathered.files.append(File(name, PurePath(folder, found), *split))
+                gathered.files.append(MemberFile(name, PurePath(folder, found), *split))
     # A stable sort: samples in the order of their keys, whatever the order of the arguments.
     gathered.files.sort(key=lambda file: file.key)
     names: set[str] = set()
@@ -137,13 +137,13 @@ def _member_name(path: str) -> str:
     return name
 
 
-def parse_plan(plan: str, *, rule: KeyRule, folder: str = ".", allow_pipe: bool = False) -> list[File]:
+def parse_plan(plan: str, *, rule: KeyRule, folder: str = ".", allow_pipe: bool = False) -> list[MemberFile]:
     """What the lines of a plan name, in its order, all of them checked; none of the sources is opened.
 
     plan: where it is. folder: where relative paths begin. allow_pipe: whether sources may be commands.
     """
     text = read_content(plan)
-    files: list[File] = []
+    files: list[MemberFile] = []
     first_line: dict[str, int] = {}
     fields: set[tuple[str, str]] = set()
     for number, raw in enumerate((text if isinstance(text, bytes) else text.read()).split(b"\n"), 1):
@@ -167,7 +167,7 @@ def parse_plan(plan: str, *, rule: KeyRule, folder: str = ".", allow_pipe: bool 
     return files
 
 
-def _entry(line: str, where: str, rule: KeyRule, folder: str, allow_pipe: bool) -> File:
+def _entry(line: str, where: str, rule: KeyRule, folder: str, allow_pipe: bool) -> MemberFile:
     match = _LINE.fullmatch(line)
     if match is None:
         raise UsageError(f"{where}: {printable(line.strip())!r} is not NAME SOURCE")
@@ -187,10 +187,10 @@ def _entry(line: str, where: str, rule: KeyRule, folder: str, allow_pipe: bool) 
     if source.startswith("pipe:") and not allow_pipe:
         raise UsageError(f"{where}: commands are run only with --allow-pipe")
     is_path = not (source.startswith(("text:", "pipe:")) or is_url(source))
-    return File(name, PurePath(folder, source.removeprefix("file:")) if is_path else source, *split, where)
+    return MemberFile(name, PurePath(folder, source.removeprefix("file:")) if is_path else source, *split, where)
 
 
-def refuse_same_extension(files: Iterable[File], rule: KeyRule) -> None:
+def refuse_same_extension(files: Iterable[MemberFile], rule: KeyRule) -> None:
     """Look for files whose names have dots that were not meant to begin a field.
 
     ``img_0.5.jpg`` and ``img_0.7.jpg`` have the same key by the first dot, and would become one sample. So do
@@ -218,7 +218,7 @@ def refuse_same_extension(files: Iterable[File], rule: KeyRule) -> None:
         raise DataError(reason, key=key, hint=hint)
 
 
-def samples_of(files: Iterable[File]) -> Iterator[Sample]:
+def samples_of(files: Iterable[MemberFile]) -> Iterator[Sample]:
     """The samples of files, those of one sample next to each other; each is read when its turn comes."""
     for key, fields in itertools.groupby(files, lambda file: file.key):
         sample: Sample = {"__key__": key}

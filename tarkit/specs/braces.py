@@ -94,7 +94,7 @@ class Product:
             number += 1
 
 
-def parse(pattern: str) -> Product:
+def parse_braces(pattern: str) -> Product:
     """The parts of a pattern. Without braces it is a literal, in which a backslash is one.
 
     Raises:
@@ -112,7 +112,7 @@ def parse(pattern: str) -> Product:
 def expand_braces(pattern: str) -> Iterator[str]:
     """The names that a pattern stands for, one at a time; the first of a million at once. Raises: UsageError: the
     braces are not balanced."""
-    found = parse(pattern)
+    found = parse_braces(pattern)
     return found.items(0, found.count)
 
 

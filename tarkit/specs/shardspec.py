@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tarkit.errors import MissingInputError, UsageError, printable, quoted
 from tarkit.redaction import redact
-from tarkit.specs.braces import Choice, Product, Range, expand_braces, parse
+from tarkit.specs.braces import Choice, Product, Range, expand_braces, parse_braces
 from tarkit.store.entries import glob as store_glob
 from tarkit.store.url import local_path, scheme_of
 
@@ -122,7 +122,7 @@ def fixed_names(spec: str) -> Product | None:
         return None
     if not scheme_of(spec) and os.path.exists(spec):
         return Product((Choice((spec,)),))
-    found = parse(spec)
+    found = parse_braces(spec)
     return None if _may_hide(found) else found
 
 

@@ -10,7 +10,7 @@ from tarkit.formats.fieldfile import FieldFile
 from tarkit.formats.har import HarArchive, HarWriter
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.large import KeepInFiles
-from tarkit.samples.gather import File, refuse_same_extension
+from tarkit.samples.gather import MemberFile, refuse_same_extension
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import KeyRule, Sample, first_dot, key_rule, skip_reason
 from tarkit.samples.tarwriter import TarWriter
@@ -70,8 +70,8 @@ def har_samples(
         tally.samples += 1
 
 
-def _samples_of(archive: HarArchive, rule: KeyRule, on_others: str, tally: Tally) -> Iterable[list[File]]:
-    samples: dict[str, list[File]] = {}
+def _samples_of(archive: HarArchive, rule: KeyRule, on_others: str, tally: Tally) -> Iterable[list[MemberFile]]:
+    samples: dict[str, list[MemberFile]] = {}
     others: list[tuple[str, str]] = []
     for name in archive.names():
         split = rule(name)
@@ -79,7 +79,7 @@ def _samples_of(archive: HarArchive, rule: KeyRule, on_others: str, tally: Tally
         if reason is not None or split is None:
             others.append((name, reason or "no-extension"))
         else:
-            samples.setdefault(split[0], []).append(File(name, name, *split))
+            samples.setdefault(split[0], []).append(MemberFile(name, name, *split))
     if others and on_others == "error":
         name, reason = others[0]
         raise DataError(

@@ -21,7 +21,7 @@ import click
 from tarkit.errors import UsageError, counted, printable
 from tarkit.k8s.cluster.failures import last_line
 from tarkit.k8s.indexset import format_indexes, parse_indexes
-from tarkit.k8s.local.env import Node, host_env
+from tarkit.k8s.local.env import LocalNode, host_env
 from tarkit.k8s.local.run import JobRun, LocalResult, LocalSettings, PodFailure, run_documents
 from tarkit.k8s.wellknown import LOGS
 
@@ -115,7 +115,7 @@ def _with_own_programs(env: dict[str, str]) -> dict[str, str]:
     return {**env, "PATH": os.pathsep.join(filter(None, (env.get("PATH", os.defpath), beside)))}
 
 
-def _node(env: dict[str, str], volumes: Sequence[str]) -> Node:
+def _node(env: dict[str, str], volumes: Sequence[str]) -> LocalNode:
     found = {}
     for each in volumes:
         name, mark, folder = each.partition("=")
@@ -124,7 +124,7 @@ def _node(env: dict[str, str], volumes: Sequence[str]) -> Node:
         found[name] = os.path.abspath(folder)
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if "SC_PHYS_PAGES" in os.sysconf_names else 0
-    return Node(socket.gethostname(), cpus, memory, shutil.disk_usage(".").total, env, found)
+    return LocalNode(socket.gethostname(), cpus, memory, shutil.disk_usage(".").total, env, found)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ class BadContentError(ValueError):
     """A payload whose checksum is right does not decompress."""
 
 
-class Header(NamedTuple):
+class ChunkHeader(NamedTuple):
     """What the header of a chunk says.
 
     checksum, size: of the payload; size in bytes. compression: none, snappy or gzip; None if the compressor, a number,
@@ -65,11 +65,11 @@ class Dialect:
         self._fields = fields
         self._names = {number: name for name, number in codes.items()}
 
-    def parse(self, header: bytes) -> Header:
+    def parse(self, header: bytes) -> ChunkHeader:
         """The fields of 20 bytes, as this dialect orders them."""
         numbers = _NUMBERS.unpack_from(header, len(MAGIC))
         checksum, compressor, size, records = [numbers[field] for field in self._fields]
-        return Header(self, checksum, compressor, self._names.get(compressor), size, records)
+        return ChunkHeader(self, checksum, compressor, self._names.get(compressor), size, records)
 
     def pack(self, compression: str, payload: bytes, records: int) -> bytes:
         """The header of a payload."""
@@ -99,7 +99,7 @@ PYRECORDIO = Dialect("pyrecordio", (1, 2, 3, 0), {"none": 1, "snappy": 2, "gzip"
 """pyrecordio up to 0.0.4: CRC-32C; snappy is one raw block."""
 
 
-def parse_header(header: bytes) -> Header:
+def parse_header(header: bytes) -> ChunkHeader:
     """The fields of 20 bytes, in the dialect that they are of.
 
     At byte 12, Go has the payload's size, which is 4 at least; pyrecordio has the compressor, which is 3 at most.
@@ -172,7 +172,7 @@ def payload_compressor(dialect: Dialect, compression: str) -> Compressor:
 # ---- payload to content
 
 
-def content_pieces(header: Header, payload: memoryview) -> Iterator[bytes]:
+def content_pieces(header: ChunkHeader, payload: memoryview) -> Iterator[bytes]:
     """The content of a payload, in pieces: for each record its length, 4 bytes, and its bytes.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import BinaryIO, NamedTuple
 
 from tarkit.errors import UsageError
 from tarkit.formats.recordio.chunk import HEADER_SIZE
-from tarkit.formats.recordio.walk import cut, header_of
+from tarkit.formats.recordio.walk import chunk_header, cut
 from tarkit.store.entries import stat
 from tarkit.store.read import read_range
 from tarkit.store.url import display_name
@@ -104,7 +104,7 @@ def _chunks(file: RangeSource) -> Iterator[IndexedChunk]:
     while offset < file.size:
         if offset + HEADER_SIZE > begin + len(window):
             begin, window = offset, file.read(offset, min(offset + _WINDOW, file.size))
-        header = header_of(window[offset - begin : offset - begin + HEADER_SIZE], file.name, offset)
+        header = chunk_header(window[offset - begin : offset - begin + HEADER_SIZE], file.name, offset)
         size = HEADER_SIZE + header.size
         if offset + size > file.size:
             raise cut(f"a chunk: {file.size - offset} of {size} bytes are there", file.name, offset)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tarkit.errors import CorruptRecordError, DataError, TooLargeError, TruncatedError
-from tarkit.formats.recordio.chunk import GO, HEADER_SIZE, LENGTH, MAGIC, PYRECORDIO, Header, parse_header
+from tarkit.formats.recordio.chunk import GO, HEADER_SIZE, LENGTH, MAGIC, PYRECORDIO, ChunkHeader, parse_header
 from tarkit.formats.tally import Tally
 from tarkit.store.window import Window
 
@@ -20,7 +20,7 @@ class Chunk(NamedTuple):
 
     offset: int
     first: int
-    header: Header
+    header: ChunkHeader
     payload: memoryview
 
 
@@ -105,7 +105,7 @@ class ChunkWalk:
 
     def _next(self, head: bytes) -> Chunk:
         window, offset = self._window, self.offset
-        header = header_of(head, self.url, offset)
+        header = chunk_header(head, self.url, offset)
         if header.compression is None:
             reason = (
                 f"the number {header.compressor} does not stand for a compression (dialect of {header.dialect.name})"
@@ -169,7 +169,7 @@ class ChunkWalk:
             self._window.have(size + 4) and self._window.find(MAGIC, size) == size
         )
 
-    def _find_end(self, header: Header, limit: int) -> int | None:
+    def _find_end(self, header: ChunkHeader, limit: int) -> int | None:
         """How many bytes a chunk has, if its payload up to a magic or the end of the stream has its checksum."""
         window, checksum, done, sought = self._window, 0, HEADER_SIZE, HEADER_SIZE + 1
         while window.held <= limit or window.find(MAGIC, sought) >= 0:
@@ -213,7 +213,7 @@ class ChunkWalk:
         return header.dialect.checksum(payload, 0) == header.checksum
 
 
-def header_of(head: bytes, url: str, offset: int) -> Header:
+def chunk_header(head: bytes, url: str, offset: int) -> ChunkHeader:
     """The header of a chunk, from the up to 20 bytes at this offset.
 
     Raises:

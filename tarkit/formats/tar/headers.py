@@ -61,7 +61,7 @@ MAX_SIZE = 8**11 - 1
 _CHECKSUM_MODULUS = 65521
 
 
-class Header(NamedTuple):
+class MemberHeader(NamedTuple):
     """One member's header. name: bytes up to the first NUL, prefix joined. size: bytes of
     content that follow. kind: the type flag, an integer as in ``ord(b"0")``."""
 
@@ -111,7 +111,7 @@ def signed_checksum_matches(header: bytes) -> bool:
     return stated == 8 * 0x20 + sum(b - 256 if b > 127 else b for b in body)
 
 
-def parse(header: bytes) -> Header:
+def parse(header: bytes) -> MemberHeader:
     """Parse one header whose checksum was found good.
 
     Raises:
@@ -122,7 +122,7 @@ def parse(header: bytes) -> Header:
     if magic == POSIX_MAGIC and prefix[0]:
         # GNU tar's own magic has no prefix: times or sparse maps stand in its place.
         name = prefix.partition(b"\0")[0] + b"/" + name
-    return Header(name, number(size), kind[0])
+    return MemberHeader(name, number(size), kind[0])
 
 
 def parse_pax(records: bytes) -> dict[str, bytes]:
@@ -149,7 +149,7 @@ def parse_pax(records: bytes) -> dict[str, bytes]:
     return found
 
 
-def why_not_a_file(header: Header, records: dict[str, bytes], header_bytes: bytes) -> str | None:
+def why_not_a_file(header: MemberHeader, records: dict[str, bytes], header_bytes: bytes) -> str | None:
     """The reason for which this member is not a regular file with its content behind it; None if it is one.
 
     records: of the extended headers before it. A hard link with a size and a pax header is followed by its

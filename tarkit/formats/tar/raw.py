@@ -9,7 +9,7 @@ from tarkit.errors import DataError, UnsupportedMemberError, printable
 from tarkit.formats.fieldfile import LARGE, FieldFile
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar import headers
-from tarkit.formats.tar.headers import BLOCK, Header
+from tarkit.formats.tar.headers import BLOCK, MemberHeader
 from tarkit.formats.tar.large import KeepInFiles
 from tarkit.formats.tar.resync import resynchronise
 from tarkit.formats.tar.walk import Archive, LargeMembers, Member
@@ -131,13 +131,13 @@ class RawArchive(Archive):
             self.recording.drop(self.base + self.position)
         return super().fill(want)
 
-    def verified(self, header_bytes: bytes) -> Header:
+    def verified(self, header_bytes: bytes) -> MemberHeader:
         header = super().verified(header_bytes)
         if self._foreign_globals:
             raise self._foreign_globals[0]
         return header
 
-    def extend(self, header: Header, records: dict[str, bytes]) -> None:
+    def extend(self, header: MemberHeader, records: dict[str, bytes]) -> None:
         start = self.base + self.position
         super().extend(header, records)
         if header.kind != _GLOBAL or self._globals_seen:

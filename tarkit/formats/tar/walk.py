@@ -16,7 +16,7 @@ from tarkit.errors import CorruptHeaderError, NotATarError, TruncatedError, Unsu
 from tarkit.formats.fieldfile import PIECE
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar import headers
-from tarkit.formats.tar.headers import BLOCK, ZERO_BLOCK, Header
+from tarkit.formats.tar.headers import BLOCK, ZERO_BLOCK, MemberHeader
 
 READ_SIZE = 512 * 1024
 """Bytes asked for at a time: fits the second-level cache, and is far above a photo."""
@@ -290,13 +290,13 @@ class Archive:
             self.sizes[field] = size
         return size
 
-    def remember_plain(self, header_bytes: bytes, header: Header) -> None:
+    def remember_plain(self, header_bytes: bytes, header: MemberHeader) -> None:
         """Let members() take such headers apart by itself from now on."""
         has_prefix = header_bytes[257:263] == headers.POSIX_MAGIC and header_bytes[345]
         if header.kind == ord("0") and not has_prefix:
             self.plain_tail = header_bytes[156:]
 
-    def extend(self, header: Header, records: dict[str, bytes]) -> None:
+    def extend(self, header: MemberHeader, records: dict[str, bytes]) -> None:
         """Read an extended header's content into ``records``, as pax keys."""
         if header.size > _MAX_EXTENDED:
             raise self.corrupt(f"an extended header claims {header.size} bytes")
@@ -323,7 +323,7 @@ class Archive:
         elif "path" in found or "size" in found:
             raise self.corrupt("a global extended header sets the path or size of all members")
 
-    def verified(self, header_bytes: bytes) -> Header:
+    def verified(self, header_bytes: bytes) -> MemberHeader:
         """The header, if its checksum and numbers are good."""
         checksum = header_bytes[148:156]
         try:

@@ -36,7 +36,7 @@ _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
 
 
 @dataclass(frozen=True)
-class Node:
+class LocalNode:
     """This machine as the node of the pods.
 
     memory, storage: bytes. env: its variables that pods see. volumes: name of a volume -> folder to use in its stead.
@@ -121,7 +121,7 @@ def _text(value: bytes, where: str) -> str:
     return text
 
 
-def container_env(pod: Object, container: Object, sources: Sources, node: Node, where: str) -> dict[str, str]:
+def container_env(pod: Object, container: Object, sources: Sources, node: LocalNode, where: str) -> dict[str, str]:
     """The variables of one container of a pod, in order. where: the container, for messages."""
     env: dict[str, str] = {}
     for entry in container.get("envFrom") or ():
@@ -150,7 +150,7 @@ def container_env(pod: Object, container: Object, sources: Sources, node: Node, 
     return env
 
 
-def _downward_value(pod: Object, container: Object, source: Object, node: Node, where: str) -> str:
+def _downward_value(pod: Object, container: Object, source: Object, node: LocalNode, where: str) -> str:
     """What a fieldRef gives, where what the pod does not have is empty; or a resourceFieldRef."""
     metadata = pod["metadata"]
     path = str(part_of(source, "fieldRef").get("fieldPath"))

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tarkit.errors import EXIT_CANNOT_RUN, EXIT_NOT_FOUND, CommandNotRunnableError, UsageError, printable
 from tarkit.k8s.apiobject import Object, part_of, spec_of
 from tarkit.k8s.expansion import substitute
-from tarkit.k8s.local.env import Node, Sources, container_env
+from tarkit.k8s.local.env import LocalNode, Sources, container_env
 from tarkit.k8s.local.policy import PodEnd
 from tarkit.k8s.local.processes import MARK, Watchdog, memory_of, signal_group
 from tarkit.k8s.quantity import parse_quantity
@@ -71,7 +71,7 @@ class MountMap:
                 yield mount
 
 
-def process_of(pod: Object, own: str, shared: str, sources: Sources, node: Node) -> Process:
+def process_of(pod: Object, own: str, shared: str, sources: Sources, node: LocalNode) -> Process:
     """A pod's container; the folders of its volumes are made. What it needs and does not find is an error.
 
     own: the pod's folder, for what it writes. shared: the run's, for what all its pods only read.
@@ -136,7 +136,7 @@ def _mounts_of(container: Object, volumes: Mapping[str, str], where: str) -> Mou
     return MountMap(mounts)
 
 
-def _folder_of(volume: Object, own: str, shared: str, sources: Sources, node: Node, pod: str) -> str:
+def _folder_of(volume: Object, own: str, shared: str, sources: Sources, node: LocalNode, pod: str) -> str:
     """The folder of a volume, which is made: empty, or with the files of a ConfigMap or Secret."""
     name = str(volume.get("name"))
     where = f"{pod}: volume {printable(name)} "

@@ -82,7 +82,7 @@ def digest_of(documents: Sequence[Object], volumes: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode("ascii")).hexdigest()
 
 
-def pod_of(job: LocalJob, index: int, attempt: int) -> Object:
+def local_pod(job: LocalJob, index: int, attempt: int) -> Object:
     """The pod of an index as the Job controller would make it. attempt: from 1, part of its name."""
     labels, annotations = (dict(part_of(job.template, "metadata", key)) for key in ("labels", "annotations"))
     spec, name = dict(spec_of(job.template)), job.name

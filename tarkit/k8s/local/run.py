@@ -17,9 +17,9 @@ from tarkit.k8s.apiobject import Object
 from tarkit.k8s.indexset import format_indexes
 from tarkit.k8s.lint.nodes import root_of
 from tarkit.k8s.lint.pods import lost_outputs
-from tarkit.k8s.local.env import Node, Sources
+from tarkit.k8s.local.env import LocalNode, Sources
 from tarkit.k8s.local.kubelet import LocalPod, Process, process_of
-from tarkit.k8s.local.localjob import digest_of, jobs_of, notes_on, pod_of
+from tarkit.k8s.local.localjob import digest_of, jobs_of, local_pod, notes_on
 from tarkit.k8s.local.policy import Action, JobLedger, LocalJob, PodEnd
 from tarkit.k8s.local.processes import Watchdog, can_measure, process_table
 from tarkit.k8s.local.state import StateFolder
@@ -42,7 +42,7 @@ class LocalSettings:
     indexes: Collection[int] | None = None
     retry_delay: float = 1.0
     fresh: bool = False
-    node: Node = field(default_factory=Node)
+    node: LocalNode = field(default_factory=LocalNode)
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class _Run:
 
     def _prepared(self, job: LocalJob, index: int, attempt: int) -> tuple[Object, Process]:
         """A pod and its process, with its folder."""
-        pod = pod_of(job, index, attempt)
+        pod = local_pod(job, index, attempt)
         own = self._state.pod_folder(pod["metadata"]["name"])
         return pod, process_of(pod, own, self._state.folder, self._sources, self._node)
 

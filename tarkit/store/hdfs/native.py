@@ -10,7 +10,7 @@ from typing import Any
 
 from tarkit.errors import AlreadyPublishedError, MissingInputError, StreamError, UsageError, library, printable
 from tarkit.store.foreign import without_secrets
-from tarkit.store.hdfs.client import HdfsClient, Status, Writer, raise_java
+from tarkit.store.hdfs.client import HdfsClient, HdfsWriter, Status, raise_java
 from tarkit.store.resume import Body
 from tarkit.store.retry import Dropped, Retry
 from tarkit.store.window import Window
@@ -59,7 +59,7 @@ class NativeClient(HdfsClient):
         file = self.call(path, self._client.read, path)
         return _NativeBody(self, path, self.call(path, file.read_range_stream, offset, size - offset))
 
-    def create(self, path: str) -> Writer:
+    def create(self, path: str) -> HdfsWriter:
         options = self._options(overwrite=True, create_parent=True)
         return _NativeWriter(self, path, self.call(path, self._client.create, path, options))
 

@@ -19,7 +19,7 @@ from tarkit.errors import (
     UsageError,
 )
 from tarkit.store import waits
-from tarkit.store.hdfs.client import HdfsClient, Status, Writer
+from tarkit.store.hdfs.client import HdfsClient, HdfsWriter, Status
 from tarkit.store.hdfs.native import NativeClient
 from tarkit.store.hdfs.rest import WebHdfsClient
 from tarkit.store.hdfs.resturl import parse_address
@@ -145,7 +145,7 @@ class HdfsSink:
         if there and if_absent:
             raise AlreadyPublishedError("is there already", url=self._name)
         self._temporary = posixpath.join(folder, temporary_name(base))
-        self._file: Writer | None = None
+        self._file: HdfsWriter | None = None
         try:
             self._file = client.patiently(lambda _: client.create(self._temporary), path)
         except BaseException as error:
@@ -158,7 +158,7 @@ class HdfsSink:
         self._written += memoryview(data).nbytes
         self._once(lambda file: file.write(data))
 
-    def _once(self, call: Callable[[Writer], None]) -> None:
+    def _once(self, call: Callable[[HdfsWriter], None]) -> None:
         # What was sent is gone from memory, so it cannot be sent again from here.
         if self._file is None:
             raise StreamError("writing this file has failed already", url=self._name)

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from tarkit.errors import MissingInputError, StreamError
 from tarkit.store.faults import is_temporary_status
 from tarkit.store.foreign import without_secrets
-from tarkit.store.hdfs.client import HdfsClient, Status, Writer, raise_java
+from tarkit.store.hdfs.client import HdfsClient, HdfsWriter, Status, raise_java
 from tarkit.store.hdfs.resturl import Address
 from tarkit.store.hdfs.restwrite import ChunkedPut, Redirected
 from tarkit.store.http.answer import MOST_REDIRECTS, follow, redirect_target, retry_after, status_text
@@ -106,7 +106,7 @@ class WebHdfsClient(HdfsClient):
         self._node = node
         return body
 
-    def create(self, path: str) -> Writer:
+    def create(self, path: str) -> HdfsWriter:
         url = self._address.url(path, "CREATE", {"overwrite": "true", "createparent": "true"})
         response, hop = self._ask("PUT", url, path, _CONTENT_TYPE)
         location = redirect_target(response, hop, self.shown(path))
