@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.errors import UsageError
-from tarkit.k8s.expansion import escape, substitute
+from tarkit.k8s.podfields import escape, substitute
 from tarkit.k8s.yamlreading import Doubt, key_text, plain_value
 from tarkit.k8s.yamltext import dump_documents, dump_json, load_documents
 

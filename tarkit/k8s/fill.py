@@ -48,9 +48,10 @@ def filled(document: Document, settings: Settings) -> Document:
     return document
 
 
-def with_scripts(template: list[Document], settings: Settings) -> list[Document]:
-    """Filled copies of a template's documents, whose containers run the command as a shell script; the name is that of
-    the main ones, as others refer to the rest by theirs."""
+def fill_template(request: Request) -> list[Document]:
+    """Filled copies of the template's documents, whose containers run the command as a shell script; the name is that
+    of the main ones, as others refer to the rest by theirs."""
+    template, settings = request.template, request.settings
     main = main_ones(template)
     found = [
         filled(each, settings if any(each is one for one in main) else without_name(settings)) for each in template
@@ -58,11 +59,6 @@ def with_scripts(template: list[Document], settings: Settings) -> list[Document]
     for pod in filter(None, map(pod_of, found)):
         fill_script(main_container(part(pod, "spec")), settings)
     return found
-
-
-def fill_template(request: Request) -> list[Document]:
-    """The template's documents, filled."""
-    return with_scripts(request.template, request.settings)
 
 
 def main_ones(documents: list[Document]) -> list[Document]:

@@ -1,13 +1,18 @@
-"""Settings into the fields of a pod and its container: image, command, environment, resources, files."""
+"""Settings into the fields of a pod and its container: image, command, environment, resources, files.
+
+Source of the rules for ``$`` in commands, arguments and environment values: ``Expand`` in Kubernetes'
+third_party/forked/golang/expansion: ``$$`` becomes ``$``; ``$(NAME)`` becomes the value of NAME if the container has
+such a variable, and stays as it is if not; every other ``$`` stays.
+"""
 
 from __future__ import annotations
 
 import os.path
 import re
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from tarkit.errors import UsageError, printable
-from tarkit.k8s.expansion import escape
 from tarkit.k8s.names import safe_label
 from tarkit.k8s.quantity import canonical, is_milli, parse_quantity, total
 from tarkit.k8s.settings import Settings
@@ -24,6 +29,13 @@ POD_PATHS: dict[str, tuple[str, ...]] = {
 SCRATCH = "scratch"
 _GPU = "nvidia.com/gpu"
 _KEY_FILE = "google_application_credentials.json"
+_SHELL_FLAGS = {
+    **dict.fromkeys(("bash", "zsh", "ksh", "mksh"), ("-euo", "pipefail")),
+    **dict.fromkeys(("sh", "dash", "ash"), ("-eu",)),
+}
+"""The flags with which a shell stops at the first failure, if it is known to have them."""
+_EXPANDED = re.compile(r"\$\$|\$\(([^)]*)\)")
+_AMBIGUOUS = re.compile(r"\$(?=\$)|\$\(([^)]*)\)")
 _IDENTIFIER = re.compile(r"\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
 
 
@@ -111,17 +123,23 @@ def fill_script(container: Document, settings: Settings) -> None:
     of_template = isinstance(given, list) and given and given[-1] == "-c"
     if shell is not None or flags is not None or (settings.command is not None and not of_template):
         shell = shell or "/bin/bash"
-        container["command"] = [shell, *(_flags_of(shell) if flags is None else flags.split()), "-c"]
+        own = _SHELL_FLAGS.get(os.path.basename(shell), ())
+        container["command"] = [shell, *(own if flags is None else flags.split()), "-c"]
     if settings.command is not None:
         container["args"] = [escape_in(container, replace_params(settings.command, settings.param))]
 
 
-def _flags_of(shell: str) -> list[str]:
-    """The flags with which a shell stops at the first failure, if it is known to have them."""
-    name = os.path.basename(shell)
-    if name in ("bash", "zsh", "ksh", "mksh"):
-        return ["-euo", "pipefail"]
-    return ["-eu"] if name in ("sh", "dash", "ash") else []
+def substitute(text: str, env: Mapping[str, str]) -> str:
+    """``text`` as the container sees it, whose variables so far are ``env``."""
+    return _EXPANDED.sub(lambda found: "$" if found[1] is None else env.get(found[1], found[0]), text)
+
+
+def escape(text: str, names: Collection[str]) -> str:
+    """A text that ``substitute`` turns into ``text`` again, in a container with variables ``names``.
+
+    Nothing is changed but ``$$``, and ``$(NAME)`` of a known NAME: manifests stay readable.
+    """
+    return _AMBIGUOUS.sub(lambda found: f"${found[0]}" if found[1] is None or found[1] in names else found[0], text)
 
 
 def escape_in(container: Document, text: str) -> str:

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tarkit.errors import TarkitError
-from tarkit.k8s.expansion import substitute
-from tarkit.k8s.podfields import main_container
+from tarkit.k8s.podfields import main_container, substitute
 from tarkit.runs.work import Work
 
 

@@ -14,11 +14,10 @@ import click
 from tarkit.errors import EXIT_OK, UsageError
 from tarkit.k8s.apiobject import Object, part_of, spec_of
 from tarkit.k8s.durations import seconds
-from tarkit.k8s.expansion import substitute
 from tarkit.k8s.generate import Asked
 from tarkit.k8s.generators.indexed import PARALLELISM, plan_of
 from tarkit.k8s.plan.estimate import Measured, Price, estimate, measure, plan_lines
-from tarkit.k8s.podfields import main_container
+from tarkit.k8s.podfields import main_container, substitute
 from tarkit.k8s.quantity import parse_quantity
 
 from ...shared.program import say, verbose_option, version_option

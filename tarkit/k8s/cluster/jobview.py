@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tarkit.errors import UsageError
@@ -151,16 +152,12 @@ def job_plan(job: Object) -> JobPlan:
         raise UsageError(
             f"Job {api.name_of(job)}: the annotations {INPUTS}, {SHARDS}, {SLICES} are not as kubetpl writes them"
         ) from None
-    return JobPlan(numbers[0], numbers[1], notes.get(OUTDIR), inputs, notes.get(LIST), _list_sha256(job))
-
-
-def _list_sha256(job: Object) -> str | None:
-    try:
+    work = None
+    # Arguments that another version had are refused by a retry.
+    with suppress(UsageError):
         work = work_in(main_container(api.part_of(job, "spec", "template", "spec")))
-    except UsageError:
-        # Arguments that another version had; a retry refuses them.
-        return None
-    return None if work is None else work.list_sha256
+    sha256 = None if work is None else work.list_sha256
+    return JobPlan(numbers[0], numbers[1], notes.get(OUTDIR), inputs, notes.get(LIST), sha256)
 
 
 def _alive(job: Object, pods: Iterable[Object] | None) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from tarkit.errors import UsageError, printable
-from tarkit.k8s.fill import fill_template, with_scripts
+from tarkit.k8s.fill import fill_template
 from tarkit.k8s.names import safe_label
 from tarkit.k8s.podfields import replace_params
 from tarkit.k8s.settings import MANY, OWN_PARAMS, Generator, Request, Settings
@@ -32,7 +32,7 @@ def documents(request: Request) -> list[Document]:
                 f"called {own.name}; write {{i}} or {{n}} where the names must differ"
             )
         names[str(own.name)] = item
-        found += with_scripts(request.template, own)
+        found += fill_template(dataclasses.replace(request, settings=own))
     return found
 
 

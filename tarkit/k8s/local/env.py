@@ -17,7 +17,7 @@ from fractions import Fraction
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.apiobject import Object, name_of, part_of
-from tarkit.k8s.expansion import substitute
+from tarkit.k8s.podfields import substitute
 from tarkit.k8s.quantity import parse_quantity
 
 ALLOWED = re.compile(

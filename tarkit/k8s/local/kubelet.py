@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from tarkit.errors import EXIT_CANNOT_RUN, EXIT_NOT_FOUND, CommandNotRunnableError, UsageError, printable
 from tarkit.k8s.apiobject import Object, part_of, spec_of
-from tarkit.k8s.expansion import substitute
 from tarkit.k8s.local.env import LocalNode, Sources, container_env
 from tarkit.k8s.local.policy import PodEnd
 from tarkit.k8s.local.processes import MARK, Watchdog, memory_of, signal_group
+from tarkit.k8s.podfields import substitute
 from tarkit.k8s.quantity import parse_quantity
 
 _OPTION = re.compile(r"(@|--?[A-Za-z][\w-]*=@?)(/.*)", re.DOTALL)

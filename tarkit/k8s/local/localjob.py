@@ -92,17 +92,13 @@ def local_pod(job: LocalJob, index: int, attempt: int) -> Object:
     if job.indexed:
         labels[INDEX] = annotations[INDEX] = str(index)
         spec["hostname"] = f"{job.name}-{index}"
-        spec["containers"] = [_with_index(job.container)]
+        env = list(job.container.get("env") or ())
+        if not any(entry.get("name") == "JOB_COMPLETION_INDEX" for entry in env):
+            path = f"metadata.annotations['{INDEX}']"
+            env.append({"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"fieldPath": path}}})
+        spec["containers"] = [{**job.container, "env": env}]
     metadata = {"name": name, "namespace": job.namespace, "labels": labels, "annotations": annotations}
     return {"metadata": metadata, "spec": spec}
-
-
-def _with_index(container: Object) -> Object:
-    env = list(container.get("env") or ())
-    if not any(entry.get("name") == "JOB_COMPLETION_INDEX" for entry in env):
-        path = f"metadata.annotations['{INDEX}']"
-        env.append({"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"fieldPath": path}}})
-    return {**container, "env": env}
 
 
 def notes_on(job: LocalJob) -> Iterator[str]:

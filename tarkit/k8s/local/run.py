@@ -203,7 +203,9 @@ class _Run:
     def _prepared(self, job: LocalJob, index: int, attempt: int) -> tuple[Object, Process]:
         """A pod and its process, with its folder."""
         pod = local_pod(job, index, attempt)
-        own = self._state.pod_folder(pod["metadata"]["name"])
+        own = self._state.path("pods", pod["metadata"]["name"])
+        removal.remove_folder(own)
+        os.mkdir(own, 0o700)
         return pod, process_of(pod, own, self._state.folder, self._sources, self._node)
 
     def differences(self) -> Iterator[str]:

@@ -138,13 +138,6 @@ class StateFolder:
         os.makedirs(os.path.dirname(found), 0o700, exist_ok=True)
         return found
 
-    def pod_folder(self, name: str) -> str:
-        """A new, empty folder for a pod."""
-        path = self.path(_PODS, name)
-        removal.remove_folder(path)
-        os.mkdir(path, 0o700)
-        return path
-
     def _remove(self, *names: str) -> None:
         for name in names:
             removal.remove_folder(os.path.join(self.folder, name))

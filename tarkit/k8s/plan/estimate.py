@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from tarkit.errors import TarkitError, UsageError, printable
 from tarkit.k8s.durations import in_words
-from tarkit.k8s.expansion import substitute
 from tarkit.k8s.plan.sliceplan import ShardPlan
+from tarkit.k8s.podfields import substitute
 from tarkit.redaction import redact
 from tarkit.runs.work import Work
 from tarkit.store.entries import identify
