@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kubetplrun import MAIN, MISSING, SPEC, alone, at, kubetpl, lint_refused, one, refused, rendered, without
 
-from tarkit.k8s.placement import without_spot
+from tarkit.k8s.fill import without_spot
 
 SHARDED = ("indexed", "-n", "x", "-c", "true", "-I", "i:1", "--shards", "s3://b/a-{00..19}.tar", "-O", "s3://b/out")
 WORKLOADS = [("job",), ("pod",), ("jobs", "--over", "a"), SHARDED, (*SHARDED, "--raw")]

@@ -64,8 +64,7 @@ def generator_command(generator: str) -> click.Command:
 def asked(generator: str, options: Mapping[str, Any], words: list[str]) -> Asked:
     """What the command line, the environment and the configuration files ask for together."""
     from tarkit.k8s.configuration import read_configuration
-    from tarkit.k8s.generate import Asked, generator_of
-    from tarkit.k8s.templates import template_path
+    from tarkit.k8s.generate import Asked, generator_of, template_path
 
     configuration = read_configuration(
         generator,

@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def template_folders(path: str | None) -> list[str]:
     """Where templates are looked for: the folders of ``--path A:B``, else the usual ones."""
-    from tarkit.k8s.templates import FOLDERS
+    from tarkit.k8s.generate import FOLDERS
 
     return list(FOLDERS) if path is None else [folder for folder in path.split(":") if folder]
 

@@ -17,6 +17,7 @@ from tarkit.k8s.names import safe_label
 from tarkit.k8s.quantity import canonical, is_milli, parse_quantity, total
 from tarkit.k8s.settings import Settings
 from tarkit.k8s.yamltext import Document
+from tarkit.runs.work import Work
 
 POD_PATHS: dict[str, tuple[str, ...]] = {
     "Pod": (),
@@ -140,6 +141,17 @@ def escape(text: str, names: Collection[str]) -> str:
     Nothing is changed but ``$$``, and ``$(NAME)`` of a known NAME: manifests stay readable.
     """
     return _AMBIGUOUS.sub(lambda found: f"${found[0]}" if found[1] is None or found[1] in names else found[0], text)
+
+
+def work_in(container: Document) -> Work | None:
+    """What a container runs tarproc for; None if it runs another program. ``$(NAME)`` is in it as it is.
+
+    Arguments that this tarproc does not have are a UsageError.
+    """
+    command = container.get("command") or [""]
+    if str(command[0]).rpartition("/")[2] != "tarproc":
+        return None
+    return Work.from_args([str(each) for each in (*command[1:], *(container.get("args") or ()))])
 
 
 def escape_in(container: Document, text: str) -> str:

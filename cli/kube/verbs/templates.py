@@ -15,7 +15,7 @@ from ..settingoptions import template_folders
 @version_option
 def command(path: str | None, verbose: bool) -> None:
     """List the templates: kubetpl NAME fills the first that is called so."""
-    from tarkit.k8s.templates import available
+    from tarkit.k8s.generate import available
 
     seen: set[str] = set()
     with Results() as results:

@@ -29,8 +29,7 @@ from dataclasses import dataclass
 from tarkit.errors import UsageError
 from tarkit.k8s import apiobject as api
 from tarkit.k8s.apiobject import Object
-from tarkit.k8s.podfields import main_container
-from tarkit.k8s.tarprocwork import work_in
+from tarkit.k8s.podfields import main_container, work_in
 from tarkit.k8s.wellknown import INPUTS, LIST, OUTDIR, SHARDS, SLICES
 
 ENDED = ("complete", "failed")

@@ -20,12 +20,11 @@ from tarkit.k8s.cluster.jobview import has_ended, job_plan, state_of
 from tarkit.k8s.cluster.runjobs import origin, orphans
 from tarkit.k8s.cluster.runrecords import is_per_shard
 from tarkit.k8s.cluster.watching import Watching, run_states
+from tarkit.k8s.fill import without_spot
 from tarkit.k8s.names import index_name_budget, safe_label
-from tarkit.k8s.placement import without_spot
 from tarkit.k8s.plan.shardlist import LIST_SPEC, content_sha256, give_inputs, place_of, put_list
-from tarkit.k8s.podfields import escape, fill_container, listed, main_container, part, put_named
+from tarkit.k8s.podfields import escape, fill_container, listed, main_container, part, put_named, work_in
 from tarkit.k8s.settings import Settings
-from tarkit.k8s.tarprocwork import work_in
 from tarkit.specs.slicedlist import even_counts, sha256_of
 from tarkit.store.url import scheme_of
 

@@ -7,7 +7,7 @@ import os
 import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from tarkit.errors import ClusterUnreachableError, MissingInputError, TarkitError, UsageError, printable
@@ -15,8 +15,7 @@ from tarkit.k8s.apiobject import Object, name_of, part_of
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import JobPlan, job_plan
 from tarkit.k8s.plan.shardlist import FILE_NAME, LIST_SPEC, name_end
-from tarkit.k8s.podfields import main_container
-from tarkit.k8s.tarprocwork import expected_fingerprint, work_in
+from tarkit.k8s.podfields import main_container, substitute, work_in
 from tarkit.runs.status import Progress, progress_of
 from tarkit.specs.outputnames import plan_outputs
 from tarkit.specs.shardspec import expand, take_slice
@@ -152,7 +151,7 @@ class RecordSource:
         if path is not None and not os.path.isdir(path) and not os.path.isdir(str(needed)):
             hint = "-O names the output folder as seen from here"
             raise MissingInputError("no such folder on this machine", url=folder, hint=hint)
-        work, per_shard = expected_fingerprint(job), is_per_shard(job)
+        work, per_shard = _expected_fingerprint(job), is_per_shard(job)
         urls, made_of = None, None
         if shards is not None:
             urls = shards.urls
@@ -173,6 +172,27 @@ class RecordSource:
             raise
         except TarkitError as error:
             report(f"no done records: {error}")
+        return None
+
+
+def _expected_fingerprint(job: Object) -> str | None:
+    """The fingerprint that the done records of a Job have; None if the manifest alone does not decide it.
+
+    A record with another one is of another command over the same shards, so it is not this Job's.
+    """
+    try:
+        container = main_container(dict(part_of(job, "spec", "template", "spec")))
+        env = {str(each.get("name")): each.get("value") for each in container.get("env") or []}
+        args = [substitute(str(each), {}) for each in container.get("args") or ()]
+        work = work_in({"command": container.get("command"), "args": args})
+        if work is None or work.script is not None or work.files():
+            # The content of files counts, and is in the container.
+            return None
+        if work.mtime is None:
+            # Pods do not know this machine's environment.
+            work = replace(work, mtime=int(str(env.get("SOURCE_DATE_EPOCH", "0"))))
+        return work.fingerprint()
+    except (TarkitError, ValueError):
         return None
 
 

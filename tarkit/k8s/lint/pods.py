@@ -9,7 +9,7 @@ from tarkit.errors import UsageError
 from tarkit.k8s.lint.containers import amount, quantity
 from tarkit.k8s.lint.nodes import Finding, Node, unique, valid, valid_labels
 from tarkit.k8s.names import dns_label, dns_subdomain, label_key, label_value
-from tarkit.k8s.tarprocwork import work_in
+from tarkit.k8s.podfields import work_in
 
 _CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
 _OUTPUT = "TARKIT_OUT"
