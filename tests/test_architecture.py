@@ -22,7 +22,7 @@ ROOMS = {
     "store": "allocator compression entries faults publish rangedfile read retry sinks temporary transfer url "
     "waits window",
     "specs": "braces inputslice outputnames shardspec slicedlist",
-    "formats": "datafolder example fieldfile har recordio registry sequencefile tally tfrecord "
+    "formats": "datafolder example fieldfile har recordio registry sequencefile tally textrows tfrecord "
     "tar.headers tar.large tar.raw tar.resync tar.walk",
     "samples": "codecs dataset gather pieces read sample shardwriter tarwriter transforms",
     "toolbox": "convert demodata join prepare recordfiles sourcefiles tables",

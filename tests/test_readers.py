@@ -210,7 +210,7 @@ def test_text_that_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "b.csv").write_bytes(b"\xff\n")
     with pytest.raises(DataError, match=r"b\.csv: a row is not UTF-8"):
         all_records(TextDataReader(f"{tmp_path}/b.csv"))
-    monkeypatch.setattr("tarkit.readers.text._LONGEST_ROW", 2 << 20)
+    monkeypatch.setattr("tarkit.formats.textrows._LONGEST_ROW", 2 << 20)
     (tmp_path / "c.csv").write_bytes(b'"' + b"x\n" * (2 << 20))
     with pytest.raises(DataError, match=r"c\.csv, offset 0: a quote is open for more than 2 MiB"):
         TextDataReader(f"{tmp_path}/c.csv").create_shards()

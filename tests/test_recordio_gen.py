@@ -57,7 +57,7 @@ def examples(*names: str) -> list[dict[str, object]]:
 def test_images_in_folders(run: Run, images: Path) -> None:
     code, out, err = run("images", "-o", "out", "--records_per_file", "3")
     assert (code, out) == (0, "out/data-00000\nout/data-00001\n")
-    assert err == "tarkit recordio-gen: 4 records in 2 files; skipped members: hidden 1\n"
+    assert err == "tarkit recordio-gen: 4 records in 2 files; skipped files: hidden 1, no-record 1\n"
     found = examples("out/data-00000", "out/data-00001")
     assert [example["label"] for example in found] == [[0], [1], [1], [2]]
     assert found[1]["image"] == [(images / "cat" / "1.png").read_bytes()]
@@ -105,7 +105,7 @@ def test_a_table_with_names_and_text(run: Run, tmp_path: Path) -> None:
     assert code == 2 and "census.csv has no column income; it has age, work, num" in err
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n3\n")
     code, _, err = run("bad.csv", "-o", "out3")
-    assert code == 65 and "bad.csv: row 3 has 1 columns, and there are 2 names" in err
+    assert code == 65 and "bad.csv, offset 8: row 3 has 1 columns, and there are 2 names" in err
 
 
 def idx(shape: tuple[int, ...], data: bytes) -> bytes:
@@ -162,7 +162,7 @@ def test_a_tar_of_the_current_folder_has_no_hidden_files(run: Run, images: Path)
     with tarfile.open("dot.tar", "w") as tar:
         tar.add("images", "./images")
     code, _, err = run("dot.tar", "-o", "out")
-    assert code == 0 and "4 records in 1 file; skipped members: " in err and "hidden 1" in err
+    assert code == 0 and "4 records in 1 file; skipped files: " in err and "hidden 1" in err
 
 
 def test_model_files_of_other_shapes(run: Run, images: Path, tmp_path: Path) -> None:
@@ -181,6 +181,8 @@ def test_model_files_of_other_shapes(run: Run, images: Path, tmp_path: Path) -> 
         ("def prepare_data_for_a_single_file(f, n): return 3\n", "gave int; it gives bytes, a dict", 65),
         ("def prepare_data_for_a_single_file(f, n): 1 / 0\n", "raised ZeroDivisionError: division by zero", 65),
         ("import nosuchmodule\n", "model file 'model.py' raised ModuleNotFoundError: No module named", 2),
+        ("import sys\nsys.exit(3)\n", "model file 'model.py' raised SystemExit: 3", 2),
+        ("def prepare_data_for_a_single_file(f, n): exit(3)\n", "raised SystemExit: 3", 65),
         ("def (\n", "model file 'model.py' is not Python: invalid syntax", 2),
         ("def prepare_data_for_a_single_file(f, n): return 1, 2\n", "so it needs a function feature_columns", 2),
     ):
@@ -215,3 +217,93 @@ def test_the_files_are_the_same_each_time(run: Run, images: Path) -> None:
     run("images", "-o", "b")
     assert Path("a/data-00000").read_bytes() == Path("b/data-00000").read_bytes()
     assert io.BytesIO(Path("a/data-00000").read_bytes()).read(4) == b"\x04\x03\x02\x01"
+
+
+def test_files_without_a_record_are_counted(run: Run, images: Path, tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("def prepare_data_for_a_single_file(f, n): return b'' if 'dog' in n else None\n")
+    code, _, err = run("images", "-o", "out", "--model_file", "model.py")
+    assert (code, err) == (0, "tarkit recordio-gen: 1 record in 1 file; skipped files: hidden 1, no-record 4\n")
+
+
+def test_files_of_an_earlier_run_stay_if_there_is_nothing_new(run: Run, images: Path, tmp_path: Path) -> None:
+    assert run("images", "-o", "out")[0] == 0
+    (tmp_path / "empty").mkdir()
+    assert run("nothing", "-o", "out", "--force")[0] == 66
+    assert run("empty", "-o", "out", "--force")[0] == 2
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["data-00000"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("images --label x", "--label is not for SOURCE of the kind files"),
+        ("a.csv --classes x,y", "--classes is not for SOURCE of the kind csv"),
+        ("images --codec tf_example", "--codec_type goes with --model_file"),
+        ("images --model_file m.py --image floats", "--image goes without --model_file"),
+    ],
+)
+def test_no_option_is_ignored(run: Run, images: Path, words: str, message: str) -> None:
+    code, _, err = run(*words.split(), "-o", "out")
+    assert code == 2 and message in err
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "message"),
+    [
+        (b"a,b\n1,caf\xe9\n", 65, "t.csv, offset 4: row 2 cannot be read: 'utf-8' codec"),
+        (
+            b"a,b\n1," + b"x" * 200_000 + b"\n",
+            65,
+            "t.csv, offset 4: row 2 cannot be read: field larger than field limit",
+        ),
+        (b'a,b\n1,"open\n2,3\n', 65, "t.csv, offset 4: ends inside of a quoted field"),
+        (b'a,b\n1,"x"y\n', 65, "row 2 cannot be read: ',' expected after '\"'"),
+        (b"a,b\n1,2\n1\n", 65, "t.csv, offset 8: row 3 has 1 columns, and there are 2 names"),
+        (b"a,a\n1,2\n", 2, "t.csv has two columns a; name them with --columns, or leave one out"),
+    ],
+)
+def test_tables_that_are_damaged(run: Run, tmp_path: Path, content: bytes, code: int, message: str) -> None:
+    (tmp_path / "t.csv").write_bytes(content)
+    found, _, err = run("t.csv", "-o", "out")
+    assert found == code and message in err and not (tmp_path / "out").exists()
+
+
+def test_a_column_is_not_replaced_by_the_label(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbflabel,c\n1,x\n")
+    assert "two columns label" in run("t.csv", "-o", "out", "--label", "c")[2]
+    assert run("t.csv", "-o", "out", "--label", "c", "--leave-out", "label")[0] == 0
+    assert examples("out/data-00000") == [{"label": [0]}]
+
+
+def test_numbers_that_a_float_cannot_hold_stay_text(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b,c,d,e,f\n16777216,16777217,1_0,1e39,inf,0.1\n")
+    assert run("t.csv", "-o", "out")[0] == 0
+    (found,) = examples("out/data-00000")
+    assert found.pop("f") == [pytest.approx(0.1)]
+    assert found == {"a": [16777216.0], "b": [b"16777217"], "c": [b"1_0"], "d": [b"1e39"], "e": [b"inf"]}
+
+
+def test_a_table_that_cannot_be_read_twice(run: Run) -> None:
+    code, _, err = run("-", "-o", "out", "--kind", "csv")
+    assert code == 2 and "- is read twice; name a file" in err
+
+
+def test_shards_with_odd_keys_and_classes(run: Run, tmp_path: Path) -> None:
+    with tarfile.open("t.tar", "w") as tar:
+        for name, content in (("a\udcff.cls", b"--5"), ("b.cls", b" -5 "), ("c.cls", b"9" * 20)):
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    assert run("t.tar", "-o", "out", "--kind", "shards")[0] == 0
+    assert examples("out/data-00000") == [
+        {"__key__": [b"a\xff"], "cls": [b"--5"]},
+        {"__key__": [b"b"], "cls": [-5]},
+        {"__key__": [b"c"], "cls": [b"9" * 20]},
+    ]
+
+
+def test_pictures_are_not_labels(run: Run, tmp_path: Path) -> None:
+    header = struct.pack(">4B3I", 0, 0, 8, 3, 2, 1, 1)
+    (tmp_path / "images").write_bytes(header + b"ab")
+    code, _, err = run("images", "images", "-o", "out")
+    assert code == 65 and "has no labels" in err

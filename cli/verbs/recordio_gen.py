@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,13 @@ Examples:
   tarkit recordio-gen iris.csv -o records --columns a,b,c,d,class --label class
   tarkit recordio-gen train-images-idx3-ubyte.gz train-labels-idx1-ubyte.gz -o records
 """
-_KINDS = ("files", "shards", "csv", "mnist")
+_KINDS = {
+    "files": ("model_file", "codec", "image", "classes"),
+    "shards": ("fields",),
+    "csv": ("columns", "label", "leave_out"),
+    "mnist": ("image",),
+}
+"""Kind of SOURCE -> the options that it takes."""
 
 
 def _names(context: click.Context, parameter: click.Parameter, text: str | None) -> list[str] | None:
@@ -36,7 +43,7 @@ def _names(context: click.Context, parameter: click.Parameter, text: str | None)
 @click.option("-o", "--output_dir", "--output-dir", required=True, metavar="FOLDER", help="Where the files go.")
 @click.option(
     "--kind",
-    type=click.Choice(_KINDS),
+    type=click.Choice(list(_KINDS)),
     help="What SOURCE is.  [default: csv for .csv and .data, mnist for two files, else files]",
 )
 @click.option(
@@ -45,17 +52,17 @@ def _names(context: click.Context, parameter: click.Parameter, text: str | None)
 )  # fmt: skip
 @click.option("--model_file", "--model-file", metavar="FILE", help="Python file that prepares the records of a file.")
 @click.option(
-    "--codec_type", "--codec", "codec", type=click.Choice(["tf_example", "bytes"]), default="tf_example",
-    show_default=True, help="How what a model file prepares is written.",
+    "--codec_type", "--codec", "codec", type=click.Choice(["tf_example", "bytes"]),
+    help="How what a model file prepares is written.  [default: tf_example]",
 )  # fmt: skip
 @click.option(
-    "--image", type=click.Choice(["bytes", "floats"]), default=None, help="The feature of images.  [default: bytes]"
+    "--image", type=click.Choice(["bytes", "floats"]), help="The feature of images.  [default: bytes; floats of MNIST]"
 )
 @click.option("--classes", callback=_names, metavar="A,B", help="Folders that are the classes, in their order.")
 @click.option("--fields", callback=_names, metavar="A,B", help="Fields of samples that become features.")
 @click.option("--columns", callback=_names, metavar="A,B", help="Names of a table's columns.  [default: its first row]")
 @click.option("--label", metavar="COLUMN", help="Column that is the label.")
-@click.option("--leave-out", callback=_names, default="", metavar="A,B", help="Columns that are left out.")
+@click.option("--leave-out", callback=_names, metavar="A,B", help="Columns that are left out.")
 @click.option("--force", is_flag=True, help="Replace the files of an earlier run.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no summary; only what was lost.")
 @verbose_option
@@ -68,17 +75,25 @@ def command(
     SOURCE is a folder or a tar of images, one folder for each class: features image, and label, the index of the
     class; or with --model_file any files, prepared by prepare_data_for_a_single_file(file, name) of that Python file.
     It may be tar shards (--kind shards), a feature for each field; a CSV file, a feature for each column; or
-    MNIST's own two files.
+    MNIST's own two files. A file without a record, such as one that is not an image, is counted as no-record.
 
     Files are called data-00000, data-00001 …, and each appears whole. Their names are printed as they are published.
     """
     with Meter("tarkit recordio-gen", quiet=quiet) as meter, Results(only_messages=True) as results:
         from tarkit.formats.tally import Tally
+        from tarkit.store.url import display_name
         from tarkit.toolbox.recordfiles import clear_record_files, write_record_files
 
         tally = Tally()
         records = _records(sources, options, tally)
-        clear_record_files(output_dir, force=force)
+        if not force:
+            clear_record_files(output_dir)
+        # What is there is removed once there is something to replace it.
+        if (first := next(records, None)) is None:
+            reason = "; see --kind, and --model_file for files that are not images"
+            raise UsageError(f"no record comes of {display_name(sources[0])}{reason}")
+        if force:
+            clear_record_files(output_dir, force=True)
         files = 0
 
         def published(name: str, count: int) -> None:
@@ -89,12 +104,16 @@ def command(
             if meter.is_due():
                 meter.show(f"{files} files so far", None)
 
-        total = write_record_files(records, output_dir, records_per_file=records_per_file, published=published)
-    if not total:
-        raise UsageError(f"no record comes of {sources[0]}; see --kind, and --model_file for files that are not images")
+        total = write_record_files(
+            itertools.chain([first], records), output_dir, records_per_file=records_per_file, published=published
+        )
     code = exit_code_of(tally)
+    skipped = "skipped members" if options["kind"] == "shards" else "skipped files"
     if code or not quiet:
-        say("tarkit recordio-gen", "; ".join([f"{counted(total, 'record')} in {counted(files, 'file')}", *met(tally)]))
+        say(
+            "tarkit recordio-gen",
+            "; ".join([f"{counted(total, 'record')} in {counted(files, 'file')}", *met(tally, skipped=skipped)]),
+        )
     return code
 
 
@@ -106,9 +125,12 @@ def _records(sources: tuple[str, ...], options: dict[str, Any], tally: Tally) ->
     kind = options["kind"] or guess
     if len(sources) != (2 if kind == "mnist" else 1):
         raise UsageError("MNIST is two files, images and labels; any other SOURCE is one")
+    for name in (name for names in _KINDS.values() for name in names):
+        if options[name] is not None and name not in _KINDS[kind]:
+            raise UsageError(f"{_flag(name)} is not for SOURCE of the kind {kind}; leave it out, or see --kind")
     if kind == "csv":
         return table_records(
-            source, columns=options["columns"], label=options["label"], leave_out=[n for n in options["leave_out"] if n]
+            source, columns=options["columns"], label=options["label"], leave_out=options["leave_out"] or ()
         )
     if kind == "mnist":
         return mnist_records(source, sources[1], options["image"] or "floats")
@@ -119,12 +141,19 @@ def _records(sources: tuple[str, ...], options: dict[str, Any], tally: Tally) ->
     return _of_files(source, options, tally)
 
 
+def _flag(name: str) -> str:
+    return next(option.opts[0] for option in click.get_current_context().command.params if option.name == name)
+
+
 def _of_files(source: str, options: dict[str, Any], tally: Tally) -> Iterator[bytes]:
-    from tarkit.toolbox.prepare import classes_of, load_model_file, prepare_images, prepare_with_model
+    from tarkit.toolbox.prepare import classes_of, load_model_file, prepare_images, prepare_with_model, prepared
     from tarkit.toolbox.sourcefiles import file_names, files_of
 
+    for name in ("codec",) if options["model_file"] is None else ("image", "classes"):
+        if options[name] is not None:
+            raise UsageError(f"{_flag(name)} goes {'with' if name == 'codec' else 'without'} --model_file")
     if options["model_file"] is None:
         prepare = prepare_images(options["classes"] or classes_of(file_names(source)), options["image"] or "bytes")
     else:
-        prepare = prepare_with_model(load_model_file(options["model_file"]), options["codec"])
-    return (record for file in files_of(source, tally) for record in prepare(file))
+        prepare = prepare_with_model(load_model_file(options["model_file"]), options["codec"] or "tf_example")
+    return prepared(files_of(source, tally), prepare, tally)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 from tarkit.errors import DataError
+from tarkit.formats.textrows import text_rows
 from tarkit.readers.files import FileDataReader
 from tarkit.readers.ranged import blocks_from, is_compressed
 from tarkit.readers.reader import Metadata
 
 _EVERY = 1024
 """Rows between two offsets that are remembered."""
-_LONGEST_ROW = 64 << 20
 
 
 class TextDataReader(FileDataReader):
@@ -38,7 +38,7 @@ class TextDataReader(FileDataReader):
         """The names of the columns, of the first file with rows, if it has a header."""
         if self._header:
             for shard in self.create_shards():
-                row = next(_rows(blocks_from(shard.name, 0), shard.name))[1]
+                row = next(text_rows(blocks_from(shard.name, 0), shard.name))[1]
                 return Metadata(next(csv.reader([row.decode()])))
         return Metadata()
 
@@ -63,35 +63,5 @@ class TextDataReader(FileDataReader):
                 raise DataError(f"a row is not UTF-8: {error}", url=url) from error
 
     def _records(self, url: str, offset: int) -> Iterator[tuple[int, bytes]]:
-        rows = _rows(blocks_from(url, offset), url, offset)
+        rows = text_rows(blocks_from(url, offset), url, offset)
         return islice(rows, 1, None) if self._header and not offset else rows
-
-
-def _rows(blocks: Iterable[bytes], url: str, offset: int = 0) -> Iterator[tuple[int, bytes]]:
-    """(offset, row without its line end) of what begins at ``offset``."""
-    parts: list[bytes] = []
-    size = quotes = 0
-    for line in _lines(blocks):
-        parts.append(line)
-        size += len(line)
-        quotes += line.count(b'"')
-        if quotes % 2:
-            if size > _LONGEST_ROW:
-                raise DataError(f"a quote is open for more than {_LONGEST_ROW >> 20} MiB", url=url, offset=offset)
-            continue
-        row = b"".join(parts).rstrip(b"\r\n")
-        if row:
-            yield offset, row
-        offset += size
-        parts, size, quotes = [], 0, 0
-    if parts:
-        raise DataError("ends inside of a quoted field", url=url, offset=offset)
-
-
-def _lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    rest = b""
-    for block in blocks:
-        *lines, rest = (rest + block).split(b"\n")
-        yield from (line + b"\n" for line in lines)
-    if rest:
-        yield rest

@@ -17,7 +17,7 @@ from tarkit.spark.tasks import new_context, on_all_machines, run_tasks
 from tarkit.store.entries import entries, remove, remove_left_behind
 from tarkit.store.temporary import is_temporary_name
 from tarkit.store.url import base_name, local_path
-from tarkit.toolbox.prepare import Prepare, load_model, prepare_images, prepare_with_model, read_model_file
+from tarkit.toolbox.prepare import Prepare, load_model, prepare_images, prepare_with_model, prepared, read_model_file
 from tarkit.toolbox.recordfiles import RECORDS_PER_FILE, clear_record_files, write_record_files
 
 _KILLED_AFTER = 3.0
@@ -74,7 +74,7 @@ def generate_records(
             (``--files``) is found by its name. Without one, records are images, by class.
         codec, classes, image: as of :mod:`tarkit.toolbox.prepare`; classes of None are the folders that images are in.
         force: replace the files of an earlier run.
-        tally: counts hidden files, which are skipped.
+        tally: counts what is skipped: hidden files, and those that give no record.
         context: a SparkContext; None makes one, and stops it at the end.
 
     Returns:
@@ -99,7 +99,11 @@ def generate_records(
             slices, named = plan_slices(source, workers, tally, is_tar=is_tar, with_classes=with_classes)
             preparation = Preparation(model, codec, named if with_classes else classes, image)
             task = partial(_write_slice, folder, preparation, records_per_file)
-            written = [file for files in run_tasks(found, task, slices) for file in files]
+            written = []
+            for files, skipped in run_tasks(found, task, slices):
+                written += files
+                for reason, count in skipped.items():
+                    tally.skipped[reason] = tally.skipped.get(reason, 0) + count
     finally:
         # After the context: it ends the tasks that still run when a job has failed.
         _remove_left_behind(folder, lingering)
@@ -115,13 +119,16 @@ def _read_model(path: str) -> tuple[str, str]:
     return read_model_file(path), path
 
 
-def _write_slice(folder: str, preparation: Preparation, records_per_file: int, part: Slice) -> list[RecordFile]:
-    """The task."""
+def _write_slice(
+    folder: str, preparation: Preparation, records_per_file: int, part: Slice
+) -> tuple[list[RecordFile], dict[str, int]]:
+    """The task: the files that it wrote, and what it skipped."""
     prepare = preparation.function()
     written: list[RecordFile] = []
+    tally = Tally()
     try:
         write_record_files(
-            (record for file in part.files() for record in prepare(file)),
+            prepared(part.files(), prepare, tally),
             folder,
             f"data-{part.number}",
             digits=4,
@@ -131,7 +138,7 @@ def _write_slice(folder: str, preparation: Preparation, records_per_file: int, p
     except LocatedError as error:
         error.url = part.url if error.url is None else error.url
         raise
-    return written
+    return written, tally.skipped
 
 
 def _remove_left_behind(folder: str, linger: float) -> None:

@@ -9,6 +9,7 @@ import ast
 import inspect
 import io
 import os
+import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -24,11 +25,27 @@ from tarkit.toolbox.sourcefiles import SourceFile, read_whole
 
 CODECS = ("tf_example", "bytes")
 IMAGES = ("bytes", "floats")
+_CLASS = re.compile(rb"\s*-?[0-9]{1,18}\s*")
 _IMAGE_EXTENSIONS = frozenset(("jpg", "jpeg", "png", "ppm", "pgm", "bmp", "gif", "tif", "tiff", "webp"))
 
 
 Prepare = Callable[[SourceFile], Iterator[bytes]]
 """A file -> its records, serialized."""
+
+
+def prepared(files: Iterable[SourceFile], prepare: Prepare, tally: Tally) -> Iterator[bytes]:
+    """The records of files. Files that give none are counted in ``tally.skipped``, as ``no-record``.
+
+    Raises:
+        DataError: as ``prepare``.
+    """
+    for file in files:
+        gave_some = False
+        for record in prepare(file):
+            gave_some = True
+            yield record
+        if not gave_some:
+            tally.skip("no-record")
 
 
 def prepare_images(classes: Sequence[str] | None, image: str = "bytes") -> Prepare:
@@ -81,7 +98,7 @@ def classes_of(names: Iterable[str]) -> list[str]:
 def shard_records(shards: str, tally: Tally, fields: Sequence[str] = ()) -> Iterator[bytes]:
     """A record for each sample of tar shards: a feature for each field, or those that are named, and ``__key__``.
 
-    ``cls`` is a number if its text is one; other fields are bytes.
+    ``cls`` is a number if its text is one, of 18 digits at most; other fields are bytes.
 
     Raises:
         DataError: a sample has not all fields that are named; damage.
@@ -94,9 +111,9 @@ def shard_records(shards: str, tally: Tally, fields: Sequence[str] = ()) -> Iter
             name: value for name, value in sample.items() if not is_reserved(name) and (not fields or name in fields)
         }
         text = features.get("cls")
-        if text is not None and text.strip().lstrip(b"-").isdigit():
+        if text is not None and _CLASS.fullmatch(text):
             features["cls"] = int(text)
-        yield encode_example({"__key__": sample["__key__"].encode(), **features})
+        yield encode_example({"__key__": sample["__key__"].encode("utf-8", "surrogateescape"), **features})
 
 
 def prepare_with_model(model: Mapping[str, Any], codec: str = "tf_example") -> Prepare:
@@ -129,7 +146,7 @@ def prepare_with_model(model: Mapping[str, Any], codec: str = "tf_example") -> P
             yield from _serialized(function(*arguments), model, codec, file.name)
         except TarkitError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             reason = f"prepare_data_for_a_single_file raised {type(error).__name__}: {error}"
             raise DataError(reason, member=file.name) from error
 
@@ -208,6 +225,6 @@ def load_model(text: str, path: str) -> dict[str, Any]:
     model: dict[str, Any] = {"__name__": "model_file", "__file__": path}
     try:
         exec(compile(text, path, "exec"), model)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"the model file {quoted(path)} raised {type(error).__name__}: {error}") from error
     return model

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import csv
+import math
 import struct
 from array import array
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
 from tarkit.errors import DataError, UsageError, printable
 from tarkit.formats.example import encode_example
+from tarkit.formats.registry import reads_once
+from tarkit.formats.textrows import text_rows
 from tarkit.store.read import open_read
-
-_IDX_TYPES = {8: "B", 9: "b"}
+from tarkit.store.url import display_name
 
 
 def table_records(
     url: str, *, columns: Sequence[str] | None = None, label: str | None = None, leave_out: Sequence[str] = ()
 ) -> Iterator[bytes]:
     """A record for each row of a CSV file: floats for columns that are numbers in all rows, bytes for the others.
+
+    An integer that a float of 32 bits cannot hold is not taken for a number.
 
     The file is read twice: first to know the types, and the values of the label.
 
@@ -29,8 +33,12 @@ def table_records(
         leave_out: columns that are not written.
 
     Raises:
-        DataError: a row has another number of columns. UsageError: no such column.
+        DataError: a row has another number of columns, or is not UTF-8 or CSV. UsageError: no such column, two of one
+        name, or a source that cannot be read twice.
     """
+    shown = display_name(url)
+    if reads_once(url):
+        raise UsageError(f"{shown} is read twice; name a file")
     if columns is None:
         with closing(_rows(url, None)) as rows:
             names = next(rows, [])
@@ -38,7 +46,10 @@ def table_records(
         names = list(columns)
     unknown = [name for name in (*leave_out, *([label] if label else [])) if name not in names]
     if unknown:
-        raise UsageError(f"{printable(url)} has no column {printable(unknown[0])}; it has {', '.join(names)}")
+        raise UsageError(f"{shown} has no column {printable(unknown[0])}; it has {printable(', '.join(names))}")
+    written = ["label" if name == label else name for name in names if name == label or name not in leave_out]
+    if twice := next((name for name in written if written.count(name) > 1), None):
+        raise UsageError(f"{shown} has two columns {printable(twice)}; name them with --columns, or leave one out")
     texts = [False] * len(names)
     values: set[str] = set()
     for row in _rows(url, names, header=columns is None):
@@ -59,31 +70,32 @@ def table_records(
 
 def _rows(url: str, names: Sequence[str] | None, header: bool = False) -> Generator[list[str], None, None]:
     with open_read(url) as stream:
-        lines = (line.decode() for line in _lines(stream.read))
-        number = 0
-        for row in csv.reader(lines, skipinitialspace=True):
-            number += 1
-            if not row or (header and number == 1):
+        rows = text_rows(iter(lambda: stream.read(1 << 20), b""), stream.name)
+        for number, (offset, data) in enumerate(rows, 1):
+            if header and number == 1:
                 continue
+            try:
+                text = data.decode("utf-8" if offset else "utf-8-sig")
+                row = next(csv.reader([text], skipinitialspace=True, strict=True))
+            except (UnicodeDecodeError, csv.Error) as error:
+                hint = "tables are CSV (RFC 4180) in UTF-8"
+                raise DataError(
+                    f"row {number} cannot be read: {error}", url=stream.name, offset=offset, hint=hint
+                ) from None
             if names is not None and len(row) != len(names):
-                raise DataError(f"row {number} has {len(row)} columns, and there are {len(names)} names", url=url)
+                reason = f"row {number} has {len(row)} columns, and there are {len(names)} names"
+                raise DataError(reason, url=stream.name, offset=offset)
             yield [value.strip() for value in row]
 
 
-def _lines(read: Callable[[int], bytes]) -> Iterator[bytes]:
-    rest = b""
-    while block := read(1 << 20):
-        *lines, rest = (rest + block).split(b"\n")
-        yield from (line + b"\n" for line in lines)
-    if rest:
-        yield rest
-
-
 def _is_number(text: str) -> bool:
+    """Whether a float of 32 bits can stand for it: an integer only if it is that number."""
     try:
-        return float(text) == float(text)
-    except ValueError:
+        (value,) = struct.unpack("f", struct.pack("f", float(text)))
+    except (ValueError, OverflowError):
         return False
+    is_integer = text.lstrip("+-").isdigit()
+    return math.isfinite(value) and "_" not in text and (not is_integer or value == int(text))
 
 
 def mnist_records(images: str, labels: str, image: str = "floats") -> Iterator[bytes]:
@@ -95,7 +107,9 @@ def mnist_records(images: str, labels: str, image: str = "floats") -> Iterator[b
         DataError: not such files, cut, or not of the same number.
     """
     shape, pixels = _idx(images)
-    (count, *_), classes = _idx(labels)
+    (count, *more), classes = _idx(labels)
+    if more:
+        raise DataError("has no labels: they are numbers one behind the other", url=labels)
     if len(shape) != 3 or shape[0] != count:
         raise DataError(f"has {shape[0]} pictures, and {count} labels are in {printable(labels)}", url=images)
     size = shape[1] * shape[2]
@@ -109,7 +123,7 @@ def mnist_records(images: str, labels: str, image: str = "floats") -> Iterator[b
 def _idx(url: str) -> tuple[tuple[int, ...], bytes]:
     with open_read(url) as stream:
         data = b"".join(iter(lambda: stream.read(1 << 20), b""))
-    if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in _IDX_TYPES or not data[3]:
+    if len(data) < 4 or data[:2] != b"\0\0" or data[2] != 8 or not data[3]:
         raise DataError("is not one of MNIST's files (IDX of bytes)", url=url, offset=0)
     begin = 4 + 4 * data[3]
     if len(data) < begin:
