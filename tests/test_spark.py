@@ -8,6 +8,7 @@ import re
 import shlex
 import sys
 import tarfile
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from tarkit.runs.work import Work
 from tarkit.spark import process, tasks
 from tarkit.spark.records import RecordFile, generate_records
 from tarkit.spark.sourceslices import FolderSlice, TarSlice, plan_slices
+from tarkit.store.publish import open_publish
 
 MODEL = "def prepare_data_for_a_single_file(file, name):\n    return file.read()\n"
 
@@ -176,10 +178,23 @@ def test_what_killed_tasks_left_is_removed(raw: Path, tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes.txt"]
 
 
+def test_what_other_writers_of_a_folder_of_shards_left_is_removed_if_they_are_dead(shards: Path) -> None:
+    (shards / "out").mkdir()
+    (shards / "out" / ".x.tar.tarkit-0123abcd").write_bytes(b"half")
+    sink = open_publish(f"{shards}/out/living.tar")
+    process(work(shards), f"{shards}/in-0.tar", context=Context())
+    names = sorted(path.name for path in (shards / "out").iterdir())
+    assert names[1:] == ["in-0.tar", "in-0.tar.done.json"] and names[0].startswith(".living.tar.tarkit-")
+    sink.discard()
+
+
 def test_files_of_an_earlier_run(raw: Path, tmp_path: Path) -> None:
     generate(raw, tmp_path / "out", records_per_file=1)
+    (tmp_path / "out" / ".data-0-0000.tarkit-0123abcd").touch()
     with pytest.raises(UsageError, match=r"out has 25 files of an earlier run, such as data-0-0000; --force replaces"):
         generate(raw, tmp_path / "out")
+    # The folder may be that of a job that runs.
+    assert len(list((tmp_path / "out").iterdir())) == 26
     assert len(generate(raw, tmp_path / "out", force=True)) == len(list((tmp_path / "out").iterdir())) == 2
 
 
@@ -364,3 +379,18 @@ def test_the_commands_of_the_page_are_understood() -> None:
 def test_one_of_two_sources_is_given(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["--output_dir=out", *words]) == 2
     assert "give --training_data_dir or --training_data_tar_file, one of the two" in capfd.readouterr().err
+
+
+def test_a_task_holds_one_file_at_a_time(raw: Path, tmp_path: Path) -> None:
+    (tmp_path / "large").mkdir()
+    for number in range(40):
+        (tmp_path / "large" / f"{number:02d}").write_bytes(bytes(1 << 20))
+    with tarfile.open(tmp_path / "large.tar", "w") as tar:
+        tar.add(tmp_path / "large", "large")
+    (tmp_path / "model.py").write_text("def prepare_data_for_a_single_file(file, name):\n    return file.read()[:9]\n")
+    for source in ("large", "large.tar"):
+        tracemalloc.start()
+        written = generate(tmp_path / source, tmp_path / f"{source}.out", workers=1)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert [file.records for file in written] == [40] and peak < 16 << 20, (source, peak)

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
-from tarkit.errors import LocatedError, MissingInputError, StreamError, UsageError, counted, library
+from tarkit.errors import LocatedError, StreamError, UsageError, counted, library
 from tarkit.formats.tally import Tally
 from tarkit.spark.sourceslices import Slice, plan_slices
-from tarkit.spark.tasks import new_context, on_all_machines, run_tasks
-from tarkit.store.entries import entries, remove, remove_left_behind
-from tarkit.store.temporary import is_temporary_name
+from tarkit.spark.tasks import new_context, on_all_machines, remove_left_by_tasks, run_tasks, seconds_after_end
+from tarkit.store.entries import entries, remove
 from tarkit.store.url import base_name, local_path
 from tarkit.toolbox.prepare import Prepare, load_model, prepare_images, prepare_with_model, prepared, read_model_file
 from tarkit.toolbox.recordfiles import RECORDS_PER_FILE, clear_record_files, write_record_files
-
-_KILLED_AFTER = 3.0
-"""Seconds after which Spark has killed the Python process of a task that is not needed any more; its default is two."""
-_PATIENCE = 30.0
-"""Seconds to wait for files that are still being written by such a process."""
 
 
 class RecordFile(NamedTuple):
@@ -88,25 +81,26 @@ def generate_records(
         raise UsageError("the number of workers and of records in a file must be at least 1")
     source, folder = on_all_machines(source), on_all_machines(folder)
     tally = Tally() if tally is None else tally
-    lingering = 0.0
+    lingering: float | None = None
     try:
         with nullcontext(context) if context is not None else new_context("tarkit recordio_gen") as found:
-            if found.getConf().get("spark.speculation", "false") == "true":
-                lingering = _KILLED_AFTER
             model = None if model_file is None else _read_model(model_file)
             clear_record_files(folder, force=force)
             with_classes = model is None and classes is None
             slices, named = plan_slices(source, workers, tally, is_tar=is_tar, with_classes=with_classes)
             preparation = Preparation(model, codec, named if with_classes else classes, image)
             task = partial(_write_slice, folder, preparation, records_per_file)
+            lingering = seconds_after_end(found)
             written = []
             for files, skipped in run_tasks(found, task, slices):
                 written += files
                 for reason, count in skipped.items():
                     tally.skipped[reason] = tally.skipped.get(reason, 0) + count
     finally:
-        # After the context: it ends the tasks that still run when a job has failed.
-        _remove_left_behind(folder, lingering)
+        # After the context, which ends the tasks that still run when a job has failed; and only of this job: a folder
+        # that was refused may be that of another one.
+        if lingering is not None:
+            remove_left_by_tasks(folder, lingering, alone=True)
     _check(folder, written)
     return written
 
@@ -139,23 +133,6 @@ def _write_slice(
         error.url = part.url if error.url is None else error.url
         raise
     return written, tally.skipped
-
-
-def _remove_left_behind(folder: str, linger: float) -> None:
-    """Remove what tasks that were killed left under temporary names. linger: seconds that such tasks may still live."""
-    time.sleep(linger)
-    end = time.monotonic() + _PATIENCE
-    try:
-        while True:
-            for _ in remove_left_behind(folder, older_than=0, now=time.time()):
-                pass
-            # A local file whose writer lives stays until that is killed, too.
-            if time.monotonic() > end or not any(is_temporary_name(entry.name) for entry in entries(folder)):
-                return
-            time.sleep(0.2)
-    except MissingInputError:
-        # Nothing was written.
-        return
 
 
 def _check(folder: str, written: Sequence[RecordFile]) -> None:

@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tarkit.errors import UsageError, library
+from tarkit.errors import UsageError
 from tarkit.runs.counts import Counts
 from tarkit.runs.process import ShardsFailedError, check_work, process_outputs, with_work_id
 from tarkit.runs.work import Work
-from tarkit.spark.tasks import on_all_machines, run_tasks
+from tarkit.spark.tasks import current_context, on_all_machines, remove_left_by_tasks, run_tasks, seconds_after_end
 from tarkit.specs.outputnames import plan_outputs
 from tarkit.specs.shardspec import expand
 
@@ -65,12 +65,15 @@ def process(
     if not outputs:
         raise UsageError("name the input shards")
     if context is None:
-        context = library("pyspark", "a run on Spark", "spark").SparkContext.getOrCreate()
+        context = current_context()
     number = min(partitions or len(outputs), len(outputs))
     parts = [outputs[len(outputs) * each // number : len(outputs) * (each + 1) // number] for each in range(number)]
     counts = Counts()
-    for each in run_tasks(context, partial(_run, work), parts):
-        counts.add(each)
+    try:
+        for each in run_tasks(context, partial(_run, work), parts):
+            counts.add(each)
+    finally:
+        remove_left_by_tasks(str(work.outdir), seconds_after_end(context), alone=False)
     del counts.missing_names[_EXAMPLES:]
     if counts.shards_failed or counts.shards_missing:
         raise ShardsFailedError(counts)

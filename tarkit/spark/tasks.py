@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-from tarkit.errors import EXIT_FAILED, TarkitError, UsageError, exit_code_of_all, library
+from tarkit.errors import EXIT_FAILED, MissingInputError, TarkitError, UsageError, exit_code_of_all, library
+from tarkit.store.entries import entries, remove_left_behind
+from tarkit.store.temporary import is_temporary_name
 from tarkit.store.url import is_stream, local_path
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+_KILLED_AFTER = 3.0
+"""Seconds after which Spark has killed the Python process of a task that is not needed any more; its default is two."""
+_PATIENCE = 30.0
+"""Seconds to wait for files that such a process still writes."""
+_BETWEEN = 0.2
+"""Seconds between two looks at them."""
+_DAY = 86_400.0
 
 
 class TaskError(TarkitError):
@@ -37,12 +49,25 @@ def new_context(name: str) -> Iterator[Any]:
     except Exception as error:
         raise UsageError(f"Spark cannot be started: {str(error).splitlines()[0]}") from error
     try:
-        if context.master.startswith("local"):
-            # Else it is the first python3 on the path, which may not have tarkit.
-            context.pythonExec = sys.executable
-        yield context
+        yield _with_this_python(context)
     finally:
         context.stop()
+
+
+def current_context() -> Any:
+    """The SparkContext of this process, made if there is none.
+
+    Raises:
+        MissingExtraError: pyspark is not installed.
+    """
+    return _with_this_python(library("pyspark", "a run on Spark", "spark").SparkContext.getOrCreate())
+
+
+def _with_this_python(context: Any) -> Any:
+    """Have local tasks run this Python, not the first python3 on the path, which may not have tarkit."""
+    if context.master.startswith("local"):
+        context.pythonExec = sys.executable
+    return context
 
 
 def run_tasks(context: Any, function: Callable[[T], R], arguments: Sequence[T]) -> list[R]:
@@ -92,6 +117,34 @@ def _reason(text: str) -> str:
     reason = reason.rpartition("most recent failure: ")[2]
     hint = "; install tarkit, and what the model file needs, on all machines" if "ModuleNotFoundError" in reason else ""
     return f"a task failed on the Spark cluster: {reason}{hint}"
+
+
+def seconds_after_end(context: Any) -> float:
+    """How long tasks that are not needed any more may live on: attempts of one task that ran at once."""
+    return _KILLED_AFTER if context.getConf().get("spark.speculation", "false") == "true" else 0.0
+
+
+def remove_left_by_tasks(folder: str, lingering: float, *, alone: bool) -> None:
+    """Remove what tasks that were killed left in a folder under temporary names.
+
+    Args:
+        lingering: of :func:`seconds_after_end`.
+        alone: no other program writes to the folder. Else what is not on a local disk is removed when it is a day old,
+            since a dead writer looks like a slow one there.
+    """
+    time.sleep(lingering)
+    end = time.monotonic() + (_PATIENCE if alone else 0.0)
+    try:
+        while True:
+            for _ in remove_left_behind(folder, older_than=0 if alone else _DAY, now=time.time()):
+                pass
+            # A local file stays while its writer lives.
+            if time.monotonic() >= end or not any(is_temporary_name(entry.name) for entry in entries(folder)):
+                return
+            time.sleep(_BETWEEN)
+    except MissingInputError:
+        # Nothing was written.
+        return
 
 
 def on_all_machines(url: str) -> str:
