@@ -7,6 +7,8 @@ and exits with 1.
 from __future__ import annotations
 
 import ast
+import dataclasses
+import importlib
 import inspect
 import re
 import sys
@@ -23,8 +25,27 @@ from tarkit import errors
 from tarkit.errors import EXIT_FAILED, EXIT_OK, MissingInputError
 
 _NAME = "python docs/document.py"
-_PLACE = re.compile(r"<function (\w+) at 0x[0-9a-f]+>")
-_ANNOTATION = re.compile(r"(:|->) '([^']*)'")
+_ANNOTATION = re.compile(r"(:|->) (?:ForwardRef\('([^']*)'\)|'([^']*)')")
+_PUBLIC = {
+    "tarkit.runs.work": "Work",
+    "tarkit.runs.counts": "Counts",
+    "tarkit.runs.engine": "Reporter",
+    "tarkit.runs.process": "ShardsFailedError",
+    "tarkit.runs.account": "TooManyErrorsError",
+    "tarkit.store.read": "open_read",
+    "tarkit.store.publish": "open_publish",
+    "tarkit.readers.create": "create_data_reader custom_data_reader",
+    "tarkit.readers.reader": "AbstractDataReader Shard Task TaskShard shards_of",
+    "tarkit.formats.recordio": "RecordIndex RecordWriter read_index read_records",
+    "tarkit.formats.pyrecordio": "File Index Scanner Writer",
+    "tarkit.formats.tfrecord": "RecordWriter read_records",
+    "tarkit.formats.example": "BytesList decode_example encode_example",
+    "tarkit.formats.sequencefile": "PairWriter header_of read_index read_pairs",
+    "tarkit.formats.har": "HarArchive HarWriter",
+    "tarkit.toolbox.convert": "Encoding VerifyError convert",
+    "tarkit.toolbox.harshards": "har_to_tar tar_to_har",
+}
+"""What is public beside ``tarkit`` itself: module -> names."""
 _ROLE = re.compile(r":\w+:`~?(?:tarkit\.(?:\w+\.)*)?(\w+)`")
 
 
@@ -111,7 +132,11 @@ def _api_page() -> str:
         "module and name may change without notice.",
     ]
     for name in tarkit.__all__:
-        blocks += _api_entry(name, getattr(tarkit, name))
+        blocks += _api_entry(name, getattr(tarkit, name), "##")
+    for module, names in _PUBLIC.items():
+        blocks.append(f"## {module}")
+        for name in names.split():
+            blocks += _api_entry(name, getattr(importlib.import_module(module), name), "###")
     blocks += ["## Errors", "All of them are in `tarkit.errors`; `exit_code` is what a program ends with."]
     raised = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, errors.TarkitError)]
     rows = [f"| `{each.__name__}` | {each.exit_code} | {_first_line(each)} |" for each in raised]
@@ -119,8 +144,8 @@ def _api_page() -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _api_entry(name: str, found: Any) -> Iterator[str]:
-    yield f"## {name}"
+def _api_entry(name: str, found: Any, heading: str) -> Iterator[str]:
+    yield f"{heading} {name}"
     if not inspect.isclass(found) and not inspect.isfunction(found):
         yield f"```python\n{name} = {found}\n```"
         yield _text(_alias_text(name))
@@ -134,9 +159,13 @@ def _api_entry(name: str, found: Any) -> Iterator[str]:
     )
     for method in dict.fromkeys(method for each in ours for method in vars(each)):
         each = inspect.getattr_static(found, method)
-        if not method.startswith("_") and (inspect.isfunction(each) or isinstance(each, property)):
+        if isinstance(each, classmethod):
+            each = getattr(found, method)
+        if method.startswith("_") or method in getattr(found, "__dataclass_fields__", ()):
+            continue
+        if inspect.isroutine(each) or isinstance(each, property):
             shown = method if isinstance(each, property) else _signature(method, each)
-            yield f"### {name}.{method}\n\n```python\n{shown}\n```"
+            yield f"{heading}# {name}.{method}\n\n```python\n{shown}\n```"
             yield _text(inspect.getdoc(each) or "")
 
 
@@ -145,8 +174,28 @@ def _signature(name: str, found: Any) -> str:
     if inspect.isclass(found) and issubclass(found, Exception):
         return f"class {name}({', '.join(each.__name__ for each in found.__bases__)})"
     signature = inspect.signature(found)
-    shown = str(signature.replace(parameters=[each for each in signature.parameters.values() if each.name != "self"]))
-    return name + _ANNOTATION.sub(r"\1 \2", _PLACE.sub(r"\1", shown))
+    parameters = [
+        each if each.default is each.empty else each.replace(default=_Default(each.default))
+        for each in signature.parameters.values()
+        if each.name != "self"
+    ]
+    shown = str(signature.replace(parameters=parameters))
+    return name + _ANNOTATION.sub(r"\1 \2\3", shown)
+
+
+class _Default:
+    """What a parameter is by default: a plain value, the name of a function, or of a class."""
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __repr__(self) -> str:
+        value = self._value
+        if isinstance(value, (str, bytes, int, float, tuple, type(None))):
+            return repr(value)
+        if inspect.isfunction(value) and value.__name__.isidentifier():
+            return value.__name__
+        return f"{type(value).__name__}()" if dataclasses.is_dataclass(value) else "..."
 
 
 def _alias_text(name: str) -> str:

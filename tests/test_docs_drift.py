@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -57,11 +58,28 @@ def test_every_option_is_on_its_page() -> None:
 def test_what_is_public_is_on_the_page_and_in_help() -> None:
     page = document.pages()["api.md"]
     headings = [line[3:] for line in page.splitlines() if line.startswith("## ")]
-    assert headings == [*tarkit.__all__, "Errors"]
+    assert headings == [*tarkit.__all__, *(name for name in headings if name.startswith("tarkit.")), "Errors"]
     assert [name for name in dir(tarkit) if not name.startswith("_")] == sorted(tarkit.__all__)
     assert " at 0x" not in page
     modules = {path.stem.lower() for path in Path(tarkit.__file__).parent.iterdir()}
     assert not modules & {name.lower() for name in tarkit.__all__}, "help(tarkit) would list the module as well"
+
+
+def test_what_the_pages_import_is_public() -> None:
+    page = document.pages()["api.md"]
+    sections = {text.partition("\n")[0]: text for text in page.split("\n## ")}
+    imported = [
+        (path.name, module, name.strip())
+        for path in (FOLDER.parent / "README.md", *FOLDER.rglob("*.md"))
+        for module, names in re.findall(
+            r"^from (tarkit\S*) import (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE
+        )
+        for name in names.split(",")
+    ]
+    assert len(imported) > 15
+    for where, module, name in imported:
+        names = tarkit.__all__ if module == "tarkit" else re.findall(r"^### (\w+)$", sections[module], re.MULTILINE)
+        assert name in names, f"{where} imports {name} of {module}; add it to _PUBLIC of docs/document.py"
 
 
 def test_the_version_is_that_of_the_package() -> None:

@@ -9,6 +9,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from tarkit.cli.tarkit import VERBS
 
 import tarkit
 from tarkit.formats.example import decode_example
@@ -44,6 +45,11 @@ def test_it_has_two_setup_lines_and_six_pipelines():
     assert [name for kind, name, _ in BLOCKS if kind == "setup"] == ["demo", "test"]
     assert all(text.count("\n") == 1 for kind, _, text in BLOCKS if kind == "setup")
     assert list(PIPELINES) == ["convert", "look", "filter", "map", "python", "records"]
+
+
+def test_it_names_every_verb():
+    listed = README.partition("- `tarkit` is the rest: ")[2].partition(".\n")[0]
+    assert sorted(re.findall(r"`([\w-]+)`", listed)) == sorted(VERBS)
 
 
 def test_convert(shards):

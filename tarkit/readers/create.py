@@ -13,30 +13,17 @@ from tarkit.readers.parameters import parse_reader_params
 from tarkit.readers.reader import AbstractDataReader
 
 READERS = {
-    "Tar": "tar:TarDataReader",
-    "RecordIO": "recordio:RecordIODataReader",
-    "TFRecord": "tfrecord:TFRecordDataReader",
-    "SequenceFile": "sequencefile:SequenceFileDataReader",
-    "CSV": "text:TextDataReader",
-    "Text": "text:TextDataReader",
-    "Parquet": "parquet:ParquetDataReader",
-    "ODPS": "odps:ODPSDataReader",
+    "Tar": ("tar:TarDataReader", (".tar", ".tgz", ".tar.gz", ".tar.zst")),
+    "RecordIO": ("recordio:RecordIODataReader", ()),
+    "TFRecord": ("tfrecord:TFRecordDataReader", (".tfrecord", ".tfrecords")),
+    "SequenceFile": ("sequencefile:SequenceFileDataReader", (".seq",)),
+    "CSV": ("text:TextDataReader", (".csv",)),
+    "Text": ("text:TextDataReader", (".txt",)),
+    "Parquet": ("parquet:ParquetDataReader", (".parquet",)),
+    "ODPS": ("odps:ODPSDataReader", ()),
 }
-"""reader_type -> module below ``tarkit.readers``, and class."""
-
-SUFFIXES = {
-    ".csv": "CSV",
-    ".txt": "Text",
-    ".tar": "Tar",
-    ".tgz": "Tar",
-    ".tar.gz": "Tar",
-    ".tar.zst": "Tar",
-    ".tfrecord": "TFRecord",
-    ".tfrecords": "TFRecord",
-    ".seq": "SequenceFile",
-    ".parquet": "Parquet",
-}
-"""End of a file's name -> reader_type; RecordIO is everything else, and a folder."""
+"""reader_type -> module below ``tarkit.readers`` and class, and the ends of its files' names; RecordIO is everything
+else, and a folder."""
 
 _ODPS_VARIABLES = {
     "MAXCOMPUTE_PROJECT": "project",
@@ -70,7 +57,7 @@ def create_data_reader(
         MissingExtraError: its library is not installed.
     """
     if reader_type is None:
-        by_name = (kind for suffix, kind in SUFFIXES.items() if data_origin.endswith(suffix))
+        by_name = (kind for kind, (_, suffixes) in READERS.items() if data_origin.endswith(suffixes))
         reader_type = "ODPS" if all(environ.get(name) for name in _ODPS_NEEDS) else next(by_name, "RecordIO")
     if reader_type not in READERS:
         raise UsageError(f"reader_type is {printable(repr(reader_type))}; it must be one of {', '.join(READERS)}")
@@ -78,7 +65,7 @@ def create_data_reader(
         kwargs = {name: environ[key] for key, name in _ODPS_VARIABLES.items() if environ.get(key)} | kwargs
         if not {"project", "access_id", "access_key"} <= kwargs.keys():
             raise UsageError("ODPS needs project, access_id and access_key; or set MAXCOMPUTE_PROJECT, _AK and _SK")
-    module, _, name = READERS[reader_type].partition(":")
+    module, _, name = READERS[reader_type][0].partition(":")
     kind: Callable[..., AbstractDataReader] = getattr(importlib.import_module(f"tarkit.readers.{module}"), name)
     return kind(data_origin, records_per_task, **kwargs)
 
