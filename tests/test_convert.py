@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import tarfile
 import threading
 from collections.abc import Callable
@@ -307,6 +308,14 @@ def test_files_of_an_archive_that_are_no_samples(tmp_path: Path, capsys: pytest.
     assert main(words) == 65 and "--on-same-extension allow" in capsys.readouterr().err
     assert main([*words, "--on-same-extension", "allow"]) == 0
     assert capsys.readouterr().err == "tarkit convert: 1 record; skipped members: no-extension 1\n"
+
+
+def test_every_format_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    from tarkit.cli.tarkit import main
+
+    assert main(["convert", "--help"]) == 0
+    listed = re.search(r"FORMAT is ([^.]+)\.", capsys.readouterr().out)
+    assert listed is not None and sorted(re.split(r", | or ", " ".join(listed[1].split()))) == sorted([*FORMATS, "tar"])
 
 
 def test_mem_bounds_records_of_every_format(shard: Path) -> None:
