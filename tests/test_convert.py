@@ -310,11 +310,11 @@ def test_files_of_an_archive_that_are_no_samples(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().err == "tarkit convert: 1 record; skipped members: no-extension 1\n"
 
 
-def test_every_format_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_format_is_in_the_help(capfd: pytest.CaptureFixture[str]) -> None:
     from tarkit.cli.tarkit import main
 
     assert main(["convert", "--help"]) == 0
-    listed = re.search(r"FORMAT is ([^.]+)\.", capsys.readouterr().out)
+    listed = re.search(r"FORMAT is ([^.]+)\.", capfd.readouterr().out)
     assert listed is not None and sorted(re.split(r", | or ", " ".join(listed[1].split()))) == sorted([*FORMATS, "tar"])
 
 
