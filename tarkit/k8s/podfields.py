@@ -180,9 +180,13 @@ def _fill_files(spec: Document, container: Document, settings: Settings) -> None
             raise UsageError("--config-map: write the ConfigMap's name")
         source = {"configMap": {"name": settings.config_map}}
         mount(spec, container, f"config-{settings.config_map}", source, settings.config_map_path or "/files")
-    secrets = [_name_and_path(each) for each in settings.secret]
-    for name, path in secrets:
-        mount(spec, container, f"secret-{name}", {"secret": {"secretName": name}}, path)
+    secrets: list[str] = []
+    for text in settings.secret:
+        name, _, path = text.partition(":")
+        if not name or (path and not path.startswith("/")):
+            raise UsageError(f"--secret {printable(text)}: write NAME or NAME:/PATH")
+        secrets.append(path or f"/secrets/{name}")
+        mount(spec, container, f"secret-{name}", {"secret": {"secretName": name}}, secrets[-1])
     if settings.gac not in (None, "none"):
         put_named(
             listed(container, "env"),
@@ -190,14 +194,7 @@ def _fill_files(spec: Document, container: Document, settings: Settings) -> None
         )
 
 
-def _name_and_path(text: str) -> tuple[str, str]:
-    name, _, path = text.partition(":")
-    if not name or (path and not path.startswith("/")):
-        raise UsageError(f"--secret {printable(text)}: write NAME or NAME:/PATH")
-    return name, path or f"/secrets/{name}"
-
-
-def _credentials(gac: str, secrets: list[tuple[str, str]]) -> str:
+def _credentials(gac: str, secrets: list[str]) -> str:
     if gac != "default":
         return gac
     if not secrets:
@@ -206,7 +203,7 @@ def _credentials(gac: str, secrets: list[tuple[str, str]]) -> str:
             f"read: kubectl create secret generic gac --from-file={_KEY_FILE}=KEYFILE, then add --secret gac; "
             "or use --service-account"
         )
-    return f"{secrets[0][1].rstrip('/')}/{_KEY_FILE}"
+    return f"{secrets[0].rstrip('/')}/{_KEY_FILE}"
 
 
 def mount(spec: Document, container: Document, name: str, source: Document, path: str) -> None:

@@ -21,8 +21,8 @@ GENERATORS = {
     "pod": "jobs:POD",
     "jobs": "jobs:JOBS",
     "indexed": "indexed:INDEXED",
-    "service": "service:SERVICE",
-    "configmap": "configmap:CONFIGMAP",
+    "service": "objects:SERVICE",
+    "configmap": "objects:CONFIGMAP",
 }
 """What makes manifests, by name: the module of tarkit.k8s.generators, and the ``Generator`` in it."""
 

@@ -13,12 +13,10 @@ from tarkit.errors import ClusterUnreachableError, UsageError, counted
 from tarkit.k8s import apiobject as api
 from tarkit.k8s.apiobject import Object
 from tarkit.k8s.cluster.connection import Cluster
+from tarkit.k8s.cluster.jobstatus import live_pods
 from tarkit.k8s.cluster.jobview import state_of
-from tarkit.k8s.cluster.watching import LiveList, Watching, looks, patiently
-from tarkit.k8s.wellknown import CONTROLLER, INDEX
+from tarkit.k8s.cluster.watching import Watching, looks, patiently
 
-_MOST_INDEXES = 50
-"""In a selector: more would make an address that is too long."""
 _STAMP = re.compile(rb"([0-9-]{10}T[0-9:]{8})(?:\.[0-9]+)?(Z|[+-][0-9:]{5})(?: |\Z)")
 _OUT_OF_ORDER = 1
 """Seconds by which a line may be older than the one before it."""
@@ -29,17 +27,10 @@ _ONE_WATCH = 10.0
 
 def pods_with_logs(cluster: Cluster, job: Object, indexes: Collection[int] | None, *, failed: bool) -> list[Object]:
     """The pods of a Job whose logs are wanted: ``chosen_pods`` of those that there are."""
-    pods = _live_pods(cluster, job, indexes, failed=failed).list_anew()
+    pods = live_pods(cluster, [job], indexes, succeeded=not failed).list_anew()
     # Pods that succeeded are not in the list; an index that one of them has completed is known from the Job.
     done = api.indexes_of(job, "completedIndexes") if failed else set()
     return chosen_pods([pod for pod in pods if api.index_of(pod) not in done], indexes=indexes, failed=failed)
-
-
-def _live_pods(cluster: Cluster, job: Object, indexes: Collection[int] | None, *, failed: bool = False) -> LiveList:
-    labels = f"{CONTROLLER}={api.uid_of(job)}"
-    if indexes is not None and len(indexes) <= _MOST_INDEXES:
-        labels += f",{INDEX} in ({','.join(map(str, sorted(indexes)))})"
-    return LiveList(cluster, "pods", labels=labels, fields="status.phase!=Succeeded" if failed else "")
 
 
 def chosen_pods(pods: Iterable[Object], *, indexes: Collection[int] | None, failed: bool) -> list[Object]:
@@ -79,7 +70,7 @@ def pod_to_follow(
     name, total = api.name_of(job), api.spec_of(job).get("completions")
     if (len(indexes) if indexes is not None else int(total or 1)) != 1:
         raise UsageError(f"--follow goes with one index: --index N; Job {name} has {total}")
-    live = _live_pods(cluster, job, indexes)
+    live = live_pods(cluster, [job], indexes, succeeded=True)
     waits = False
     for _ in looks([live], watching, _ONE_WATCH):
         pods = chosen_pods(live.things, indexes=indexes, failed=False)

@@ -22,13 +22,14 @@ from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords
 from tarkit.k8s.cluster.watching import LiveList
 from tarkit.k8s.cluster.whynot import Reason, subject_of, subjects, why_not
 from tarkit.k8s.names import label_value
-from tarkit.k8s.wellknown import CONTROLLER, KUEUE_JOB, QUEUE, RUN
+from tarkit.k8s.wellknown import CONTROLLER, INDEX, KUEUE_JOB, QUEUE, RUN
 
 T = TypeVar("T")
 
 IDLE_SECONDS = 30.0
 _LONGEST_PAUSE = 300.0
 _MOST_REASONS = 3
+_MOST_INDEXES = 50
 # Events that say that all is well, of which there are many.
 _ROUTINE = ("Scheduled", "Pulling", "Pulled", "Created", "Started", "Killing", "Completed", "SuccessfulDelete")
 
@@ -117,11 +118,18 @@ def look(
     return found
 
 
-def live_pods(cluster: Cluster, jobs: Sequence[Object]) -> LiveList:
-    """The pods of Jobs, to be listed; without those that succeeded, of which there may be 100,000."""
-    # The uids of many would make an address that is too long.
+def live_pods(
+    cluster: Cluster, jobs: Sequence[Object], indexes: Collection[int] | None = None, *, succeeded: bool = False
+) -> LiveList:
+    """The pods of Jobs, or of some indexes of one, to be listed.
+
+    succeeded: also those that succeeded, of which there may be 100,000.
+    """
+    # What is longer would make an address that is too long.
     labels = f"{CONTROLLER}={api.uid_of(jobs[0])}" if len(jobs) == 1 else CONTROLLER
-    return LiveList(cluster, "pods", labels=labels, fields="status.phase!=Succeeded")
+    if indexes is not None and len(indexes) <= _MOST_INDEXES:
+        labels += f",{INDEX} in ({','.join(map(str, sorted(indexes)))})"
+    return LiveList(cluster, "pods", labels=labels, fields="" if succeeded else "status.phase!=Succeeded")
 
 
 def _failures(job: Object, view: JobView, pods: Collection[Object], records: RunRecords | None) -> list[FailureGroup]:

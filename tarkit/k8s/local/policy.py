@@ -54,11 +54,6 @@ class PodEnd(NamedTuple):
         """Of the first container that failed, or 0."""
         return next((code for code in self.exit_codes.values() if code), 0)
 
-    @property
-    def failed(self) -> bool:
-        """Whether the pod's phase is Failed."""
-        return self.exit_code != 0
-
 
 class LocalJob:
     """A Job, or a Pod as a Job of one: its spec, and the fields that decide how it ends, with the API's defaults.
@@ -209,7 +204,7 @@ class JobLedger:
 
     def finish(self, index: int, end: PodEnd, now: float) -> Action:
         """A pod ended by itself. RESTART: it is to be started again in its place, after ``restart_delay``."""
-        if not end.failed:
+        if not end.exit_code:
             self.running.discard(index)
             self.done.add(index)
             self.last_exit.pop(index, None)

@@ -289,7 +289,7 @@ class _Run:
         name, action = job.job.name, job.ledger.finish(index, end, now)
         how = end.exit_code, pod.reason, action.value
         attempt = self._state.ended(name, index, *how)
-        if end.failed:
+        if end.exit_code:
             self._report.pod_failed(PodFailure(name, index, attempt, *how, pod.last_words()))
         if action is Action.RESTART:
             pod.restart(now, job.ledger.restart_delay(index))

@@ -1,4 +1,4 @@
-"""A ConfigMap with small files."""
+"""What pods need beside them: a ConfigMap with small files, and a headless service for the pods of an app."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import dataclasses
 import os.path
 
 from tarkit.errors import UsageError, printable
-from tarkit.k8s.fill import filled
+from tarkit.k8s.fill import app_of, filled
 from tarkit.k8s.names import config_key
-from tarkit.k8s.podfields import part
+from tarkit.k8s.podfields import part, port_number
 from tarkit.k8s.settings import Generator, Request
 from tarkit.k8s.yamlreading import read_bytes
 from tarkit.k8s.yamltext import Document
@@ -18,7 +18,7 @@ _MOST = 262_144
 """Bytes: client-side ``kubectl apply`` keeps the whole manifest in an annotation, which takes so many."""
 
 
-def documents(request: Request) -> list[Document]:
+def configmap_documents(request: Request) -> list[Document]:
     """The template with the files in it: as text if they are UTF-8, else in base64."""
     settings, files = request.settings, list(request.words)
     if settings.name is None:
@@ -39,11 +39,11 @@ def documents(request: Request) -> list[Document]:
             raise UsageError(f"two files would both be called {key}; write KEY=FILE for one of them")
         content = read_bytes(path, 2 * _MOST)
         try:
+            if b"\0" in content:
+                raise ValueError
             text[key] = content.decode("utf-8")
-        except UnicodeDecodeError:
+        except ValueError:
             binary[key] = base64.b64encode(content).decode("ascii")
-        if "\0" in text.get(key, ""):
-            binary[key] = base64.b64encode(text.pop(key).encode("utf-8")).decode("ascii")
     size = sum(len(each.encode()) for each in (*text.values(), *binary.values()))
     if size > _MOST:
         raise UsageError(
@@ -59,9 +59,37 @@ def documents(request: Request) -> list[Document]:
     return found
 
 
+def service_documents(request: Request) -> list[Document]:
+    """The template's documents, with the app's name, its label in the selector, and an entry for each port."""
+    settings = request.settings
+    app = app_of(settings)
+    if app is None:
+        raise UsageError("name the app whose pods it is for: --app")
+    if not settings.port:
+        raise UsageError("name at least one port: --port")
+    ports = list(dict.fromkeys(port_number(port) for port in settings.port))
+    found = []
+    for template in request.template:
+        document = filled(template, dataclasses.replace(settings, name=settings.name or app))
+        spec = part(document, "spec")
+        spec["selector"] = {"app": app}
+        spec["ports"] = [
+            # The API wants names as soon as there are two.
+            {**({"name": f"port-{port}"} if len(ports) > 1 else {}), "port": port, "targetPort": port}
+            for port in ports
+        ]
+        found.append(document)
+    return found
+
+
+SERVICE = Generator(
+    "A service by which the pods of an app are found.",
+    "kubetpl service -a bigdata19 -P 7880 | kubectl apply -f -",
+    service_documents,
+)
 CONFIGMAP = Generator(
     "A ConfigMap with the content of files: NAME FILE… or NAME KEY=FILE…",
     "kubetpl configmap files mapper.py labels.txt | kubectl apply -f -",
-    documents,
+    configmap_documents,
     words="[NAME] FILE...",
 )
