@@ -47,7 +47,7 @@ def test_failed_samples_of_two_shards_with_the_same_key_come_back_as_two(tmp_pat
     ]
     for sample in samples:
         sinks.write_failed(sample, b"exit code 1\n")
-    sinks.publish()
+    sinks.close()
     back = list(without_reports(read_samples(str(failed), on_repeated_key="allow")))
     assert [{name: value for name, value in each.items() if name != "__url__"} for each in back] == samples
     with tarfile.open(failed, ignore_zeros=True) as archive:

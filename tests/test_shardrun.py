@@ -215,14 +215,14 @@ def test_an_old_record_is_gone_before_a_new_output_is_there(world: World, monkey
 def test_a_retry_that_crashes_between_output_and_record(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The failed samples must not be put in a second time."""
     assert world.run(fail_k1_of_s1).exit_code == 3
-    publish = Sinks.publish
+    publish = Sinks.close
 
     def publish_and_crash(self: Sinks) -> None:
         publish(self)
         raise Crash
 
     with monkeypatch.context() as patch:
-        patch.setattr(Sinks, "publish", publish_and_crash)
+        patch.setattr(Sinks, "close", publish_and_crash)
         with pytest.raises(Crash):
             world.retry()
     totals = world.retry()
@@ -235,7 +235,7 @@ def test_a_retry_that_crashes_between_output_and_record(world: World, monkeypatc
 
 def test_an_output_that_can_not_be_published(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It fails, with its code; the others go on."""
-    publish = Sinks.publish
+    publish = Sinks.close
 
     def break_one(self: Sinks) -> None:
         if self.output is not None and self.output.name.endswith("s1.tar"):
@@ -243,7 +243,7 @@ def test_an_output_that_can_not_be_published(world: World, monkeypatch: pytest.M
         publish(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Sinks, "publish", break_one)
+        patch.setattr(Sinks, "close", break_one)
         totals = world.run()
     assert (totals.shards_done, totals.shards_failed, totals.exit_code) == (2, 1, 75)
     assert totals.out == 4, "what is not published does not count"

@@ -117,13 +117,13 @@ def _shown(
 
 
 def _samples(url: str, tally: Tally, rule: KeyRule, options: dict[str, Any]) -> Iterator[_Shown]:
-    from tarkit.samples.read import sized_samples
+    from tarkit.samples.read import placed_samples
     from tarkit.samples.sample import is_reserved
     from tarkit.store.read import open_read
 
     policies = {name: options[name] for name in ("on_duplicate_field", "on_repeated_key", "on_damage")}
     with open_read(url) as stream:
-        for offset, sample in sized_samples(stream.read, url=stream.name, rule=rule, tally=tally, **policies):
+        for offset, sample in placed_samples(stream.read, url=stream.name, rule=rule, tally=tally, **policies):
             key, name = sample["__key__"], sample["__url__"]
             sizes = {field: len(value) for field, value in sample.items() if not is_reserved(field)}
             text = " ".join(f"{field}:{size}" for field, size in sizes.items())

@@ -8,7 +8,7 @@ from typing import Any
 
 from tarkit.readers.files import FileDataReader
 from tarkit.readers.ranged import blocks_from, is_compressed, offsets_from
-from tarkit.samples.read import read_members, sized_samples
+from tarkit.samples.read import placed_samples, read_members
 from tarkit.samples.sample import Sample, group_by_keys, key_rule
 from tarkit.store.read import open_read, reading
 
@@ -34,7 +34,7 @@ class TarDataReader(FileDataReader):
     def count(self, url: str) -> int:
         offsets, number = [], 0
         with open_read(url) as stream:
-            found = sized_samples(stream.read, url=stream.name, rule=self._rule)
+            found = placed_samples(stream.read, url=stream.name, rule=self._rule)
             for number, (begin, _) in enumerate(found, 1):
                 if number % _EVERY == 1:
                     offsets.append(begin)

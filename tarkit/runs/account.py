@@ -14,6 +14,7 @@ from tarkit.runs.counts import Counts
 from tarkit.runs.engine import ERROR_FIELD, Engine
 from tarkit.samples.sample import Sample, first_dot, is_bookkeeping, key_rule
 from tarkit.samples.tarwriter import TarWriter
+from tarkit.store.publish import WholeOutput
 
 _ERROR_METADATA = "__error__"
 """Its name where the key rule does not read that field back: by last-dot, it would be a sample of its own."""
@@ -32,7 +33,7 @@ class CountsError(TarkitError):
     """The counts do not add up: a bug in tarkit."""
 
 
-class Sinks:
+class Sinks(WholeOutput):
     """Where samples go: the output, and beside it a shard of failed samples, made when needed.
 
     target, failed_target: names, or None to write nothing. options: arguments of TarWriter.
@@ -54,7 +55,7 @@ class Sinks:
         return self._failed is not None
 
     def checksum(self) -> tuple[int, str | None]:
-        """After publish(): bytes and SHA-256 of the output; see TarWriter."""
+        """After close(): bytes and SHA-256 of the output; see TarWriter."""
         return (0, None) if self.output is None else self.output.checksum_of_file()
 
     def copy(self, sample: Sample) -> None:
@@ -82,7 +83,7 @@ class Sinks:
         self._failed.write({**kept, ERROR_FIELD if comes_back else _ERROR_METADATA: report})
         self._last_failed = key
 
-    def publish(self) -> None:
+    def close(self) -> None:
         """Publish both, the failed samples first: an output without them would look complete."""
         if self._failed is not None:
             self._failed.close()
@@ -209,13 +210,9 @@ class Account:
 
 def run_samples(samples: Iterator[Sample], sinks: Sinks, engine: Engine, counts: Counts) -> None:
     """Run every sample, and publish what came of it; on an exception, nothing."""
-    account = Account(counts, sinks, engine)
-    try:
+    with sinks:
+        account = Account(counts, sinks, engine)
         with closing(engine.outcomes(in_batches(samples, engine.batch_size))) as outcomes:
             for batch, outcome in outcomes:
                 account.enter(batch, outcome)
         account.conclude()
-        sinks.publish()
-    except BaseException:
-        sinks.discard()
-        raise

@@ -161,16 +161,12 @@ def _run_one_output(engine: Engine, inputs: Sequence[str], counts: Counts) -> No
     """All inputs into one output, or into none."""
     work = engine.work
     failed_output = _failed_target(work)
+    shards, number = counted_shards(inputs, allow_pipe_in_lists=work.allow_pipe)
     sinks = Sinks(work.output, failed_output, engine.writer_options)
-    try:
-        shards, number = counted_shards(inputs, allow_pipe_in_lists=work.allow_pipe)
-        engine.reporter.started(counts, number, failed_are_kept=failed_output is not None)
-        # Closed here: a traceback that is kept keeps generators too, and they the input.
-        with closing(engine.read(shards, counts.met)) as samples:
-            run_samples(samples, sinks, engine, counts)
-    finally:
-        # After run_samples() has published them, there is nothing left to discard.
-        sinks.discard()
+    engine.reporter.started(counts, number, failed_are_kept=failed_output is not None)
+    # Closed here: a traceback that is kept keeps generators too, and they the input.
+    with closing(engine.read(shards, counts.met)) as samples:
+        run_samples(samples, sinks, engine, counts)
     if failed_output is not None and counts.failed:
         counts.failed_output = failed_output
     elif failed_output is not None:

@@ -85,7 +85,7 @@ class RetryRun:
             raise MissingInputError("the failed samples were not kept (--errors skip)", url=failed_url)
         sinks = Sinks(output_url, failed_url, {**self._engine.writer_options, "checksum": True})
         account = Account(Counts(), sinks, self._engine, before=self._counts)
-        try:
+        with sinks:
             # As they were written: what the policies allowed then is allowed now.
             with closing(self._read(output_url)) as old, closing(self._read(failed_url)) as failed:
                 self._merge(old, self._as_given(failed, record), record, account)
@@ -93,10 +93,6 @@ class RetryRun:
             # The output is replaced before its record is. Killed in between, it must not be taken for
             # what the record says: the failed samples would be put into it once more.
             replace(record, state="failed", error=_INTERRUPTED, exit_code=EXIT_FAILED).publish(output_url)
-            sinks.publish()
-        except BaseException:
-            sinks.discard()
-            raise
         self._counts.add(account.counts)
         renewed = _renewed(record, account, self._fingerprint)
         renewed.publish(output_url)

@@ -263,7 +263,7 @@ class ShardRun:
             # Sizes are multiples of 10 KiB: an old record might be taken for that of a new output.
             with suppress(MissingInputError):
                 remove(shard.output_url + SUFFIX)
-        account.sinks.publish()
+        account.sinks.close()
         counts, failed_url = account.counts, shard.output_url + FAILED_SUFFIX
         size, sha256 = account.sinks.checksum()
         shard.record = replace(

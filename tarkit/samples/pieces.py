@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.large import DEFAULT_MEM, RefuseLarge
-from tarkit.formats.tar.walk import Member
-from tarkit.samples.read import read_members
-from tarkit.samples.sample import KeyRule, first_dot, group_by_keys, key_rule
+from tarkit.samples.read import placed_samples
+from tarkit.samples.sample import KeyRule, first_dot, key_rule
 
 
 def sample_pieces(
@@ -34,36 +33,18 @@ def sample_pieces(
         TooLargeError: a sample has more than ``mem`` bytes.
         DataError: the tar is damaged, a key comes back, or a field comes twice.
     """
-    split = key_rule(rule)
     held = bytearray()
-    begins: dict[str, int] = {}
 
     def recorded(count: int) -> bytes:
         data = read(count)
         held.extend(data)
         return data
 
-    def noted(members: Iterable[Member]) -> Iterator[Member]:
-        for member in members:
-            parts = split(member[0])
-            if parts is not None:
-                begins.setdefault(parts[0], member[2])
-            yield member
-
-    large = RefuseLarge(mem)
-    members = read_members(recorded, url=url, rule=split, tally=tally, large=large)
-    samples = group_by_keys(
-        noted(members),
-        url=url,
-        rule=split,
-        on_repeated_key=on_repeated_key,
-        tally=tally,
-        sample_limit=mem,
-        spill=large.spill,
+    samples = placed_samples(
+        recorded, url=url, rule=key_rule(rule), on_repeated_key=on_repeated_key, tally=tally, large=RefuseLarge(mem)
     )
     start, last = 0, ""
-    for number, sample in enumerate(samples):
-        begin = begins.pop(sample["__key__"])
+    for number, (begin, sample) in enumerate(samples):
         if number:
             yield last, bytes(held[: begin - start])
             del held[: begin - start]

@@ -131,23 +131,34 @@ def read_members(
                 return
 
 
-def sized_samples(
-    read: Callable[[int], bytes], *, url: str, rule: KeyRule, on_damage: str = "error", **grouping: Any
+def placed_samples(
+    read: Callable[[int], bytes],
+    *,
+    url: str,
+    rule: KeyRule,
+    on_damage: str = "error",
+    tally: Tally | None = None,
+    large: LargeMembers | None = None,
+    **policies: Any,
 ) -> Iterator[tuple[int, Sample]]:
-    """(offset of its first header, sample) of one tar stream; a range of its length takes the place of each content.
+    """(offset of its first header, sample) of one tar stream.
 
-    grouping: other arguments of :func:`group_by_keys`.
+    large: see :func:`read_members`. Without it, a range of its length takes the place of each content.
+    policies: other arguments of :func:`group_by_keys`.
     """
     begins: dict[str, int] = {}
+    ways = large or SkipLarge()
 
     def noted() -> Iterator[Member]:
-        tally = grouping.get("tally")
-        for member in read_members(read, url=url, rule=rule, on_damage=on_damage, tally=tally, large=SkipLarge()):
-            split = rule(member[0])
+        for name, content, offset in read_members(
+            read, url=url, rule=rule, on_damage=on_damage, tally=tally, large=ways
+        ):
+            split = rule(name)
             if split is not None:
-                begins.setdefault(split[0], member[2])
-            # Content is not looked at, and a sample's would add up.
-            yield (member[0], range(len(member[1])), member[2]) if member[0] else member
+                begins.setdefault(split[0], offset)
+            # Content that is not looked at would add up.
+            yield name, range(len(content)) if name and large is None else content, offset
 
-    for sample in group_by_keys(noted(), url=url, rule=rule, **grouping):
+    policies |= {"sample_limit": ways.sample_limit, "spill": ways.spill}
+    for sample in group_by_keys(noted(), url=url, rule=rule, tally=tally, **policies):
         yield begins.pop(sample["__key__"]), sample

@@ -14,9 +14,7 @@ import heapq
 import os
 import re
 import struct
-import sys
 import zlib
-from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -132,7 +130,7 @@ def write_list(url: str, names: Iterable[str], counts: Sequence[int], *, outdir:
         raise UsageError(f"{quoted(url)}: a list of which parts are read cannot be compressed; name it .list or .txt")
     if _offsets_url(url) is None:
         raise UsageError(f"{quoted(url)}: name the list without a query, since its slices are in a file beside it")
-    borders, sums = array("q", [0]), array("I")
+    borders, sums = [0], list[int]()
     digest = hashlib.sha256()
     lines = _lines(names, url, outdir)
     with open_publish(url, compression=None) as stream:
@@ -149,7 +147,7 @@ def write_list(url: str, names: Iterable[str], counts: Sequence[int], *, outdir:
             raise UsageError(f"there are more shards than the {sum(counts)} that the slices of {quoted(url)} take")
     n, w, checked = sum(counts), len(counts), outdir is not None
     header = _HEADER.pack(_MAGIC, n, w, borders[-1], checked, digest.digest())
-    offsets = header + _little(borders) + _little(sums)
+    offsets = header + _numbers(w).pack(*borders, *sums)
     with open_publish(f"{url}{SUFFIX}", compression=None) as stream:
         stream.write(offsets)
     offsets_sha256 = hashlib.sha256(offsets).hexdigest()
@@ -161,11 +159,9 @@ def _lines(names: Iterable[str], url: str, outdir: str | None) -> Iterator[bytes
         yield check_name(name, url).encode("utf-8", "surrogateescape") + b"\n"
 
 
-def _little(numbers: array[int]) -> bytes:
-    if sys.byteorder != "little":
-        numbers = array(numbers.typecode, numbers)
-        numbers.byteswap()
-    return numbers.tobytes()
+def _numbers(w: int) -> struct.Struct:
+    """The borders of ``w`` slices, and a CRC of each."""
+    return struct.Struct(f"<{w + 1}q{w}I")
 
 
 def even_counts(n: int, w: int) -> list[int]:
@@ -226,12 +222,8 @@ def _parsed(url: str, beside: str, content: bytes) -> SlicedList | None:
     expected = _HEADER.size + 8 * (w + 1) + 4 * w
     if len(content) != expected:
         raise DataError(f"is damaged: it has {len(content)} bytes, but says that it has {expected}", url=beside)
-    borders, sums = array("q"), array("I")
-    borders.frombytes(content[_HEADER.size : _HEADER.size + 8 * (w + 1)])
-    sums.frombytes(content[_HEADER.size + 8 * (w + 1) :])
-    if sys.byteorder != "little":
-        borders.byteswap()
-        sums.byteswap()
+    numbers = _numbers(w).unpack_from(content, _HEADER.size)
+    borders, sums = numbers[: w + 1], numbers[w + 1 :]
     if borders[0] != 0 or borders[-1] != size or any(a > b for a, b in pairwise(borders)):
         raise DataError("is damaged: the borders of the slices are not in order", url=beside)
     sha256 = hashlib.sha256(content).hexdigest()

@@ -29,7 +29,7 @@ from tarkit.formats.registry import (
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.large import DEFAULT_MEM
 from tarkit.samples.pieces import sample_pieces
-from tarkit.samples.read import read_samples, sized_samples
+from tarkit.samples.read import placed_samples, read_samples
 from tarkit.samples.sample import KeyRule, Sample, first_dot, is_reserved, key_rule
 from tarkit.samples.tarwriter import TarWriter
 from tarkit.specs.shardspec import expand
@@ -306,7 +306,7 @@ def _write_pieces(records: Iterator[Record], output: str, encoding: Encoding, wr
 
     with open_publish(output) as stream:
         try:
-            for _ in sized_samples(
+            for _ in placed_samples(
                 reading(passed_on(stream.write)),
                 url=stream.name,
                 rule=key_rule(encoding.rule),

@@ -13,6 +13,7 @@ from tarkit.formats.tally import Tally
 from tarkit.store.entries import stat
 from tarkit.store.read import open_read, read_range
 from tarkit.store.url import display_name, join
+from tarkit.store.window import Window
 
 DEFAULT_MEM = 1 << 30
 _PIECE = 1 << 20
@@ -120,9 +121,8 @@ class HarArchive:
     def _items_of(self, part: str, entries: Iterable[HarEntry], mem: int) -> Iterator[tuple[HarEntry, bytes]]:
         """Content of the files of a part."""
         with open_read(join(self._url, part), compression=None) as stream:
-            position, held = 0, b""
+            window = Window(stream.read)
             for entry in entries:
-                end = entry.offset + entry.size
                 if entry.size > mem:
                     raise TooLargeError(
                         f"the file has {entry.size} bytes, and mem allows {mem}",
@@ -130,22 +130,15 @@ class HarArchive:
                         member=entry.name,
                         hint="read it with a larger mem=",
                     )
-                if entry.offset < position:
+                if entry.offset < window.offset:
                     # Two files share bytes.
                     yield entry, self.read(entry.name)
                     continue
-                pieces, have = [held], len(held)
-                while position + have < end and (piece := stream.read(_PIECE)):
-                    have += len(piece)
-                    if position + have <= entry.offset:
-                        position, have, pieces = position + have, 0, []
-                        continue
-                    pieces.append(piece)
-                data = b"".join(pieces)
-                content = data[entry.offset - position : end - position]
+                window.skip_to(entry.offset)
+                content = window.peek(entry.size)
                 if len(content) != entry.size:
-                    raise _cut_part(entry, stream.name, position + len(data))
-                held, position = data[end - position :], end
+                    raise _cut_part(entry, stream.name, window.offset + window.held)
+                window.at += entry.size
                 yield entry, content
 
     def _size_of(self, part: str) -> int:

@@ -98,9 +98,7 @@ def _range_walk(
     if file.size != index.size:
         reason = f"the file has {file.size} bytes, and had {index.size} when it was indexed"
         raise DataError(reason, url=file.name, hint="read the index again")
-    if not chunks:
-        return ChunkWalk(lambda count: b"", file.name, skip=skip, tally=tally, mem=mem, number=stop)
-    begin, end = chunks[0].offset, chunks[-1].offset + chunks[-1].size
+    begin, end = (chunks[0].offset, chunks[-1].offset + chunks[-1].size) if chunks else (0, 0)
     ranges = (file.read(at, min(at + _WINDOW, end)) for at in range(begin, end, _WINDOW))
     return ChunkWalk(
         lambda count: next(ranges, b""),
@@ -109,7 +107,7 @@ def _range_walk(
         tally=tally,
         mem=mem,
         base=begin,
-        number=chunks[0].first,
+        number=chunks[0].first if chunks else stop,
     )
 
 
