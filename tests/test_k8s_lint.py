@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from tarkit.errors import UsageError
 from tarkit.k8s.fieldpath import set_field
+from tarkit.k8s.lint import fieldrules
 from tarkit.k8s.lint import rules as module
+from tarkit.k8s.lint.fieldrules import FIELD_RULES, rows_of
 from tarkit.k8s.lint.nodes import Finding, Node
 from tarkit.k8s.lint.rules import RULES, lint, verdict
 from tarkit.k8s.lint.schema import check_schema
@@ -119,7 +121,37 @@ def test_every_rule_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     for base, case in CASES:
         lint([changed(base, case["changes"])])
     lint([long_argument("x" * 131_072)])
+    lint([configmap({"a": "x" * 1_048_577})])
     assert everything - spoke == set()
+
+
+def test_every_row_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    spoke: set[str] = set()
+
+    def watched(row: str, kind: Callable[..., Iterator[Finding]]) -> Callable[..., Iterator[Finding]]:
+        def wrapper(node: Node, *arguments: Any) -> Iterator[Finding]:
+            for finding in kind(node, *arguments):
+                spoke.add(row)
+                yield finding
+
+        return wrapper
+
+    rows = {
+        scope: [
+            (f"{scope}: {paths} {kind.__name__} {arguments[:1]}", paths, kind, arguments)
+            for paths, kind, *arguments in rows
+        ]
+        for scope, rows in FIELD_RULES.items()
+    }
+    table = {
+        scope: [(paths, watched(row, kind), *rest) for row, paths, kind, rest in each] for scope, each in rows.items()
+    }
+    monkeypatch.setattr(fieldrules, "FIELD_RULES", table)
+    rows_of.cache_clear()
+    for base, case in CASES:
+        lint([changed(base, case["changes"])])
+    rows_of.cache_clear()
+    assert {row for each in rows.values() for row, *_ in each} - spoke == set()
 
 
 def test_the_schema_alone_finds_as_many_as_the_page_says() -> None:
@@ -133,6 +165,10 @@ def long_argument(text: str) -> dict[str, Any]:
     document = copy.deepcopy(GOOD["job"])
     document["spec"]["template"]["spec"]["containers"][0]["args"] = [text]
     return document
+
+
+def configmap(data: dict[str, str]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "files"}, "data": data}
 
 
 @pytest.mark.parametrize("value", ["n", "no", "off", "0"])
@@ -190,6 +226,29 @@ def test_a_variable_and_its_name_are_one_string_to_linux() -> None:
     )
 
 
+def test_sizes() -> None:
+    assert said([configmap({"a": "x" * 250 * 1024})]) == []
+    (applied,) = said([configmap({"a": "x" * 300 * 1024})])
+    assert applied.startswith("warning: configmap/files: kubectl apply keeps a copy in an annotation, and 307")
+    assert applied.endswith("use kubectl apply --server-side, or kubectl create")
+    # kubectl writes each of these in six characters.
+    assert said([configmap({"a": "<" * 45 * 1024})])[0].startswith("warning: configmap/files: kubectl apply keeps")
+    assert said([configmap({"a": "a" * 45 * 1024})]) == []
+    assert said([configmap({"a": "x" * 1_048_577})])[-1] == (
+        "error: configmap/files: holds 1048577 bytes, and a ConfigMap takes 1048576; keep large things in a bucket"
+    )
+    assert "and a cluster keeps 1572864 of an object" in said([long_argument("x" * 1_600_000)])[0]
+    # A quote has two characters in JSON, and one where the object is kept.
+    assert [line for line in said([long_argument('"' * 1_000_000)]) if line.startswith("error")] == []
+    assert [line for line in said([configmap({"a": '"' * 1_048_576})]) if line.startswith("error")] == []
+    assert "and a server takes 3145728" in said([configmap({"a": "x" * 3_200_000})])[0]
+    annotated = changed("job", [])
+    annotated["metadata"]["annotations"] = {"note": "x" * 262_144}
+    assert said([annotated]) == [
+        "error: job/mytask: metadata.annotations: the annotations have 262148 bytes; at most 262144 are allowed"
+    ]
+
+
 def test_lists_of_the_failure_policy_end() -> None:
     rule = GOOD["indexed"]["spec"]["podFailurePolicy"]["rules"][0]
     many = changed("indexed", [])
@@ -230,6 +289,12 @@ def test_it_depends_on_the_release(base: str, change: str, kube_version: str | N
     lines = said([changed(base, [change])], kube_version)
     assert len(lines) == (expected is not None)
     assert expected is None or lines[0].startswith(expected)
+
+
+def test_half_a_character_in_a_large_manifest() -> None:
+    annotations = {"a\ud800": "x" * 300_000}
+    lines = said([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "annotations": annotations}}])
+    assert any("the annotations have 300004 bytes" in line for line in lines)
 
 
 def test_two_of_one_name() -> None:

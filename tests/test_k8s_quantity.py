@@ -173,6 +173,7 @@ def test_what_servers_take_for_something_else_is_refused(kubectl_program: str) -
         (names.label_key, ["a", "A_b.c", "example.com/a"], ["", "a b", "/a", "a/", "E.com/a", "a/b/c", "-a", "a" * 64]),
         (names.label_value, ["", "A_b.c", "1"], ["a b", "-a", "a@b", "a" * 64, "a/b"]),
         (names.env_name, ["A", "a b", "1"], ["", "A=B", "ä", "a\n"]),
+        (names.port_name, ["http", "a-1", "8080x"], ["", "80", "a" * 16, "A", "-a", "a--b", "a-"]),
         (names.config_key, ["a", ".a", "A_b.c"], ["", ".", "..", "..a", "a/b", "a b", "a" * 254]),
     ],
 )

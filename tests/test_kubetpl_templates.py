@@ -300,6 +300,29 @@ def test_fields_that_do_not_exist_are_found(folder: Path) -> None:
     assert "suspend" in lint_refused("job", "--set", "spec.suspend=yess")
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("MAIN.imagePullPolicy=always", '"always" is not one of Always, IfNotPresent, Never'),
+        ("POD.dnsPolicy=None", "dnsConfig.nameservers: is missing; dnsPolicy None needs one to three name servers"),
+        ("MAIN.livenessProbe={}", "has none, and needs one of exec, httpGet, tcpSocket, grpc, sleep"),
+        ("MAIN.livenessProbe={exec: {command: [a]}, grpc: {port: 1}}", "has exec and grpc, and needs one of exec,"),
+        ("MAIN.readinessProbe={exec: {}}", "readinessProbe.exec.command: is missing; write what to run"),
+        ("MAIN.startupProbe={grpc: {port: 1}, successThreshold: 2}", "successThreshold: must be 1; only a readiness"),
+        ("MAIN.livenessProbe={grpc: {port: 0}}", "livenessProbe.grpc.port: 0 is out of range; write at least 1"),
+        ("MAIN.readinessProbe={httpGet: {port: 0}}", "httpGet.port: 0 is not a port; write 1 to 65535"),
+        ("POD.securityContext.seccompProfile={type: Localhost}", "localhostProfile: belongs to type: Localhost"),
+        ("MAIN.securityContext.seccompProfile={type: Unconfined, localhostProfile: a}", "belongs to type: Localhost"),
+        ("MAIN.securityContext.appArmorProfile={type: Localhost}", "localhostProfile: belongs to type: Localhost"),
+        ("MAIN.securityContext.privileged=true", "cannot be false in a privileged container"),
+        ("MAIN.envFrom=[{configMapRef: {name: A_b}}]", "configMapRef.name: 'A_b' may have only a-z, 0-9, - and .,"),
+    ],
+)
+def test_what_a_server_would_refuse_is_not_printed(change: str, sentence: str) -> None:
+    change = change.replace("POD", "spec.template.spec").replace("MAIN", "spec.template.spec.containers[main]")
+    assert sentence in lint_refused("job", "--set", change)
+
+
 # --set.
 
 

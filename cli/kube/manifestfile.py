@@ -34,11 +34,8 @@ def refuse_wrong_types(documents: list[dict[str, Any]]) -> None:
 def findings_of(documents: list[dict[str, Any]], kube_version: str | None, with_schema: bool = True) -> list[Finding]:
     """What lint reports about manifests, without the API's schema if it is not wanted or not installed."""
     from tarkit.k8s.lint.rules import lint, verdict
-    from tarkit.k8s.lint.schema import OLDEST
 
-    if not with_schema:
-        return lint(documents, OLDEST if kube_version is None else kube_version)
-    return verdict(documents, kube_version, unchecked)
+    return verdict(documents, kube_version, unchecked) if with_schema else lint(documents, kube_version)
 
 
 def accepted(findings: list[Finding]) -> bool:

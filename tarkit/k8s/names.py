@@ -37,9 +37,7 @@ dns_label = _check(_LABEL.pattern, LABEL_LENGTH, f"only a-z, 0-9 and -, {_ENDS}"
 """Of containers, volumes, and Jobs with their pods' index: ``[a-z0-9-]``, 63 characters."""
 
 dns_label_1035 = _check(
-    "[a-z](?:[-a-z0-9]*[a-z0-9])?",
-    LABEL_LENGTH,
-    "only a-z, 0-9 and -, a letter first, a letter or digit last",
+    "[a-z](?:[-a-z0-9]*[a-z0-9])?", LABEL_LENGTH, "only a-z, 0-9 and -, a letter first, a letter or digit last"
 )
 """Of services before Kubernetes 1.36 (KEP 5311): as ``dns_label``, with a letter first."""
 
@@ -56,6 +54,7 @@ env_name = _check(r"[\x20-\x3c\x3e-\x7e]+", None, "only printable ASCII without 
 _QUALIFIED = "[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
 _key_name = _check(_QUALIFIED, LABEL_LENGTH, f"only letters, digits, -, _ and . (and a domain/ before them), {_ENDS}")
 _label_value = _check(_QUALIFIED, LABEL_LENGTH, f"only letters, digits, -, _ and ., {_ENDS}")
+_port_name = _check("[a-z0-9]+(?:-[a-z0-9]+)*", 15, f"only a-z, 0-9 and single -, {_ENDS}")
 _config_key = _check("[-._a-zA-Z0-9]+", SUBDOMAIN_LENGTH, "only letters, digits, -, _ and . (no /)")
 
 
@@ -77,6 +76,11 @@ def config_key(text: str) -> str | None:
     if text == "." or text.startswith(".."):
         return f"{_shown(text)} must not be . nor begin with .."
     return _config_key(text)
+
+
+def port_name(text: str) -> str | None:
+    """Of containers' ports: 15 of ``[a-z0-9-]`` with a letter among them."""
+    return f"{_shown(text)} is a number; a port's name has a letter in it" if text.isdigit() else _port_name(text)
 
 
 def safe_label(text: str) -> str:

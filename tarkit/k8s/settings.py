@@ -97,10 +97,7 @@ class Settings:
         "", "SIZE", "Temporary space at /scratch, such as 20Gi; memory:2Gi in memory.  [default: 10Gi]"
     )
     spot: str | None = _one(
-        "",
-        "",
-        "Prefer nodes that may be taken away; being taken away costs no retry.",
-        choices="gke eks aks karpenter",
+        "", "", "Prefer nodes that may be taken away; being taken away costs no retry.", choices="gke eks aks karpenter"
     )
     queue: str | None = _one("", "NAME", "Kueue's queue.", _JOBS)
     min_parallelism: int | None = _one("", "P", "Kueue may start with so few pods.", _SHARDED)

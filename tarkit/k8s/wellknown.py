@@ -31,3 +31,6 @@ LOGS = "tarkit.dev/logs"
 MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 JOB_TRACKING = "batch.kubernetes.io/job-tracking"
+
+ANNOTATIONS = 262_144
+"""Bytes of all annotations of an object; client-side ``kubectl apply`` keeps the whole manifest in one of them."""

@@ -11,11 +11,9 @@ from tarkit.k8s.fill import app_of, filled
 from tarkit.k8s.names import config_key
 from tarkit.k8s.podfields import part, port_number
 from tarkit.k8s.settings import Generator, Request
+from tarkit.k8s.wellknown import ANNOTATIONS
 from tarkit.k8s.yamlreading import read_bytes
 from tarkit.k8s.yamltext import Document
-
-_MOST = 262_144
-"""Bytes: client-side ``kubectl apply`` keeps the whole manifest in an annotation, which takes so many."""
 
 
 def configmap_documents(request: Request) -> list[Document]:
@@ -37,7 +35,7 @@ def configmap_documents(request: Request) -> list[Document]:
             raise UsageError(f"{printable(word)}: as a key of a ConfigMap {wrong}; write KEY=FILE")
         if key in text or key in binary:
             raise UsageError(f"two files would both be called {key}; write KEY=FILE for one of them")
-        content = read_bytes(path, 2 * _MOST)
+        content = read_bytes(path, 2 * ANNOTATIONS)
         try:
             if b"\0" in content:
                 raise ValueError
@@ -45,9 +43,9 @@ def configmap_documents(request: Request) -> list[Document]:
         except ValueError:
             binary[key] = base64.b64encode(content).decode("ascii")
     size = sum(len(each.encode()) for each in (*text.values(), *binary.values()))
-    if size > _MOST:
+    if size > ANNOTATIONS:
         raise UsageError(
-            f"the files take at least {size} bytes; client-side kubectl apply takes {_MOST} in all: put large "
+            f"the files take at least {size} bytes; client-side kubectl apply takes {ANNOTATIONS} in all: put large "
             "ones in a bucket"
         )
     found = [filled(template, settings) for template in request.template]

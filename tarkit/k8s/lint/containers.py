@@ -24,12 +24,12 @@ _BYTES = ("memory", "ephemeral-storage")
 
 
 def image(container: Node) -> Iterator[Finding]:
-    """There is one, as it can be pulled."""
+    """It is as it can be pulled."""
     text, node = container.text("image"), container.at("image")
-    if node.is_empty():
-        yield node.error("is missing; write one, such as ubuntu:24.04")
-    elif any(c.isspace() for c in text):
-        yield node.unusable(f"{text!r} has blanks in it, so no node can pull it; write it without")
+    if any(c.isspace() for c in text):
+        # In the middle, and in a pod's template, servers take them.
+        report = node.error if container.manifest.kind == "Pod" and text != text.strip() else node.unusable
+        yield report(f"{text!r} has blanks in it, so no node can pull it; write it without")
     elif text and not _IMAGE.fullmatch(text):
         yield node.warning(f"{text!r} is not an image to most nodes; write [HOST/]name[:TAG], the name in lower case")
 
@@ -58,7 +58,7 @@ def _string(node: Node, text: str) -> Iterator[Finding]:
 
 
 def environment(container: Node) -> Iterator[Finding]:
-    """Names of variables, each once."""
+    """Names of variables, each once, and one source for each value."""
     seen: set[str] = set()
     for variable in container.at("env").items():
         name, node = variable.text("name"), variable.at("name")
@@ -69,6 +69,17 @@ def environment(container: Node) -> Iterator[Finding]:
         if name in seen:
             yield node.warning(f"{name} is set twice, and the last one counts; leave out the others")
         seen.add(name)
+        source = variable.at("valueFrom")
+        sources = sum(each.value is not None for _, each in source.fields())
+        if isinstance(source.value, dict) and sources != 1:
+            yield source.error(f"names {sources} sources of the value; write one")
+        reference = source.at("resourceFieldRef")
+        part, _, resource = reference.text("resource").partition(".")
+        own = reference.text("containerName") in ("", container.text("name"))
+        if part == "limits" and own and not container.at("resources", "limits").has(resource):
+            yield reference.at("resource").warning(
+                f"there is no limit, so this is the node's whole {resource}; write requests.{resource}"
+            )
 
 
 def amount(node: Node) -> Decimal | None:
@@ -92,22 +103,26 @@ def quantity(node: Node) -> Iterator[Finding]:
 
 
 def resources(container: Node) -> Iterator[Finding]:
-    """Names of resources, quantities, whole bytes, and requests within the limits."""
+    """Names of resources, quantities, whole numbers where they must be, and requests within the limits."""
     requests, limits = container.at("resources", "requests"), container.at("resources", "limits")
-    for part in (requests, limits):
-        for name, node in part.fields():
-            if wrong := _resource_name(name):
-                yield node.error(wrong)
-            else:
-                yield from quantity(node)
-            number = amount(node)
-            if name in _BYTES and number is not None and number != number.to_integral_value():
-                yield node.warning(
-                    f"{node.value} is {number.normalize():f} bytes; write whole bytes, such as 4M or 4Mi"
-                )
+    for name, node in [*requests.fields(), *limits.fields()]:
+        if wrong := _resource_name(name):
+            yield node.error(wrong)
+        else:
+            yield from quantity(node)
+        number = amount(node)
+        if number is None or number == number.to_integral_value():
+            continue
+        if _is_device(name):
+            yield node.error(f"{node.value} is not a whole number; devices cannot be divided, write 1 or more")
+        elif name in _BYTES:
+            yield node.warning(f"{node.value} is {number.normalize():f} bytes; write whole bytes, such as 4M or 4Mi")
     for name, node in requests.fields():
         number, limit = amount(node), amount(limits.at(name))
-        if number is not None and limit is not None and number > limit:
+        # Devices are not shared: the request and the limit are one number.
+        if _is_device(name) and (not limits.has(name) or (None not in (number, limit) and number != limit)):
+            yield node.error("needs a limit of the same number; write it under limits (or there only)")
+        elif number is not None and limit is not None and number > limit:
             yield node.error(f"{node.value} is more than the limit of {limits.value[name]}; ask for at most the limit")
     memory = amount(limits.at("memory"))
     if memory is not None and memory == memory.to_integral_value() and 0 < memory < 4 * 1024 * 1024:
@@ -122,3 +137,7 @@ def _resource_name(name: str) -> str | None:
     if "/" not in name:
         return "no such resource; write cpu, memory, ephemeral-storage, or one with a domain (nvidia.com/gpu)"
     return label_key(name)
+
+
+def _is_device(name: str) -> bool:
+    return "/" in name and not name.partition("/")[0].endswith("kubernetes.io")

@@ -2,8 +2,7 @@
 
 A server serves both in its OpenAPI document (``enum``), or refuses the rest in its validation; the schemas that are
 published with a release have the words in the descriptions of the fields only, where a test looks for them. An empty
-word is the default. They are of fields in Jobs, pods and services; left out are words that servers take with some
-feature gate only.
+word is the default. Left out are words that servers take with some feature gate only.
 Source: staging/src/k8s.io/api (``+enum``), pkg/apis/core/validation and pkg/apis/batch/validation of Kubernetes.
 """
 
@@ -14,36 +13,37 @@ from typing import Any
 from tarkit.k8s.quantity import TAKEN
 
 WORDS = {
-    head.strip(): words.split()
-    for head, words in (line.split(":") for line in """
-    AppArmorProfile.type: Localhost RuntimeDefault Unconfined
-    Container.imagePullPolicy: Always IfNotPresent Never
+    name: words.split()
+    for names, words in (entry.split(":") for entry in """
+    AppArmorProfile.type SeccompProfile.type: Localhost RuntimeDefault Unconfined
+    Container.imagePullPolicy ImageVolumeSource.pullPolicy: Always IfNotPresent Never
     Container.terminationMessagePolicy: FallbackToLogsOnError File
-    ContainerPort.protocol: SCTP TCP UDP
-    CronJobSpec.concurrencyPolicy: Allow Forbid Replace
+    ContainerPort.protocol ServicePort.protocol: SCTP TCP UDP
+    ContainerResizePolicy.resourceName: cpu memory; ContainerResizePolicy.restartPolicy: NotRequired RestartContainer
+    CronJobSpec.concurrencyPolicy: Allow Forbid Replace; DeploymentStrategy.type: Recreate RollingUpdate
     HTTPGetAction.scheme: HTTP HTTPS
     HostPathVolumeSource.type: BlockDevice CharDevice Directory DirectoryOrCreate File FileOrCreate Socket
-    JobSpec.completionMode: Indexed NonIndexed
-    JobSpec.podReplacementPolicy: Failed TerminatingOrFailed
+    JobSpec.completionMode: Indexed NonIndexed; JobSpec.podReplacementPolicy: Failed TerminatingOrFailed
     LabelSelectorRequirement.operator: DoesNotExist Exists In NotIn
     NodeSelectorRequirement.operator: DoesNotExist Exists Gt In Lt NotIn
+    PersistentVolumeClaimSpec.accessModes: ReadOnlyMany ReadWriteMany ReadWriteOnce ReadWriteOncePod
+    PersistentVolumeClaimSpec.volumeMode: Block Filesystem
     PodFailurePolicyOnExitCodesRequirement.operator: In NotIn
     PodFailurePolicyOnPodConditionsPattern.status: False True Unknown
-    PodFailurePolicyRule.action: Count FailIndex FailJob Ignore
+    PodFailurePolicyRule.action: Count FailIndex FailJob Ignore; PodOS.name: linux windows
     PodSecurityContext.fsGroupChangePolicy: Always OnRootMismatch
-    PodSpec.dnsPolicy: ClusterFirst ClusterFirstWithHostNet Default None
-    PodSpec.preemptionPolicy: Never PreemptLowerPriority
-    PodSpec.restartPolicy: Always Never OnFailure
-    SeccompProfile.type: Localhost RuntimeDefault Unconfined
-    SecurityContext.procMount: Default Unmasked
-    ServicePort.protocol: SCTP TCP UDP
-    ServiceSpec.type: ClusterIP ExternalName LoadBalancer NodePort
-    Toleration.effect: NoExecute NoSchedule PreferNoSchedule
-    Toleration.operator: Equal Exists Gt Lt
-    TopologySpreadConstraint.nodeAffinityPolicy: Honor Ignore
-    TopologySpreadConstraint.nodeTaintsPolicy: Honor Ignore
+    PodSecurityContext.supplementalGroupsPolicy: Merge Strict
+    PodSpec.dnsPolicy: ClusterFirst ClusterFirstWithHostNet Default None; PodSpec.restartPolicy: Always Never OnFailure
+    PodSpec.preemptionPolicy: Never PreemptLowerPriority; SecurityContext.procMount: Default Unmasked
+    ServiceSpec.externalTrafficPolicy ServiceSpec.internalTrafficPolicy: Cluster Local
+    ServiceSpec.ipFamilies: IPv4 IPv6; ServiceSpec.ipFamilyPolicy: PreferDualStack RequireDualStack SingleStack
+    ServiceSpec.sessionAffinity: ClientIP None; ServiceSpec.type: ClusterIP ExternalName LoadBalancer NodePort
+    Toleration.effect: NoExecute NoSchedule PreferNoSchedule; Toleration.operator: Equal Exists Gt Lt
+    TopologySpreadConstraint.nodeAffinityPolicy TopologySpreadConstraint.nodeTaintsPolicy: Honor Ignore
     TopologySpreadConstraint.whenUnsatisfiable: DoNotSchedule ScheduleAnyway
-    VolumeMount.mountPropagation: Bidirectional HostToContainer None""".strip().splitlines())
+    VolumeMount.mountPropagation: Bidirectional HostToContainer None
+    VolumeMount.recursiveReadOnly: Disabled Enabled IfPossible""".replace(";", "\n").strip().splitlines())
+    for name in names.split()
 }  # fmt: skip
 """The words that a field can have, by ``Type.field``."""
 
@@ -63,6 +63,8 @@ RANGES = {
             SuccessPolicyRule.succeededCount""",
         (0, 2**63 - 1): "JobSpec.activeDeadlineSeconds",
         (1, 100): "PreferredSchedulingTerm.weight WeightedPodAffinityTerm.weight",
+        (1, 86400): "ClientIPConfig.timeoutSeconds",
+        (600, 2**32): "ServiceAccountTokenProjection.expirationSeconds",
         (1, 65535): "ContainerPort.containerPort GRPCAction.port ServicePort.port",
         (1, 2**31 - 1): """
             PodSpec.activeDeadlineSeconds TopologySpreadConstraint.maxSkew TopologySpreadConstraint.minDomains""",
@@ -74,24 +76,17 @@ RANGES = {
 
 # How many items a list can have.
 _ITEMS = {
-    "PodFailurePolicy.rules": (0, 20),
-    "PodFailurePolicyRule.onPodConditions": (0, 20),
-    "SuccessPolicy.rules": (1, 20),
+    "PodFailurePolicy.rules": (0, 20), "PodFailurePolicyRule.onPodConditions": (0, 20), "SuccessPolicy.rules": (1, 20),
     "PodFailurePolicyOnExitCodesRequirement.values": (1, 255),
-}
+}  # fmt: skip
 _FORMATS = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 
 # Fields that the schemas of all releases require, and servers do not: what is missing is empty, 0, or has a default.
 _NOT_NEEDED = {
-    "HTTPHeader": {"value"},
-    "ISCSIVolumeSource": {"lun"},
-    "LimitRangeSpec": {"limits"},
-    "PodFailurePolicy": {"rules"},
-    "PreferredSchedulingTerm": {"preference"},
-    "SleepAction": {"seconds"},
-    "StatefulSetSpec": {"serviceName"},
+    "HTTPHeader": {"value"}, "ISCSIVolumeSource": {"lun"}, "LimitRangeSpec": {"limits"}, "PodFailurePolicy": {"rules"},
+    "PreferredSchedulingTerm": {"preference"}, "SleepAction": {"seconds"}, "StatefulSetSpec": {"serviceName"},
     "Sysctl": {"value"},
-}
+}  # fmt: skip
 
 
 def complete(definitions: dict[str, Any]) -> None:

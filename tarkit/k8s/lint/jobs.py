@@ -1,7 +1,6 @@
 """Rules on Jobs: indexes, retries, the pod failure policy, what the pods' template must be like.
 
-The rules of the API server (pkg/apis/batch/validation of Kubernetes), and a few on what it accepts in silence.
-Every rule takes the Job's ``spec``.
+Every rule takes the Job's ``spec``; those on single fields, and on which go together, are in ``fieldrules``.
 """
 
 from __future__ import annotations
@@ -13,36 +12,19 @@ from tarkit.k8s.lint.nodes import Finding, Node
 from tarkit.k8s.names import LABEL_LENGTH, index_name_budget
 from tarkit.k8s.wellknown import MIN_PARALLELISM, QUEUE
 
-_INDEXED = "works with completionMode: Indexed only; set that or leave it out"
-
 
 def indexes(job: Node) -> Iterator[Finding]:
-    """An Indexed Job has its number of indexes, and runs at most 100,000 at a time; others have no indexes."""
-    indexed = job.text("completionMode") == "Indexed"
-    for key in ("backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"):
-        if job.has(key) and not indexed:
-            yield job.at(key).error(_INDEXED)
-    # Without both a server takes 1 for both.
-    if indexed and not job.has("completions") and job.has("parallelism"):
-        yield job.at("completions").error("is missing; an Indexed Job needs the number of its indexes")
-    if indexed and (job.whole("parallelism") or 0) > INDEXES:
-        yield job.at("parallelism").error(f"{job.whole('parallelism')} is too many; at most {INDEXES} pods at a time")
-    if job.has("maxFailedIndexes") and not job.has("backoffLimitPerIndex") and indexed:
-        yield job.at("maxFailedIndexes").error("works with backoffLimitPerIndex only; set that too", "--retries")
-    restarts = job.at("template", "spec").text("restartPolicy") == "OnFailure"
-    if job.has("backoffLimitPerIndex") and restarts and not job.has("podFailurePolicy"):
-        yield job.at("backoffLimitPerIndex").unusable(
-            "is made for restartPolicy: Never; with OnFailure a pod fails for good only after its own restarts",
-            "--restartpolicy",
-        )
-
-
-def failed_indexes(job: Node) -> Iterator[Finding]:
-    """maxFailedIndexes is within the completions, and within what a status can hold."""
+    """Numbers of indexes and pods are within the completions, and within what a status can hold."""
     node, most = job.at("maxFailedIndexes"), job.whole("maxFailedIndexes")
     completions, parallelism = job.whole("completions"), job.whole("parallelism") or 0
     if job.text("completionMode") != "Indexed":
         return
+    if parallelism > INDEXES:
+        yield job.at("parallelism").error(f"{parallelism} is too many; at most {INDEXES} pods at a time")
+    for rule in job.at("successPolicy", "rules").items():
+        count = rule.whole("succeededCount")
+        if count is not None and completions is not None and count > completions:
+            yield rule.at("succeededCount").error(f"{count} is more than the {completions} completions")
     if most is not None and completions is not None and most > completions:
         yield node.error(f"{most} is more than the {completions} completions; write at most as many")
     if completions is None or completions <= INDEXES or not job.has("backoffLimitPerIndex"):
@@ -56,46 +38,24 @@ def failed_indexes(job: Node) -> Iterator[Finding]:
         yield job.at("parallelism").error(f"{parallelism} is too many; {many}")
 
 
-def restart_policy(job: Node) -> Iterator[Finding]:
-    """Pods of Jobs end."""
-    node = job.at("template", "spec", "restartPolicy")
-    if node.value in (None, "", "Always"):
-        yield node.error("pods of a Job must end; write Never, or OnFailure to restart them in place")
-    elif node.value == "OnFailure" and job.has("podFailurePolicy"):
-        yield node.error("a podFailurePolicy works with restartPolicy: Never only, not OnFailure")
-
-
 def failure_policy(job: Node) -> Iterator[Finding]:
-    """Each rule has an action, and either exit codes or conditions; a failed pod is replaced, not one that ends."""
-    rules = job.at("podFailurePolicy", "rules")
+    """Each rule has an action, and either exit codes, in order, or conditions."""
     spec = job.at("template", "spec")
     names = {c.text("name") for key in ("containers", "initContainers") for c in spec.at(key).items()}
-    for rule in rules.items():
+    for rule in job.at("podFailurePolicy", "rules").items():
         if rule.text("action") == "FailIndex" and not job.has("backoffLimitPerIndex"):
             yield rule.at("action").error("FailIndex works with backoffLimitPerIndex only; set that too", "--retries")
         if rule.has("onExitCodes") == bool(rule.at("onPodConditions").value):
             yield rule.error("a rule has either onExitCodes or onPodConditions, one of them and not both")
-        if rule.has("onExitCodes"):
-            yield from _exit_codes(rule.at("onExitCodes"), names)
-    replacement = job.at("podReplacementPolicy")
-    if replacement.value == "TerminatingOrFailed" and job.has("podFailurePolicy"):
-        yield replacement.error("must be Failed when there is a podFailurePolicy")
-
-
-def _exit_codes(codes: Node, names: set[str]) -> Iterator[Finding]:
-    container, values = codes.text("containerName"), codes.at("values")
-    # A pod without containers is reported elsewhere.
-    if codes.has("containerName") and names and container not in names:
-        there = ", ".join(sorted(names))
-        yield codes.at("containerName").error(f"no container {container!r} in the pod; there is: {there}")
-    numbers = [node.value for node in values.members() if type(node.value) is int]
-    if codes.text("operator") == "In" and 0 in numbers:
-        yield values.error("0 is success, and a rule cannot be about it; leave it out")
-    if numbers != sorted(set(numbers)):
-        right = ", ".join(str(number) for number in sorted(set(numbers)))
-        yield values.error(f"must be in order and each there once: write [{right}]")
-    if any(not 0 <= number <= 255 for number in numbers):
-        yield values.warning("no process exits with a code below 0 or above 255; leave it out")
+        name, values = rule.at("onExitCodes", "containerName"), rule.at("onExitCodes", "values")
+        # A pod without containers is reported elsewhere.
+        if isinstance(name.value, str) and names and name.value not in names:
+            yield name.error(f"no container {name.value!r} in the pod; there is: {', '.join(sorted(names))}")
+        numbers = [node.value for node in values.members() if type(node.value) is int]
+        if numbers != sorted(set(numbers)):
+            yield values.error(f"must be in order and each there once: write {sorted(set(numbers))}")
+        if any(not 0 <= number <= 255 for number in numbers):
+            yield values.warning("no process exits with a code below 0 or above 255; leave it out")
 
 
 def queue(job: Node) -> Iterator[Finding]:
@@ -105,8 +65,6 @@ def queue(job: Node) -> Iterator[Finding]:
     if job.whole("parallelism") == 0:
         instead = "Kueue starts it when its turn comes" if queued else "or write suspend: true"
         yield job.at("parallelism").warning(f"with 0 no pod ever starts; write how many may run at a time ({instead})")
-    if job.whole("completions") == 0:
-        yield job.at("completions").warning("with 0 the Job is complete at once, and nothing is run")
     if not queued:
         return
     if job.has("suspend"):
@@ -124,13 +82,6 @@ def queue(job: Node) -> Iterator[Finding]:
     # That there are no pods at all is reported elsewhere.
     elif most and int(least) > most:
         yield node.warning(f"{least} is more than the parallelism of {most}; write less", "--min-parallelism")
-
-
-def hosts(job: Node) -> Iterator[Finding]:
-    """Pods that run at the same time do not share a name."""
-    node = job.at("template", "spec", "hostname")
-    if node.value is not None and (job.text("completionMode") == "Indexed" or (job.whole("parallelism") or 1) > 1):
-        yield node.warning("all pods of the Job would share this name; leave it out")
 
 
 def job_name(job: Node) -> Iterator[Finding]:

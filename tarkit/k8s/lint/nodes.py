@@ -12,6 +12,7 @@ from tarkit.errors import printable
 from tarkit.k8s.names import label_key, label_value
 
 Check = Callable[[str], str | None]
+Report = Callable[["Node", str], "Finding"]
 ERROR = "error"
 WARNING = "warning"
 _PLAIN_KEY = re.compile(r"[^.\[\]\"/\s]+")
@@ -21,16 +22,15 @@ _FLAGS = tuple(
     (re.compile(pattern), flag)
     for pattern, flag in (
         (r"metadata\.(name$|namespace)", r"--\1"),
-        (r'metadata\.labels\.(app|"app\.kubernetes\.io/name")', "--app"),
+        (r'metadata\.labels\.(app|"app\.kubernetes\.io/name")|spec\.selector', "--app"),
         (r'metadata\.labels\."kueue\.x-k8s\.io/queue-name"', "--queue"),
         (r"metadata\.labels", "--label"),
         (r"containers\[0\]\.(image|env)\b", r"--\1"),
         (r"containers\[0\]\.(command|args)", "--command"),
         (r"(containers\[0\]|spec)\.ports", "--port"),
         (r"containers\[0\]\.resources\.(?:limits|requests)\.(cpu|memory)", r"--\1"),
-        (r"containers\[0\]\.resources\.(limits|requests)\.ephemeral-storage", "--scratch"),
+        (r"containers\[0\]\.resources\.(limits|requests)\.ephemeral-storage|volumes\[\d+\]\.emptyDir", "--scratch"),
         (r'containers\[0\]\.resources\.(limits|requests)\."', "--gpu"),
-        (r"volumes\[\d+\]\.emptyDir", "--scratch"),
         (r"volumes\[\d+\]\.configMap", "--config-map"),
         (r"volumes\[\d+\]\.secret", "--secret"),
         (r"securityContext\.runAsUser", "--run-as"),
@@ -47,7 +47,6 @@ _FLAGS = tuple(
         (r"spec\.tolerations", "--toleration"),
         (r"spec\.priorityClassName", "--priority-class"),
         (r"spec\.imagePullSecrets", "--image-pull-secret"),
-        (r"spec\.selector", "--app"),
     )
 )
 
@@ -191,10 +190,15 @@ def root_of(document: Any, number: int, kube_version: str) -> Node:
     return Node(document, Manifest(printable(label).replace(" ", "_"), kind, kube_version))
 
 
-def valid(node: Node, key: str, check: Check, report: Callable[[Node, str], Finding] = Node.error) -> Iterator[Finding]:
-    """The defect that a check finds in the text under a name, if there is one."""
-    if (text := node.text(key)) and (wrong := check(text)):
-        yield report(node.at(key), wrong)
+def valid(node: Node, check: Check, report: Report = Node.error) -> Iterator[Finding]:
+    """The defect that a check finds in a text, if there is one."""
+    if isinstance(node.value, str) and node.value and (wrong := check(node.value)):
+        yield report(node, wrong)
+
+
+def form(pattern: str, sentence: str) -> Check:
+    """A check of texts that have a form. {0} in the sentence is the text as it is shown, {1} the text itself."""
+    return lambda text: None if re.fullmatch(pattern, text, re.DOTALL) else sentence.format(repr(text), text)
 
 
 def valid_labels(labels: Node) -> Iterator[Finding]:
@@ -206,10 +210,10 @@ def valid_labels(labels: Node) -> Iterator[Finding]:
             yield node.error(f"not a valid value of a label: {wrong}")
 
 
-def unique(listed: Iterable[Node], key: str, what: str) -> Iterator[Finding]:
+def unique(listed: Node | Iterable[Node], key: str, what: str) -> Iterator[Finding]:
     """Members of a list that have the same text under a name as an earlier one."""
     seen: set[str] = set()
-    for each in listed:
+    for each in listed.items() if isinstance(listed, Node) else listed:
         if (text := each.text(key)) and text in seen:
             yield each.at(key).error(f"{text!r} is the {key} of another {what} too; each needs its own")
         seen.add(text)

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator
 from posixpath import normpath
 
 from tarkit.errors import UsageError
-from tarkit.k8s.lint.containers import amount, quantity
-from tarkit.k8s.lint.nodes import Finding, Node, unique, valid, valid_labels
-from tarkit.k8s.names import dns_label, dns_subdomain, label_key, label_value
+from tarkit.k8s.lint.containers import amount
+from tarkit.k8s.lint.nodes import Finding, Node, unique, valid
+from tarkit.k8s.names import label_value
 from tarkit.k8s.podfields import work_in
 
 _CREDENTIALS = "GOOGLE_APPLICATION_CREDENTIALS"
@@ -21,25 +21,14 @@ def containers(spec: Node) -> list[Node]:
 
 
 def names(spec: Node) -> Iterator[Finding]:
-    """There are containers, each with its own name; names of hosts, accounts, secrets, priorities and labels."""
+    """There are containers, each with its own name; and values of tolerations that are compared."""
     listed = spec.at("containers")
     if listed.is_empty():
         yield listed.error(f"is {'empty' if listed.value == [] else 'missing'}; a pod has at least one container")
-    for container in containers(spec):
-        yield from valid(container, "name", dns_label)
     yield from unique(containers(spec), "name", "container")
-    for key in ("hostname", "subdomain"):
-        yield from valid(spec, key, dns_label)
-    for key in ("serviceAccountName", "priorityClassName"):
-        yield from valid(spec, key, dns_subdomain)
-    for secret in spec.at("imagePullSecrets").items():
-        if wrong := dns_subdomain(secret.text("name")):
-            yield secret.at("name").unusable(wrong)
-    yield from valid_labels(spec.at("nodeSelector"))
     for toleration in spec.at("tolerations").items():
-        yield from valid(toleration, "key", label_key)
         if toleration.text("operator") in ("", "Equal"):
-            yield from valid(toleration, "value", label_value)
+            yield from valid(toleration.at("value"), label_value)
 
 
 def security(spec: Node) -> Iterator[Finding]:
@@ -54,42 +43,20 @@ def security(spec: Node) -> Iterator[Finding]:
 
 
 def volumes(spec: Node) -> Iterator[Finding]:
-    """Each has its own name, and one source."""
-    listed = spec.at("volumes").items()
-    for volume in listed:
-        yield from valid(volume, "name", dns_label)
+    """Each has one source; and what is mounted is a volume of the pod."""
+    for volume in spec.at("volumes").items():
         kinds = [key for key, node in volume.fields() if key != "name" and node.value is not None]
         if not kinds:
             yield volume.warning("has no source, so it is an empty folder; write emptyDir: {} if that is meant")
         elif len(kinds) > 1:
             yield volume.error(f"has the sources {' and '.join(sorted(kinds))}; make two volumes of it")
-        for kind, key in (("configMap", "name"), ("secret", "secretName")):
-            source = volume.at(kind)
-            if isinstance(source.value, dict) and source.at(key).is_empty():
-                yield source.at(key).error("is missing; write it")
-            yield from valid(source, key, dns_subdomain, Node.unusable)
-        disk = volume.at("emptyDir")
-        yield from quantity(disk.at("sizeLimit"))
-        if (medium := disk.text("medium")) not in ("", "Memory") and not medium.startswith("HugePages"):
-            yield disk.at("medium").unusable(f"{medium!r} is not a medium; write Memory, or leave it out for disk")
-    yield from unique(listed, "name", "volume")
-
-
-def mounts(spec: Node) -> Iterator[Finding]:
-    """What is mounted is a volume of the pod, and has its own path."""
     names = {volume.text("name") for volume in spec.at("volumes").items()}
     # Claims of a StatefulSet's template are volumes of its pods.
     names |= {claim.at("metadata").text("name") for claim in spec.root().at("spec", "volumeClaimTemplates").items()}
-    for container in containers(spec):
-        listed = container.at("volumeMounts").items()
-        for mount in listed:
-            name, path = mount.text("name"), mount.text("mountPath")
-            if name and name not in names:
-                there = ", ".join(sorted(names - {""})) or "none"
-                yield mount.at("name").error(f"no volume {name!r} in the pod; there is: {there}", None)
-            if path and not path.startswith("/"):
-                yield mount.at("mountPath").warning(f"{path!r} is not from the root on; write /{path}")
-        yield from unique(listed, "mountPath", "volume")
+    for name in (each.at("name") for one in containers(spec) for each in one.at("volumeMounts").items()):
+        if isinstance(name.value, str) and name.value and name.value not in names:
+            there = ", ".join(sorted(names - {""})) or "none"
+            yield name.error(f"no volume {name.value!r} in the pod; there is: {there}", None)
 
 
 def memory_disks(spec: Node) -> Iterator[Finding]:
