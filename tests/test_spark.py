@@ -117,6 +117,13 @@ def test_files_are_named_by_worker_and_chunk_and_hold_each_record_once(raw: Path
     assert [record for records in found.values() for record in records] == expected
 
 
+def test_names_that_are_not_utf8(tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "\udcff\n.jpg").write_bytes(b"hello")
+    (tmp_path / "model.py").write_text(MODEL)
+    assert generate(tmp_path / "raw", tmp_path / "out") == [RecordFile("data-1-0000", 1)]
+
+
 def test_a_multiple_of_the_records_in_a_file_leaves_no_empty_file(raw: Path, tmp_path: Path) -> None:
     next(raw.rglob("*.jpg")).unlink()
     written = generate(raw, tmp_path / "out", records_per_file=6)
@@ -373,6 +380,12 @@ def test_the_commands_of_the_page_are_understood() -> None:
         ours = itertools.dropwhile(lambda word: not word.startswith("--training_data"), words)
         given = command.make_context("recordio_gen", list(ours), obj=[False]).params
         assert given["output_dir"] and bool(given["training_data_dir"]) != bool(given["training_data_tar_file"])
+
+
+def test_one_version_of_spark_is_meant_everywhere() -> None:
+    files = [PAGE.parent.parent / "tox.ini", PAGE.parent / "spark" / "Dockerfile"]
+    pinned = {version for path in files for version in re.findall(r"pyspark==([\d.]+)", path.read_text())}
+    assert pinned == set(re.findall(r"Spark (\d+\.\d+\.\d+)", PAGE.read_text()))
 
 
 @pytest.mark.parametrize("words", [[], ["--training_data_dir=a", "--training_data_tar_file=b.tar"]])

@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import tarfile
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,7 +115,9 @@ def test_a_task_that_is_lost_while_it_writes(context: Any, raw: Path, tmp_path: 
     out, marker = tmp_path / "out", tmp_path / "marker"
     text = MODEL.format(marker=str(marker), out=str(out), when="name.endswith('f34')", deed=deed)
     (tmp_path / "model.py").write_text(text)
+    begin = time.monotonic()
     generate(context, raw, out, model_file=str(tmp_path / "model.py"))
+    assert time.monotonic() - begin < 600, "Spark waited for the task that sleeps"
     assert any(name.startswith(".data-") for name in json.loads(marker.read_text())), "it was not writing"
     assert records(out) == Counter(path.read_bytes() for path in raw.rglob("f*"))
     generate(Context(), raw, tmp_path / "expected")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from array import array
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -21,15 +23,16 @@ from tarkit.toolbox.sourcefiles import SourceFile, files_of_folder, is_hidden, r
 
 
 class FolderSlice(NamedTuple):
-    """Some files of a folder. number: of the slice. url: the folder. named: name in the folder and URL of each."""
+    """Some files of a folder. number: of the slice. url: the folder. packed: name in the folder and URL of each, as
+    compressed JSON: Spark takes no task of more than 128 MiB, which plain names of a million files could have."""
 
     number: int
     url: str
-    named: Sequence[tuple[str, str]]
+    packed: bytes
 
     def files(self) -> Iterator[SourceFile]:
         """Each file, read when it is asked for."""
-        for name, url in self.named:
+        for name, url in json.loads(zlib.decompress(self.packed)):
             yield SourceFile(name, url, partial(read_whole, url))
 
 
@@ -91,7 +94,7 @@ def plan_slices(
     begins = [total * each // number for each in range(number + 1)]
     ranges = [(each, begins[each], begins[each + 1]) for each in range(number) if begins[each] < begins[each + 1]]
     if identity is None:
-        return [FolderSlice(each, source, named[begin:end]) for each, begin, end in ranges], classes
+        return [FolderSlice(each, source, _packed(named[begin:end])) for each, begin, end in ranges], classes
     compressed = is_compressed(source)
     return [
         TarSlice(
@@ -104,6 +107,10 @@ def plan_slices(
         )
         for each, begin, end in ranges
     ], classes
+
+
+def _packed(named: list[tuple[str, str]]) -> bytes:
+    return zlib.compress(json.dumps(named).encode())
 
 
 def _folder_names(folder: str, named: list[tuple[str, str]], tally: Tally) -> Iterator[str]:
