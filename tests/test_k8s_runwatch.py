@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tarkit.cli.kube.verbs.cancel import suspend_jobs
 
 from tarkit.errors import ClusterError, ClusterUnreachableError, NoSuchObjectError, TarkitError, UsageError
-from tarkit.k8s.cluster.cancellation import suspend_jobs
 from tarkit.k8s.cluster.jobstatus import Standstill
 from tarkit.k8s.cluster.jobview import job_view
 from tarkit.k8s.cluster.runjobs import RunState, failed_of, sum_line

@@ -36,8 +36,10 @@ def status_lines(status: JobStatus, most: int | None = MOST) -> Iterator[str]:
         yield f"{'pods' if view.total is None else 'indexes'}: {_numbers(view)}"
     if status.records is not None:
         yield from _shards(status.records, most)
-    if view is not None:
-        yield from _speed(view)
+    if view is not None and view.per_minute is not None and view.seconds_left is not None and not view.finished:
+        slow = view.per_minute < 0.1
+        rate = f"{view.per_minute * 60:.1f} indexes/h" if slow else f"{view.per_minute:.1f} indexes/min"
+        yield f"speed: {rate} since it began, {view.parallelism} at once; about {in_words(view.seconds_left)} left"
     yield from (reason.line for reason in status.reasons)
     yield from _failures(status, most)
     for retry in status.retries:
@@ -83,13 +85,6 @@ def _numbers(view: JobView) -> str:
         return f"{view.done} done, {view.running} running, {view.pending} pending"
     pending = f", {view.pending} with a pod that does not run yet" if view.pending else ""
     return f"{view.done} of {view.total} done, {view.running} running{pending}, {view.failed} failed, {view.left} left"
-
-
-def _speed(view: JobView) -> Iterator[str]:
-    if view.per_minute is None or view.seconds_left is None or view.finished:
-        return
-    rate = f"{view.per_minute:.1f} indexes/min" if view.per_minute >= 0.1 else f"{view.per_minute * 60:.1f} indexes/h"
-    yield f"speed: {rate} since it began, {view.parallelism} at once; about {in_words(view.seconds_left)} left"
 
 
 def _shards(records: RunRecords, most: int | None) -> Iterator[str]:
