@@ -8,6 +8,7 @@ import importlib.resources
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from tarkit.errors import MissingInputError, StreamError, UsageError, printable
@@ -202,12 +203,10 @@ def _store(name: str, value: Any) -> None:
 
 
 def _canonical(amounts: Document, name: str) -> None:
-    try:
+    # Lint reports what is not a quantity, with the place.
+    with suppress(UsageError):
         if amounts.get(name) is not None:
             amounts[name] = canonical(amounts[name])
-    except UsageError:
-        # Lint reports it, with the place.
-        return
 
 
 def _suffixed(generator: str, request: Request, suffix: str) -> Request:
