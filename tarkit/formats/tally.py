@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from tarkit.errors import UsageError
+
+DAMAGE_POLICIES = ("error", "skip")
 BESIDE_DAMAGE = "sample-beside-damage"
 INCOMPLETE = "incomplete-sample"
 
@@ -57,3 +60,9 @@ class Tally:
 def lost_samples(skipped: Mapping[str, int]) -> bool:
     """Whether counts by reason, such as a tally's, name samples that were dropped."""
     return bool(skipped.get(BESIDE_DAMAGE) or skipped.get(INCOMPLETE))
+
+
+def check_policy(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuse a word that is not one of the choices."""
+    if value not in choices:
+        raise UsageError(f"{name} is {value!r}; it must be one of {', '.join(choices)}")

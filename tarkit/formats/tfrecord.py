@@ -10,8 +10,8 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, TypeVar
 
-from tarkit.errors import CompressionError, CorruptRecordError, DataError, TooLargeError, TruncatedError, UsageError
-from tarkit.formats.tally import Tally
+from tarkit.errors import CompressionError, CorruptRecordError, DataError, TooLargeError, TruncatedError
+from tarkit.formats.tally import DAMAGE_POLICIES, Tally, check_policy
 from tarkit.store.allocator import keep_freed_memory
 from tarkit.store.compression import ZLIB, DecompressingReader, begins_zlib, check_codec, sniff
 from tarkit.store.publish import FileWriter
@@ -82,8 +82,7 @@ def read_records(
     >>> list(read_records(BytesIO(file.getvalue())))
     [b'one']
     """
-    if on_damage not in ("error", "skip"):
-        raise UsageError(f"on_damage is {on_damage!r}; it must be error or skip")
+    check_policy("on_damage", on_damage, DAMAGE_POLICIES)
     keep_freed_memory()
     with open_read(source, compression=None) as stream:
         walk = _Walk(stream, Tally() if tally is None else tally, mem)

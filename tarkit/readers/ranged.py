@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
+from typing import Any
 
 from tarkit.errors import LocatedError
+from tarkit.readers.files import FileDataReader
 from tarkit.store.compression import SNIFF_BYTES, sniff
 from tarkit.store.rangedfile import BLOCK, RangedFile
 from tarkit.store.read import open_read
@@ -38,3 +42,36 @@ def blocks_from(url: str, offset: int) -> Iterator[bytes]:
     else:
         with open_read(url) as stream:
             yield from iter(lambda: stream.read(1 << 20), b"")
+
+
+class RangedDataReader(FileDataReader):
+    """Remembers where every so many records of a file begin, so that a task reads from the last of these places on."""
+
+    every = 1024
+
+    def __init__(self, data_dir: str, records_per_task: int | None = None, **kwargs: Any) -> None:
+        super().__init__(data_dir, records_per_task, **kwargs)
+        self._offsets: dict[str, list[int]] = {}
+        """Of each file that is not compressed."""
+
+    def count(self, url: str) -> int:
+        offsets, number = [], 0
+        for number, offset in enumerate(self.offsets(url), 1):
+            if number % self.every == 1:
+                offsets.append(offset)
+        if not is_compressed(url):
+            self._offsets[url] = offsets
+        return number
+
+    def read(self, url: str, start: int, end: int) -> Iterator[Any]:
+        offsets = self._offsets.get(url, [])
+        known = max(0, min(start // self.every, len(offsets) - 1))
+        return islice(self.read_from(url, offsets[known] if known else 0), start - known * self.every, None)
+
+    @abstractmethod
+    def offsets(self, url: str) -> Iterator[int]:
+        """Where each record of a file begins."""
+
+    @abstractmethod
+    def read_from(self, url: str, offset: int) -> Iterator[Any]:
+        """The records from one of these offsets on; 0: from the first one on."""

@@ -9,15 +9,11 @@ from typing import Any
 
 from tarkit.errors import DataError
 from tarkit.formats.textrows import text_rows
-from tarkit.readers.files import FileDataReader
-from tarkit.readers.ranged import blocks_from, is_compressed
+from tarkit.readers.ranged import RangedDataReader, blocks_from
 from tarkit.readers.reader import Metadata
 
-_EVERY = 1024
-"""Rows between two offsets that are remembered."""
 
-
-class TextDataReader(FileDataReader):
+class TextDataReader(RangedDataReader):
     """Rows of CSV files (RFC 4180), each a str as it is in the file, without its line end.
 
     A row goes on over line breaks in quotes. Empty lines are not rows.
@@ -30,8 +26,6 @@ class TextDataReader(FileDataReader):
     def __init__(self, filename: str, records_per_task: int | None = None, header: bool = False, **kwargs: Any) -> None:
         super().__init__(filename, records_per_task, **kwargs)
         self._header = header
-        self._offsets: dict[str, list[int]] = {}
-        """Of each file that is not compressed: where every 1024th record begins."""
 
     @property
     def metadata(self) -> Metadata:
@@ -42,21 +36,14 @@ class TextDataReader(FileDataReader):
                 return Metadata(next(csv.reader([row.decode()])))
         return Metadata()
 
-    def count(self, url: str) -> int:
-        offsets: list[int] = []
-        number = 0
-        for number, (offset, _) in enumerate(self._records(url, 0), 1):
-            if number % _EVERY == 1:
-                offsets.append(offset)
-        if not is_compressed(url):
-            self._offsets[url] = offsets
-        return number
+    def offsets(self, url: str) -> Iterator[int]:
+        return (offset for offset, _ in self._records(url, 0))
+
+    def read_from(self, url: str, offset: int) -> Iterator[tuple[int, bytes]]:
+        return self._records(url, offset)
 
     def read(self, url: str, start: int, end: int) -> Iterator[str]:
-        offsets = self._offsets.get(url, [])
-        known = min(start // _EVERY, len(offsets) - 1)
-        rows = self._records(url, offsets[known]) if known > 0 else self._records(url, 0)
-        for _, row in islice(rows, start - max(0, known) * _EVERY, None):
+        for _, row in super().read(url, start, end):
             try:
                 yield row.decode()
             except UnicodeDecodeError as error:

@@ -13,16 +13,14 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 from tarkit.errors import DataError, TooLargeError
-from tarkit.formats.tally import Tally
+from tarkit.formats.tally import DAMAGE_POLICIES, Tally, check_policy
 from tarkit.formats.tar.large import DEFAULT_MEM, RefuseLarge, SkipLarge
 from tarkit.formats.tar.resync import resynchronise
 from tarkit.formats.tar.walk import Archive, LargeMembers, Member
 from tarkit.redaction import redact
 from tarkit.samples.sample import (
-    DAMAGE_POLICIES,
     KeyRule,
     Sample,
-    check_policy,
     first_dot,
     group_by_keys,
     in_sample,

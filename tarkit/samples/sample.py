@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tarkit.errors import DuplicateFieldError, EncodeError, RepeatedKeyError, UsageError, printable
-from tarkit.formats.tally import BESIDE_DAMAGE, INCOMPLETE, Tally
+from tarkit.formats.tally import BESIDE_DAMAGE, INCOMPLETE, Tally, check_policy
 from tarkit.formats.tar.walk import LOST_STRETCH, Member
 
 Sample = dict[str, Any]
@@ -131,7 +131,6 @@ def in_sample(rule: KeyRule = first_dot) -> Callable[[str], bool]:
 
 DUPLICATE_FIELD_POLICIES = ("error", "first", "last")
 REPEATED_KEY_POLICIES = ("error", "allow")
-DAMAGE_POLICIES = ("error", "skip")
 
 
 def group_by_keys(
@@ -269,9 +268,3 @@ def _repeated_key(url: str, name: str, key: str, offset: int, before: int) -> Re
         hint="files of one sample must be adjacent: sort the shard, "
         "or pass --on-repeated-key allow if these are different samples",
     )
-
-
-def check_policy(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuse a word that is not one of the choices."""
-    if value not in choices:
-        raise UsageError(f"{name} is {value!r}; it must be one of {', '.join(choices)}")

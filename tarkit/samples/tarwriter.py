@@ -16,13 +16,13 @@ from zlib import adler32
 
 from tarkit.errors import EncodeError, StreamError, UsageError
 from tarkit.formats.fieldfile import FieldFile
+from tarkit.formats.tally import check_policy
 from tarkit.formats.tar import headers
 from tarkit.formats.tar.headers import BLOCK, RECORD
 from tarkit.samples.codecs import Encoder, make_encoder
 from tarkit.samples.sample import (
     REPEATED_KEY_POLICIES,
     KeyRule,
-    check_policy,
     first_dot,
     is_bookkeeping,
     is_reserved,

@@ -14,7 +14,7 @@ from tarkit.store.compression import new_compressor, write_compression
 from tarkit.store.place import Sink
 from tarkit.store.registry import function_of, offered
 from tarkit.store.sinks import BorrowedSink, open_file_sink
-from tarkit.store.url import display_name, is_stream, local_path
+from tarkit.store.url import display_name, is_stream, local_path, name_of_file
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -219,8 +219,7 @@ def open_publish(
         codec = write_compression(compression, name)
         sink = open_file_sink(name, name, sync, if_absent)
     else:
-        label = getattr(url, "name", None)
-        name = display_name(label) if isinstance(label, str) else "<stream>"
+        name = name_of_file(url)
         codec = write_compression(compression, "")
         sink = BorrowedSink(url, name)
     return PublishStream(sink, name, codec)

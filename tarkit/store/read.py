@@ -19,7 +19,7 @@ from tarkit.store.readahead import READ_AHEAD, ReadAhead
 from tarkit.store.registry import function_of
 from tarkit.store.resume import ResumingReader, read_up_to
 from tarkit.store.retry import DEFAULT_RETRY, Retry
-from tarkit.store.url import display_name
+from tarkit.store.url import display_name, name_of_file
 from tarkit.store.window import Window
 
 
@@ -137,8 +137,7 @@ def _open_raw(url: str | os.PathLike[str] | BinaryIO, allow_pipe: bool, retry: R
         return raw, name
     if isinstance(url, os.PathLike):
         return open_path(os.fspath(url), os.fspath(url)), os.fspath(url)
-    label = getattr(url, "name", None)
-    name = display_name(label) if isinstance(label, str) else "<stream>"
+    name = name_of_file(url)
     return _BorrowedReader(url, name), name
 
 

@@ -122,3 +122,9 @@ def http_parts(url: str) -> urllib.parse.SplitResult:
 def server_of(url: str) -> str:
     """Host and port, as they are in the URL."""
     return urllib.parse.urlsplit(url).netloc.rpartition("@")[2]
+
+
+def name_of_file(file: object) -> str:
+    """The name of a file object of the caller, as it may be shown."""
+    label = getattr(file, "name", None)
+    return display_name(label) if isinstance(label, str) else "<stream>"

@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from typing import BinaryIO
 
 from tarkit.errors import DuplicateFieldError, RepeatedKeyError, printable
-from tarkit.formats.tally import Tally
+from tarkit.formats.tally import DAMAGE_POLICIES, Tally, check_policy
 from tarkit.formats.tar.headers import END_OF_ARCHIVE, RECORD
 from tarkit.formats.tar.large import KeepInFiles
 from tarkit.formats.tar.raw import FarReachingError, RawArchive, copied_members, raw_members_beside_damage, write_raw
 from tarkit.redaction import redact
 from tarkit.samples.read import read_samples
-from tarkit.samples.sample import DAMAGE_POLICIES, KeyRule, Sample, check_policy, first_dot, group_by_keys, in_sample
+from tarkit.samples.sample import KeyRule, Sample, first_dot, group_by_keys, in_sample
 from tarkit.samples.tarwriter import TarWriter
 from tarkit.specs.shardspec import expand
 from tarkit.store.publish import PublishStream

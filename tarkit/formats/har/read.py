@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from tarkit.errors import MissingInputError, TooLargeError, TruncatedError, UsageError, printable
 from tarkit.formats.har.index import HINT, INDEX, MASTER_INDEX, HarEntry, check_master, parse_index
-from tarkit.formats.tally import Tally
+from tarkit.formats.tally import DAMAGE_POLICIES, Tally, check_policy
 from tarkit.store.entries import stat
 from tarkit.store.read import open_read, read_range
 from tarkit.store.url import display_name, join
@@ -106,8 +106,7 @@ class HarArchive:
 
     def _whole(self, on_damage: str, tally: Tally) -> Iterator[HarEntry]:
         """The files that their parts have to the end."""
-        if on_damage not in ("error", "skip"):
-            raise UsageError(f"on_damage is {on_damage!r}; it must be one of error, skip")
+        check_policy("on_damage", on_damage, DAMAGE_POLICIES)
         for number, entry in enumerate(self._entries.values()):
             size, end, url = self._size_of(entry.part), entry.offset + entry.size, join(self._url, entry.part)
             if end <= size:

@@ -14,7 +14,7 @@ from tarkit.formats.recordio.chunk import HEADER_SIZE
 from tarkit.formats.recordio.walk import chunk_header, cut
 from tarkit.store.entries import stat
 from tarkit.store.read import read_range
-from tarkit.store.url import display_name
+from tarkit.store.url import display_name, name_of_file
 
 _WINDOW = 64 * 1024
 """Bytes asked for at a time: one answer has the headers of many small chunks."""
@@ -84,9 +84,7 @@ def range_source(source: str | os.PathLike[str] | BinaryIO) -> RangeSource:
         return RangeSource(display_name(url), size, partial(read_range, url, size=size))
     if not source.seekable():
         raise UsageError("the file object cannot seek, so ranges of it cannot be read")
-    label = getattr(source, "name", None)
-    name = display_name(label) if isinstance(label, str) else "<stream>"
-    return RangeSource(name, source.seek(0, os.SEEK_END), partial(_seek_and_read, source))
+    return RangeSource(name_of_file(source), source.seek(0, os.SEEK_END), partial(_seek_and_read, source))
 
 
 def _seek_and_read(file: BinaryIO, start: int, stop: int) -> bytes:

@@ -10,7 +10,7 @@ from tarkit.errors import DataError, UsageError
 from tarkit.formats.recordio.chunk import LENGTH, BadContentError, content_pieces, count_records, take_records
 from tarkit.formats.recordio.index import RecordIndex, range_source
 from tarkit.formats.recordio.walk import Chunk, ChunkWalk
-from tarkit.formats.tally import Tally
+from tarkit.formats.tally import DAMAGE_POLICIES, Tally, check_policy
 from tarkit.store.read import open_read
 from tarkit.store.window import Window
 
@@ -72,8 +72,7 @@ def read_batches(
     """
     if start < 0 or (stop is not None and stop < start):
         raise UsageError(f"records {start} to {stop} are not a range: 0 <= start <= stop")
-    if on_damage not in ("error", "skip"):
-        raise UsageError(f"on_damage is 'error' or 'skip', not {on_damage!r}")
+    check_policy("on_damage", on_damage, DAMAGE_POLICIES)
     skip, tally = on_damage == "skip", tally if tally is not None else Tally()
     if index is not None:
         stop = index.records if stop is None else min(stop, index.records)

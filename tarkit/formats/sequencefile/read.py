@@ -14,7 +14,7 @@ from tarkit.formats.sequencefile.codecs import codec_of
 from tarkit.formats.sequencefile.header import ESCAPE, SYNC_BYTES, Header, read_header
 from tarkit.formats.sequencefile.vint import vint_at, vint_size, vints
 from tarkit.formats.sequencefile.writables import CONTENT_CLASSES, SERIALIZED, Writable, writable_of
-from tarkit.formats.tally import Tally
+from tarkit.formats.tally import DAMAGE_POLICIES, Tally, check_policy
 from tarkit.store.allocator import keep_freed_memory
 from tarkit.store.rangedfile import RangedFile
 from tarkit.store.read import open_read
@@ -27,7 +27,6 @@ Pair = tuple[Any, Any]
 Batch = tuple[list[Any], list[Any]]
 """Keys, and as many values. Pairs come in batches, so that each of them passes through one generator only."""
 
-DAMAGE_POLICIES = ("error", "skip")
 DEFAULT_MEM = 1 << 30
 
 _LENGTHS = struct.Struct(">ii").unpack_from
@@ -69,8 +68,7 @@ def read_pairs(
         TruncatedError: it is cut. TooLargeError: see ``mem``. MissingInputError, StreamError,
         TemporaryStreamError: it cannot be read. UsageError: a wrong argument.
     """
-    if on_damage not in DAMAGE_POLICIES:
-        raise UsageError(f"on_damage is {on_damage!r}; it must be one of {', '.join(DAMAGE_POLICIES)}")
+    check_policy("on_damage", on_damage, DAMAGE_POLICIES)
     if start < 0 or (stop is not None and stop < start):
         raise UsageError(f"start={start}, stop={stop}: they must be 0 <= start <= stop")
     tally = Tally() if tally is None else tally
