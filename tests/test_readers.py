@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tarkit
-from tarkit.errors import DataError, UsageError
+from tarkit.errors import DataError, StreamError, UsageError
 from tarkit.formats import recordio, tfrecord
 from tarkit.formats.sequencefile import PairWriter
 from tarkit.readers.create import READERS, create_data_reader, custom_data_reader
@@ -27,6 +27,7 @@ from tarkit.readers.parquet import ParquetDataReader
 from tarkit.readers.reader import AbstractDataReader, Shard, Task, TaskShard, shards_of, task_shard
 from tarkit.readers.tar import TarDataReader
 from tarkit.readers.text import TextDataReader
+from tarkit.store.entries import Identity
 from tarkit.store.rangedfile import RangedFile
 
 
@@ -362,6 +363,23 @@ def test_a_ranged_file_is_as_the_file(tmp_path: Path) -> None:
         copy = io.BytesIO()
         shutil.copyfileobj(ours, copy)
         assert copy.getvalue() == theirs.read()
+
+
+def test_a_ranged_file_without_a_length_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarkit.store.rangedfile.identify", lambda url: Identity(None, "tag"))
+    with pytest.raises(StreamError, match="its length is not known"):
+        RangedFile(str(tmp_path / "x"))
+
+
+def test_a_ranged_file_that_is_replaced_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(bytes(5_000_000))
+    with RangedFile(str(tmp_path / "x")) as file:
+        file.read(10)
+        (tmp_path / "y").write_bytes(bytes(5_000_000))
+        (tmp_path / "y").replace(tmp_path / "x")
+        file.seek(4_900_000)
+        with pytest.raises(StreamError, match="it was replaced while it was read"):
+            file.read(10)
 
 
 def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ import hashlib
 import os
 import weakref
 from abc import ABC, abstractmethod
-from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO
 
 from tarkit.errors import StreamError, UsageError
@@ -40,9 +39,7 @@ class WholeOutput(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             try:
                 self.close()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import BinaryIO
 
 from tarkit.errors import UsageError, printable
@@ -60,9 +59,7 @@ class ReadStream:
     def __enter__(self) -> ReadStream:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -158,9 +157,7 @@ class Workers(concurrent.futures.ThreadPoolExecutor):
         """What waits for a network raises Stopped, and cleans up; what has not begun yet will do so as well."""
         self._stop.set()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             self.stop()
         self.shutdown(cancel_futures=kind is not None)
