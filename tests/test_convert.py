@@ -323,3 +323,12 @@ def test_mem_bounds_records_of_every_format(shard: Path) -> None:
         convert(str(shard), f"{shard.parent}/a.{name}", name)
         with pytest.raises(TooLargeError):
             convert(f"{shard.parent}/a.{name}", f"{shard.parent}/b", "recordio", Encoding(mem=1))
+
+
+def test_records_of_two_kinds_are_not_mixed(shard: Path) -> None:
+    folder = shard.parent
+    convert(str(shard), f"{folder}/a.recordio", "recordio")
+    for inputs in ([str(shard), f"{folder}/a.recordio"], [f"{folder}/a.recordio", str(shard)]):
+        with pytest.raises(UsageError, match="convert them apart, or with --piece"):
+            convert(inputs, f"{folder}/b.seq", "sequencefile")
+        assert convert(inputs, f"{folder}/b.seq", "sequencefile", Encoding(piece=True)) == 40

@@ -281,3 +281,15 @@ def test_sizes_in_the_header_may_be_anything() -> None:
             found, damage = skipping(good + bad + good)
             assert found == HELLO * 2
             assert len(damage) == 1
+
+
+def test_a_search_behind_damage_takes_time_as_the_file_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Headers that only look like those of chunks are each checked, but not without end."""
+    monkeypatch.setattr("tarkit.formats.recordio.walk._IN_VAIN", 1 << 20)
+    headers = b"".join(MAGIC + struct.pack("<4I", number, 0, 40_000, 1) for number in range(4000))
+    data = MAGIC + b"\xff" * 16 + headers
+    with pytest.raises(CorruptRecordError, match="too many chunks that are damaged"):
+        list(read_records(io.BytesIO(data), on_damage="skip"))
+    monkeypatch.setattr("tarkit.formats.recordio.walk._IN_VAIN", 1 << 40)
+    tally = Tally()
+    assert list(read_records(io.BytesIO(data), on_damage="skip", tally=tally)) == [] and len(tally.damage) == 1

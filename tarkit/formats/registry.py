@@ -55,8 +55,10 @@ def format_of(url: str) -> str:
     named = _format_by_name(url)
     if named is not None or reads_once(url):
         return named or "tar"
+    head = b""
     with open_read(url, read_ahead=0) as stream:
-        head = stream.read(_HEAD)
+        while len(head) < _HEAD and (piece := stream.read(_HEAD - len(head))):
+            head += piece
     return next((name for name in FORMATS if format_module(name).looks_like(head)), "tar")
 
 

@@ -115,11 +115,12 @@ def convert(
         raise UsageError(f"{display_name(output)} cannot be read again to verify it; name a file as the output")
     written = _Digest() if verify else None
     names = input_files(expand(inputs, allow_pipe_in_lists=allow_pipe_in_lists), tally)
-    sources = ((name, source_format or format_of(name)) for name in names)
+    sources: Iterator[tuple[str, str]] = ((name, source_format or format_of(name)) for name in names)
     first = next(sources)
     if encoding.is_default:
         files = holds_files(to) or holds_files(first[1])
         encoding = replace(encoding, files=files, piece=not files)
+        sources = _alike(first, sources)
     source = _Source(itertools.chain([first], sources), encoding, on_damage, tally, progress)
     if to == "tar" and not encoding.piece:
         count = _write_samples(source.samples(), output, written)
@@ -133,6 +134,17 @@ def convert(
         if found != written:
             raise VerifyError(f"{count} records were written, and others are read back", url=output)
     return count
+
+
+def _alike(first: tuple[str, str], others: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """The inputs behind the first one; all of them are tars, or none is: else the records would differ in kind."""
+    for name, found in others:
+        if "tar" in (found, first[1]) and found != first[1]:
+            raise UsageError(
+                f"{display_name(name)} is {found}, and {display_name(first[0])} is {first[1]}; convert them apart, or "
+                "with --piece if the records are pieces of tars"
+            )
+        yield name, found
 
 
 class _Digest:

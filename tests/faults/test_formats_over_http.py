@@ -10,6 +10,7 @@ from faults.httpserver import Fault, FaultServer
 
 from tarkit.errors import DataError
 from tarkit.formats.har import HarArchive
+from tarkit.formats.registry import FORMATS, format_of, holds_files, named_writer
 from tarkit.formats.sequencefile import PairWriter, read_pairs
 
 FILES = {"/a/1.jpg": b"one", "/a/b c~.txt": bytes(range(256)) * 1000, "/z": b"last"}
@@ -46,3 +47,12 @@ def test_a_part_of_a_sequencefile(tmp_path: Path) -> None:
         ]
         assert found == list(range(1000))
         assert any(headers.get("Range", "").startswith("bytes=900000-") for headers in server.asked("x.seq"))
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if not holds_files(name)])
+def test_a_format_is_known_from_bytes_that_come_in_pieces(tmp_path: Path, name: str) -> None:
+    with named_writer(name, str(tmp_path / "x")) as writer:
+        writer.write("key", bytes(1000))
+    with FaultServer() as server:
+        url = server.put("x", (tmp_path / "x").read_bytes(), Fault("cut", 2), Fault("cut", 9), Fault("cut", 11))
+        assert format_of(f"{url}?key={SECRET}") == name

@@ -12,6 +12,9 @@ from tarkit.store.window import Window
 
 _TRUSTED = 64 << 20
 """Bytes; a damaged header's size is believed up to here, and a chunk's end is sought so far."""
+_IN_VAIN = 1 << 30
+_IN_VAIN_RATIO = 16
+"""Bytes that may be checked in vain behind damage, and how many more for each byte of the file up to there."""
 _HINT = "fetch the file again, or read it with on_damage='skip'"
 
 
@@ -51,6 +54,8 @@ class ChunkWalk:
         self.counted = True
         self._window = Window(read, base)
         self._begun = False
+        self._sought = 0  # bytes in which no end of a damaged chunk was
+        self._checked = 0  # bytes of what a search took for chunks, and they were not
 
     @property
     def offset(self) -> int:
@@ -157,7 +162,7 @@ class ChunkWalk:
             window.at += size
             return next(proven, own).records
         for header in headers:
-            found = self._find_end(header, limit)
+            found = self._find_end(header, limit) if self._may_try(self._sought) else None
             if found is not None:
                 window.at += found
                 return header.records
@@ -186,8 +191,9 @@ class ChunkWalk:
             if checksum == header.checksum and found > HEADER_SIZE:
                 return found
             if found == window.held:
-                return None
+                break
             done, sought = found, found + 1
+        self._sought += sought
         return None
 
     def _search(self, limit: int | None) -> bool:
@@ -198,6 +204,9 @@ class ChunkWalk:
         while window.go_to(MAGIC, stop):
             if self._is_good():
                 return True
+            if not self._may_try(self._checked):
+                reason = "too many chunks that are damaged, or only look like chunks, to find the next good one"
+                raise CorruptRecordError(reason, url=self.url, offset=window.offset, hint="fetch the file again")
             window.at += 1
         return stop is None or window.offset <= stop
 
@@ -207,10 +216,16 @@ class ChunkWalk:
             return False
         header = parse_header(head)
         size = HEADER_SIZE + header.size
-        if header.compression is None or header.size > self.mem or not self._window.have(size):
+        if header.compression is None or header.size > self.mem:
             return False
+        is_there = self._window.have(size)
+        self._checked += min(size, self._window.held)
         payload = self._window.buffer[self._window.at + HEADER_SIZE : self._window.at + size]
-        return header.dialect.checksum(payload, 0) == header.checksum
+        return is_there and header.dialect.checksum(payload, 0) == header.checksum
+
+    def _may_try(self, in_vain: int) -> bool:
+        """Whether so many bytes are not too many for a file as long as this one, so far."""
+        return in_vain <= _IN_VAIN + _IN_VAIN_RATIO * self.offset
 
 
 def chunk_header(head: bytes, url: str, offset: int) -> ChunkHeader:
