@@ -156,7 +156,7 @@ def test_short_reads_are_not_an_end(flaky: type[_FlakyFilesystem]) -> None:
     flaky.faults = [(50_000, None), (50_000, None), (150_000, None)]
     assert read() == DATA
     flaky.faults = [(50_000, None)] * 9
-    with pytest.raises(TemporaryStreamError, match="50000 bytes came, but the object has 200000; given up after 8"):
+    with pytest.raises(TemporaryStreamError, match="50000 bytes came, but the object has 200000; failed after 8"):
         read()
 
 
@@ -219,7 +219,7 @@ def test_checksum_of_gcs(flaky: type[_FlakyFilesystem]) -> None:
 def test_given_up_without_secrets(flaky: type[_FlakyFilesystem]) -> None:
     flaky.faults = [(9, ConnectionError(f"https://u:{CANARY}@h/x?sig={CANARY} failed"))] * 99
     times = Times()
-    with pytest.raises(TemporaryStreamError, match="offset 9: ConnectionError: .*given up after 3 attempts") as caught:
+    with pytest.raises(TemporaryStreamError, match="offset 9: ConnectionError: .*failed after 3 attempts") as caught:
         read(times=times, attempts=3)
     assert CANARY not in f"{caught.value}{caught.value!r}"
     assert 0 < times.waited <= 1.5

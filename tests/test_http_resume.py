@@ -147,7 +147,7 @@ def test_what_is_not_tried_again(server: FaultServer, status: int) -> None:
 def test_what_is_given_up(server: FaultServer, status: int) -> None:
     url = server.put("bad", DATA, Fault("cut", 7), always=Fault("status", status=status))
     server.requests.clear()
-    with pytest.raises(TemporaryStreamError, match="given up after 5 attempts in a row") as caught:
+    with pytest.raises(TemporaryStreamError, match="failed after 5 attempts in a row") as caught:
         read(f"{url}?sig={CANARY}", fast(attempts=5))
     # The cut, and four answers; the cut was the first failure after the last progress.
     assert len(server.requests) == 5
@@ -159,7 +159,7 @@ def test_what_is_given_up(server: FaultServer, status: int) -> None:
 def test_progress_begins_the_count_anew(server: FaultServer) -> None:
     faults = [Fault("cut", 100), Fault("status"), Fault("drop")] * 20
     assert read(server.put("slow", DATA, *faults), fast(attempts=4)) == DATA
-    with pytest.raises(TemporaryStreamError, match="offset 100: .*given up after 3 attempts"):
+    with pytest.raises(TemporaryStreamError, match="offset 100: .*failed after 3 attempts"):
         read(server.put("slow", DATA, *faults), fast(attempts=3))
 
 
@@ -177,7 +177,7 @@ def test_retry_after(server: FaultServer) -> None:
             assert least <= times.waited <= least + 0.5
     far = server.put("far", DATA, Fault("status", status=503, headers=(("Retry-After", "100000"),)))
     times = Times()
-    with pytest.raises(TemporaryStreamError, match="asking to wait 100000 s; given up after 1 attempt "):
+    with pytest.raises(TemporaryStreamError, match="asking to wait 100000 s; failed after 1 attempt "):
         read(far, fast(times))
     assert times.waited == 0
 
@@ -198,7 +198,7 @@ def test_lengths_that_lie(server: FaultServer) -> None:
 
 def test_an_error_page_is_never_spliced_in(server: FaultServer) -> None:
     url = server.put("page", DATA, Fault("cut", 20), always=Fault("error-body"))
-    with pytest.raises(TemporaryStreamError, match="has no ETag, so it may not be the object; given up after 8"):
+    with pytest.raises(TemporaryStreamError, match="has no ETag, so it may not be the object; failed after 8"):
         read(url, fast())
     # Without any validator: by its length, or by what it begins with.
     url = server.put("page", DATA, Fault("cut", 20), etag="", always=Fault("error-body"))

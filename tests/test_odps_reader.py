@@ -67,7 +67,7 @@ def test_a_read_that_drops_goes_on_at_its_row(account: dict[str, Any], table: Ta
 
 def test_a_service_that_stays_away(account: dict[str, Any], table: Table) -> None:
     table.faults = ["cut"] * 3
-    with pytest.raises(TemporaryStreamError, match=r"odps://p/clicks: .*given up after 3 attempts"):
+    with pytest.raises(TemporaryStreamError, match=r"odps://p/clicks: .*failed after 3 attempts"):
         rows_of(ODPSDataReader("clicks", **account), 0, 1)
 
 

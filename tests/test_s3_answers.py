@@ -50,7 +50,7 @@ def test_an_answer_that_is_not_a_listing_is_an_error_and_not_an_empty_folder(ser
     calls: list[Callable[[], object]] = [lambda: fs.glob(f"{path}/s*.tar"), lambda: fs.find(path), lambda: fs.ls(path)]
     for call in calls:
         fs.invalidate_cache()
-        with pytest.raises(GivenUpError, match="^s3://b/f: .*; given up after 2 attempts"):
+        with pytest.raises(GivenUpError, match="^s3://b/f: .*; failed after 2 attempts"):
             ask(call, url="s3://b/f", name="s3://b/f", retry=fast(attempts=2))
 
 
@@ -75,5 +75,5 @@ def test_a_field_that_an_answer_does_not_have_is_named(server: RawServer) -> Non
     def buckets() -> object:
         return {}["Buckets"]
 
-    with pytest.raises(TarkitError, match=r"^s3://b: the store's answer has no 'Buckets'; given up after 2"):
+    with pytest.raises(TarkitError, match=r"^s3://b: the store's answer has no 'Buckets'; failed after 2"):
         ask(buckets, url="s3://b", name="s3://b", retry=fast(attempts=2))

@@ -826,7 +826,7 @@ def test_an_upload_that_is_not_there_afterwards_is_an_error(
 
     # The move is answered, but what was moved is gone; or it was answered too late, and is done already.
     monkeypatch.setattr(memory, "mv", lambda source, target: memory.rm_file(source))
-    with pytest.raises(GivenUpError, match="7 bytes were sent, but nothing is there; given up after 8 attempts"):
+    with pytest.raises(GivenUpError, match="7 bytes were sent, but nothing is there; failed after 8 attempts"):
         publish()
     assert not memory.store
 

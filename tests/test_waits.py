@@ -109,7 +109,7 @@ def test_the_time_for_cleaning_up() -> None:
 def test_an_attempt_that_does_not_end_is_one_failure() -> None:
     release = threading.Event()
     patience = Patience(fast(attempts=2, deadline=0.0), "s3://b/x")
-    with pytest.raises(GivenUpError, match="s3://b/x: no answer within 1 s; given up after 1 attempt") as caught:
+    with pytest.raises(GivenUpError, match="s3://b/x: no answer within 1 s; failed after 1 attempt") as caught:
         patience.call(release.wait, 300)
     assert not caught.value.answered
     release.set()

@@ -1,4 +1,4 @@
-"""What the library tries again, said while it happens; and threads that wait in it when the program is over."""
+"""What the library tries again, reported while it happens; and threads that wait in it when the program is over."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ def size(text: str | int) -> int:
 
 
 def refuse_terminal_input(urls: Sequence[str]) -> None:
-    """Complain instead of waiting forever for somebody to type a tar."""
+    """Complain instead of waiting forever for a tar to be typed."""
     if "-" in urls and os.isatty(0):
         raise UsageError("no input: name a shard, or pipe one in")
 

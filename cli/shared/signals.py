@@ -77,7 +77,7 @@ class EndingSignals:
             self._raise(self.came)
 
     def _dropped(self, args: Any) -> None:
-        """Nothing is said of what will be raised anew."""
+        """Nothing is reported of what will be raised anew."""
         if not issubclass(args.exc_type, (Terminated, Interrupted)):
             self._hook(args)
 

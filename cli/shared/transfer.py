@@ -26,7 +26,7 @@ _MOST_FILES = 10_000
 _HELP = """{summary}
 
 Each file appears under its name whole, or not at all. A file that fails does not stop the others; the
-failed ones are listed, and the exit code tells. A TARGET that ends with / takes every {source} in under its
+failed ones are listed, and the exit code is not 0. A TARGET that ends with / takes every {source} in under its
 own name; else a file goes into TARGET if that is a folder, and what is in a source folder goes right
 into TARGET, so that a copy that is run again goes where it went before.
 

@@ -1,4 +1,4 @@
-"""``tarkit create``: a shard of files, or of what a plan says."""
+"""``tarkit create``: a shard of files, or of what a plan lists."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Examples:
     help="Shard to write; - is standard output; out-%06d.tar is a series.",
 )
 @series_options
-@click.option("--plan", metavar="FILE", help="Lines of NAME SOURCE say what goes in; - is standard input.")
+@click.option("--plan", metavar="FILE", help="Lines of NAME SOURCE list what goes in; - is standard input.")
 @click.option("--allow-pipe", is_flag=True, help="Let the plan run commands: sources such as pipe:CMD.")
 @click.option("-C", "--directory", default=".", metavar="FOLDER", help="Where relative paths begin.")
 @gathering_options
@@ -59,7 +59,7 @@ Examples:
 @verbose_option
 @version_option
 def command(paths: tuple[str, ...], output: str, plan: str | None, quiet: bool, **options: Any) -> int:
-    """Make a shard, or a series of shards, of files and folders, or of what a plan says.
+    """Make a shard, or a series of shards, of files and folders, or of what a plan lists.
 
     With a number in its name, as in -o out-%06d.tar, the output is a series of shards, as tarkit split writes
     it; their names are printed as they are published.

@@ -45,7 +45,7 @@ def as_json(entry: Entry) -> dict[str, Any]:
 def command(specs: tuple[str, ...], as_lines: bool, verbose: bool) -> None:
     """Print size in bytes, time of change, and the checksum or ETag where the store gives one.
 
-    URL is a path or a URL, with braces and * ? [ patterns. What the store does not tell is a dash.
+    URL is a path or a URL, with braces and * ? [ patterns. What the store does not report is a dash.
     """
     from tarkit.specs.shardspec import expand
     from tarkit.store.entries import stat

@@ -317,7 +317,7 @@ class RecordWriter(FileWriter):
     """Writes records to one TFRecord file. The same records give the same bytes.
 
     A context manager: on a clean exit the file is published whole under its name; on an exception nothing
-    appears there. ``close()`` publishes, ``discard()`` gives up. records: how many were written.
+    appears there. ``close()`` publishes, ``discard()`` leaves nothing. records: how many were written.
 
     Args:
         target: a path, URL, ``-``, ``pipe:COMMAND``, or an open binary file, which stays open.

@@ -81,7 +81,7 @@ class ODPSDataReader(AbstractDataReader):
 
         Raises:
             DataError: the table has fewer. MissingInputError: no such table or partition. StreamError: it is refused.
-            TemporaryStreamError: given up after the last attempt.
+            TemporaryStreamError: the last attempt failed.
         """
         shard = task_shard(task)
         return in_task_order(shard, self._rows(shard.start, shard.end))

@@ -27,7 +27,7 @@ Encoder = bool | None | Callable[[Sample], Sample] | Mapping[str, Callable[[Any]
 """What ``make_encoder`` takes."""
 
 MAX_BYTES = 1 << 30
-"""What a compressed field may have once it is decompressed, if nothing else is said."""
+"""What a compressed field may have once it is decompressed, by default."""
 
 
 def encode_field(field: str, value: object, *, key: str | None = None) -> bytes:

@@ -1,4 +1,4 @@
-"""Samples to a row of shards."""
+"""Samples to a series of shards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tarkit.store.publish import WholeOutput, check_target
 
 
 class ShardWriter(WholeOutput):
-    """Writes samples to a row of shards, each published whole when it is full.
+    """Writes samples to a series of shards, each published whole when it is full.
 
     Args:
         pattern: name with one number, as in ``out-%06d.tar``.
@@ -27,7 +27,7 @@ class ShardWriter(WholeOutput):
         post: called with each shard's name after it was published; its exception ends the writing.
         start_shard: number of the first shard.
         verbose: if positive, one line on stderr for each shard that is begun.
-        opener: gives an open binary file for a name; then writing in place is its affair.
+        opener: gives an open binary file for a name; then it decides how the file is written.
         **kw: arguments of :class:`TarWriter`.
 
     A shard replaces one of the same name when it is published: do not write a series over shards that you still read.
@@ -134,7 +134,7 @@ class ShardWriter(WholeOutput):
         self.finish()
 
     def discard(self) -> None:
-        """Give up the shard in hand; those that were published stay."""
+        """Discard the shard in hand; those that were published stay."""
         if self._stream is not None:
             self._stream.discard()
             self._stream = None

@@ -56,7 +56,7 @@ class TarWriter(FileWriter):
     """Writes samples to one tar shard.
 
     A context manager: on a clean exit the shard is published whole under its name; on an
-    exception nothing appears there. ``close()`` publishes, ``discard()`` gives up.
+    exception nothing appears there. ``close()`` publishes, ``discard()`` leaves nothing.
 
     Args:
         fileobj: path, URL, ``-``, ``pipe:COMMAND``, or an open binary file, which stays open.

@@ -50,7 +50,7 @@ def expand(
       do not nest. ``@-`` reads the list from standard input. Relative names in a local list are relative
       to the current folder, as in ``tar -T`` and ``ls DIR/*.tar > LIST``; those in a list at a URL are relative
       to that URL's folder.
-    - ``pipe:`` commands are never expanded. In a list they stand only with ``allow_pipe_in_lists``,
+    - ``pipe:`` commands are never expanded. In a list they are allowed only with ``allow_pipe_in_lists``,
       since the author of such a list runs commands here.
     - ``-`` stays as it is; standard input can be named once.
 

@@ -91,7 +91,7 @@ def open_read(
     Raises:
         MissingInputError: no such file. StreamError: it cannot be read, has not the
         length or checksum that its store gives, or was changed while it was read.
-        TemporaryStreamError: given up after the last attempt; a later try may help.
+        TemporaryStreamError: the last attempt failed; a later try may help.
         CompressionError (by read): damaged or cut.
         UsageError: no such protocol or codec. MissingExtraError: a library is not installed.
     """

@@ -158,7 +158,7 @@ class Patience:
         passed = now - self._since
         if self.failures >= retry.attempts or passed + wait > retry.deadline:
             tries = "1 attempt" if self.failures == 1 else f"{self.failures} attempts in a row"
-            reason = f"{drop.reason}{asked}; given up after {tries} within {passed:.0f} s"
+            reason = f"{drop.reason}{asked}; failed after {tries} within {passed:.0f} s"
             error = GivenUpError(reason, url=self._name, offset=offset)
             error.answered = self._answered
             raise error from None

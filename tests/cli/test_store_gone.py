@@ -210,7 +210,7 @@ def test_a_store_that_is_gone_ends_a_program_after_8_attempts(
             lines = result.stderr.splitlines()
             # The waits were 0.25, 0.5, 1, 2, 4, 8 and 15 s: those that end after 2 s are told.
             assert [bool(RETRY_LINE.match(line)) for line in lines[:5]] == [True] * 4 + [False], result.stderr
-            assert "given up after 8 attempts in a row within 31 s" in result.stderr
+            assert "failed after 8 attempts in a row within 31 s" in result.stderr
             assert 30 < quick.waited - begin < 31
             # One more is aiohttp's, which asks for both addresses of a host, or for a kept connection again.
             assert kind != "silent" or 8 <= place.asked <= 16, (way, place.asked)
@@ -233,7 +233,7 @@ def test_the_store_of_many_shards_that_is_gone_is_not_asked_for_each(
         assert result.code == 75, result.stderr
         # What is at work together finds it out together.
         assert place.asked <= 16 * 8
-    assert result.stderr.count("given up after 8 attempts") <= 16
+    assert result.stderr.count("failed after 8 attempts") <= 16
     assert result.stderr.count("not tried, since its store did not answer before") >= 60 - 16
 
 

@@ -119,5 +119,5 @@ def test_unreachable(tmp_path: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-c", program, *arguments], cwd=bench.path, env=bench.env, capture_output=True
         )
-    assert done.returncode == 75 and b"given up" in done.stderr
+    assert done.returncode == 75 and b"failed after" in done.stderr
     assert TOKEN.encode() not in done.stderr + (bench.path / "report.json").read_bytes()

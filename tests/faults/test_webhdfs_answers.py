@@ -99,7 +99,7 @@ def test_an_empty_file_is_read_and_written(fake: FakeHdfs) -> None:
 def test_read_that_is_always_cut_is_given_up(fake: FakeHdfs) -> None:
     fake.put("/a", CONTENT)
     fake.nasty["data-OPEN"] = [cut(10), *[cut(0)] * 10]
-    with pytest.raises(TemporaryStreamError, match="offset 10.*given up after 4 attempts"):
+    with pytest.raises(TemporaryStreamError, match="offset 10.*failed after 4 attempts"):
         read(fake)
 
 
@@ -207,7 +207,7 @@ def test_a_namenode_that_is_not_ready_is_tried_again(fake: FakeHdfs, name: str) 
 def test_a_standby_only_is_given_up_with_its_reason(fake: FakeHdfs) -> None:
     fake.put("/a", CONTENT)
     fake.nasty["GETFILESTATUS"] = [remote("org.apache.hadoop.ipc.StandbyException", "READ is not supported")] * 9
-    with pytest.raises(TemporaryStreamError, match="StandbyException: READ is not supported; given up"):
+    with pytest.raises(TemporaryStreamError, match="StandbyException: READ is not supported; failed"):
         read(fake)
 
 
@@ -347,7 +347,7 @@ def test_a_file_that_is_gone_after_its_rename_is_an_error(fake: FakeHdfs) -> Non
         handler.reply(200)
 
     fake.nasty["RENAME"] = [renamed_and_lost]
-    with pytest.raises(GivenUpError, match="nothing is under this name; given up after 4 attempts"):
+    with pytest.raises(GivenUpError, match="nothing is under this name; failed after 4 attempts"):
         write(fake, CONTENT)
     assert fake.files == {}
 

@@ -114,7 +114,7 @@ def test_an_upload_that_was_answered_but_is_not_there_is_an_error(gcs: Gcs, befo
     fs = Forgetful(fsspec.filesystem("gs"), {})
     sink = ObjectSink(GcsStore(fs, f"{gcs.bucket}/a", "token", False), fs.loop, url, url, False, fast())
     sink.write(DATA)
-    with pytest.raises(GivenUpError, match="took the upload, but .*under this name; given up after 8"):
+    with pytest.raises(GivenUpError, match="took the upload, but .*under this name; failed after 8"):
         sink.commit()
     assert gcs.names() == ([] if before is None else ["a"])
 

@@ -303,7 +303,7 @@ def test_an_upload_that_was_answered_but_is_not_there_is_an_error(bad_day: S3, p
             bad_day.client().put_object(Bucket=bad_day.bucket, Key=f"{bad_day.folder}/a", Body=before)
         # An answer 200 with an error in it would be noticed at once.
         proxy.faults[:] = [Fault(request_, 200, times=-1, body=b"<CompleteMultipartUploadResult/>")]
-        said = "took the upload, but .*under this name; given up"
+        said = "took the upload, but .*under this name; failed"
         with pytest.raises(GivenUpError, match=said) as caught, opened(bad_day.url("a")) as out:
             write_in_pieces(out, SIZES[request_])
         assert caught.value.exit_code == 75 and caught.value.answered
@@ -329,7 +329,7 @@ def test_an_answer_200_with_an_error_in_it_is_an_error(bad_day: S3, proxy: S3Pro
         write_in_pieces(out, DATA)
     assert (proxy.count("complete"), bad_day.content("a")) == (2, DATA)
     proxy.faults.append(Fault("complete", 200, times=-1))
-    with pytest.raises(GivenUpError, match="because; given up"), opened(bad_day.url("b")) as out:
+    with pytest.raises(GivenUpError, match="because; failed"), opened(bad_day.url("b")) as out:
         write_in_pieces(out, DATA)
     assert (bad_day.names(), bad_day.uploads()) == (["a"], [])
 
