@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import importlib.util
 import subprocess
@@ -65,6 +66,11 @@ def sources(folder: str) -> list[Path]:
     return found
 
 
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def module_name(path: Path) -> str:
     """The name under which a file is installed: cli/x.py is tarkit.cli.x."""
     parts = list(path.relative_to(ROOT).with_suffix("").parts)
@@ -91,7 +97,7 @@ def room_of(module: str) -> tuple[str, str]:
 def imports(module: str, path: Path) -> Iterator[tuple[int, int, str]]:
     """(line, level, absolute module) of each import of this project's modules, wherever it stands."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name.split(".")[0] in ("tarkit", "cli", "k8s_templates"):
@@ -109,7 +115,7 @@ def imports(module: str, path: Path) -> Iterator[tuple[int, int, str]]:
 
 def imports_by_text(module: str, path: Path) -> Iterator[tuple[int, str]]:
     """(line, absolute module or package) of each one that a string names: for importlib, or after ``python -m``."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             text = node.value.rstrip(".")
             name = f"{module.rpartition('.')[0]}{text}" if text.startswith(".") else text
@@ -221,7 +227,7 @@ def test_no_file_is_named_for_nothing(path: Path) -> None:
 
 
 def public_definitions(path: Path) -> set[str]:
-    body = ast.parse(path.read_text(encoding="utf-8")).body
+    body = tree_of(path).body
     return {
         node.name
         for node in body
@@ -244,7 +250,7 @@ def test_public_names_are_shared_only_by_those_that_play_the_same_role() -> None
 @pytest.mark.parametrize("path", sources("tarkit") + sources("cli"), ids=lambda path: module_name(path))
 def test_forbidden_statements(path: Path) -> None:
     wrong = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Assert):
             wrong.append(f"line {node.lineno}: assert is removed by python -O; raise a class of tarkit.errors")
         elif isinstance(node, (ast.Import, ast.ImportFrom)):

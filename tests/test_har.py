@@ -399,6 +399,16 @@ def test_tar_to_har_and_back_is_the_same_shard(tmp_path: Path) -> None:
     assert (tally.samples, tally.members) == (3, 6)
 
 
+def test_a_field_that_only_begins_with_underscores_is_kept(tmp_path: Path) -> None:
+    before = shard(tmp_path / "x.tar", [{"__key__": "a", "___": b"1", "__mask": b"2", "jpg": b"3"}])
+    with HarWriter(tmp_path / "x.har") as writer:
+        tar_to_har(tmp_path / "x.tar", writer)
+    assert HarArchive(tmp_path / "x.har").names() == ["a.___", "a.__mask", "a.jpg"]
+    with TarWriter(tmp_path / "y.tar", encoder=False) as shard_writer:
+        har_to_tar(HarArchive(tmp_path / "x.har"), shard_writer)
+    assert (tmp_path / "y.tar").read_bytes() == before
+
+
 def test_members_of_two_shards_with_one_name(tmp_path: Path) -> None:
     shard(tmp_path / "x-0.tar", SAMPLES[:1])
     shard(tmp_path / "x-1.tar", SAMPLES)

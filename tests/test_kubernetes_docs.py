@@ -222,7 +222,7 @@ def test_the_table_of_exit_codes_is_the_policy() -> None:
             continue
         stated[int(codes)] = action
         end = PodEnd("p", {"main": int(codes)})
-        assert action == ("Success" if not end.failed else policy.judge(end)[0].value), codes
+        assert action == ("Success" if not end.exit_code else policy.judge(end)[0].value), codes
     known = {code for rule in policy.rules for code in (rule.get("onExitCodes") or {}).get("values", ())}
     assert known <= set(stated)
     # What is not in the table counts.

@@ -12,7 +12,7 @@ from tarkit.formats.tally import Tally
 from tarkit.formats.tar.large import KeepInFiles
 from tarkit.samples.gather import MemberFile, refuse_same_extension
 from tarkit.samples.read import read_samples
-from tarkit.samples.sample import KeyRule, Sample, first_dot, key_rule, skip_reason
+from tarkit.samples.sample import KeyRule, Sample, first_dot, is_reserved, key_rule, skip_reason
 from tarkit.samples.tarwriter import TarWriter
 
 OTHERS_POLICIES = ("error", "skip")
@@ -113,7 +113,7 @@ def tar_to_har(
     """
     for sample in read_samples(urls, rule=rule, on_damage=on_damage, tally=tally, large=KeepInFiles()):
         for field, content in sample.items():
-            if not field.startswith("__"):
+            if not is_reserved(field):
                 writer.write(
                     f"{sample['__key__']}.{field}", content.pieces() if isinstance(content, FieldFile) else content
                 )

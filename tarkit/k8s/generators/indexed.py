@@ -105,7 +105,7 @@ def _check(request: Request) -> None:
     jobs = [each for each in request.template if each["kind"] == "Job"]
     images = {main_container(part(pod_of(each) or {}, "spec")).get("image") for each in jobs}
     if settings.image is None and not settings.raw and not request.here and _OWN_IMAGE in images:
-        raise UsageError("name an image in which tarproc is installed: --image; pip install tarkit puts it there")
+        raise UsageError("name an image in which tarproc is installed: --image")
 
 
 def _sliced(job: Document, plan: ShardPlan, request: Request) -> list[Document]:
