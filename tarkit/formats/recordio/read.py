@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from typing import BinaryIO, Literal
 
 from tarkit.errors import DataError, UsageError
@@ -73,41 +74,21 @@ def read_batches(
     if start < 0 or (stop is not None and stop < start):
         raise UsageError(f"records {start} to {stop} are not a range: 0 <= start <= stop")
     check_policy("on_damage", on_damage, DAMAGE_POLICIES)
-    skip, tally = on_damage == "skip", tally if tally is not None else Tally()
-    if index is not None:
-        stop = index.records if stop is None else min(stop, index.records)
-        walk = _range_walk(source, index, start, stop, skip, tally, mem)
-        yield from _batches(walk, start, stop)
+    tally = tally if tally is not None else Tally()
+    new_walk = partial(ChunkWalk, skip=on_damage == "skip", tally=tally, mem=mem)
+    if index is None:
+        with open_read(source) as stream:
+            yield from _batches(new_walk(stream.read, stream.name), start, stop)
         return
-    with open_read(source) as stream:
-        yield from _batches(ChunkWalk(stream.read, stream.name, skip=skip, tally=tally, mem=mem), start, stop)
-
-
-def _range_walk(
-    source: str | os.PathLike[str] | BinaryIO,
-    index: RecordIndex,
-    start: int,
-    stop: int,
-    skip: bool,
-    tally: Tally,
-    mem: int,
-) -> ChunkWalk:
-    """A walk over the chunks that hold a range."""
+    stop = index.records if stop is None else min(stop, index.records)
     file, chunks = range_source(source), index.covering(start, stop)
     if file.size != index.size:
         reason = f"the file has {file.size} bytes, and had {index.size} when it was indexed"
         raise DataError(reason, url=file.name, hint="read the index again")
     begin, end = (chunks[0].offset, chunks[-1].offset + chunks[-1].size) if chunks else (0, 0)
     ranges = (file.read(at, min(at + _WINDOW, end)) for at in range(begin, end, _WINDOW))
-    return ChunkWalk(
-        lambda count: next(ranges, b""),
-        file.name,
-        skip=skip,
-        tally=tally,
-        mem=mem,
-        base=begin,
-        number=chunks[0].first if chunks else stop,
-    )
+    first = chunks[0].first if chunks else stop
+    yield from _batches(new_walk(lambda count: next(ranges, b""), file.name, base=begin, number=first), start, stop)
 
 
 def _batches(walk: ChunkWalk, start: int, stop: int | None) -> Iterator[list[bytes]]:
