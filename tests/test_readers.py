@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import os
 import random
 import shutil
 from collections.abc import Iterator
@@ -42,6 +43,14 @@ def all_records(reader: AbstractDataReader) -> list[Any]:
         for shard in shards_of(reader)
         for record in reader.read_records(task(shard.name, shard.start, shard.start + shard.records))
     ]
+
+
+def flip(path: Path, at: int) -> None:
+    """Damage a byte, as a disk does: the time of change stays."""
+    content, status = bytearray(path.read_bytes()), path.stat()
+    content[at] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 class Own(AbstractDataReader):
@@ -298,9 +307,7 @@ def test_damage_in_a_range_is_reported_with_its_offset_in_the_file(tmp_path: Pat
             writer.write(b"%04d" % number)
     reader = create_data_reader(f"{tmp_path}/a.tfrecord", environ={})
     assert len(shards_of(reader)) == 1
-    content = bytearray((tmp_path / "a.tfrecord").read_bytes())
-    content[2500 * 20 + 12] ^= 1
-    (tmp_path / "a.tfrecord").write_bytes(content)
+    flip(tmp_path / "a.tfrecord", 2500 * 20 + 12)
     with pytest.raises(DataError, match=r"a\.tfrecord, offset 50000"):
         list(reader.read_records(task(f"{tmp_path}/a.tfrecord", 2400, 2600)))
 
@@ -316,9 +323,7 @@ def test_pairs_of_sequence_files(tmp_path: Path) -> None:
     assert all_records(reader) == [(f"key {number}", b"%d" % number) for number in range(400)]
     # The third task begins behind many blocks, which are not read again.
     path = tmp_path / "part-00000.seq"
-    content = bytearray(path.read_bytes())
-    content[200] ^= 1
-    path.write_bytes(content)
+    flip(path, 200)
     assert len(list(reader.read_records(task(str(path), 256, 300)))) == 44
     with pytest.raises(DataError, match="offset"):
         list(reader.read_records(task(str(path), 0, 128)))
@@ -397,3 +402,28 @@ def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert shards_of(own) == [Shard("b.words", 0, 3)] and all_records(own) == ["one", "two", "three"]
     for kind in READERS:
         assert f"| `{kind}`" in page or f"`{kind}` |" in page, f"{kind} is not in the table of docs/readers.md"
+
+
+def test_a_file_that_was_replaced_since_it_was_counted_is_an_error(tmp_path: Path) -> None:
+    """Offsets of the file that was there lead to other records of this one."""
+    name = f"{tmp_path}/a.csv"
+    for kind in ("a", "longer "):
+        Path(name).write_text("".join(f"{kind}{number},x\n" for number in range(3000)))
+        if kind == "a":
+            reader = TextDataReader(name)
+            reader.create_shards()
+    with pytest.raises(DataError, match=r"a\.csv: was replaced since its records were counted; create the shards anew"):
+        list(reader.read_records(task(name, 2000, 2001)))
+    reader.create_shards()
+    assert list(reader.read_records(task(name, 2000, 2001))) == ["longer 2000,x"]
+    for start, end in ((-1, 2), (5, 2)):
+        with pytest.raises(UsageError, match=f"records {start} to {end} are not a range"):
+            list(reader.read_records(task(name, start, end)))
+
+
+def test_a_range_of_a_file_that_is_compressed_by_zlib(tmp_path: Path) -> None:
+    name = f"{tmp_path}/a.tfrecord"
+    with tfrecord.RecordWriter(name, compression="zlib") as writer:
+        for number in range(3000):
+            writer.write(b"%d" % number)
+    assert all_records(create_data_reader(name, 700)) == [b"%d" % number for number in range(3000)]

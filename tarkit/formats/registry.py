@@ -18,7 +18,7 @@ from typing import Any
 from tarkit.errors import UsageError, printable
 from tarkit.formats.datafolder import data_files, is_folder
 from tarkit.formats.tally import Tally
-from tarkit.store.read import open_read
+from tarkit.store.read import first_bytes
 from tarkit.store.url import base_name, is_stream, local_path, split_query
 
 FORMATS = {
@@ -55,10 +55,7 @@ def format_of(url: str) -> str:
     named = _format_by_name(url)
     if named is not None or reads_once(url):
         return named or "tar"
-    head = b""
-    with open_read(url, read_ahead=0) as stream:
-        while len(head) < _HEAD and (piece := stream.read(_HEAD - len(head))):
-            head += piece
+    head = first_bytes(url, _HEAD)
     return next((name for name in FORMATS if format_module(name).looks_like(head)), "tar")
 
 

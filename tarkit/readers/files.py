@@ -13,8 +13,10 @@ from tarkit.formats.datafolder import data_files, is_folder
 from tarkit.formats.tally import Tally
 from tarkit.readers.reader import AbstractDataReader, Shard, TaskShard, in_task_order, ranges, task_shard
 from tarkit.specs.shardspec import expand
+from tarkit.store.entries import Identity, identify
 
 _COUNTED_AT_ONCE = 8
+_ANEW = "create the shards anew"
 
 
 class FileDataReader(AbstractDataReader):
@@ -38,14 +40,21 @@ class FileDataReader(AbstractDataReader):
         self.data_dir = data_dir
         self.records_per_task = records_per_task
         self.tally = Tally()
+        self._identities: dict[str, Identity] = {}
+        """Of each file whose records were counted."""
 
     def create_shards(self) -> list[Shard]:
         """(file, first record, number of records), the files in the order of their names."""
         folder = is_folder(self.data_dir)
         files = list(data_files(self.data_dir, self.tally) if folder else expand([self.data_dir]))
         with ThreadPoolExecutor(_COUNTED_AT_ONCE) as pool:
-            counts = pool.map(self.count, files)
+            counts = pool.map(self._count, files)
             return [each for file, count in zip(files, counts, strict=True) for each in self._ranges(file, count)]
+
+    def _count(self, url: str) -> int:
+        # Before it is counted, so that a file that is replaced meanwhile is not taken for this one.
+        self._identities[url] = identify(url)
+        return self.count(url)
 
     def _ranges(self, file: str, count: int) -> list[Shard]:
         return ranges(file, count, self.records_per_task)
@@ -54,12 +63,18 @@ class FileDataReader(AbstractDataReader):
         """The records of a task.
 
         Raises:
-            DataError: the file has fewer records than the task wants, or is damaged.
+            DataError: the file has fewer records than the task wants, is damaged, or was replaced since its records
+            were counted. UsageError: the task is not a range.
         """
         shard = task_shard(task)
         return in_task_order(shard, self._whole(shard))
 
     def _whole(self, shard: TaskShard) -> Iterator[Any]:
+        if not 0 <= shard.start <= shard.end:
+            raise UsageError(f"records {shard.start} to {shard.end} are not a range: 0 <= start <= end")
+        known = self._identities.get(shard.name)
+        if known is not None and identify(shard.name) != known:
+            raise DataError("was replaced since its records were counted", url=shard.name, hint=_ANEW)
         wanted = shard.end - shard.start
         given = 0
         for record in islice(self.read(shard.name, shard.start, shard.end), wanted):
@@ -69,7 +84,7 @@ class FileDataReader(AbstractDataReader):
             raise DataError(
                 f"has {shard.start + given} records, and records {shard.start} to {shard.end - 1} were asked for",
                 url=shard.name,
-                hint="create the shards anew",
+                hint=_ANEW,
             )
 
     @abstractmethod

@@ -10,15 +10,15 @@ from typing import Any
 
 from tarkit.errors import LocatedError
 from tarkit.readers.files import FileDataReader
-from tarkit.store.compression import SNIFF_BYTES, sniff
+from tarkit.store.compression import SNIFF_BYTES, begins_zlib, sniff
 from tarkit.store.rangedfile import BLOCK, RangedFile
-from tarkit.store.read import open_read
+from tarkit.store.read import first_bytes, open_read
 
 
 def is_compressed(url: str) -> bool:
-    """Whether its first bytes are those of a compression, so that its records have no offsets of their own."""
-    with open_read(url, compression=None) as stream:
-        return sniff(stream.read(SNIFF_BYTES)) is not None
+    """Whether its first bytes may be those of a compression, so that its records have no offsets of their own."""
+    head = first_bytes(url, SNIFF_BYTES, compression=None)
+    return sniff(head) is not None or begins_zlib(head)
 
 
 @contextmanager
