@@ -20,7 +20,7 @@ def test_pages_are_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
     assert document.main(["--check", str(FOLDER)]) == 0, capsys.readouterr().err
 
 
-def test_drift_is_found_and_mended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_drift_is_found_and_repaired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pages = document.pages()
     assert document.main([str(tmp_path)]) == 0
     written = {str(path.relative_to(tmp_path)): path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.md")}

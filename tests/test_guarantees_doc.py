@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -19,6 +20,7 @@ def promised(page: str) -> list[tuple[str, list[tuple[str, str]]]]:
     return [(row, _NAME.findall(row)) for number, row in enumerate(rows) if number not in heads]
 
 
+@functools.cache
 def functions(path: Path) -> set[str]:
     """The tests of a file: functions at its top that pytest would collect."""
     body = ast.parse(path.read_text(encoding="utf-8")).body

@@ -449,7 +449,7 @@ def test_a_watch_goes_on_after_its_end_and_after_410(cluster: Cluster, server: S
     assert "resourceVersion=3" in server.asked[3][1]
 
 
-def test_a_job_created_anew_while_nobody_watched_is_another_one(cluster: Cluster, server: Server) -> None:
+def test_a_job_created_anew_while_not_watched_is_another_one(cluster: Cluster, server: Server) -> None:
     server.says(state("1", "a"), events(), state("2", "b"), events())
     seen = watched(cluster)
     assert next(seen) == "1"

@@ -40,7 +40,7 @@ def split(folder: Path, *more: str) -> list[str | Path]:
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_split_goes_on_when_nobody_reads_the_names(
+def test_split_goes_on_when_its_names_are_not_read(
     stream: str, spawn: Run, shard: Path, closed: int, tmp_path: Path
 ) -> None:
     (tmp_path / "sp").mkdir()

@@ -74,7 +74,7 @@ def test_reader_of_the_output_goes_away(bench: Bench) -> None:
 @pytest.mark.parametrize(
     "reader", ["| head -1; echo ${PIPESTATUS[0]}", ">&-; echo $?", "2>&-; echo $?", ">&- 2>&-; echo $?"]
 )
-def test_nobody_reads_what_commands_print(bench: Bench, reader: str) -> None:
+def test_what_commands_print_is_not_read(bench: Bench, reader: str) -> None:
     """The samples are wanted all the same."""
     bench.shard(numbered(300))
     done = _bash(bench, f"tarproc -c 'seq 1000; echo err >&2' in.tar -o out.tar {reader}")

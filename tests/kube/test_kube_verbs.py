@@ -451,7 +451,7 @@ def test_wait_and_watch_go_on_after_the_server_was_away(
     assert out.count("more: ") > 1 and out.rstrip().splitlines()[-2].startswith("more: complete")
 
 
-def test_nobody_answers(
+def test_no_cluster_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """Each verb says so in one line; status answers from the records, if it knows where they are."""
