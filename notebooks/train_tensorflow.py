@@ -11,6 +11,7 @@ from tarkit.readers.reader import Task, TaskShard, shards_of
 FEATURES = {"image": tf.io.FixedLenFeature([28 * 28], tf.float32), "label": tf.io.FixedLenFeature([], tf.int64)}
 reader = create_data_reader(sys.argv[1], records_per_task=32)
 shards = shards_of(reader)
+random.seed(0)
 
 
 def records():

@@ -31,21 +31,22 @@ def test_the_page_has_the_program(name: str) -> None:
     assert text.count("\n") < 40
 
 
-@pytest.fixture
-def environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def environment() -> dict[str, str]:
     """For programs of this Python, which reach no network."""
     folder = str(Path(sys.executable).parent)
     return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "SPARK_LOCAL_IP": "127.0.0.1", "LC_ALL": "C.UTF-8"}
 
 
-@pytest.fixture
-def records(tmp_path: Path, environment: dict[str, str]) -> Path:
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -> Path:
     """RecordIO files that the page's command makes with Spark, of pictures in a folder for each class."""
     if importlib.util.find_spec("pyspark") is None or shutil.which("java") is None:
         pytest.skip("NO pyspark OR NO java, SO NO RECORDS TO TRAIN ON (tox run -e torch,tensorflow)")
     import numpy as np
     from PIL import Image
 
+    tmp_path = tmp_path_factory.mktemp("training")
     random = np.random.default_rng(0)
     for label in range(CLASSES):
         (tmp_path / "pictures" / str(label)).mkdir(parents=True)
@@ -58,7 +59,12 @@ def records(tmp_path: Path, environment: dict[str, str]) -> Path:
     return tmp_path / "records"
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in PROGRAMS])
+each_program = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in PROGRAMS]
+)
+
+
+@each_program
 def test_the_loss_falls_and_each_epoch_reads_each_record_once(
     name: str, request: pytest.FixtureRequest, environment: dict[str, str]
 ) -> None:
@@ -82,3 +88,20 @@ def test_the_loss_falls_and_each_epoch_reads_each_record_once(
     assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0] / 2, losses
     # The order is another one in each epoch.
     assert epochs[0]["records"] != epochs[1]["records"]
+
+
+@each_program
+def test_damage_ends_the_training(
+    name: str, request: pytest.FixtureRequest, environment: dict[str, str], tmp_path: Path
+) -> None:
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(f"NO {name}, ITS TRAINING LOOP DOES NOT RUN (tox run -e {name})")
+    shutil.copytree(request.getfixturevalue("records"), tmp_path / "records")
+    damaged = tmp_path / "records" / "data-1-0001"
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    run = [sys.executable, str(PROGRAMS[name]), str(tmp_path / "records"), "1"]
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "data-1-0001, offset 0: checksum mismatch" in done.stderr
