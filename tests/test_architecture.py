@@ -26,7 +26,7 @@ ROOMS = {
     "formats": "datafolder example fieldfile har recordio registry sequencefile tally textrows tfrecord "
     "tar.headers tar.large tar.raw tar.resync tar.walk",
     "samples": "codecs dataset gather pieces read sample shardwriter tarwriter transforms",
-    "toolbox": "convert demodata join prepare recordfiles sourcefiles tables",
+    "toolbox": "convert demodata encoding join prepare recordfiles sourcefiles tables",
     "mapping": "output parallel pythonpool pythonworker removal scratch shellpool",
     "readers": "ranged",
     "runs": "counts donerecord engine process status work",

@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 
 import tarkit
 from tarkit.errors import DataError, MissingInputError, RepeatedKeyError, TooLargeError, TruncatedError, UsageError
+from tarkit.formats import tfrecord
 from tarkit.formats.example import BytesList, decode_example, encode_example
 from tarkit.formats.recordio import RecordWriter, read_records
 from tarkit.formats.registry import FORMATS, format_module, format_of, named_writer, read_named
 from tarkit.formats.tally import Tally
-from tarkit.toolbox.convert import Encoding, VerifyError, convert
+from tarkit.toolbox.convert import VerifyError, convert
+from tarkit.toolbox.encoding import Encoding
 
 FORMS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
 names = st.from_regex(r"[a-z]{1,3}(/[a-z]{1,3})?\.(jpg|cls|txt)", fullmatch=True)
@@ -185,7 +187,7 @@ def test_verify_finds_another_output(shard: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_cannot_be_converted(shard: Path) -> None:
-    with pytest.raises(UsageError, match=r"in\.tar is a tar already; tarkit cat joins tars"):
+    with pytest.raises(UsageError, match=r"in\.tar is a tar already, and tarkit cat joins tars"):
         convert(str(shard), f"{shard.parent}/b.tar", "tar")
     with pytest.raises(UsageError, match=f"'excel' is not a format; formats are tar, {', '.join(FORMATS)}"):
         convert(str(shard), f"{shard.parent}/b", "excel")
@@ -199,6 +201,10 @@ def test_every_format_is_known_by_its_first_bytes_and_by_its_name(shard: Path) -
         assert isinstance(module.SUFFIXES, tuple) and not module.looks_like(b"") and not module.looks_like(bytes(512))
         assert format_of(f"s3://bucket/nothing{module.SUFFIXES[0]}") == name
     assert format_of(str(shard)) == format_of("-") == "tar"
+    for compression in (None, "gz", "zlib"):
+        with tfrecord.RecordWriter(f"{shard.parent}/x", compression=compression) as writer:
+            writer.write(bytes(376))  # A length that begins as zlib does.
+        assert format_of(f"{shard.parent}/x") == "tfrecord"
 
 
 def test_a_folder_is_its_data(shard: Path) -> None:
@@ -293,7 +299,7 @@ def test_what_can_be_read_only_once(shard: Path, capsys: pytest.CaptureFixture[s
         with pytest.raises(UsageError, match="cannot be read again to verify it; name a file as the output"):
             convert(str(shard), output, "recordio", verify=True)
     assert main(["convert", "pipe:true", "-o", f"{shard.parent}/b.tar", "--to", "tar"]) == 2
-    assert "is taken for a tar; if it is another format, say so with --from FORMAT" in capsys.readouterr().err
+    assert "if it is another format, say so with --from FORMAT" in capsys.readouterr().err
 
 
 def test_files_of_an_archive_that_are_no_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

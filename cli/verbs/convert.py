@@ -65,7 +65,8 @@ def command(
     refuse_terminal_input(inputs)
     with Meter("tarkit convert", quiet=quiet) as meter:
         from tarkit.formats.tally import Tally
-        from tarkit.toolbox.convert import Encoding, convert
+        from tarkit.toolbox.convert import convert
+        from tarkit.toolbox.encoding import Encoding
 
         tally = Tally()
 

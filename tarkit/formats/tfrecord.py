@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import struct
+import zlib
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, TypeVar
 
@@ -99,8 +100,15 @@ def read_records(
 
 
 def looks_like(head: bytes) -> bool:
-    """Whether a file that is not compressed begins with the length of a record and its checksum."""
-    return len(head) >= _HEAD_SIZE and _masked(_crc32c()(head[:8])) == _SUM.unpack_from(head, 8)[0]
+    """Whether a file begins with the length of a record and its checksum, or a zlib stream does; others must be
+    decompressed before."""
+    begins = len(head) >= _HEAD_SIZE and _masked(_crc32c()(head[:8])) == _SUM.unpack_from(head, 8)[0]
+    if begins or not begins_zlib(head):
+        return begins
+    try:
+        return looks_like(zlib.decompressobj().decompress(head, _HEAD_SIZE))
+    except zlib.error:
+        return False
 
 
 class _Walk:

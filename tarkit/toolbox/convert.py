@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
-from array import array
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from tarkit.errors import DataError, DuplicateFieldError, RepeatedKeyError, UsageError, printable
-from tarkit.formats.example import decode_example, encode_example
 from tarkit.formats.registry import (
     format_module,
     format_of,
@@ -27,54 +24,21 @@ from tarkit.formats.registry import (
     reads_once,
 )
 from tarkit.formats.tally import Tally
-from tarkit.formats.tar.large import DEFAULT_MEM
 from tarkit.samples.pieces import sample_pieces
 from tarkit.samples.read import placed_samples, read_samples
-from tarkit.samples.sample import KeyRule, Sample, first_dot, is_reserved, key_rule
+from tarkit.samples.sample import Sample, is_reserved, key_rule
 from tarkit.samples.tarwriter import TarWriter
 from tarkit.specs.shardspec import expand
 from tarkit.store.publish import open_publish
 from tarkit.store.read import open_read, reading
 from tarkit.store.url import display_name
+from tarkit.toolbox.encoding import DEFAULT, Encoding, content_of, sample_of
 from tarkit.toolbox.harshards import har_samples
 
 T = TypeVar("T")
 
 Record = tuple[str, bytes]
 """Key and content."""
-
-
-@dataclass(frozen=True)
-class Encoding:
-    """How samples are records. field: one field of each; example: a tf.train.Example; piece: a piece of the tar.
-
-    files: a file for each field. Without one of them: files where a format holds files, else a piece.
-    rule, on_repeated_key, mem: as for read_samples. on_others, on_same_extension: as for har_samples.
-    """
-
-    field: str | None = None
-    example: bool = False
-    piece: bool = False
-    files: bool = False
-    rule: str | KeyRule = first_dot
-    on_repeated_key: str = "error"
-    on_others: str = "error"
-    on_same_extension: str = "error"
-    mem: int = DEFAULT_MEM
-
-    def __post_init__(self) -> None:
-        if (self.field is not None) + self.example + self.piece + self.files > 1:
-            raise UsageError("a record is a field, an Example, a piece of a tar or a file: only one of them")
-
-    @property
-    def is_default(self) -> bool:
-        """Whether it depends on the formats."""
-        return self.field is None and not (self.example or self.piece or self.files)
-
-    @property
-    def suffix(self) -> str:
-        """What the name of a file has behind the key of its sample."""
-        return "" if self.files else f".{self.field}" if self.field else ".example" if self.example else ".tar"
 
 
 class VerifyError(DataError):
@@ -85,7 +49,7 @@ def convert(
     inputs: str | Iterable[str],
     output: str,
     to: str,
-    encoding: Encoding = Encoding(),
+    encoding: Encoding = DEFAULT,
     *,
     on_damage: str = "error",
     source_format: str | None = None,
@@ -221,7 +185,7 @@ class _Source:
             else:
                 suffix = self._encoding.suffix if holds_files(source) else ""
                 for key, content in self._of_records(name, source):
-                    sample = _sample(name, key.removesuffix(suffix), content, self._encoding, self._tally)
+                    sample = sample_of(name, key.removesuffix(suffix), content, self._encoding, self._tally)
                     yield self._numbered(sample)
 
     def _of_records(self, name: str, source: str) -> Iterator[Record]:
@@ -248,30 +212,14 @@ class _Source:
             if encoding.files:
                 yield from ((f"{key}.{field}", sample[field]) for field in sample if not is_reserved(field))
             else:
-                yield key, _content(sample, encoding)
+                yield key, content_of(sample, encoding)
 
 
 def _tar_already(name: str) -> UsageError:
-    if reads_once(name):
-        return UsageError(
-            f"{display_name(name)} is taken for a tar; if it is another format, say so with --from FORMAT"
-        )
-    return UsageError(f"{display_name(name)} is a tar already; tarkit cat joins tars")
-
-
-def _content(sample: Sample, encoding: Encoding) -> bytes:
-    fields = {name: value for name, value in sample.items() if not is_reserved(name)}
-    if encoding.field is None:
-        return encode_example({"__key__": sample["__key__"].encode("utf-8", "surrogateescape"), **fields})
-    if encoding.field not in fields:
-        has = ", ".join(map(printable, fields)) or "none"
-        raise DataError(
-            f"the sample has no field {printable(encoding.field)}; it has {has}",
-            url=sample["__url__"],
-            key=sample["__key__"],
-        )
-    content: bytes = fields[encoding.field]
-    return content
+    return UsageError(
+        f"{display_name(name)} is a tar already, and tarkit cat joins tars; "
+        "if it is another format, say so with --from FORMAT"
+    )
 
 
 def _write_records(records: Iterator[Record], output: str, to: str, written: _Digest | None) -> int:
@@ -346,31 +294,3 @@ def _read_again(output: str, to: str, encoding: Encoding, found: _Digest) -> Non
         policy = encoding.on_repeated_key
         for sample in read_samples(output, literal=True, rule=encoding.rule, on_repeated_key=policy, mem=encoding.mem):
             found.add(*_parts(sample))
-
-
-def _sample(url: str, key: str, content: bytes, encoding: Encoding, tally: Tally) -> Sample:
-    if encoding.field is not None:
-        return {"__key__": key, encoding.field: content}
-    sample: Sample = {"__key__": key}
-    try:
-        features = decode_example(content)
-    except DataError as error:
-        error.url, error.key, error.hint = display_name(url), key, "say what the records are, with --field FIELD"
-        raise
-    for name, values in features.items():
-        if name == "__key__" and values is not None and len(values) == 1 and isinstance(values[0], bytes):
-            sample["__key__"] = values[0].decode("utf-8", "surrogateescape")
-            continue
-        field = f"{name}.json" if isinstance(values, array) else name
-        if field in sample:
-            raise DataError(f"two features become the field {printable(field)}", url=display_name(url), key=key)
-        if isinstance(values, array):
-            sample[field] = json.dumps(values.tolist()).encode()
-        elif not values:
-            tally.skip("empty-feature")
-        elif len(values) == 1:
-            sample[field] = values[0]
-        else:
-            reason = f"feature {printable(name)} has {len(values)} values of bytes; a field has one"
-            raise DataError(reason, url=display_name(url), key=key)
-    return sample
