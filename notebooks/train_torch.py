@@ -3,14 +3,13 @@
 import sys
 
 import torch
-from torch.utils.data import DataLoader, Dataset
 
 from tarkit.formats.example import decode_example
 from tarkit.readers.create import create_data_reader
 from tarkit.readers.reader import Task, TaskShard, shards_of
 
 
-class Batches(Dataset):
+class Batches(torch.utils.data.Dataset):
     def __init__(self, folder):
         self.reader = create_data_reader(folder, records_per_task=32)
         self.shards = shards_of(self.reader)
@@ -25,9 +24,10 @@ class Batches(Dataset):
         return torch.tensor(images) / 255, torch.tensor(labels)
 
 
+torch.manual_seed(0)
 model = torch.nn.Linear(28 * 28, 10)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
-batches = DataLoader(Batches(sys.argv[1]), batch_size=None, shuffle=True, num_workers=2)
+batches = torch.utils.data.DataLoader(Batches(sys.argv[1]), batch_size=None, shuffle=True, num_workers=2)
 for epoch in range(int(sys.argv[2])):
     seen = total = 0
     for images, labels in batches:
