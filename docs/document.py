@@ -12,6 +12,7 @@ import importlib
 import inspect
 import re
 import sys
+import types
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -146,7 +147,8 @@ def _api_page() -> str:
 
 def _api_entry(name: str, found: Any, heading: str) -> Iterator[str]:
     yield f"{heading} {name}"
-    if not inspect.isclass(found) and not inspect.isfunction(found):
+    # In Python 3.10, an alias such as dict[str, Any] is taken for a class.
+    if isinstance(found, types.GenericAlias) or not (inspect.isclass(found) or inspect.isfunction(found)):
         yield f"```python\n{name} = {found}\n```"
         yield _text(_alias_text(name))
         return
