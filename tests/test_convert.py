@@ -338,3 +338,11 @@ def test_records_of_two_kinds_are_not_mixed(shard: Path) -> None:
         with pytest.raises(UsageError, match="convert them apart, or with --piece"):
             convert(inputs, f"{folder}/b.seq", "sequencefile")
         assert convert(inputs, f"{folder}/b.seq", "sequencefile", Encoding(piece=True)) == 40
+
+
+def test_an_earlier_output_in_a_folder_of_inputs_is_not_an_input(shard: Path) -> None:
+    folder = shard.parent
+    assert convert(str(folder), f"{folder}/all.recordio", "recordio") == 20
+    with pytest.raises(UsageError, match=r"all\.recordio is the output, and in a folder or pattern of inputs; write"):
+        convert(str(folder), f"{folder}/all.recordio", "recordio", Encoding(piece=True))
+    assert convert(f"{folder}/all.recordio", f"{folder}/all.recordio", "recordio", verify=True) == 20

@@ -74,24 +74,17 @@ def _reject_own_inputs(
 ) -> None:
     """Complain of an input that the series would replace or remove, perhaps before it is read."""
     from tarkit.specs.outputnames import number_of_shard
+    from tarkit.store.url import canonical
 
-    outputs = {_place(name) for name in earlier}
+    outputs = {canonical(os.fspath(name)) for name in earlier}
     # Without --force, nothing of the series is there.
     for name in inputs if options["force"] else ():
         number = number_of_shard(pattern, str(name))
-        if _place(name) in outputs or (number is not None and number >= options["start"]):
+        if canonical(os.fspath(name)) in outputs or (number is not None and number >= options["start"]):
             raise UsageError(
                 f"{printable(redact(str(name)))} is an input, and one of the shards that --force replaces or removes; "
                 "write the series under another name or into another folder"
             )
-
-
-def _place(name: str | PurePath) -> str:
-    """The same text for each name of a local file; a URL without its query."""
-    from tarkit.store.url import local_path, split_query
-
-    path = local_path(name) if isinstance(name, str) else str(name)
-    return split_query(str(name))[0] if path is None else os.path.realpath(path)
 
 
 @contextmanager

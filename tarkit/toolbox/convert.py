@@ -31,7 +31,7 @@ from tarkit.samples.tarwriter import TarWriter
 from tarkit.specs.shardspec import expand
 from tarkit.store.publish import open_publish
 from tarkit.store.read import open_read, reading
-from tarkit.store.url import display_name
+from tarkit.store.url import canonical, display_name, is_stream
 from tarkit.toolbox.encoding import DEFAULT, Encoding, content_of, sample_of
 from tarkit.toolbox.harshards import har_samples
 
@@ -78,7 +78,9 @@ def convert(
     if verify and reads_once(output):
         raise UsageError(f"{display_name(output)} cannot be read again to verify it; name a file as the output")
     written = _Digest() if verify else None
-    names = input_files(expand(inputs, allow_pipe_in_lists=allow_pipe_in_lists), tally)
+    inputs = [inputs] if isinstance(inputs, str) else list(inputs)
+    listed = input_files(expand(inputs, allow_pipe_in_lists=allow_pipe_in_lists), tally)
+    names = _without_output(listed, inputs, output)
     sources: Iterator[tuple[str, str]] = ((name, source_format or format_of(name)) for name in names)
     first = next(sources)
     if encoding.is_default:
@@ -98,6 +100,15 @@ def convert(
         if found != written:
             raise VerifyError(f"{count} records were written, and others are read back", url=output)
     return count
+
+
+def _without_output(names: Iterator[str], given: list[str], output: str) -> Iterator[str]:
+    """The inputs. The output of an earlier run may be one only by its name, not by a folder or pattern."""
+    for name in names:
+        if not is_stream(name) and canonical(name) == canonical(output) and name not in given:
+            reason = f"{display_name(output)} is the output, and in a folder or pattern of inputs"
+            raise UsageError(f"{reason}; write it elsewhere")
+        yield name
 
 
 def _alike(first: tuple[str, str], others: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
