@@ -74,13 +74,13 @@ def _reject_own_inputs(
 ) -> None:
     """Complain of an input that the series would replace or remove, perhaps before it is read."""
     from tarkit.specs.outputnames import number_of_shard
-    from tarkit.store.url import canonical
+    from tarkit.store.url import one_name
 
-    outputs = {canonical(os.fspath(name)) for name in earlier}
+    outputs = {one_name(os.fspath(name)) for name in earlier}
     # Without --force, nothing of the series is there.
     for name in inputs if options["force"] else ():
         number = number_of_shard(pattern, str(name))
-        if canonical(os.fspath(name)) in outputs or (number is not None and number >= options["start"]):
+        if one_name(os.fspath(name)) in outputs or (number is not None and number >= options["start"]):
             raise UsageError(
                 f"{printable(redact(str(name)))} is an input, and one of the shards that --force replaces or removes; "
                 "write the series under another name or into another folder"

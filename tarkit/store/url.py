@@ -101,7 +101,7 @@ def base_name(url: str) -> str:
     return split_query(url)[0].partition("://")[2].rstrip("/").partition("/")[2].rpartition("/")[2]
 
 
-def canonical(url: str) -> str:
+def one_name(url: str) -> str:
     """The same text for each name of a local file; a URL without its query."""
     path = local_path(url)
     return split_query(url)[0] if path is None else os.path.realpath(path)

@@ -31,7 +31,7 @@ from tarkit.samples.tarwriter import TarWriter
 from tarkit.specs.shardspec import expand
 from tarkit.store.publish import open_publish
 from tarkit.store.read import open_read, reading
-from tarkit.store.url import canonical, display_name, is_stream
+from tarkit.store.url import display_name, is_stream, one_name
 from tarkit.toolbox.encoding import DEFAULT, Encoding, content_of, sample_of
 from tarkit.toolbox.harshards import har_samples
 
@@ -105,7 +105,7 @@ def convert(
 def _without_output(names: Iterator[str], given: list[str], output: str) -> Iterator[str]:
     """The inputs. The output of an earlier run may be one only by its name, not by a folder or pattern."""
     for name in names:
-        if not is_stream(name) and canonical(name) == canonical(output) and name not in given:
+        if not is_stream(name) and one_name(name) == one_name(output) and name not in given:
             reason = f"{display_name(output)} is the output, and in a folder or pattern of inputs"
             raise UsageError(f"{reason}; write it elsewhere")
         yield name
