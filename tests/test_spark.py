@@ -305,17 +305,17 @@ def test_a_work_over_shards_is_that_of_tarproc(shards: Path) -> None:
 
 
 def test_a_work_is_resumed_by_done_records(shards: Path) -> None:
-    assert process(work(shards), f"{shards}/in-{{0..1}}.tar", context=Context()).shards_done == 2
+    assert process(work(shards), f"{shards}/in-{{1..2}}.tar", context=Context()).shards_done == 2
     context = Context(again=1)
     counts = process(work(shards, inputs=(f"{shards}/in-*.tar",)), context=context, partitions=2)
     assert context.tasks == 2
-    # The second attempt of the first task finds what the first one did.
-    assert (counts.shards_before, counts.shards_done) == (2, 3)
+    # The second attempt of the first task finds what the first one did; that is not of an earlier run.
+    assert (counts.shards_before, counts.shards_done, counts.read, counts.out) == (2, 3, 12, 12)
 
 
 def test_a_callable_is_sent_under_one_name(shards: Path) -> None:
     counts = process(work(shards, command=None, function=len_of_text), f"{shards}/in-*.tar", context=Context(again=5))
-    assert (counts.shards_before, counts.shards_done, counts.shards_failed) == (5, 0, 0)
+    assert (counts.shards_before, counts.shards_done, counts.shards_failed, counts.out) == (0, 5, 0, 20)
     assert next(tarkit.read_samples(f"{shards}/out/in-0.tar"))["len"] == b"1"
 
 

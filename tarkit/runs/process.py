@@ -196,7 +196,7 @@ def _run_shards(engine: Engine, inputs: Sequence[str], counts: Counts) -> None:
     _make_outputs(engine, outputs, counts)
 
 
-def process_outputs(work: Work, outputs: Sequence[tuple[str, str]], counts: Counts) -> None:
+def process_outputs(work: Work, outputs: Sequence[tuple[str, str]], counts: Counts, reporter: Reporter) -> None:
     """Make each output that is not done, as :func:`tarkit.specs.outputnames.plan_outputs` pairs them with inputs.
 
     counts: filled, also with the shards that fail, which raise nothing.
@@ -204,7 +204,7 @@ def process_outputs(work: Work, outputs: Sequence[tuple[str, str]], counts: Coun
     Raises:
         TarkitError: a wrong option, a function that cannot be loaded, and so on.
     """
-    with open_engine(work, Reporter()) as engine:
+    with open_engine(work, reporter) as engine:
         _make_outputs(engine, outputs, counts)
 
 

@@ -8,13 +8,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tarkit.errors import UsageError
+from tarkit.errors import MissingInputError, UsageError
 from tarkit.runs.counts import Counts
+from tarkit.runs.donerecord import SUFFIX, read_record
+from tarkit.runs.engine import Reporter
 from tarkit.runs.process import ShardsFailedError, check_work, process_outputs, with_work_id
 from tarkit.runs.work import Work
 from tarkit.spark.tasks import current_context, on_all_machines, remove_left_by_tasks, run_tasks, seconds_after_end
 from tarkit.specs.outputnames import plan_outputs
 from tarkit.specs.shardspec import expand
+from tarkit.store.entries import entries
+from tarkit.store.url import base_name
 
 _ELSEWHERE = ("output", "slice", "list_sha256", "retry_failed", "working_dir")
 """Fields of Work that have no meaning here."""
@@ -44,7 +48,7 @@ def process(
         partitions: number of tasks; None is one for each shard.
 
     Returns:
-        The counts of all tasks. Shards that a task made before it was lost are counted as done before.
+        The counts of all tasks. Of shards that a task made before it was lost, they are those of the done records.
 
     Raises:
         ShardsFailedError: some shards could not be made; the others are published. TaskError: a task could not be run
@@ -69,9 +73,13 @@ def process(
     number = min(partitions or len(outputs), len(outputs))
     parts = [outputs[len(outputs) * each // number : len(outputs) * (each + 1) // number] for each in range(number)]
     counts = Counts()
+    recorded = _names(str(work.outdir))
     try:
-        for each in run_tasks(context, partial(_run, work), parts):
+        for each, skipped in run_tasks(context, partial(_run, work), parts):
             counts.add(each)
+            for url in skipped:
+                if base_name(url) + SUFFIX not in recorded:
+                    _count_as_done(url, counts)
     finally:
         remove_left_by_tasks(str(work.outdir), seconds_after_end(context), alone=False)
     del counts.missing_names[_EXAMPLES:]
@@ -80,10 +88,36 @@ def process(
     return counts
 
 
-def _run(work: Work, outputs: Sequence[tuple[str, str]]) -> Counts:
-    """The task."""
-    counts = Counts()
-    process_outputs(work, outputs, counts)
+class _Skipped(Reporter):
+    """Keeps the names of outputs that were done before."""
+
+    def __init__(self) -> None:
+        self.urls: list[str] = []
+
+    def shard_skipped(self, output_url: str) -> None:
+        self.urls.append(output_url)
+
+
+def _run(work: Work, outputs: Sequence[tuple[str, str]]) -> tuple[Counts, list[str]]:
+    """The task: counts, and the outputs that it found done."""
+    counts, skipped = Counts(), _Skipped()
+    process_outputs(work, outputs, counts, skipped)
     # Of a shard that could not be read to its end: a method of its stream, which cannot be sent.
     counts.met.part_read = None
-    return counts
+    return counts, skipped.urls
+
+
+def _names(folder: str) -> set[str]:
+    try:
+        return {entry.name for entry in entries(folder)}
+    except MissingInputError:
+        return set()
+
+
+def _count_as_done(output_url: str, counts: Counts) -> None:
+    """A shard that was done before for the task that counts, but by another attempt of this run."""
+    record = read_record(output_url + SUFFIX)
+    if record is not None:
+        counts.shards_before -= 1
+        counts.shards_done += 1
+        counts.add(Counts.of(record.samples))
