@@ -155,7 +155,7 @@ def test_the_compressor_is_what_was_asked_for(compressor: str, path: str) -> Non
 @pytest.mark.parametrize("number", [-1, 3, 100])
 def test_a_number_that_no_record_has(number: int, path: str) -> None:
     Path(path).write_bytes(VECTORS["py-hello"])
-    with File(path, "r") as file, pytest.raises(IndexError, match=f"there is no record {number}; the file has 3"):
+    with File(path, "r") as file, pytest.raises(IndexError, match=f"no record {number}; the file has 3"):
         file.get(number)
 
 

@@ -266,15 +266,15 @@ def test_the_header_allocates_nothing() -> None:
             tracemalloc.stop()
 
 
-def test_what_is_larger_than_max_bytes_is_named() -> None:
+def test_what_is_larger_than_mem_is_named() -> None:
     out = io.BytesIO()
     with PairWriter(out, "Text", compression="none") as writer:
         writer.write("small", b"1")
         writer.write("large", bytes(5000))
     with pytest.raises(
-        TooLargeError, match="record 1: it has 5010 bytes; at most 1000 are read; pass a larger max_bytes"
+        TooLargeError, match="record 1: it has 5010 bytes; at most 1000 are read; pass a larger mem"
     ):
-        list(read_pairs(io.BytesIO(out.getvalue()), max_bytes=1000))
+        list(read_pairs(io.BytesIO(out.getvalue()), mem=1000))
 
 
 @pytest.mark.parametrize("compression", ["record", "block"])
@@ -285,8 +285,8 @@ def test_a_bomb_has_a_bound(codec: str, compression: str) -> None:
         writer.write("large", bytes(30_000_000))
     data = out.getvalue()
     tracemalloc.start()
-    with pytest.raises(DataError, match="max_bytes"):
-        list(read_pairs(io.BytesIO(data), max_bytes=2_000_000))
+    with pytest.raises(DataError, match="mem"):
+        list(read_pairs(io.BytesIO(data), mem=2_000_000))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 12_000_000
@@ -303,7 +303,7 @@ def test_damaged_buffers_are_errors(name: str) -> None:
         with pytest.raises(Exception) as caught:  # noqa: PT011
             assert codec.decompress(packed[:cut], 1000) == plain
         assert not isinstance(caught.value, (MemoryError, AssertionError))
-    with pytest.raises(ValueError, match="max_bytes"):
+    with pytest.raises(ValueError, match="mem"):
         codec.decompress(packed, len(plain) - 1)
 
 

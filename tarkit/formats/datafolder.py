@@ -42,7 +42,7 @@ def data_files(folder: str | os.PathLike[str] | BinaryIO, tally: Tally) -> Itera
     ``_temporary``; ``map-file-index``: the index of a MapFile.
 
     Raises:
-        MissingInputError: there is no data in it. StreamError, TemporaryStreamError: it cannot be listed.
+        MissingInputError: no data in it. StreamError, TemporaryStreamError: it cannot be listed.
     """
     url = folder if isinstance(folder, str) else os.fspath(folder) if isinstance(folder, os.PathLike) else ""
     found = [entry for entry in entries(url, recursive=True) if not entry.is_folder]

@@ -126,7 +126,7 @@ class File:
         encoder: makes bytes of what ``write`` is given. decoder: makes of bytes what is read.
 
     Raises:
-        ValueError: another mode; the file is damaged. FileNotFoundError: there is no such file.
+        ValueError: another mode; the file is damaged. FileNotFoundError: no such file.
     """
 
     def __init__(
@@ -166,11 +166,11 @@ class File:
         """A record by its number from 0, through the decoder.
 
         Raises:
-            IndexError: there is no such record. RuntimeError: the file is damaged, or was opened to be written.
+            IndexError: no such record. RuntimeError: the file is damaged, or was opened to be written.
         """
         for record in self.get_reader(index, index + 1):
             return record
-        raise IndexError(f"there is no record {index}; the file has {self.count()}")
+        raise IndexError(f"no record {index}; the file has {self.count()}")
 
     def get_reader(self, start: int = 0, end: int | None = None) -> Iterator[Any]:
         """The records from ``start`` up to, not including, ``end``, through the decoder.

@@ -83,7 +83,7 @@ def input_files(names: Iterable[str], tally: Tally) -> Iterator[str]:
     """Names of files; of folders, their data. An archive, which is a folder, is one.
 
     Raises:
-        MissingInputError: there is no data in a folder. StreamError, TemporaryStreamError: it cannot be listed.
+        MissingInputError: no data in a folder. StreamError, TemporaryStreamError: it cannot be listed.
     """
     for name in names:
         known = _format_by_name(name)

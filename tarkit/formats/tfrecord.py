@@ -254,7 +254,7 @@ class _Walk:
         return f"record {self.number}" if one and self.certain else f"records from {self.number} on"
 
     def resynchronise(self, error: DataError) -> bool:
-        """Go behind damage, and record what was lost; False if there is no sign of any record."""
+        """Go behind damage, and record what was lost; False without a sign of any record."""
         what = error.reason.removeprefix(f"{self.lost(True)}: ")
         start = self.base + self.position
         if isinstance(error, CompressionError):

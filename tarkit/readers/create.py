@@ -79,7 +79,7 @@ def custom_data_reader(function: str, data_origin: str, params: str = "") -> Abs
         params: as :func:`tarkit.readers.parameters.parse_reader_params` reads them.
 
     Raises:
-        UsageError: there is no such function, the parameters are not ``NAME=VALUE``, or what it gives is not a reader.
+        UsageError: no such function, the parameters are not ``NAME=VALUE``, or what it gives is not a reader.
     """
     reader = load(function)(data_origin=data_origin, **parse_reader_params(params))
     if not isinstance(reader, AbstractDataReader):

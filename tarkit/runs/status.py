@@ -105,7 +105,7 @@ def progress_of(
 
     def size_of(name: str) -> int | None:
         if name not in sizes:
-            raise MissingInputError("there is no such file", url=name)
+            raise MissingInputError("no such file", url=name)
         return sizes[name]
 
     def look(name: str) -> tuple[str, DoneRecord | None, str | None]:

@@ -197,7 +197,7 @@ def load_model_file(path: str) -> dict[str, Any]:
     """What a Python file defines. path: may be a URL.
 
     Raises:
-        MissingInputError: there is no such file. UsageError: it is not Python, or raises an exception.
+        MissingInputError: no such file. UsageError: it is not Python, or raises an exception.
     """
     return load_model(read_model_file(path), path)
 
@@ -206,7 +206,7 @@ def read_model_file(path: str) -> str:
     """The text of a Python file.
 
     Raises:
-        MissingInputError: there is no such file. UsageError: it is not Python.
+        MissingInputError: no such file. UsageError: it is not Python.
     """
     data = read_whole(path)
     try:

@@ -26,7 +26,7 @@ def write_record_files(
 ) -> int:
     """Write ``PREFIX-00000``, ``PREFIX-00001`` …; the number of records. Memory does not depend on it.
 
-    Without records there is no file, and no file is empty.
+    Without records no file is written, and no file is empty.
 
     Args:
         folder: at any place of the store.

@@ -31,7 +31,7 @@ class HarArchive:
         url: of the folder; also as Hadoop has it, ``har://hdfs-namenode:port/path/x.har``.
 
     Raises:
-        MissingInputError: there is no archive. DataError: its index is damaged. TruncatedError: it is cut.
+        MissingInputError: no archive. DataError: its index is damaged. TruncatedError: it is cut.
         StreamError, TemporaryStreamError: it cannot be read. UsageError: no such protocol.
     """
 
@@ -60,12 +60,12 @@ class HarArchive:
         """The content of a file, by one request for just these bytes.
 
         Raises:
-            MissingInputError: there is no such file. TruncatedError: the part ends before. StreamError,
+            MissingInputError: no such file. TruncatedError: the part ends before. StreamError,
             TemporaryStreamError: it cannot be read. DataError: the part was replaced by one of another length.
         """
         entry = self._entries.get(name)
         if entry is None:
-            raise MissingInputError("there is no such file in this archive", url=self.name, member=name)
+            raise MissingInputError("no such file in this archive", url=self.name, member=name)
         url = join(self._url, entry.part)
         size = self._size_of(entry.part)
         if entry.offset + entry.size > size:

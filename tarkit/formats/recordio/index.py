@@ -73,7 +73,7 @@ def range_source(source: str | os.PathLike[str] | BinaryIO) -> RangeSource:
     """The file behind a path, URL or file object.
 
     Raises:
-        UsageError: ranges of it cannot be read. MissingInputError: there is no such file.
+        UsageError: ranges of it cannot be read. MissingInputError: no such file.
     """
     if isinstance(source, (str, os.PathLike)):
         # A path object is a local path, whatever it looks like.

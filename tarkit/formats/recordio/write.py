@@ -52,7 +52,7 @@ class RecordWriter(FileWriter):
     ) -> None:
         self.records = 0
         if compression not in dialect.codes:
-            raise UsageError(f"there is no compression {compression!r} in RecordIO; use {', '.join(dialect.codes)}")
+            raise UsageError(f"no compression {compression!r} in RecordIO; use {', '.join(dialect.codes)}")
         if not 0 < max_chunk_size <= MOST:
             raise UsageError(f"max_chunk_size is {max_chunk_size}; it must be from 1 to {MOST}")
         self._dialect = dialect

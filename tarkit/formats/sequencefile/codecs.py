@@ -173,7 +173,7 @@ def codec_class(name: str) -> str:
     """
     found = SHORT_NAMES.get(name, name.removeprefix(PACKAGE))
     if found not in CODECS:
-        raise UsageError(f"there is no codec {printable(name)!r}; known are {', '.join(SHORT_NAMES)}")
+        raise UsageError(f"no codec {printable(name)!r}; known are {', '.join(SHORT_NAMES)}")
     return PACKAGE + found
 
 

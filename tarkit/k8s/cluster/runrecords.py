@@ -140,7 +140,7 @@ class RecordSource:
     def read(self, cluster: Cluster | None, job: Object) -> RunRecords | None:
         """The done records of a Job's shards; None if it is not known where they are, or its own command keeps none.
 
-        A MissingInputError, if there is no such folder; others, if it cannot be known which shards the Job has.
+        A MissingInputError, if no such folder; others, if it cannot be known which shards the Job has.
         """
         folder, shards = self.shards(cluster, job)
         if folder is None:

@@ -136,7 +136,7 @@ class StatusQuestion:
 
 
 def job_in(documents: Sequence[Object], name: str) -> Object | None:
-    """The Job of a name in a manifest, which must have it; None if there is no manifest."""
+    """The Job of a name in a manifest, which must have it; None without a manifest."""
     jobs = {name_of(each): each for each in documents if each["kind"] == "Job"}
     if name not in jobs and documents:
         there = ", ".join([*jobs][:5]) or "none"

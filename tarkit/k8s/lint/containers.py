@@ -78,7 +78,7 @@ def environment(container: Node) -> Iterator[Finding]:
         own = reference.text("containerName") in ("", container.text("name"))
         if part == "limits" and own and not container.at("resources", "limits").has(resource):
             yield reference.at("resource").warning(
-                f"there is no limit, so this is the node's whole {resource}; write requests.{resource}"
+                f"no limit is set, so this is the node's whole {resource}; write requests.{resource}"
             )
 
 
