@@ -78,7 +78,8 @@ def command(
     total = sum(file.records for file in written)
     if not total:
         raise UsageError(f"no record comes of {source}; see --model_file for files that are not images")
-    say(NAME, "; ".join([f"{counted(total, 'record')} in {counted(len(written), 'file')}", *met(tally)]))
+    skipped = met(tally, skipped="skipped files")
+    say(NAME, "; ".join([f"{counted(total, 'record')} in {counted(len(written), 'file')}", *skipped]))
     return 0
 
 
