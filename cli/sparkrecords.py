@@ -9,7 +9,7 @@ import click
 
 from tarkit.errors import UsageError, counted
 
-from .shared.program import run_program, say, verbose_option, version_option
+from .shared.program import names_in, run_program, say, verbose_option, version_option
 from .shared.results import Results, met
 
 NAME = "recordio_gen"
@@ -19,10 +19,6 @@ Examples:
   spark-submit recordio_gen.py --training_data_tar_file=gs://b/images.tar --output_dir=gs://b/records \\
       --model_file=mnist.py --records_per_file=200 --num_workers=16
 """
-
-
-def _names(context: click.Context, parameter: click.Parameter, text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",")]
 
 
 @click.command(NAME, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -45,7 +41,7 @@ def _names(context: click.Context, parameter: click.Parameter, text: str | None)
 @click.option(
     "--image", type=click.Choice(["bytes", "floats"]), default="bytes", show_default=True, help="The feature of images."
 )
-@click.option("--classes", callback=_names, metavar="A,B", help="Folders that are the classes, in their order.")
+@click.option("--classes", callback=names_in, metavar="A,B", help="Folders that are the classes, in their order.")
 @click.option("--force", is_flag=True, help="Replace the files of an earlier run.")
 @verbose_option
 @version_option

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import harbuild
 import pytest
+from formatpages import hex_blocks
 
 from tarkit.formats.har import HarArchive, HarWriter
 from tarkit.formats.sequencefile import PairWriter, header_of, read_pairs
@@ -20,19 +21,6 @@ DOCS = Path(__file__).resolve().parent.parent / "docs" / "formats"
 SEQUENCEFILE = (DOCS / "sequencefile.md").read_text(encoding="utf-8")
 HAR = (DOCS / "har.md").read_text(encoding="utf-8")
 PAIRS = [("cat", 3), ("dog", -1)]
-
-
-def hex_blocks(page: str) -> list[bytes]:
-    """The bytes of each block of hex."""
-    found = []
-    for block in re.findall(r"```hex\n(.*?)```", page, re.DOTALL):
-        data = b""
-        for line in block.splitlines():
-            offset, _, digits = line.partition("  ")
-            assert int(offset, 16) == len(data)
-            data += bytes.fromhex(digits)
-        found.append(data)
-    return found
 
 
 def rows(page: str, titles: str, which: int = 0) -> list[list[str]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import google_crc32c
 import pytest
+from formatpages import hex_blocks
 
 from tarkit.formats.example import (
     decode_example,
@@ -22,18 +23,6 @@ DOCS = Path(__file__).resolve().parent.parent / "docs" / "formats"
 TFRECORD = (DOCS / "tfrecord.md").read_text(encoding="utf-8")
 EXAMPLE = (DOCS / "example.md").read_text(encoding="utf-8")
 FEATURES = {"label": 3, "name": b"cat", "none": None, "score": 0.5}
-
-
-def hex_blocks(page: str) -> list[bytes]:
-    found = []
-    for block in re.findall(r"```hex\n(.*?)```", page, re.DOTALL):
-        data = b""
-        for line in block.splitlines():
-            offset, _, digits = line.partition("  ")
-            assert int(offset, 16) == len(data)
-            data += bytes.fromhex(digits)
-        found.append(data)
-    return found
 
 
 def rows(page: str, titles: str) -> list[list[str]]:

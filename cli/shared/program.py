@@ -226,6 +226,11 @@ def gathering_options(function: F) -> F:
     return others(same_extension(function))
 
 
+def names_in(context: click.Context, parameter: click.Parameter, text: str | None) -> list[str] | None:
+    """Callback of an option that takes names with commas between them."""
+    return None if text is None else [name.strip() for name in text.split(",")]
+
+
 def size(text: str | int) -> int:
     """Bytes from a text such as 500k, 128M or 2G (powers of 1024)."""
     from tarkit.runs.work import parse_size

@@ -11,7 +11,7 @@ import click
 from tarkit.errors import UsageError, counted
 
 from ..shared.meter import Meter
-from ..shared.program import say, verbose_option, version_option
+from ..shared.program import names_in, say, verbose_option, version_option
 from ..shared.results import Results, exit_code_of, met
 
 if TYPE_CHECKING:
@@ -34,10 +34,6 @@ _KINDS = {
 """Kind of SOURCE -> the options that it takes."""
 
 
-def _names(context: click.Context, parameter: click.Parameter, text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",")]
-
-
 @click.command("recordio-gen", epilog=_EPILOG)
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
 @click.option("-o", "--output_dir", "--output-dir", required=True, metavar="FOLDER", help="Where the files go.")
@@ -58,11 +54,13 @@ def _names(context: click.Context, parameter: click.Parameter, text: str | None)
 @click.option(
     "--image", type=click.Choice(["bytes", "floats"]), help="The feature of images.  [default: bytes; floats of MNIST]"
 )
-@click.option("--classes", callback=_names, metavar="A,B", help="Folders that are the classes, in their order.")
-@click.option("--fields", callback=_names, metavar="A,B", help="Fields of samples that become features.")
-@click.option("--columns", callback=_names, metavar="A,B", help="Names of a table's columns.  [default: its first row]")
+@click.option("--classes", callback=names_in, metavar="A,B", help="Folders that are the classes, in their order.")
+@click.option("--fields", callback=names_in, metavar="A,B", help="Fields of samples that become features.")
+@click.option(
+    "--columns", callback=names_in, metavar="A,B", help="Names of a table's columns.  [default: its first row]"
+)
 @click.option("--label", metavar="COLUMN", help="Column that is the label.")
-@click.option("--leave-out", callback=_names, metavar="A,B", help="Columns that are left out.")
+@click.option("--leave-out", callback=names_in, metavar="A,B", help="Columns that are left out.")
 @click.option("--force", is_flag=True, help="Replace the files of an earlier run.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no summary; only what was lost.")
 @verbose_option

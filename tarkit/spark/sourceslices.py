@@ -17,9 +17,9 @@ from tarkit.formats.tar.large import SkipLarge
 from tarkit.readers.ranged import blocks_from, is_compressed, offsets_from
 from tarkit.samples.read import read_members
 from tarkit.store.entries import Identity, identify
-from tarkit.store.read import open_read, reading
+from tarkit.store.read import open_read, read_whole, reading
 from tarkit.toolbox.prepare import classes_of
-from tarkit.toolbox.sourcefiles import SourceFile, files_of_folder, is_hidden, read_whole
+from tarkit.toolbox.sourcefiles import SourceFile, files_of_folder, is_hidden
 
 
 class FolderSlice(NamedTuple):
@@ -33,7 +33,7 @@ class FolderSlice(NamedTuple):
     def files(self) -> Iterator[SourceFile]:
         """Each file, read when it is asked for."""
         for name, url in json.loads(zlib.decompress(self.packed)):
-            yield SourceFile(name, url, partial(read_whole, url))
+            yield SourceFile(name, url, partial(read_whole, url, compression=None))
 
 
 class TarSlice(NamedTuple):

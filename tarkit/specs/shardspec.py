@@ -187,11 +187,10 @@ def _read_list(source: str, stdin_uses: list[str]) -> Iterator[str]:
         _use_stdin("@-", stdin_uses)
         lines: Iterator[bytes] = iter(sys.stdin.buffer)
     else:
-        from tarkit.store.read import open_read
+        from tarkit.store.read import read_whole
 
         # A path that is none is never taken for something else, whatever it looks like.
-        with open_read(source if scheme_of(source) else Path(source)) as stream:
-            lines = iter(b"".join(iter(lambda: stream.read(1 << 20), b"")).splitlines())
+        lines = iter(read_whole(source if scheme_of(source) else Path(source)).splitlines())
     found = False
     for raw in lines:
         line = raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape").strip()

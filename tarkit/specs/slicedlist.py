@@ -26,7 +26,7 @@ from tarkit.specs.outputnames import plan_outputs
 from tarkit.specs.shardspec import fixed_names, take_slice
 from tarkit.store.compression import compression_for_name
 from tarkit.store.publish import open_publish
-from tarkit.store.read import open_read, read_range
+from tarkit.store.read import read_range, read_whole
 from tarkit.store.url import scheme_of
 
 SUFFIX = ".offsets"
@@ -201,8 +201,7 @@ def open_list(url: str) -> SlicedList | None:
     if beside is None:
         return None
     try:
-        with open_read(beside if scheme_of(beside) else Path(beside), compression=None) as stream:
-            content = b"".join(iter(lambda: stream.read(1 << 20), b""))
+        content = read_whole(beside if scheme_of(beside) else Path(beside), compression=None)
     except TemporaryStreamError:
         raise
     except (MissingInputError, StreamError):

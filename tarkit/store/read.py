@@ -159,6 +159,12 @@ def first_bytes(url: str, count: int, *, compression: str | None = "auto") -> by
         return Window(lambda _: stream.read(count)).peek(count)
 
 
+def read_whole(url: str | os.PathLike[str], *, compression: str | None = "auto") -> bytes:
+    """The content of a file, whatever its size. Raises: as :func:`open_read`."""
+    with open_read(url, compression=compression) as stream:
+        return b"".join(iter(lambda: stream.read(1 << 20), b""))
+
+
 def _decompressed(raw: RawReader, name: str, compression: str | None, read_ahead: int) -> ReadStream:
     source = raw
     plain = raw.file if isinstance(raw, FileReader) and raw.seekable else None

@@ -89,17 +89,17 @@ def convert(
         sources = _alike(first, sources)
     source = _Source(itertools.chain([first], sources), encoding, on_damage, tally, progress)
     if to == "tar" and not encoding.piece:
-        count = _write_samples(source.samples(), output, written)
+        _write_samples(source.samples(), output, written)
     elif to == "tar":
-        count = _write_pieces(source.records(to), output, encoding, written)
+        _write_pieces(source.records(to), output, encoding, written)
     else:
-        count = _write_records(source.records(to), output, to, written)
+        _write_records(source.records(to), output, to, written)
     if written is not None:
         found = _Digest()
         _read_again(output, to, encoding, found)
         if found != written:
-            raise VerifyError(f"{count} records were written, and others are read back", url=output)
-    return count
+            raise VerifyError(f"{source.number} records were written, and others are read back", url=output)
+    return source.number
 
 
 def _without_output(names: Iterator[str], given: list[str], output: str) -> Iterator[str]:
@@ -146,7 +146,7 @@ class _Digest:
 
 
 class _Source:
-    """The inputs, each with its format, as records or as samples."""
+    """The inputs, each with its format, as records or as samples. number: of those that were drawn."""
 
     def __init__(
         self,
@@ -158,11 +158,11 @@ class _Source:
     ) -> None:
         self._inputs, self._encoding, self._on_damage = inputs, encoding, on_damage
         self._tally, self._progress = tally, progress
-        self._number = 0
+        self.number = 0
 
     def _numbered(self, record: T) -> T:
-        self._number += 1
-        self._progress(self._number)
+        self.number += 1
+        self._progress(self.number)
         return record
 
     def records(self, to: str) -> Iterator[Record]:
@@ -174,7 +174,7 @@ class _Source:
                 raise UsageError("between two record files, records stay as they are; leave out --field and --example")
             suffix = self._encoding.suffix if source == "tar" and holds_files(to) else ""
             found = self._of_tar(name) if source == "tar" else self._of_records(name, source)
-            yield from (self._numbered((f"{key or self._number}{suffix}", content)) for key, content in found)
+            yield from (self._numbered((f"{key or self.number}{suffix}", content)) for key, content in found)
 
     def samples(self) -> Iterator[Sample]:
         """Those that the records are."""
@@ -202,7 +202,7 @@ class _Source:
     def _of_records(self, name: str, source: str) -> Iterator[Record]:
         mem = self._encoding.mem
         for key, content in read_named(source, name, on_damage=self._on_damage, tally=self._tally, mem=mem):
-            yield key or f"{self._number:09d}", content
+            yield key or f"{self.number:09d}", content
 
     def _of_tar(self, name: str) -> Iterator[Record]:
         encoding = self._encoding
@@ -233,26 +233,20 @@ def _tar_already(name: str) -> UsageError:
     )
 
 
-def _write_records(records: Iterator[Record], output: str, to: str, written: _Digest | None) -> int:
-    count = 0
+def _write_records(records: Iterator[Record], output: str, to: str, written: _Digest | None) -> None:
     with named_writer(to, output) as writer:
         for key, content in records:
             writer.write(key, content)
-            count += 1
             if written is not None:
                 written.add(*((key, content) if has_names(to) else (content,)))
-    return count
 
 
-def _write_samples(samples: Iterator[Sample], output: str, written: _Digest | None) -> int:
-    count = 0
+def _write_samples(samples: Iterator[Sample], output: str, written: _Digest | None) -> None:
     with TarWriter(output, encoder=False) as writer:
         for sample in samples:
             writer.write(sample)
-            count += 1
             if written is not None:
                 written.add(*_parts(sample))
-    return count
 
 
 def _parts(sample: Sample) -> Iterator[str | bytes]:
@@ -262,15 +256,12 @@ def _parts(sample: Sample) -> Iterator[str | bytes]:
             yield from (name, sample[name])
 
 
-def _write_pieces(records: Iterator[Record], output: str, encoding: Encoding, written: _Digest | None) -> int:
+def _write_pieces(records: Iterator[Record], output: str, encoding: Encoding, written: _Digest | None) -> None:
     """Write pieces of a tar, and read them as one, so that what is not a tar is found, and what no reader takes."""
-    count = 0
 
     def passed_on(write: Callable[[bytes], object]) -> Iterator[bytes]:
-        nonlocal count
         for _, content in records:
             write(content)
-            count += 1
             if written is not None:
                 written.add_piece(content)
             yield content
@@ -289,7 +280,6 @@ def _write_pieces(records: Iterator[Record], output: str, encoding: Encoding, wr
         except DataError as error:
             error.hint = "these records are not pieces of a tar: say what they are, with --field FIELD or --example"
             raise
-    return count
 
 
 def _read_again(output: str, to: str, encoding: Encoding, found: _Digest) -> None:

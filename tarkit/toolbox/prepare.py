@@ -20,8 +20,9 @@ from tarkit.formats.tally import Tally
 from tarkit.samples.codecs import extension_of
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import is_reserved
+from tarkit.store.read import read_whole
 from tarkit.store.url import local_path
-from tarkit.toolbox.sourcefiles import SourceFile, read_whole
+from tarkit.toolbox.sourcefiles import SourceFile
 
 CODECS = ("tf_example", "bytes")
 IMAGES = ("bytes", "floats")
@@ -208,7 +209,7 @@ def read_model_file(path: str) -> str:
     Raises:
         MissingInputError: no such file. UsageError: it is not Python.
     """
-    data = read_whole(path)
+    data = read_whole(path, compression=None)
     try:
         ast.parse(data, path)
         return data.decode("utf-8-sig")

@@ -11,7 +11,7 @@ from tarkit.formats.tally import Tally
 from tarkit.formats.tar.large import SkipLarge
 from tarkit.samples.read import read_members
 from tarkit.store.entries import entries
-from tarkit.store.read import open_read
+from tarkit.store.read import open_read, read_whole
 
 
 class SourceFile(NamedTuple):
@@ -49,13 +49,7 @@ def files_of_folder(folder: str, tally: Tally) -> Iterator[SourceFile]:
         if is_hidden(entry.name):
             tally.skip("hidden")
         elif not entry.is_folder:
-            yield SourceFile(entry.name, entry.url, functools.partial(read_whole, entry.url))
-
-
-def read_whole(url: str) -> bytes:
-    """The content of a file as it is."""
-    with open_read(url, compression=None) as stream:
-        return b"".join(iter(lambda: stream.read(1 << 20), b""))
+            yield SourceFile(entry.name, entry.url, functools.partial(read_whole, entry.url, compression=None))
 
 
 def is_hidden(name: str) -> bool:

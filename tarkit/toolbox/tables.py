@@ -14,7 +14,7 @@ from tarkit.errors import DataError, UsageError, printable
 from tarkit.formats.example import encode_example
 from tarkit.formats.registry import reads_once
 from tarkit.formats.textrows import text_rows
-from tarkit.store.read import open_read
+from tarkit.store.read import open_read, read_whole
 from tarkit.store.url import display_name
 
 
@@ -121,8 +121,7 @@ def mnist_records(images: str, labels: str, image: str = "floats") -> Iterator[b
 
 
 def _idx(url: str) -> tuple[tuple[int, ...], bytes]:
-    with open_read(url) as stream:
-        data = b"".join(iter(lambda: stream.read(1 << 20), b""))
+    data = read_whole(url)
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] != 8 or not data[3]:
         raise DataError("is not one of MNIST's files (IDX of bytes)", url=url, offset=0)
     begin = 4 + 4 * data[3]
