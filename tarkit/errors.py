@@ -126,10 +126,7 @@ class MissingExtraError(TarkitError, ImportError):
 
 def library(name: str, needed_for: str, extra: str) -> Any:
     """The module ``name``, which is not always installed, loaded when it is first needed.
-
-    Raises:
-        MissingExtraError: it is not installed; the message names the extra that brings it.
-    """
+    Raises: MissingExtraError: it is not installed; the message names the extra that brings it."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -138,11 +135,8 @@ def library(name: str, needed_for: str, extra: str) -> Any:
 
 class LocatedError(TarkitError):
     """An error at a place. Fields that are not known are None.
-
-    reason: what is wrong, a phrase. url: the shard. offset: byte position of the member's
-    header in the uncompressed archive. member: the member's name. key: the sample's key.
-    hint: what would be right.
-    """
+    reason: what is wrong, a phrase. url: the shard. offset: byte position of the member's header in the uncompressed
+    archive. member: the member's name. key: the sample's key. hint: what would be right."""
 
     def __init__(
         self,
@@ -201,9 +195,7 @@ class TruncatedError(DataError):
 
 class UnsupportedMemberError(DataError):
     """A member whose content is not in the shard as plain bytes: a hard link, a sparse file.
-
-    kind: the word under which such members are counted where they are passed over.
-    """
+    kind: the word under which such members are counted where they are passed over."""
 
     kind = "unsupported"
 
@@ -250,9 +242,7 @@ class TemporaryStreamError(StreamError):
 
 class OutputClosedError(TarkitError, BrokenPipeError):
     """The reader of standard output has closed it: it has seen enough, so a program ends with success.
-
-    Raised only where the data itself goes to standard output. Any other closed pipe or connection is an error.
-    """
+    Raised only where the data itself goes to standard output. Any other closed pipe or connection is an error."""
 
     exit_code = EXIT_OK
 
@@ -262,19 +252,15 @@ class OutputClosedError(TarkitError, BrokenPipeError):
 
 class GivenUpError(TemporaryStreamError):
     """Every attempt of one operation failed: to try once more right now would only repeat them.
-
-    answered: whether the store answered any of the last attempts; if not, nothing else of it can be had either.
-    """
+    answered: whether the store answered any of the last attempts; if not, nothing else of it can be had either."""
 
     answered = True
 
 
 class AlreadyPublishedError(LocatedError, FileExistsError):
     """Something is under the final name already, and it was to be published only if nothing is.
-
-    Nothing was changed. Whether that is a failure, or just means that someone else was faster, is
-    for the caller to say.
-    """
+    Nothing was changed. Whether that is a failure, or just means that someone else was faster, is for the caller to
+    say."""
 
 
 class CommandNotRunnableError(TarkitError):

@@ -33,10 +33,8 @@ class _Descriptor:
 
 class FieldFile:
     """Takes the place of a field's bytes in a sample; its ``len()`` is their number.
-
-    The file has no name, or may lose it: it is there as long as this object is. Several fields can share one.
-    url, member: where the content comes from, for errors.
-    """
+    The file has no name, or may lose it: it is there as long as this object is. Several fields can share one. url,
+    member: where the content comes from, for errors."""
 
     __slots__ = ("_file", "_size", "_start", "member", "url")
 
@@ -99,10 +97,7 @@ class FieldFile:
 
     def pieces(self) -> Iterator[bytes]:
         """All of it, in pieces of at most 1 MiB. It can be read again.
-
-        Raises:
-            StreamError: the file cannot be read, or is shorter than it was.
-        """
+        Raises: StreamError: the file cannot be read, or is shorter than it was."""
         position, end = self._start, self._start + self._size
         while position < end:
             try:
@@ -132,9 +127,7 @@ class FieldFile:
 
 class SampleRoom:
     """Which fields of one sample are held in memory, and which wait in a file.
-
-    limit: bytes held together. folder: where the file is; None means the system's (``$TMPDIR``).
-    """
+    limit: bytes held together. folder: where the file is; None means the system's (``$TMPDIR``)."""
 
     def __init__(self, limit: int = 2 * LARGE, folder: str | None = None) -> None:
         self._room = limit
@@ -154,9 +147,7 @@ class SampleRoom:
 
 def write_piece(file: int, piece: bytes, position: int) -> int:
     """Write all of a piece to an open file, and return its length. The caller sets the file's length at the end.
-
-    1 MiB of zeros becomes a hole: a few bytes of a compressed shard can stand for gigabytes of them.
-    """
+    1 MiB of zeros becomes a hole: a few bytes of a compressed shard can stand for gigabytes of them."""
     # Compared with zeros, which ends at the first difference; nothing else in Python is as fast.
     is_hole = len(piece) <= PIECE and piece == (_ZEROS if len(piece) == PIECE else _ZEROS[: len(piece)])
     written = len(piece) if is_hole else 0

@@ -61,10 +61,8 @@ def read_configuration(
     compat_lists: bool = False,
 ) -> Configuration:
     """What the command line (``given``), the environment and the files, lowest first, ask for together.
-
     profile: of the files. reset: settings of which only the command line counts. compat_lists: a list on the command
-    line replaces that of the files, as in the original.
-    """
+    line replaces that of the files, as in the original."""
     layers: list[Layer] = []
     price: dict[str, float] = {}
     profiles: set[str] = set()

@@ -108,9 +108,7 @@ def _fill_labels(document: Document, settings: Settings) -> None:
 
 def _follow(document: Document, before: Document, pod: Document) -> None:
     """Make the selector of a Deployment and its like follow the labels of its pods, as a server requires.
-
-    before: the pods' labels as they were. A selector that did not fit them stays: it may be a mistake.
-    """
+    before: the pods' labels as they were. A selector that did not fit them stays: it may be a mistake."""
     for name in POD_PATHS[document["kind"]][:-1]:
         document = part(document, name)
     selector = document.get("selector")
@@ -218,9 +216,7 @@ def without_spot(spec: Document) -> None:
 
 def _fill_security(spec: Document, settings: Settings) -> None:
     """The pod security standard that is met, and the user that the container runs as.
-
-    Source: Kubernetes' Pod Security Standards. ``restricted`` also has a read-only root, which they do not ask for.
-    """
+    Source: Kubernetes' Pod Security Standards. ``restricted`` also has a read-only root, which they do not ask for."""
     if settings.security == "restricted":
         _restrict(spec)
     elif settings.security is not None:

@@ -117,9 +117,7 @@ def _refuse_unused(
     generator: str, settings: Settings, given: Mapping[str, Collection[str]], documents: list[Document]
 ) -> None:
     """Refuse settings without an effect: the template has no place for them, or another one is missing.
-
-    given: names of settings; of pairs their keys besides.
-    """
+    given: names of settings; of pairs their keys besides."""
     has_job = any(each["kind"] in ("Job", "CronJob") for each in documents)
     has_pod = any(pod_of(each) is not None for each in documents)
     for setting in (TABLE[name] for name in TABLE if name in given and not TABLE[name].applies("configmap")):
@@ -168,10 +166,8 @@ def _secrets_in(settings: Settings) -> Iterator[str]:
 
 def store(document: Document) -> None:
     """Bring a Job, a Pod, or another object with pods into the form in which a server stores it.
-
     A server keeps quantities in canonical form, and fills in defaults. What it compares only as a whole (a fieldRef, a
-    list of rules) then differs from the manifest, and ``kubectl apply --server-side`` reports a conflict.
-    """
+    list of rules) then differs from the manifest, and ``kubectl apply --server-side`` reports a conflict."""
     _store("", document.get("spec"))
 
 

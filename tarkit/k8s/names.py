@@ -85,10 +85,8 @@ def port_name(text: str) -> str | None:
 
 def safe_label(text: str) -> str:
     """A DNS label, hence a valid label value too, made of any text; the same for the same text.
-
-    A text that is one already is returned as it is. Others are made lower case, with ``-`` for what is not allowed;
-    if more than case and such characters at the ends was lost, six digits of a hash keep different texts different.
-    """
+    A text that is one already is returned as it is. Others are made lower case, with ``-`` for what is not allowed; if
+    more than case and such characters at the ends was lost, six digits of a hash keep different texts different."""
     if len(text) <= LABEL_LENGTH and _LABEL.fullmatch(text):
         return text
     plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

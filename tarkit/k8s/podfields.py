@@ -137,17 +137,13 @@ def substitute(text: str, env: Mapping[str, str]) -> str:
 
 def escape(text: str, names: Collection[str]) -> str:
     """A text that ``substitute`` turns into ``text`` again, in a container with variables ``names``.
-
-    Nothing is changed but ``$$``, and ``$(NAME)`` of a known NAME: manifests stay readable.
-    """
+    Nothing is changed but ``$$``, and ``$(NAME)`` of a known NAME: manifests stay readable."""
     return _AMBIGUOUS.sub(lambda found: f"${found[0]}" if found[1] is None or found[1] in names else found[0], text)
 
 
 def work_in(container: Document) -> Work | None:
     """What a container runs tarproc for; None if it runs another program. ``$(NAME)`` is in it as it is.
-
-    Arguments that this tarproc does not have are a UsageError.
-    """
+    Arguments that this tarproc does not have are a UsageError."""
     command = container.get("command") or [""]
     if str(command[0]).rpartition("/")[2] != "tarproc":
         return None
@@ -165,9 +161,7 @@ def escape_in(container: Document, text: str) -> str:
 
 def replace_params(command: str, params: dict[str, str]) -> str:
     """The command with ``{K}`` of declared names replaced; in one pass, so that values are not searched.
-
-    ``${K}`` is a variable of the shell, and stays.
-    """
+    ``${K}`` is a variable of the shell, and stays."""
     if not params:
         return command
     names = "|".join(map(re.escape, sorted(params, key=len, reverse=True)))

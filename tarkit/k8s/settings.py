@@ -170,10 +170,8 @@ TABLE = {each.name: Setting(each.name, _KINDS[str(each.type)], **each.metadata) 
 @dataclass
 class Request:
     """What a generator is asked for: settings, the template's documents, and further words of the command line.
-
     words: of indexed more options of tarproc, of configmap the files. here: the manifest is to run on this machine, so
-    local paths are fine, and the image does not matter. notes: takes the generator's remarks, a sentence each.
-    """
+    local paths are fine, and the image does not matter. notes: takes the generator's remarks, a sentence each."""
 
     settings: Settings
     template: list[Document]
@@ -184,10 +182,8 @@ class Request:
 
 class Generator(NamedTuple):
     """What makes manifests, and its help.
-
     about: one sentence. example: a command line. words: the form of its arguments besides flags. template: the name of
-    the template that it fills, if that is another one.
-    """
+    the template that it fills, if that is another one."""
 
     about: str
     example: str

@@ -29,9 +29,7 @@ Document = dict[str, Any]
 
 def load_documents(text: str, where: str, doubts: list[Doubt] | None = None) -> list[Document]:
     """The manifests in ``text``, YAML or JSON. Empty documents are skipped, a ``List`` of any kind gives its items.
-
-    where: the file's name, for messages. doubts: takes what kubectl accepts in silence; None refuses that.
-    """
+    where: the file's name, for messages. doubts: takes what kubectl accepts in silence; None refuses that."""
     found: list[Document] = []
     for number, value in enumerate(load_yaml(text, where, doubts=doubts), 1):
         if value is None:

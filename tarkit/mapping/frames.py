@@ -54,14 +54,8 @@ def pack(
 
 def unpack(text: bytes | memoryview, content: Callable[[int], bytes]) -> tuple[Any, list[Sample]]:
     """The header and the samples of a message.
-
-    Args:
-        text: the header as it came.
-        content: gives so many bytes of what follows it; called for one field after the other.
-
-    Raises:
-        ValueError, EOFError, TypeError: this is not a message.
-    """
+    text: the header as it came. content: gives so many bytes of what follows it; called for one field after the other.
+    Raises: ValueError, EOFError, TypeError: this is not a message."""
     header, shapes = marshal.loads(text)
     samples = [
         {name: content(value) if type(value) is int else value for name, value in shape.items()} for shape in shapes

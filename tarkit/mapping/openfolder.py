@@ -48,11 +48,8 @@ class OpenFolder:
 
     def open(self, name: str) -> tuple[int, int]:
         """A descriptor of the regular file of this name, or to which the link of this name leads; and its size.
-
-        Raises:
-            OutsideError: the link leads out of the outermost folder.
-            OSError: it is not a regular file, or it cannot be read.
-        """
+        Raises: OutsideError: the link leads out of the outermost folder. OSError: it is not a regular file, or it
+        cannot be read."""
         try:
             file = os.open(name, _FLAGS, dir_fd=self._fd)
         except OSError as error:

@@ -100,10 +100,7 @@ class Printed:
 
     def kept(self) -> bytes | FieldFile:
         """All of it at once; if it is long, in a file without a name, beside those that it was printed to.
-
-        Raises:
-            StreamError: the file cannot be written.
-        """
+        Raises: StreamError: the file cannot be written."""
         path = self.stdout.path or self.stderr.path
         if path is None or self.size <= PIECE:
             return self.read()
@@ -138,10 +135,8 @@ class Printed:
 
 class PrintFiles:
     """Where commands print to, one command at a time: BASE.out and BASE.err, which they open to append.
-
-    A file serves again as long as it stays empty: making and removing it would cost a quiet command more than all
-    else that is done for it on disk.
-    """
+    A file serves again as long as it stays empty: making and removing it would cost a quiet command more than all else
+    that is done for it on disk."""
 
     def __init__(self, base: str) -> None:
         self.out, self.err = f"{base}.out", f"{base}.err"

@@ -30,10 +30,8 @@ Batch = list[Sample]
 @dataclass
 class Failure:
     """Why a batch came to nothing.
-
-    kind: one word: exit, signal, timeout, shell-died, exception, folder, too-large. message: for people,
-    one line. code: exit code of the command, or None.
-    """
+    kind: one word: exit, signal, timeout, shell-died, exception, folder, too-large. message: for people, one line.
+    code: exit code of the command, or None."""
 
     kind: str
     message: str
@@ -103,10 +101,7 @@ W = TypeVar("W", bound=Worker)
 
 class Pool(ABC, Generic[W]):
     """Runs batches in processes that stay alive. A context manager; one thread uses it.
-
-    Args:
-        slots: number of processes. timeout: seconds for one batch, or None. grace: seconds between TERM and KILL.
-    """
+    slots: number of processes. timeout: seconds for one batch, or None. grace: seconds between TERM and KILL."""
 
     def __init__(self, slots: int, timeout: float | None, grace: float, clock: Callable[[], float]) -> None:
         self._timeout = timeout

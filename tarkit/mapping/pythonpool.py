@@ -80,10 +80,7 @@ class _Process(Worker):
 
     def receive(self) -> list[Message] | None:
         """Messages that came in whole; None if the worker is gone.
-
-        Raises:
-            ValueError, EOFError, TypeError: what came is not a message.
-        """
+        Raises: ValueError, EOFError, TypeError: what came is not a message."""
         try:
             piece = os.read(self.fd, _READ_SIZE)
         except BlockingIOError:

@@ -39,10 +39,8 @@ def serve(
     batched: bool,
 ) -> None:
     """Answer batches until the parent is gone. Runs in a process of its own.
-
-    inherited: the parent's ends of sockets, which a forked process must not keep open, since
-    then no process would notice that the parent died. parent: its process id.
-    """
+    inherited: the parent's ends of sockets, which a forked process must not keep open, since then no process would
+    notice that the parent died. parent: its process id."""
     if os.getppid() == parent and os.getpid() != parent:
         for fd in inherited:
             with suppress(OSError):
@@ -86,10 +84,7 @@ def serve(
 
 def load(spec: FunctionSpec) -> Callable[..., Any]:
     """The function that ``module:name`` or ``file.py:name`` names.
-
-    Raises:
-        UsageError: the module or function does not exist.
-    """
+    Raises: UsageError: the module or function does not exist."""
     if callable(spec):
         return spec
     place, colon, name = spec.rpartition(":")

@@ -32,11 +32,8 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
 class Scratch:
     """A private folder for one run. A context manager: it is gone afterwards.
-
-    Args:
-        parent: folder to make it in; None means the system's (``$TMPDIR``).
-        path: or its exact path, which must not exist; ``{pid}`` is replaced by the process id.
-    """
+    parent: folder to make it in; None means the system's (``$TMPDIR``). path: or its exact path, which must not exist;
+    ``{pid}`` is replaced by the process id."""
 
     def __init__(self, parent: str | None = None, path: str | None = None) -> None:
         place = parent or tempfile.gettempdir() if path is None else path.replace("{pid}", str(os.getpid()))
@@ -119,11 +116,8 @@ class FieldNameError(ValueError):
 
 def extract(sample: Sample, folder: str, base: str) -> None:
     """Write a sample as files into a new folder: ``base.FIELD``, ``__key__`` and ``__source__``.
-
-    Raises:
-        FieldNameError: a field's name cannot be a file's, or two are one on this file system.
-        OSError: the disk is full, or worse.
-    """
+    Raises: FieldNameError: a field's name cannot be a file's, or two are one on this file system. OSError: the disk is
+    full, or worse."""
     os.mkdir(folder, 0o700)
     write_file(f"{folder}/__key__", sample["__key__"].encode("utf-8", "surrogateescape"))
     write_file(f"{folder}/__source__", str(sample.get("__url__", "-")).encode("utf-8", "surrogateescape"))

@@ -102,9 +102,7 @@ def decode_sample(
     sample: Mapping[str, Any], *, image: str | None = "pil", only: Collection[str] | None = None
 ) -> Sample:
     """The sample with every field decoded by ``decode_field``; metadata and values that are no bytes stay.
-
-    ``only`` are the fields to decode, by their full names; the others stay bytes.
-    """
+    ``only`` are the fields to decode, by their full names; the others stay bytes."""
     key, url = sample.get("__key__"), sample.get("__url__")
     return {
         name: decode_field(name, value, image=image, key=key, url=url)

@@ -139,9 +139,7 @@ def _member_name(path: str) -> str:
 
 def parse_plan(plan: str, *, rule: KeyRule, folder: str = ".", allow_pipe: bool = False) -> list[MemberFile]:
     """What the lines of a plan name, in its order, all of them checked; none of the sources is opened.
-
-    plan: where it is. folder: where relative paths begin. allow_pipe: whether sources may be commands.
-    """
+    plan: where it is. folder: where relative paths begin. allow_pipe: whether sources may be commands."""
     text = read_content(plan)
     files: list[MemberFile] = []
     first_line: dict[str, int] = {}
@@ -192,10 +190,8 @@ def _entry(line: str, where: str, rule: KeyRule, folder: str, allow_pipe: bool) 
 
 def refuse_same_extension(files: Iterable[MemberFile], rule: KeyRule) -> None:
     """Look for files whose names have dots that were not meant to begin a field.
-
     ``img_0.5.jpg`` and ``img_0.7.jpg`` have the same key by the first dot, and would become one sample. So do
-    ``a.JPEG`` and ``a.jpg``. files: those of one sample next to each other.
-    """
+    ``a.JPEG`` and ``a.jpg``. files: those of one sample next to each other."""
     key: str | None = None
     found: dict[str, str] = {}
     for file in files:

@@ -75,10 +75,8 @@ def _as_image(value: Any) -> Any:
 
 def decode_image(spec: str, data: bytes) -> Any:
     """An image file as a PIL image, or as a numpy array of HxWxC (HxW if grey), by one of IMAGE_SPECS.
-
     Grey values of 16 bits are divided by 65,535 for float. For 8 bits their upper half is taken, as Pillow does with
-    colours of 16 bits.
-    """
+    colours of 16 bits."""
     kind, mode = IMAGE_SPECS[spec]
     image = library("PIL.Image", "an image codec", "images").open(io.BytesIO(data))
     image.load()

@@ -140,10 +140,8 @@ def placed_samples(
     **policies: Any,
 ) -> Iterator[tuple[int, Sample]]:
     """(offset of its first header, sample) of one tar stream.
-
-    large: see :func:`read_members`. Without it, a range of its length takes the place of each content.
-    policies: other arguments of :func:`group_by_keys`.
-    """
+    large: see :func:`read_members`. Without it, a range of its length takes the place of each content. policies: other
+    arguments of :func:`group_by_keys`."""
     begins: dict[str, int] = {}
     ways = large or SkipLarge()
 

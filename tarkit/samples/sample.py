@@ -36,10 +36,7 @@ def is_reserved(name: str) -> bool:
 
 def is_bookkeeping(name: str) -> bool:
     """Whether an entry of a sample that is to be written is bookkeeping, which is left out; else it is a field.
-
-    Raises:
-        EncodeError: it is metadata that no reader has added, and that no reader would give back.
-    """
+    Raises: EncodeError: it is metadata that no reader has added, and that no reader would give back."""
     if name in BOOKKEEPING:
         return True
     if is_reserved(name):
@@ -80,12 +77,8 @@ def last_dot(name: str) -> tuple[str, str] | None:
 
 def key_rule(spec: str | KeyRule) -> KeyRule:
     """The rule named ``first-dot`` or ``last-dot``, or made from a regular expression.
-
-    A regular expression has two groups, key and field, and must match the whole name.
-
-    Raises:
-        UsageError: the expression does not compile or has not exactly two groups.
-    """
+    A regular expression has two groups, key and field, and must match the whole name. Raises: UsageError: the
+    expression does not compile or has not exactly two groups."""
     if callable(spec):
         return spec
     if spec in ("first-dot", "last-dot"):
@@ -108,9 +101,7 @@ def key_rule(spec: str | KeyRule) -> KeyRule:
 
 def skip_reason(name: str, rule: KeyRule = first_dot) -> str | None:
     """Why a regular file of this name is not part of a sample; None if it is a part of one.
-
-    The reasons are the words under which the skipped members are counted.
-    """
+    The reasons are the words under which the skipped members are counted."""
     if _METADATA.match(name):
         return "metadata"
     base = name[name.rfind("/") + 1 :]

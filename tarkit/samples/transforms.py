@@ -27,10 +27,7 @@ def select(samples: Iterable[T], predicate: Callable[[T], object]) -> Iterator[T
 
 def take(samples: Iterable[T], count: int) -> Iterator[T]:
     """The first ``count`` samples, or all if there are fewer. No sample beyond them is drawn.
-
-    Raises:
-        UsageError: count is negative.
-    """
+    Raises: UsageError: count is negative."""
     if count < 0:
         raise UsageError(f"take: count is {count}; it must be 0 or more")
     return itertools.islice(samples, count)
@@ -136,12 +133,8 @@ def _kept(
 
 def require_fields(samples: Iterable[Sample], fields: Iterable[str]) -> Iterator[Sample]:
     """The same samples; after the last one, an error if a field was in none of them: its name is misspelt.
-
-    An input without samples passes.
-
-    Raises:
-        DataError: no sample had one of the fields; the message lists those that there were.
-    """
+    An input without samples passes. Raises: DataError: no sample had one of the fields; the message lists those that
+    there were."""
     unseen = dict.fromkeys(fields)
     others: dict[str, None] = {}
     urls: dict[str | None, None] = {}
@@ -165,10 +158,7 @@ def require_fields(samples: Iterable[Sample], fields: Iterable[str]) -> Iterator
 
 def map_fields(samples: Iterable[Sample], functions: Mapping[str, Callable[[Any], Any]]) -> Iterator[Sample]:
     """Samples in which each named field's value is replaced by ``function(value)``.
-
-    Raises:
-        DataError: a sample lacks one of the fields. What a function raises goes through.
-    """
+    Raises: DataError: a sample lacks one of the fields. What a function raises goes through."""
     for sample in samples:
         made = {
             name: function(sample[_first_present(sample, [name], "map_fields")]) for name, function in functions.items()

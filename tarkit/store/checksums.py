@@ -12,10 +12,7 @@ from typing import Any
 
 
 class Checksum:
-    """What a store says about the bytes of an object.
-
-    name: crc32c, md5 or sha256. expected: the digest, big-endian.
-    """
+    """What a store says about the bytes of an object. name: crc32c, md5 or sha256. expected: the digest, big-endian."""
 
     def __init__(self, name: str, expected: bytes) -> None:
         self.name = name
@@ -93,9 +90,7 @@ def _amazon_md5(headers: Message, host: str) -> Checksum | None:
 
 def from_info(info: Mapping[str, Any]) -> Checksum | None:
     """The checksum in what fsspec's ``info()`` says, if any: GCS gives crc32c and md5Hash.
-
-    The ETag of S3 is not used: ``info()`` does not tell whether it is an MD5.
-    """
+    The ETag of S3 is not used: ``info()`` does not tell whether it is an MD5."""
     if info.get("contentEncoding"):
         return None
     given = (("crc32c", info.get("crc32c")), ("md5", info.get("md5Hash")))

@@ -59,12 +59,8 @@ def _ending(name: str) -> str:
 
 def write_compression(choice: str | bool | None, name: str) -> str | None:
     """The codec for writing: ``choice`` itself, or the one that ``name`` stands for if it is "auto".
-
-    True means gz; None and False mean none.
-
-    Raises:
-        UsageError: no codec has this name; or by its name the file is of a format that is not written.
-    """
+    True means gz; None and False mean none. Raises: UsageError: no codec has this name; or by its name the file is of a
+    format that is not written."""
     if choice == "auto":
         if _ending(name) in _NOT_WRITTEN:
             raise UsageError(

@@ -22,9 +22,7 @@ from typing import NamedTuple, Protocol
 
 class RawReader(Protocol):
     """Bytes to read. ``read(n)`` gives at most n bytes, and b"" only when the source was read to its verified end.
-
-    size: length in bytes, None if it is not known.
-    """
+    size: length in bytes, None if it is not known."""
 
     @property
     def size(self) -> int | None: ...

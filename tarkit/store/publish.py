@@ -52,11 +52,8 @@ class WholeOutput(ABC):
 
 class PublishStream(WholeOutput):
     """Bytes to write. Nothing is under the final name before ``commit``, and nothing ever after ``discard``.
-
-    If it is forgotten, it discards. name: the URL as it may be shown. bytes_written: before compression.
-    bytes_sent: after it. digest: if the caller puts a hash here before the first write, all
-    bytes that are sent go through it.
-    """
+    If it is forgotten, it discards. name: the URL as it may be shown. bytes_written: before compression. bytes_sent:
+    after it. digest: if the caller puts a hash here before the first write, all bytes that are sent go through it."""
 
     def __init__(self, sink: Sink, name: str, codec: str | None) -> None:
         self.name = name
@@ -76,11 +73,8 @@ class PublishStream(WholeOutput):
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
         """Take all of ``data``; its length in bytes.
-
-        Raises:
-            StreamError: the disk is full, the command ended, and so on; the stream is discarded then.
-            OutputClosedError: the reader of standard output has closed it. BrokenPipeError: that of a file object.
-        """
+        Raises: StreamError: the disk is full, the command ended, and so on; the stream is discarded then.
+        OutputClosedError: the reader of standard output has closed it. BrokenPipeError: that of a file object."""
         if self._outcome is not None:
             self._refuse("written to")
         if not isinstance(data, (bytes, bytearray)):
@@ -101,10 +95,7 @@ class PublishStream(WholeOutput):
 
     def commit(self) -> None:
         """Publish what was written. Again: nothing.
-
-        Raises:
-            StreamError, TemporaryStreamError, OutputClosedError: it is not published, and nothing is left of it.
-        """
+        Raises: StreamError, TemporaryStreamError, OutputClosedError: it is not published, and nothing is left of it."""
         if self._outcome == "committed":
             return
         if self._outcome is not None:
@@ -164,10 +155,7 @@ def _abandon(sink: Sink, owner: int) -> None:
 
 def check_target(url: str) -> None:
     """Refuse a URL that can never be written to. Nothing is opened, and no store is asked.
-
-    Raises:
-        UsageError: http, or no such protocol. MissingExtraError: a library is not installed.
-    """
+    Raises: UsageError: http, or no such protocol. MissingExtraError: a library is not installed."""
     function_of(url, "open_sink")
     check = offered(url, "check")
     if check is not None:

@@ -140,13 +140,8 @@ def _open_raw(url: str | os.PathLike[str] | BinaryIO, allow_pipe: bool, retry: R
 
 def read_range(url: str, start: int, stop: int, *, size: int, retry: Retry = DEFAULT_RETRY) -> bytes:
     """Bytes ``start`` to ``stop``, not counting the latter, of what has ``size`` bytes in all.
-
-    What is before them is not read, where the place allows that.
-
-    Raises:
-        DataError: it has another length. MissingInputError: no such file.
-        StreamError, TemporaryStreamError: it cannot be read.
-    """
+    What is before them is not read, where the place allows that. Raises: DataError: it has another length.
+    MissingInputError: no such file. StreamError, TemporaryStreamError: it cannot be read."""
     if start >= stop:
         return b""
     data: bytes = function_of(url, "read_range")(url, display_name(url), start, stop, size, retry)

@@ -36,9 +36,7 @@ class Body:
 
 class Origin:
     """One object in a store, the same one through all of its openings.
-
-    name: as it may be shown. size: in bytes, None while it is not known. checksum: of all bytes, if there is one.
-    """
+    name: as it may be shown. size: in bytes, None while it is not known. checksum: of all bytes, if there is one."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -57,10 +55,8 @@ class Origin:
 
     def at_end(self, body: Body, offset: int) -> bool:
         """After ``body`` gave b"": whether the object ends at ``offset``, verified.
-
         False: it goes on, in another body. Raises: Dropped: the body was cut. StreamError: the length or checksum is
-        wrong, or it is another object now.
-        """
+        wrong, or it is another object now."""
         raise NotImplementedError
 
     def check_sum(self, problem: str | None, offset: int) -> None:

@@ -75,10 +75,8 @@ DEFAULT_RETRY = Retry()
 
 class Dropped(Exception):
     """An attempt failed in a way that the next one may not meet. Never leaves the package.
-
-    reason: a phrase without secrets. retry_after: seconds that the other side asked for. answered: whether there
-    is another side at all, as far as is known.
-    """
+    reason: a phrase without secrets. retry_after: seconds that the other side asked for. answered: whether there is
+    another side at all, as far as is known."""
 
     def __init__(self, reason: str, retry_after: float | None = None, *, answered: bool = True) -> None:
         super().__init__(reason)
@@ -109,10 +107,7 @@ class Patience:
 
     def run(self, attempt: Callable[[float], T]) -> T:
         """What ``attempt`` returns in the end. Its argument: how many seconds it may take.
-
-        Raises:
-            GivenUpError; and what the attempt raises, other than Dropped and Late.
-        """
+        Raises: GivenUpError; and what the attempt raises, other than Dropped and Late."""
         while True:
             began = self._retry.clock()
             try:
@@ -127,9 +122,7 @@ class Patience:
 
     def call(self, function: Callable[..., T], *arguments: Any, seconds: float = 0.0) -> T:
         """What a function returns in the end that waits for a network; see :meth:`run`.
-
-        seconds: that an attempt may take even if that is more than is left: for many requests, or many bytes.
-        """
+        seconds: that an attempt may take even if that is more than is left: for many requests, or many bytes."""
         return self.run(lambda left: waits.call(function, *arguments, seconds=max(left, seconds)))
 
     def failed(
@@ -140,10 +133,7 @@ class Patience:
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         """Wait until the next attempt is due; at once if ``stopped`` turns true. began: when the failed one did.
-
-        Raises:
-            GivenUpError: enough; with the last reason and the number of attempts.
-        """
+        Raises: GivenUpError: enough; with the last reason and the number of attempts."""
         retry = self._retry
         now = retry.clock()
         if not self.failures:
@@ -185,10 +175,7 @@ class GoneStores:
     @contextmanager
     def asking(self, *urls: str) -> Iterator[None]:
         """For an operation of the run on some URLs; that it fails is noted.
-
-        Raises:
-            TemporaryStreamError: one of the URLs is in such a store.
-        """
+        Raises: TemporaryStreamError: one of the URLs is in such a store."""
         self.refuse(*urls)
         try:
             yield

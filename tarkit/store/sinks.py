@@ -32,9 +32,7 @@ def raise_write_error(error: OSError, name: str, what: str = "") -> NoReturn:
 
 class DescriptorSink:
     """Standard output, a device, a named pipe: written to as it is; what was written cannot be taken back.
-
-    Only the reader of standard output may close it early. A named pipe is a file that must come out whole.
-    """
+    Only the reader of standard output may close it early. A named pipe is a file that must come out whole."""
 
     def __init__(self, fd: int, name: str, is_stdout: bool = False) -> None:
         self._fd = fd
@@ -143,10 +141,7 @@ def open_file_sink(path: str, name: str, sync: bool, if_absent: bool) -> Sink:
 
 def make_folder(folder: str, name: str) -> None:
     """Make a local folder, and those above it, for what is to be written as ``name``; unless it is there.
-
-    Raises:
-        StreamError: it cannot be made.
-    """
+    Raises: StreamError: it cannot be made."""
     if os.path.isdir(folder):
         # Asked for each file that is published: makedirs would try to make it each time.
         return
@@ -158,9 +153,7 @@ def make_folder(folder: str, name: str) -> None:
 
 class FileSink:
     """A temporary file that gets its final name at commit.
-
-    It is locked as long as it is open, so that every process can tell it from one whose writer died.
-    """
+    It is locked as long as it is open, so that every process can tell it from one whose writer died."""
 
     def __init__(self, target: str, name: str, sync: bool, mode: int | None, if_absent: bool) -> None:
         self._if_absent = if_absent

@@ -37,10 +37,7 @@ def is_temporary_name(name: str) -> bool:
 
 def try_lock(fd: int) -> bool:
     """Lock an open file for this process; False: another one has locked it.
-
-    Raises:
-        OSError: the filesystem has no locks.
-    """
+    Raises: OSError: the filesystem has no locks."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -61,12 +58,7 @@ def may_run(pid: str | bytes) -> bool:
 
 def create_locked(path: str) -> int:
     """Create a file that must not exist yet, and lock it; its descriptor, which :func:`close_locked` closes.
-
-    It is removed when this process ends before that.
-
-    Raises:
-        FileExistsError. OSError: it cannot be created.
-    """
+    It is removed when this process ends before that. Raises: FileExistsError. OSError: it cannot be created."""
     # Noted before it is there: a signal may come before the caller has it.
     _held[path] = None
     try:
@@ -111,10 +103,7 @@ atexit.register(remove_held)
 
 def remove_if_dead(path: str) -> bool:
     """Remove a file that no living process writes; whether that was done.
-
-    Raises:
-        OSError: it may not be removed, or the filesystem has no locks that would show whether it is written.
-    """
+    Raises: OSError: it may not be removed, or the filesystem has no locks that would show whether it is written."""
     fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         if not try_lock(fd):
@@ -135,10 +124,8 @@ def _stays(path: str) -> bool:
 
 class LeftBehind:
     """Temporary files that other writers left in folders, or are writing, as the last listing of each gave them.
-
-    A folder is listed again only once a hundred times as long has passed as its last listing took, so that
-    publishing costs the same with a million files in it as with none.
-    """
+    A folder is listed again only once a hundred times as long has passed as its last listing took, so that publishing
+    costs the same with a million files in it as with none."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

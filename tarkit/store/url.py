@@ -47,12 +47,7 @@ def is_stream(url: str) -> bool:
 
 def local_path(url: str) -> str | None:
     """The path, if ``url`` is a path, file:// or local:// URL; None for every other URL.
-
-    In file:// URLs %XX stands for a byte, unless a file has just this name.
-
-    Raises:
-        UsageError: file:// with a host.
-    """
+    In file:// URLs %XX stands for a byte, unless a file has just this name. Raises: UsageError: file:// with a host."""
     if not is_url(url):
         if "\0" in url:
             raise UsageError(f"{printable(url)!r} is not a path: it has a zero byte")
@@ -71,9 +66,7 @@ def local_path(url: str) -> str | None:
 
 def split_query(url: str) -> tuple[str, str]:
     """(URL without it, query or fragment with its ``?`` or ``#``), where the scheme has such.
-
-    Of webhdfs, what follows the last ``?`` is a query if it has our options only; paths may have a ``?``.
-    """
+    Of webhdfs, what follows the last ``?`` is a query if it has our options only; paths may have a ``?``."""
     scheme = "" if is_chain(url) else scheme_of(url)
     if scheme in ("http", "https"):
         end = min((at for mark in "?#" if (at := url.find(mark)) >= 0), default=len(url))

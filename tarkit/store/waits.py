@@ -86,10 +86,8 @@ def first_of(futures: Sequence[concurrent.futures.Future[Any]], until: float) ->
 
 def call(function: Callable[..., T], *arguments: Any, seconds: float = _FOREVER) -> T:
     """What a function returns that may wait for a network.
-
-    Raises:
-        Late: it did not return in time. Stopped. Then, or if a signal comes, it is left behind and its result is lost.
-    """
+    Raises: Late: it did not return in time. Stopped. Then, or if a signal comes, it is left behind and its result is
+    lost."""
     if _here.left_behind:
         return function(*arguments)
     if _here.assistant is None or _here.assistant.owner != os.getpid():

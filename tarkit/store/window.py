@@ -80,9 +80,7 @@ class Window:
 
     def go_to(self, mark: bytes, stop: int | None = None) -> bool:
         """Go to the next place of ``mark``; if there is none, to the end, and return False.
-
-        stop: an offset of the stream; a mark behind it is not looked for, and the window is behind it then.
-        """
+        stop: an offset of the stream; a mark behind it is not looked for, and the window is behind it then."""
         while self.have(len(mark)):
             found = self.find(mark, 0)
             # The mark may begin in the last bytes that are at hand.

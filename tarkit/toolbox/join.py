@@ -123,10 +123,8 @@ def rewrite(
     allow_pipe_in_lists: bool = False,
 ) -> Joined:
     """Write the samples of several shards as one shard, each member with a new header of a ``format`` of TarWriter.
-
     Members that are not part of a sample are left out, and counted in ``tally``. The other arguments are those of
-    :func:`concatenate`.
-    """
+    :func:`concatenate`."""
     joined = Joined(on_repeated_key)
     # Keys are checked here, since the message names both shards.
     with TarWriter(output, encoder=False, format=format, rule=rule, on_repeated_key="allow") as writer:

@@ -72,10 +72,7 @@ class MemberHeader(NamedTuple):
 
 def number(digits: bytes) -> int:
     """A numeric field: octal ASCII padded with blanks or NUL, or GNU's base-256.
-
-    Raises:
-        ValueError: neither of the two, or negative.
-    """
+    Raises: ValueError: neither of the two, or negative."""
     if digits[0] & 0x80:
         if digits[0] & 0x40:
             raise ValueError("negative number")
@@ -112,11 +109,7 @@ def signed_checksum_matches(header: bytes) -> bool:
 
 
 def parse(header: bytes) -> MemberHeader:
-    """Parse one header whose checksum was found good.
-
-    Raises:
-        ValueError: the size is not a number.
-    """
+    """Parse one header whose checksum was found good. Raises: ValueError: the size is not a number."""
     name, size, _, kind, magic, prefix = _FIELDS.unpack(header)
     name = name.partition(b"\0")[0]
     if magic == POSIX_MAGIC and prefix[0]:
@@ -151,10 +144,8 @@ def parse_pax(records: bytes) -> dict[str, bytes]:
 
 def why_not_a_file(header: MemberHeader, records: dict[str, bytes], header_bytes: bytes) -> str | None:
     """The reason for which this member is not a regular file with its content behind it; None if it is one.
-
-    records: of the extended headers before it. A hard link with a size and a pax header is followed by its
-    content (pax -o linkdata), as libarchive takes it; in other archives that size says nothing.
-    """
+    records: of the extended headers before it. A hard link with a size and a pax header is followed by its content (pax
+    -o linkdata), as libarchive takes it; in other archives that size says nothing."""
     if any(key.startswith("GNU.sparse.") for key in records):
         return "sparse"
     if header.kind in REGULAR_TYPES:
@@ -183,10 +174,8 @@ def _pax_record(key: bytes, value: bytes) -> bytes:
 
 class HeaderTemplate:
     """Makes ustar headers that differ only in name and size.
-
-    mode: permission bits. mtime: seconds since 1970. user, group: at most 31 bytes of UTF-8.
-    kind: type flag. format: one of FORMATS.
-    """
+    mode: permission bits. mtime: seconds since 1970. user, group: at most 31 bytes of UTF-8. kind: type flag. format:
+    one of FORMATS."""
 
     def __init__(
         self, *, mode: int, mtime: int, user: str, group: str, kind: bytes = b"0", format: str = "pax"

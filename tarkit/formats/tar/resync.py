@@ -79,10 +79,8 @@ def _go_to_header(archive: Archive) -> None:
 
 def _find_header(archive: Archive) -> int | None:
     """Index in the buffer of the next good header from the position on.
-
-    Those with a magic are found at any byte, since the archive may have been cut and
-    appended to; those without only where blocks begin.
-    """
+    Those with a magic are found at any byte, since the archive may have been cut and appended to; those without only
+    where blocks begin."""
     buffer = archive.buffer
     aligned = archive.position + (-(archive.base + archive.position) & 511)
     candidates = set(range(aligned, len(buffer) - BLOCK + 1, BLOCK))

@@ -44,10 +44,8 @@ _ARCHIVE_END: Member = ("", b"", 0)
 
 class LargeMembers:
     """What becomes of members that are too large to be held. This one holds all; see :mod:`tarkit.formats.tar.large`.
-
-    member_limit: bytes of content; above it take() is asked for what is delivered in place of bytes.
-    sample_limit: bytes of the shard that a sample spans; behind it spill() is asked what becomes of content.
-    """
+    member_limit: bytes of content; above it take() is asked for what is delivered in place of bytes. sample_limit:
+    bytes of the shard that a sample spans; behind it spill() is asked what becomes of content."""
 
     member_limit = sys.maxsize
     sample_limit = sys.maxsize
@@ -179,10 +177,7 @@ class Archive:
 
     def pieces(self, name: str, size: int, most: int = PIECE) -> Iterator[bytes]:
         """Exactly ``size`` bytes from the position on, in pieces of at most ``most``, to be read to the end.
-
-        Raises:
-            TruncatedError: the stream ends before.
-        """
+        Raises: TruncatedError: the stream ends before."""
         piece = self.buffer[self.position : self.position + size]
         self.position += len(piece)
         if len(piece) == size:
@@ -265,10 +260,7 @@ class Archive:
 
     def pass_over(self, name: bytes, reason: str) -> None:
         """Count a member that is not delivered; the position is behind it.
-
-        Raises:
-            UnsupportedMemberError: it would be the field of a sample, with a content of its own.
-        """
+        Raises: UnsupportedMemberError: it would be the field of a sample, with a content of its own."""
         text = name.decode("utf-8", "surrogateescape")
         if reason in headers.REFUSALS and self.in_sample(text):
             what, hint = headers.REFUSALS[reason]

@@ -34,10 +34,8 @@ class Access(NamedTuple):
 
 def load_access(kubeconfig: str | None, context: str | None, namespace: str | None) -> Access:
     """How to reach a cluster; nothing is sent yet. A ClusterDeniedError, if there is nothing to log in with.
-
-    kubeconfig: files, separated by os.pathsep; None is the user's own. context: None is the current one.
-    namespace: None is the context's.
-    """
+    kubeconfig: files, separated by os.pathsep; None is the user's own. context: None is the current one. namespace:
+    None is the context's."""
     files = kubeconfig or DEFAULT_FILE
     there = [path for path in files.split(os.pathsep) if path and os.path.exists(os.path.expanduser(path))]
     if there:
@@ -91,9 +89,7 @@ def _from_files(files: str, context: str | None) -> Access:
 @contextmanager
 def login_errors() -> Iterator[list[str]]:
     """What the client logs meanwhile about programs of a kubeconfig that failed, each on one line.
-
-    It raises nothing, and goes on without credentials.
-    """
+    It raises nothing, and goes on without credentials."""
     problems: list[str] = []
 
     class Listener(logging.Handler):

@@ -85,9 +85,7 @@ class Cluster:
 
     def list_at(self, kind: str, *, labels: str = "", fields: str = "") -> tuple[Objects, str]:
         """(all objects of a kind, the version after which a watch goes on), asked for in pages.
-
-        Pages are of one moment, which the server keeps for minutes: a list that takes longer is begun anew (410).
-        """
+        Pages are of one moment, which the server keeps for minutes: a list that takes longer is begun anew (410)."""
         for _ in range(_TRIES):
             try:
                 return self._pages(kind, {"limit": _PAGE, "labelSelector": labels, "fieldSelector": fields})
@@ -116,9 +114,7 @@ class Cluster:
 
     def delete(self, kind: str, name: str, uid: str, *, foreground: bool = False) -> None:
         """Remove this object, and not another one of its name; what it owns follows.
-
-        foreground: the object stays until what it owns is gone.
-        """
+        foreground: the object stays until what it owns is gone."""
         policy = "Foreground" if foreground else "Background"
         self._json("delete", kind, name, body={"propagationPolicy": policy, "preconditions": {"uid": uid}})
 
@@ -127,10 +123,8 @@ class Cluster:
         stamped: bool = False, since: str | None = None,
     ) -> Generator[bytes, None, None]:  # fmt: skip
         """Lines of a container's log, without their ends. One of more than 1 MiB, as of a progress bar, comes in parts.
-
-        follow: until the container has ended. stamped: each line begins with its time. since: only lines from that
-        time on, in seconds: a server ignores what is smaller.
-        """
+        follow: until the container has ended. stamped: each line begins with its time. since: only lines from that time
+        on, in seconds: a server ignores what is smaller."""
         query = {"follow": "true" if follow else None, "container": container, "tailLines": tail,
                  "timestamps": "true" if stamped else None, "sinceTime": since}  # fmt: skip
         seconds = None if follow else _READ_SECONDS
@@ -140,10 +134,8 @@ class Cluster:
         self, kind: str, *, version: str, seconds: float, labels: str = "", fields: str = ""
     ) -> Generator[tuple[str, Object], None, None]:
         """(ADDED, MODIFIED, DELETED, BOOKMARK or ERROR; object) as they come, for so many seconds at most.
-
-        version: the resourceVersion after which to begin. It ends when the server wants so, too. What is raised at
-        once means that the watch was refused; what is raised later, that it was cut.
-        """
+        version: the resourceVersion after which to begin. It ends when the server wants so, too. What is raised at once
+        means that the watch was refused; what is raised later, that it was cut."""
         query = {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true", "labelSelector": labels,
                  "fieldSelector": fields, "timeoutSeconds": max(1, int(seconds))}  # fmt: skip
         # The server ends it; more than that is a connection that died without a word.
@@ -187,10 +179,8 @@ class Cluster:
         *, body: Object | None = None, read_seconds: float | None = _READ_SECONDS,
     ) -> Any:  # fmt: skip
         """The response, its body not yet read; busy servers are asked again.
-
         verb: as roles name it. kind: of ``_GROUPS``. name: of an object, None for all of a kind. part: a subresource.
-        query: None and "" are left out.
-        """
+        query: None and "" are left out."""
         wrong = None if name is None else dns_subdomain(name)
         if wrong:
             raise UsageError(f"the name of a {kind.removesuffix('s')} {wrong}")

@@ -96,9 +96,7 @@ def group_failures(
     pods: Iterable[Object], names_of: Callable[[int], Iterable[str]] = lambda index: ()
 ) -> list[FailureGroup]:
     """Failed pods by what they failed of, the most frequent first.
-
-    names_of: the shards that have failed, or may have, of an index; they are listed where data was at fault.
-    """
+    names_of: the shards that have failed, or may have, of an index; they are listed where data was at fault."""
     groups: dict[tuple[Any, ...], FailureGroup] = {}
     for pod in pods:
         found = failure_of(pod)

@@ -35,9 +35,7 @@ def pods_with_logs(cluster: Cluster, job: Object, indexes: Collection[int] | Non
 
 def chosen_pods(pods: Iterable[Object], *, indexes: Collection[int] | None, failed: bool) -> list[Object]:
     """The last pod of each index, in the order of the indexes; pods without one, all of them.
-
-    indexes: only these. failed: only pods that failed; of an index that failed and went well later, none.
-    """
+    indexes: only these. failed: only pods that failed; of an index that failed and went well later, none."""
     last: dict[Any, Object] = {}
     for pod in sorted(pods, key=lambda pod: (api.created(pod), api.name_of(pod))):
         index = api.index_of(pod)
@@ -64,9 +62,7 @@ def pod_to_follow(
     cluster: Cluster, job: Object, indexes: Collection[int] | None, watching: Watching
 ) -> list[Object]:  # fmt: skip
     """The one pod whose log is followed, once its container has started; none if no pod will start any more.
-
-    indexes: one at most; several pods are a UsageError.
-    """
+    indexes: one at most; several pods are a UsageError."""
     name, total = api.name_of(job), api.spec_of(job).get("completions")
     if (len(indexes) if indexes is not None else int(total or 1)) != 1:
         raise UsageError(f"--follow goes with one index: --index N; Job {name} has {total}")

@@ -87,10 +87,8 @@ def look(
     pods: Sequence[Object] | None = None, siblings: Sequence[Object] | None = None,
 ) -> list[JobStatus]:  # fmt: skip
     """Jobs that the cluster has just given, with what is around them.
-
     source: of the done records; None to leave them out. What may not be read becomes a note. now: seconds since 1970.
-    pods, siblings (Jobs of the same runs): if they are known; else they are asked for.
-    """
+    pods, siblings (Jobs of the same runs): if they are known; else they are asked for."""
     notes: list[str] = []
     listed = pods if pods is not None else _allowed(notes, "pods", live_pods(cluster, jobs).list_anew)
     by_job = api.grouped(listed or (), lambda pod: str(api.labels_of(pod).get(CONTROLLER)))
@@ -122,9 +120,7 @@ def live_pods(
     cluster: Cluster, jobs: Sequence[Object], indexes: Collection[int] | None = None, *, succeeded: bool = False
 ) -> LiveList:
     """The pods of Jobs, or of some indexes of one, to be listed.
-
-    succeeded: also those that succeeded, of which there may be 100,000.
-    """
+    succeeded: also those that succeeded, of which there may be 100,000."""
     # What is longer would make an address that is too long.
     labels = f"{CONTROLLER}={api.uid_of(jobs[0])}" if len(jobs) == 1 else CONTROLLER
     if indexes is not None and len(indexes) <= _MOST_INDEXES:
@@ -187,9 +183,7 @@ def _workloads(cluster: Cluster, jobs: Sequence[Object]) -> dict[str, Object]:
 
 class Standstill:
     """Looks into it once no pod has run for a while, now and then, and reports what is new.
-
-    report: called with a line. clock: seconds from anywhere.
-    """
+    report: called with a line. clock: seconds from anywhere."""
 
     def __init__(self, cluster: Cluster, report: Callable[[str], None], clock: Callable[[], float]) -> None:
         self._cluster = cluster

@@ -40,10 +40,8 @@ _BY_CONDITION = {"Complete": "complete", "Failed": "failed", "SuccessCriteriaMet
 @dataclass(frozen=True)
 class JobPlan:
     """What a Job made by kubetpl works on, as it says itself; None where it does not.
-
     inputs: shard specs as tarproc got them. list_name: the ConfigMap that holds them. list_sha256: by which its pods
-    know their list.
-    """
+    know their list."""
 
     shards: int | None = None
     slices: int | None = None
@@ -56,10 +54,8 @@ class JobPlan:
 @dataclass(frozen=True)
 class JobView:
     """A Job in numbers. Times in seconds since 1970; rates in indexes per minute.
-
-    state: as the table above says. total: indexes, None if the Job has no fixed number. done, failed, running,
-    pending, left: indexes.
-    """
+    state: as the table above says. total: indexes, None if the Job has no fixed number. done, failed, running, pending,
+    left: indexes."""
 
     name: str
     namespace: str

@@ -77,11 +77,8 @@ def slices_of(job: Object, shards: int, changes: Changes) -> int:
 
 def retry_documents(job: Object, specs: Sequence[str] | None, changes: Changes, taken: Collection[str]) -> list[Object]:
     """The manifest of a retry: the Job, before it the ConfigMap with its list. A UsageError, if it cannot be made.
-
-    Args:
-        job: the one before, as the API or a manifest has it. specs: URLs of shards that are not done; None is the
-            whole Job again. taken: names of Jobs that there are.
-    """
+    job: the one before, as the API or a manifest has it. specs: URLs of shards that are not done; None is the whole Job
+    again. taken: names of Jobs that there are."""
     if specs is not None and not is_per_shard(job):
         raise UsageError(
             f"Job {api.name_of(job)} does not run tarproc over slices, so which shards are left is not known"
@@ -152,9 +149,7 @@ def with_list(changes: Changes, job: Object, urls: Sequence[str]) -> Changes:
 
 def create_documents(cluster: Cluster, documents: Sequence[Object], report: Callable[[str], None]) -> Iterator[str]:
     """Create a manifest's objects in their order, the Jobs as owners of their lists: a line for each, as it is created.
-
-    report: called with a line about what is different.
-    """
+    report: called with a line about what is different."""
     made: dict[str, Object] = {}
     for document in documents:
         kind, name = f"{document['kind'].lower()}s", api.name_of(document)

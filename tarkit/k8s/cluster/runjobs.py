@@ -20,10 +20,8 @@ _NAMED = 3
 
 def find_jobs(cluster: Cluster, name: str, *, retries_alone: bool = False) -> list[Object]:
     """The Job of a name; if there is none, the Jobs of the run that is called so, in the order of their names.
-
-    retries_alone: whether the retries of a Job that is gone will do. If there is neither, the NoSuchObjectError has
-    the nearest names, or says that the namespace does not exist.
-    """
+    retries_alone: whether the retries of a Job that is gone will do. If there is neither, the NoSuchObjectError has the
+    nearest names, or says that the namespace does not exist."""
     absent = NoSuchObjectError(f"no run {name} in namespace {cluster.namespace} of {cluster.where}", 404)
     try:
         # What only a run can be called is not asked for as a Job.
@@ -74,9 +72,7 @@ def pods_at_work(name: str) -> list[dict[str, str]]:
 
 def orphans(cluster: Cluster, name: str, report: Callable[[str], None]) -> Objects:
     """Of ``pods_at_work``, those of Jobs that are gone: what such a Job was deleted with did not wait for its pods.
-
-    report: called with a line if they may not be listed.
-    """
+    report: called with a line if they may not be listed."""
     try:
         pods = {api.uid_of(pod): pod for selector in pods_at_work(name) for pod in cluster.list("pods", **selector)}
         # Asked for after the pods: the Job of a pod that is new by now is among them.

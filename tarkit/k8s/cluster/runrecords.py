@@ -28,10 +28,8 @@ _LONGEST_LIST = 256 * 1024 * 1024
 @dataclass(frozen=True)
 class ShardMap:
     """The shards of a run in their order, under the names of their outputs.
-
-    urls: as tarproc gets them. names: of the outputs, in the same order. starts: the first shard of each of
-    W slices, and behind them the number of shards; empty if it is not known which index has which shard.
-    """
+    urls: as tarproc gets them. names: of the outputs, in the same order. starts: the first shard of each of W slices,
+    and behind them the number of shards; empty if it is not known which index has which shard."""
 
     urls: Sequence[str]
     names: Sequence[str]
@@ -56,10 +54,8 @@ class ShardMap:
 @dataclass
 class RunRecords:
     """What the done records of a run's own shards say.
-
     found: of these shards alone. shards: all of the run, None if its inputs are not known. any_command: they are
-    counted whatever command made them, since the run's own command is not known.
-    """
+    counted whatever command made them, since the run's own command is not known."""
 
     outdir: str
     found: Progress
@@ -139,9 +135,7 @@ class RecordSource:
 
     def read(self, cluster: Cluster | None, job: Object) -> RunRecords | None:
         """The done records of a Job's shards; None if it is not known where they are, or its own command keeps none.
-
-        A MissingInputError, if no such folder; others, if it cannot be known which shards the Job has.
-        """
+        A MissingInputError, if no such folder; others, if it cannot be known which shards the Job has."""
         folder, shards = self.shards(cluster, job)
         if folder is None:
             return None
@@ -177,9 +171,7 @@ class RecordSource:
 
 def _expected_fingerprint(job: Object) -> str | None:
     """The fingerprint that the done records of a Job have; None if the manifest alone does not decide it.
-
-    A record with another one is of another command over the same shards, so it is not this Job's.
-    """
+    A record with another one is of another command over the same shards, so it is not this Job's."""
     try:
         container = main_container(dict(part_of(job, "spec", "template", "spec")))
         env = {str(each.get("name")): each.get("value") for each in container.get("env") or []}
@@ -207,10 +199,8 @@ def is_per_shard(job: Object) -> bool:
 
 def shard_map(plan: JobPlan, specs: Sequence[str], outdir: str, *, own: bool = False) -> ShardMap:
     """The shards that specs stand for, in order. What globs and lists at URLs name is looked up now.
-
-    own: they are the Job's own specs; if they stand for other shards than the Job was made for, so that what is left
-    is not known, that is a DataError.
-    """
+    own: they are the Job's own specs; if they stand for other shards than the Job was made for, so that what is left is
+    not known, that is a DataError."""
     if LIST_SPEC in specs:
         raise UsageError(
             f"the run's inputs are in the ConfigMap {plan.list_name}, which is not at hand; name them with --shards"

@@ -26,9 +26,7 @@ StatusAnswer = tuple[list[JobStatus], int]
 @dataclass(frozen=True)
 class StatusQuestion:
     """A Job or run, or Jobs with some labels; and the done records, where else the answer may be.
-
-    read_records: whether they are read although the cluster answers.
-    """
+    read_records: whether they are read although the cluster answers."""
 
     name: str | None
     selector: str | None

@@ -30,11 +30,8 @@ _LONGEST_PAUSE = 10.0
 
 class Watching:
     """How long a cluster is watched, and what is reported about the cluster itself: an outage, once, and its end.
-
-    Args:
-        report: called with a line. seconds: of all of it, None is for ever. patience: seconds for which the cluster
-            may not answer, from the first. clock, sleep: of seconds.
-    """
+    report: called with a line. seconds: of all of it, None is for ever. patience: seconds for which the cluster may not
+    answer, from the first. clock, sleep: of seconds."""
 
     def __init__(
         self, report: Callable[[str], None], seconds: float | None = None, patience: float = PATIENCE, *,

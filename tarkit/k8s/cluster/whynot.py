@@ -82,10 +82,8 @@ def why_not(
     workload: Object | None = None,
 ) -> list[Reason]:  # fmt: skip
     """Reasons, the outermost first; none if the Job has ended, or all that was asked for runs.
-
     pods, events: of the Job and of its pods, events by what they are about (``grouped`` by ``subject_of``); None if
-    they may not be read. workload: Kueue's object for the Job. now: seconds since 1970.
-    """
+    they may not be read. workload: Kueue's object for the Job. now: seconds since 1970."""
     if state_of(job) in (*ENDED, "ending"):
         return []
     if api.spec_of(job).get("suspend"):

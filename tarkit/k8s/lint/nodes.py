@@ -83,9 +83,7 @@ class Manifest:
 
 class Node:
     """A value in a manifest, which may be missing (None) or of any type, and its place.
-
-    The methods that look inside take a value of the wrong type for a missing one: types are the schema's.
-    """
+    The methods that look inside take a value of the wrong type for a missing one: types are the schema's."""
 
     __slots__ = ("_key", "_parent", "manifest", "value")
 

@@ -83,9 +83,7 @@ def _mounted(container: Node) -> dict[str, str]:
 
 def lost_outputs(spec: Node, kept: Collection[str] = ()) -> Iterator[Finding]:
     """Outputs go to a folder that stays; one that ends with its pod is lost, though each pod ends with 0.
-
-    kept: names of volumes that stay in any case.
-    """
+    kept: names of volumes that stay in any case."""
     gone = {each.text("name") for each in spec.at("volumes").items() if each.has("emptyDir") or each.has("ephemeral")}
     for container in containers(spec):
         found = _outdir(container)

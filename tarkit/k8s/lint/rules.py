@@ -39,10 +39,8 @@ def verdict(
     documents: Sequence[Document], kube_version: str | None, unchecked: Callable[[MissingExtraError], None]
 ) -> list[Finding]:
     """What the rules report, and what the schema reports about places where they found no error.
-
-    kube_version: the cluster's; None if it is not known: what only older servers refuse is then a warning.
-    unchecked: is called if the library with the schemas is not installed, since only the rules were applied then.
-    """
+    kube_version: the cluster's; None if it is not known: what only older servers refuse is then a warning. unchecked:
+    is called if the library with the schemas is not installed, since only the rules were applied then."""
     found = lint(documents, kube_version)
     known = {finding.where for finding in found if finding.severity == ERROR}
     try:
@@ -56,9 +54,7 @@ def verdict(
 
 def lint(documents: Sequence[dict[str, Any]], kube_version: str | None = None) -> list[Finding]:
     """What the rules find wrong with the manifests, in their order. kube_version: as for ``verdict``.
-
-    Manifests of kinds that are not known here are checked for their names and labels only.
-    """
+    Manifests of kinds that are not known here are checked for their names and labels only."""
     kube_version = OLDEST if kube_version is None else kube_version
     if version(kube_version) == (0, 0):
         raise UsageError(f"{printable(kube_version)} is not a version of Kubernetes; write for example 1.33")

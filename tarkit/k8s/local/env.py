@@ -38,9 +38,8 @@ _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
 @dataclass(frozen=True)
 class LocalNode:
     """This machine as the node of the pods.
-
-    memory, storage: bytes. env: its variables that pods see. volumes: name of a volume -> folder to use in its stead.
-    """
+    memory, storage: bytes. env: its variables that pods see. volumes: name of a volume -> folder to use in its
+    stead."""
 
     name: str = "localhost"
     cpus: int = 1
@@ -52,9 +51,7 @@ class LocalNode:
 
 def host_env(environ: Mapping[str, str], *, everything: bool = False) -> dict[str, str]:
     """What of this machine's environment pods see: ALLOWED, and where credentials are; or all of it.
-
-    Manifests set HOME to a scratch folder, so what lies in the real one is pointed to.
-    """
+    Manifests set HOME to a scratch folder, so what lies in the real one is pointed to."""
     found = {name: value for name, value in environ.items() if everything or ALLOWED.fullmatch(name)}
     home = environ.get("HOME")
     if home:

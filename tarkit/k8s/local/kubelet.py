@@ -73,9 +73,7 @@ class MountMap:
 
 def process_of(pod: Object, own: str, shared: str, sources: Sources, node: LocalNode) -> Process:
     """A pod's container; the folders of its volumes are made. What it needs and does not find is an error.
-
-    own: the pod's folder, for what it writes. shared: the run's, for what all its pods only read.
-    """
+    own: the pod's folder, for what it writes. shared: the run's, for what all its pods only read."""
     name, spec = str(pod["metadata"]["name"]), spec_of(pod)
     folder = os.path.join(own, "work")
     os.makedirs(folder, 0o700, exist_ok=True)
@@ -180,10 +178,8 @@ def _write(folder: str, files: Mapping[str, bytes], mode: int) -> None:
 
 class LocalPod:
     """A pod that runs. Poll it until it gives its end.
-
     pod: its name, grace and deadline count. process: its container. log: path of its log. reason: Completed, Error,
-    OOMKilled or StartError, once it has ended.
-    """
+    OOMKilled or StartError, once it has ended."""
 
     def __init__(self, pod: Object, process: Process, log: str, watchdog: Watchdog, now: float) -> None:
         self.name = str(pod["metadata"]["name"])

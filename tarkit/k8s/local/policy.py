@@ -57,10 +57,8 @@ class PodEnd(NamedTuple):
 
 class LocalJob:
     """A Job, or a Pod as a Job of one: its spec, and the fields that decide how it ends, with the API's defaults.
-
     completions: None is a work queue, which any pod that succeeds ends. per_index: backoffLimitPerIndex. restarts:
-    containers are restarted in their pods (restartPolicy OnFailure). template: of its pods.
-    """
+    containers are restarted in their pods (restartPolicy OnFailure). template: of its pods."""
 
     def __init__(self, name: str, spec: Object, namespace: str = "default", *, is_pod: bool = False) -> None:
         self.name, self.spec, self.namespace, self.is_pod = name, spec, namespace, is_pod

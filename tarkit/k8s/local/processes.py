@@ -93,10 +93,8 @@ def process_table() -> dict[int, tuple[int, int]]:
 
 def memory_of(leader: int, limit: int, table: Mapping[int, tuple[int, int]]) -> int:
     """Bytes that a session takes, with all its descendants. Exact only where resident sizes exceed ``limit`` together.
-
-    Resident sizes count shared pages once for each process; only proportional ones may be added, and
-    those take the kernel longer.
-    """
+    Resident sizes count shared pages once for each process; only proportional ones may be added, and those take the
+    kernel longer."""
     pids = {pid for pid, (_, session) in table.items() if session == leader}
     while more := {pid for pid, (parent, _) in table.items() if parent in pids and pid not in pids}:
         pids |= more

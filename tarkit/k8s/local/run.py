@@ -138,10 +138,8 @@ def run_documents(
     clock: Callable[[], float] = time.monotonic,
 ) -> LocalResult:
     """Run all Jobs and Pods of a manifest, until each is complete or failed.
-
-    folder: where the state is kept; None is NAME.kubetpl-local, of the first Job's or Pod's name. stop: asked often;
-    1 ends all pods with SIGTERM first, 2 at once. What a manifest lacks is an error before anything is run.
-    """
+    folder: where the state is kept; None is NAME.kubetpl-local, of the first Job's or Pod's name. stop: asked often; 1
+    ends all pods with SIGTERM first, 2 at once. What a manifest lacks is an error before anything is run."""
     found, volumes = jobs_of(documents), settings.node.volumes
     _refuse_lost_outputs(documents, volumes)
     if settings.indexes is not None and len(found) > 1:

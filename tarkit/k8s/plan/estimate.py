@@ -87,10 +87,8 @@ def measure(
     clock: Callable[[], float] = time.monotonic,
 ) -> Measured:  # fmt: skip
     """Run tarproc over one shard after the other, as the container would, into a temporary folder that is removed.
-
     container: of the manifest, with ``args`` for tarproc. shards: at least one. env: of the processes; the container's
-    ``$(NAME)`` are taken from it. tarproc: the words that start the program.
-    """
+    ``$(NAME)`` are taken from it. tarproc: the words that start the program."""
     if list(container.get("command", ())) != ["tarproc"]:
         raise UsageError("--measure runs tarproc over shards; without it, as with --raw, give --shard-seconds")
     args = [substitute(each, env) for each in container.get("args", ())]
@@ -176,9 +174,7 @@ def plan_lines(
     spot: bool = False,
 ) -> list[str]:
     """What ``kubetpl plan`` prints.
-
-    measured, shard_seconds: what ``made`` was computed from; neither: the time is not known.
-    """
+    measured, shard_seconds: what ``made`` was computed from; neither: the time is not known."""
     shards, slices = _counted(plan.shards, "shard"), _counted(plan.slices, "slice")
     at_once = min(parallelism, plan.slices)
     rounds = _counted(waves(plan.slices, at_once), "wave")

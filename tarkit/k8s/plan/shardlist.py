@@ -51,9 +51,7 @@ def list_config_map(
     name: str, specs: Iterable[str], namespace: str | None, labels: Mapping[str, str]
 ) -> dict[str, Any]:
     """An immutable ConfigMap with the list, named after the run and the list's content.
-
-    The same specs give the same manifest: the compressed list has no time and no name in it.
-    """
+    The same specs give the same manifest: the compressed list has no time and no name in it."""
     text = list_text(specs)
     # 31: a gzip header, with time 0, and trailer.
     compressor = zlib.compressobj(9, zlib.DEFLATED, 31)
@@ -85,9 +83,7 @@ def give_inputs(
     labels: Mapping[str, str],
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Note in a Job what its inputs are, so that the shards of index i are known later, without the command line.
-
-    lines: of a list that the Job mounts, whose ConfigMap with these labels is what is returned; None if it has none.
-    """
+    lines: of a list that the Job mounts, whose ConfigMap with these labels is what is returned; None if it has none."""
     metadata, pod = part(job, "metadata"), part(job, "spec", "template", "spec")
     notes = part(metadata, "annotations")
     notes[SHARDS], notes[SLICES], notes[INPUTS] = str(shards), str(slices), json.dumps(specs, ensure_ascii=False)
@@ -141,9 +137,7 @@ def spread(n: int, count: int) -> list[int]:
 
 def listed_sizes(spec: str) -> dict[str, int]:
     """Name -> bytes of the files in the folder of a glob like ``s3://bucket/raw/*.tar``, from one listing.
-
-    Empty for every other spec, and if the folder cannot be listed: then the sizes are not known.
-    """
+    Empty for every other spec, and if the folder cannot be listed: then the sizes are not known."""
     folder, _, last = spec.rpartition("/")
     if not re.search(r"[*?\[]", last) or not folder or re.search(r"[*?\[{}]", folder):
         return {}

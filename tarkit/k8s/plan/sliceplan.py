@@ -78,10 +78,8 @@ def slice_count(
     n: int, parallelism: int, work_seconds: float | None, slice_target: float = 600.0, *, slices: int | None = None
 ) -> int:
     """Into how many slices ``n`` shards are cut: ``slices`` if it is given, never more than there are shards.
-
     By itself: so many that one takes ``slice_target`` seconds of the ``work_seconds`` in all, and at least four for
-    each of ``parallelism`` pods; a slice for each shard if the work is not known; at most 10,000.
-    """
+    each of ``parallelism`` pods; a slice for each shard if the work is not known; at most 10,000."""
     if n < 1:
         raise UsageError("there are no shards to cut into slices")
     if parallelism < 1:

@@ -18,10 +18,8 @@ _TOKEN = ("InvalidToken", "AuthenticationException", "SecurityException")
 
 class Status(NamedTuple):
     """What a NameNode reports about a file or folder.
-
-    name: last part of the path. size: bytes. mtime: milliseconds since 1970. number: the inode's, 0 if it is
-    not known; a new file under an old name has a new one.
-    """
+    name: last part of the path. size: bytes. mtime: milliseconds since 1970. number: the inode's, 0 if it is not known;
+    a new file under an old name has a new one."""
 
     name: str
     is_folder: bool
@@ -40,10 +38,8 @@ class HdfsWriter(Protocol):
 
 class HdfsClient(Protocol):
     """Calls of one cluster, for one operation: open remembers the DataNodes that failed, and avoids them.
-
     Each raises Dropped if another attempt may help, else a LocatedError with the URL. open: the bytes from offset <
-    size to the end, which is at size. checksum: as the cluster gives it; None if it cannot be asked.
-    """
+    size to the end, which is at size. checksum: as the cluster gives it; None if it cannot be asked."""
 
     retry: Retry
 
@@ -71,10 +67,8 @@ class HdfsClient(Protocol):
 
 def raise_java(exception: str, message: str, url: str, name: str) -> NoReturn:
     """The error of this package for an exception of Hadoop.
-
     exception: Java's class, with or without its package. message: its first line counts, the others are Java's stack.
-    url: with its secrets, which are taken out. name: the URL as it may be shown.
-    """
+    url: with its secrets, which are taken out. name: the URL as it may be shown."""
     short = exception.rpartition(".")[2].rpartition("$")[2]
     said = printable(without_secrets(message.partition("\n")[0], url))
     if is_temporary_java(short, message):

@@ -181,9 +181,7 @@ class HdfsSink:
 
     def _publish(self, path: str, done: Status) -> None:
         """Rename the finished file, and look whether it has its name.
-
-        Another writer may have replaced it since; it was whole all the same.
-        """
+        Another writer may have replaced it since; it was whole all the same."""
         try:
             self._client.rename(self._temporary, path, not self._if_absent)
             self._renamed = True
@@ -218,18 +216,14 @@ def open_sink(
     url: str, name: str, *, if_absent: bool = False, sync: bool = True, retry: Retry = DEFAULT_RETRY
 ) -> HdfsSink:
     """A file to write, which appears under its name at commit. Missing folders are made, as HDFS does.
-
-    That nothing is there, with ``if_absent``, is decided in one step at commit.
-    """
+    That nothing is there, with ``if_absent``, is decided in one step at commit."""
     client, path = connect(url, retry)
     return HdfsSink(client, path, if_absent)
 
 
 def glob(url: str) -> list[str]:
     """The URLs of the files and folders that a pattern (``*``, ``?``, ``[``, ``**`` for any depth) matches, sorted.
-
-    Names that begin with a dot match only patterns that do. A URL without a pattern is returned as it is.
-    """
+    Names that begin with a dot match only patterns that do. A URL without a pattern is returned as it is."""
     head, query = split_query(url)
     scheme, _, rest = head.partition("://")
     netloc, _, pattern = rest.partition("/")

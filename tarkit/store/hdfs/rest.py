@@ -125,9 +125,7 @@ class WebHdfsClient(HdfsClient):
 
     def _exclusion(self, node: str, path: str, offset: int) -> str | None:
         """What ``excludedatanodes`` takes for a DataNode of which host:port of its HTTP server is known.
-
-        It is the address of its data transfer, which the block's locations tell; without them its IP address.
-        """
+        It is the address of its data transfer, which the block's locations tell; without them its IP address."""
         host, _, port = node.rpartition(":")
         with suppress(Dropped, StreamError, MissingInputError, TypeError, ValueError, AttributeError):
             options = {"offset": str(offset), "length": "1"}

@@ -26,10 +26,8 @@ class Redirected(Exception):
 
 class ChunkedPut:
     """A file that is being written on a DataNode.
-
-    connection: to it. target: path and query of the request. refused: raises what an answer means that is
-    no success.
-    """
+    connection: to it. target: path and query of the request. refused: raises what an answer means that is no
+    success."""
 
     def __init__(
         self,

@@ -67,10 +67,8 @@ def content_range(headers: Message) -> tuple[int | None, int | None, int | None]
 @dataclass(frozen=True)
 class Marks:
     """What distinguishes an object from another under the same URL.
-
-    values: header -> value of the first answer. condition: the header that asks the server
-    for just this object. Without marks nothing but its bytes can tell.
-    """
+    values: header -> value of the first answer. condition: the header that asks the server for just this object.
+    Without marks nothing but its bytes can tell."""
 
     values: dict[str, str]
     condition: tuple[str, str] | None
@@ -88,10 +86,8 @@ class Marks:
 
 def marks_of(headers: Message) -> Marks:
     """Of a first answer: the ETag; or Last-Modified, if it is more than a second older than the answer.
-
-    A younger one could belong to two objects (RFC 9110, 8.8.2.2). A weak ETag counts, but with
-    Last-Modified, and cannot be asked for (If-Match compares strongly).
-    """
+    A younger one could belong to two objects (RFC 9110, 8.8.2.2). A weak ETag counts, but with Last-Modified, and
+    cannot be asked for (If-Match compares strongly)."""
     values = {name: headers[name].strip() for name in _VERSIONS if name in headers}
     condition = None
     etag = headers.get("ETag", "").strip()

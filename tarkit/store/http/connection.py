@@ -131,10 +131,8 @@ def opener() -> urllib.request.OpenerDirector:
 
 class Chunks:
     """The content of a chunked body (RFC 9112, 7.1).
-
-    It ends with the last chunk, its trailers and an empty line. http.client also takes the end of the connection in
-    the middle of these for the end of the body, and reads sizes such as ``1_0`` and ``+5``.
-    """
+    It ends with the last chunk, its trailers and an empty line. http.client also takes the end of the connection in the
+    middle of these for the end of the body, and reads sizes such as ``1_0`` and ``+5``."""
 
     def __init__(self, lines: io.BufferedReader) -> None:
         self._lines = lines
@@ -181,10 +179,8 @@ class Chunks:
 
 class HttpBody(Body):
     """The body of one answer.
-
-    end: offset in the object at which it ends, None if it is not announced. final: whether its end, if
-    told by more than the end of the connection, is the end of the object.
-    """
+    end: offset in the object at which it ends, None if it is not announced. final: whether its end, if told by more
+    than the end of the connection, is the end of the object."""
 
     def __init__(self, response: http.client.HTTPResponse, url: str, offset: int, end: int | None, final: bool) -> None:
         self._response = response

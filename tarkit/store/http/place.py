@@ -65,9 +65,7 @@ def _open(origin: HttpOrigin, retry: Retry) -> RawReader:
 
 def identify(url: str, retry: Retry = DEFAULT_RETRY) -> Identity:
     """Length in bytes, and what tells the object from another under this URL (ETag, version, date).
-
-    It is asked by GET, and the body is not waited for: a signed URL is valid for GET only.
-    """
+    It is asked by GET, and the body is not waited for: a signed URL is valid for GET only."""
     name = display_name(url)
     origin = HttpOrigin(url, name, retry)
     reader = _open(origin, retry)

@@ -89,9 +89,7 @@ def _without_retries(place: Any, kind: Any, url: str) -> tuple[Any, str]:
 @functools.cache
 def _kind_without_retries(place: Any, kind: Any) -> Any:
     """A filesystem without retries of its own, if its place can make such; else as it is.
-
-    Classes of their own, since fsspec shares filesystems with whatever else in this process uses them.
-    """
+    Classes of their own, since fsspec shares filesystems with whatever else in this process uses them."""
     return place.without_retries(kind) if hasattr(place, "without_retries") else kind
 
 

@@ -38,9 +38,7 @@ def _one_attempt(fs: Any) -> dict[str, Any]:
 
 def _with_whole_listings(call: Callable[..., Any]) -> Callable[..., Any]:
     """s3fs's ``_call_s3``, for which an answer that is not a listing is an error.
-
-    botocore finds nothing in a page of HTML, or in no body at all, and that would be an empty folder.
-    """
+    botocore finds nothing in a page of HTML, or in no body at all, and that would be an empty folder."""
 
     async def called(fs: Any, method: str, *settings: Any, **more: Any) -> Any:
         answer = await call(fs, method, *settings, **more)

@@ -47,9 +47,7 @@ def parts_in_flight(size: int) -> int:
 
 def seconds_to_send() -> float:
     """How long an attempt to send any of the bytes that are under way may take, on a line that is slow.
-
-    A minute, and what all of them need at 32 KiB/s.
-    """
+    A minute, and what all of them need at 32 KiB/s."""
     return _SENDING_SECONDS + sum(list(UNDER_WAY.values())) / _SLOWEST
 
 
@@ -60,10 +58,8 @@ TOKEN = "tarkit-upload"  # noqa: S105
 @dataclass(frozen=True)
 class Found:
     """What is under the final name.
-
-    token: of the writer who put it there, None if it is not known. version: the store's mark of this content, None
-    if it gives none. damaged: it is ours, and its checksum is not that of what was sent.
-    """
+    token: of the writer who put it there, None if it is not known. version: the store's mark of this content, None if
+    it gives none. damaged: it is ours, and its checksum is not that of what was sent."""
 
     size: int
     token: str | None
@@ -79,9 +75,7 @@ _LAST_LOOK_SECONDS = 10.0
 @dataclass
 class _Sending:
     """Bytes that are on their way: a part of an object, or all of it.
-
-    began, until: of the monotonic clock; until is when they are late, unless others have come that share the line.
-    """
+    began, until: of the monotonic clock; until is when they are late, unless others have come that share the line."""
 
     number: int
     data: bytes
@@ -144,11 +138,8 @@ class ObjectStore:
 
 class ObjectSink:
     """Gathers parts and sends a few of them at a time while the writer goes on.
-
-    At most the part that is being filled and those in flight are in memory. An object that fits
-    into one part is put at once. What fails is tried again within one budget, that of ``retry``; each part
-    that gets through begins it anew.
-    """
+    At most the part that is being filled and those in flight are in memory. An object that fits into one part is put at
+    once. What fails is tried again within one budget, that of ``retry``; each part that gets through begins it anew."""
 
     def __init__(self, store: ObjectStore, loop: Any, url: str, name: str, if_absent: bool, retry: Retry) -> None:
         self._store = store
