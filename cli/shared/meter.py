@@ -18,9 +18,7 @@ _BAR_EVERY = 0.2
 
 class Meter:
     """Shows how far a run is. A context manager; its methods may be called from several threads.
-
-    clock: seconds, from any beginning.
-    """
+    clock: seconds, from any beginning."""
 
     def __init__(self, name: str, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self.name = name

@@ -38,10 +38,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def run_program(command: click.Command, name: str, argv: Sequence[str] | None = None) -> int:
-    """Run a program, and return its exit code.
-
-    argv: arguments without the program's name; None takes the process's.
-    """
+    """Run a program, and return its exit code. argv: arguments without the program's name; None takes the process's."""
     _occupy_standard_streams()
     # What click prints goes the way of all other results.
     with EndingSignals() as signals, contextlib.redirect_stdout(_StandardOutput()):
@@ -98,9 +95,7 @@ def _run(command: click.Command, name: str, argv: Sequence[str] | None, signals:
 
 def _occupy_standard_streams() -> None:
     """See to it that no file opened later gets the number of a standard stream that was closed.
-
-    Commands' output would go to it. Opened for the wrong direction, a use is still the error it was.
-    """
+    Commands' output would go to it. Opened for the wrong direction, a use is still the error it was."""
     for fd, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_RDONLY)):
         try:
             os.fstat(fd)
@@ -262,10 +257,8 @@ class _StandardOutput(io.TextIOBase):
 
 def write_stdout(data: bytes) -> None:
     """All of the data to standard output, which is where the result of the run goes.
-
-    Raises:
-        OutputClosedError: its reader has closed it. StreamError: it was closed from the start, or its disk is full.
-    """
+    Raises: OutputClosedError: its reader has closed it. StreamError: it was closed from the start, or its disk is
+    full."""
     try:
         _write_all(1, data)
     except BrokenPipeError:
@@ -276,10 +269,7 @@ def write_stdout(data: bytes) -> None:
 
 def write_message(fd: int, data: bytes) -> bool:
     """What is printed on the way of a run whose result goes elsewhere; False if the descriptor is closed.
-
-    Raises:
-        StreamError: its disk is full.
-    """
+    Raises: StreamError: its disk is full."""
     try:
         _write_all(fd, data)
     except OSError as error:

@@ -20,10 +20,8 @@ _BUFFER = 32 * 1024
 
 class Results:
     """Lines for standard output, gathered unless it is a terminal. A context manager.
-
     only_messages: the result is elsewhere, in files or in the exit code, so that the work goes on, and ends with its
-    own exit code, when standard output is closed.
-    """
+    own exit code, when standard output is closed."""
 
     def __init__(self, *, only_messages: bool = False) -> None:
         self._only_messages = only_messages
@@ -43,11 +41,8 @@ class Results:
 
     def flush(self) -> None:
         """Have it all written.
-
-        Raises:
-            StreamError: its disk is full; or it is closed, and these are not only messages, nor (OutputClosedError)
-            was it the reader who closed it.
-        """
+        Raises: StreamError: its disk is full; or it is closed, and these are not only messages, nor (OutputClosedError)
+        was it the reader who closed it."""
         pending, self._pending = bytes(self._pending), bytearray()
         if self._only_messages:
             write_message(1, pending)

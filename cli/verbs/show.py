@@ -30,9 +30,7 @@ Examples:
 
 class _Shown(NamedTuple):
     """A sample or record. text: as it is listed. as_json: with key and url. sizes: of its fields; of a record, its own.
-
-    url: of the file, without secrets. label: key, or number of a record that has none.
-    """
+    url: of the file, without secrets. label: key, or number of a record that has none."""
 
     url: str
     label: str

@@ -17,10 +17,7 @@ MAP_FILE = ("data", "index")
 
 def is_folder(source: str | os.PathLike[str] | BinaryIO) -> bool:
     """Whether this is a folder, and not a file. What is missing is not.
-
-    Raises:
-        StreamError, TemporaryStreamError: it cannot be asked. UsageError, MissingExtraError: no such protocol.
-    """
+    Raises: StreamError, TemporaryStreamError: it cannot be asked. UsageError, MissingExtraError: no such protocol."""
     if not isinstance(source, str):
         return isinstance(source, os.PathLike) and os.path.isdir(source)
     # An http server has no folders, and may not answer what is asked here.

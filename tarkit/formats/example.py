@@ -73,22 +73,14 @@ def decode_example(data: bytes) -> dict[str, Feature]:
 
 def encode_sequence_example(context: Mapping[str, Any], feature_lists: Mapping[str, Sequence[Any]]) -> bytes:
     """A serialized tf.train.SequenceExample.
-
-    Args:
-        context: features, as for ``encode_example``. feature_lists: name -> features, one for each step.
-
-    Raises:
-        EncodeError: a value of another type, or out of range; the message names the feature.
-    """
+    context: features, as for ``encode_example``. feature_lists: name -> features, one for each step. Raises:
+    EncodeError: a value of another type, or out of range; the message names the feature."""
     return _field(_FIRST, _entries(context, _feature)) + _field(_SECOND, _entries(feature_lists, _feature_list))
 
 
 def decode_sequence_example(data: bytes) -> tuple[dict[str, Feature], dict[str, list[Feature]]]:
     """Context and feature lists of a serialized tf.train.SequenceExample.
-
-    Raises:
-        DecodeError: the bytes are not a SequenceExample, or have what would be lost.
-    """
+    Raises: DecodeError: the bytes are not a SequenceExample, or have what would be lost."""
     message = _Message(bytes(data), "tf.train.SequenceExample")
     context: dict[str, Feature] = {}
     lists: dict[str, list[Feature]] = {}
@@ -238,10 +230,7 @@ class _Message:
 
     def fields(self, at: int, end: int, known: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
         """(tag, start, end) of each field between two positions.
-
-        Raises:
-            DecodeError: a field has a tag that is not known here, or more bytes than there are.
-        """
+        Raises: DecodeError: a field has a tag that is not known here, or more bytes than there are."""
         data = self.data
         while at < end:
             tag, start = data[at], at + 1
@@ -264,9 +253,8 @@ class _Message:
 
     def quick_entry(self, at: int, end: int) -> tuple[str, Feature] | None:
         """What ``entry`` and ``feature`` give, in a third of the time; None if they have to look.
-
-        For an entry as most writers have it: a name below 128 bytes, one list, and in it one value or packed numbers.
-        """
+        For an entry as most writers have it: a name below 128 bytes, one list, and in it one value or packed
+        numbers."""
         data = self.data
         try:
             value = at + 2 + data[at + 1]

@@ -20,9 +20,7 @@ from tarkit.formats.recordio.chunk import PYRECORDIO
 
 class RecordIOError(TarkitError, RuntimeError, ValueError):
     """A file cannot be read. It is what the original classes raise: a RuntimeError, or of File also a ValueError.
-
-    The error of tarkit, with its URL and offset, is the ``__cause__``.
-    """
+    The error of tarkit, with its URL and offset, is the ``__cause__``."""
 
     def __init__(self, error: TarkitError) -> None:
         super().__init__(str(error))

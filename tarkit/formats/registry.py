@@ -34,11 +34,7 @@ _MEM = 1 << 30
 
 
 def format_module(name: str) -> Any:
-    """The module of a format.
-
-    Raises:
-        UsageError: no such format.
-    """
+    """The module of a format. Raises: UsageError: no such format."""
     if name not in FORMATS:
         raise UsageError(f"{printable(repr(name))} is not a format; formats are tar, {', '.join(FORMATS)}")
     return importlib.import_module(f"tarkit.formats.{FORMATS[name]}")
@@ -46,12 +42,8 @@ def format_module(name: str) -> Any:
 
 def format_of(url: str) -> str:
     """The format of a file: by the end of its name, else by its first bytes; ``tar`` if it is none of the others.
-
     What can be read only once, such as standard input or a named pipe, is taken for a tar if its name does not say.
-
-    Raises:
-        MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
-    """
+    Raises: MissingInputError, StreamError, TemporaryStreamError: it cannot be read."""
     named = _format_by_name(url)
     if named is not None or reads_once(url):
         return named or "tar"
@@ -81,10 +73,7 @@ def _format_by_name(url: str) -> str | None:
 
 def input_files(names: Iterable[str], tally: Tally) -> Iterator[str]:
     """Names of files; of folders, their data. An archive, which is a folder, is one.
-
-    Raises:
-        MissingInputError: no data in a folder. StreamError, TemporaryStreamError: it cannot be listed.
-    """
+    Raises: MissingInputError: no data in a folder. StreamError, TemporaryStreamError: it cannot be listed."""
     for name in names:
         known = _format_by_name(name)
         is_one = known is not None and (known == "tar" or holds_files(known))

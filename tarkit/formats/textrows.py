@@ -11,10 +11,7 @@ _LONGEST_ROW = 64 << 20
 
 def text_rows(blocks: Iterable[bytes], url: str, offset: int = 0) -> Iterator[tuple[int, bytes]]:
     """(offset, row without its line end) of what begins at ``offset``. Empty lines are not rows.
-
-    Raises:
-        DataError: a quote is not closed.
-    """
+    Raises: DataError: a quote is not closed."""
     parts: list[bytes] = []
     size = quotes = 0
     for line in _lines(blocks):

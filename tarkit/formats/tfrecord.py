@@ -130,9 +130,7 @@ class _Walk:
 
     def decompress(self, compression: str | None) -> None:
         """Decompress from here on, as asked or as the first bytes say.
-
-        A right checksum of the first length proves a plain file, whatever else its bytes look like.
-        """
+        A right checksum of the first length proves a plain file, whatever else its bytes look like."""
         codec = compression
         if compression == "auto":
             self.fill(_HEAD_SIZE)
@@ -148,10 +146,7 @@ class _Walk:
 
     def records(self) -> Iterator[bytes]:
         """The loop that all speed depends on: the records that are whole in the buffer, then ``more``.
-
-        Raises:
-            CorruptRecordError, TruncatedError, TooLargeError: of the record at hand.
-        """
+        Raises: CorruptRecordError, TruncatedError, TooLargeError: of the record at hand."""
         crc32c, lengths, sum_at = self.crc32c, self.lengths, _SUM.unpack_from
         while True:
             buffer, position, count, wrong = self.buffer, self.position, 0, False
@@ -184,10 +179,7 @@ class _Walk:
 
     def more(self) -> bool:
         """Have more bytes: those that the record at hand lacks, or some if it lacks all; False at the end of the file.
-
-        Raises:
-            CorruptRecordError, TruncatedError, TooLargeError: of the record at hand.
-        """
+        Raises: CorruptRecordError, TruncatedError, TooLargeError: of the record at hand."""
         if self.position == len(self.buffer):
             self.fill(0)
             self.buffer = self.read(READ_SIZE)
@@ -283,9 +275,7 @@ class _Walk:
 
     def search(self) -> bool:
         """Go to the next length that has a right checksum, or to the end; True if just one record lies between.
-
-        It does if the last four bytes are the checksum of the others. More than 64 MiB are not looked at for that.
-        """
+        It does if the last four bytes are the checksum of the others. More than 64 MiB are not looked at for that."""
         self.try_fill(0)
         at, one, ended = 1, True, False
         while (found := self.find_head(at)) < 0 and not ended:

@@ -61,11 +61,8 @@ class FileDataReader(AbstractDataReader):
 
     def read_records(self, task: Any) -> Iterator[Any]:
         """The records of a task.
-
-        Raises:
-            DataError: the file has fewer records than the task wants, is damaged, or was replaced since its records
-            were counted. UsageError: the task is not a range.
-        """
+        Raises: DataError: the file has fewer records than the task wants, is damaged, or was replaced since its records
+        were counted. UsageError: the task is not a range."""
         shard = task_shard(task)
         return in_task_order(shard, self._whole(shard))
 

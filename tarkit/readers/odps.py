@@ -78,11 +78,8 @@ class ODPSDataReader(AbstractDataReader):
 
     def read_records(self, task: Any) -> Iterator[list[str | None]]:
         """The rows of a task.
-
-        Raises:
-            DataError: the table has fewer. MissingInputError: no such table or partition. StreamError: it is refused.
-            TemporaryStreamError: the last attempt failed.
-        """
+        Raises: DataError: the table has fewer. MissingInputError: no such table or partition. StreamError: it is
+        refused. TemporaryStreamError: the last attempt failed."""
         shard = task_shard(task)
         return in_task_order(shard, self._rows(shard.start, shard.end))
 
@@ -131,11 +128,7 @@ class ODPSDataReader(AbstractDataReader):
         return attempt
 
     def _dropped(self, error: Exception) -> Dropped:
-        """What to try again after.
-
-        Raises:
-            MissingInputError, StreamError: trying again does not help.
-        """
+        """What to try again after. Raises: MissingInputError, StreamError: trying again does not help."""
         why = printable(" ".join(str(error).split()))
         if isinstance(error, self._errors.NoSuchObject):
             raise MissingInputError(f"no such table or partition: {why}", url=self._name) from error

@@ -13,13 +13,7 @@ from tarkit.store.rangedfile import RangedFile
 
 class ParquetDataReader(FileDataReader):
     """Rows of Parquet files, each a dict of column -> value. Of a file, only the row groups of a task are read.
-
-    Args:
-        columns: which; None is all.
-
-    Raises:
-        MissingExtraError: pyarrow is not installed.
-    """
+    columns: which; None is all. Raises: MissingExtraError: pyarrow is not installed."""
 
     def __init__(
         self, data_dir: str, records_per_task: int | None = None, columns: Sequence[str] | None = None, **kwargs: Any

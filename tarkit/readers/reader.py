@@ -144,10 +144,7 @@ def ranges(name: str, count: int, records_per_task: int | None) -> list[Shard]:
 
 def in_task_order(shard: TaskShard, records: Iterator[Any]) -> Iterator[Any]:
     """The records of a range in the order of ``indices``; they are held in memory then.
-
-    Raises:
-        UsageError: an index outside of the range.
-    """
+    Raises: UsageError: an index outside of the range."""
     if not shard.indices:
         yield from records
         return

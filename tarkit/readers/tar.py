@@ -13,10 +13,7 @@ from tarkit.store.read import open_read, reading
 
 class TarDataReader(RangedDataReader):
     """Samples of tar shards, each a dict of field -> bytes with ``__key__`` and ``__url__``.
-
-    Args:
-        rule: key rule, ``first-dot``, ``last-dot`` or a regular expression.
-    """
+    rule: key rule, ``first-dot``, ``last-dot`` or a regular expression."""
 
     every = 64
 

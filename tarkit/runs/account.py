@@ -35,10 +35,8 @@ class CountsError(TarkitError):
 
 class Sinks(WholeOutput):
     """Where samples go: the output, and beside it a shard of failed samples, made when needed.
-
-    target, failed_target: names, or None to write nothing. options: arguments of TarWriter.
-    copied: samples of the output that came from elsewhere, and are not counted.
-    """
+    target, failed_target: names, or None to write nothing. options: arguments of TarWriter. copied: samples of the
+    output that came from elsewhere, and are not counted."""
 
     def __init__(self, target: str | None, failed_target: str | None, options: Mapping[str, Any]) -> None:
         self._failed_target = failed_target
@@ -99,10 +97,8 @@ class Sinks(WholeOutput):
 
 class Account:
     """Puts outcomes where they belong, batch by batch, and counts them.
-
-    failed_at: for each failed sample its key and how many samples had been written before it.
-    before: counts of what the same run did before, which count for the limit of failures.
-    """
+    failed_at: for each failed sample its key and how many samples had been written before it. before: counts of what
+    the same run did before, which count for the limit of failures."""
 
     def __init__(self, counts: Counts, sinks: Sinks, engine: Engine, before: Counts | None = None) -> None:
         self.counts = counts
@@ -184,9 +180,7 @@ class Account:
 
     def conclude(self, *, at_end: bool = True) -> None:
         """At the end of the samples: do the counts add up, and did anything succeed?
-
-        at_end: of all samples; otherwise a limit in percent waits until there are enough of them.
-        """
+        at_end: of all samples; otherwise a limit in percent waits until there are enough of them."""
         counts = self.counts
         self._check_limit(at_end=at_end)
         if counts.failed and counts.failed == counts.read:

@@ -58,9 +58,7 @@ class DoneRecord:
 
     def other_input(self, url: str) -> str | None:
         """Which input it is of, if that is not ``url``: inputs of two folders may have the same names.
-
-        A relative path is taken for that of any folder, since it is not known from where it was meant.
-        """
+        A relative path is taken for that of any folder, since it is not known from where it was meant."""
         recorded = str(self.input.get("url"))
         there, here = _place(recorded), _place(display_name(url))
         for short, long in ((there, here), (here, there)):
@@ -79,11 +77,8 @@ class DoneRecord:
         tarkit: str | None = None,
     ) -> str | None:
         """Why the shard must be made again; None if it need not. What is None is not compared.
-
-        Args:
-            output_size: the size of the output, None if its store does not report one; raises MissingInputError.
-            url: what the shard is to be made of. source: what is there now. work: fingerprint. tarkit: version.
-        """
+        output_size: the size of the output, None if its store does not report one; raises MissingInputError. url: what
+        the shard is to be made of. source: what is there now. work: fingerprint. tarkit: version."""
         if self.state != "done" or self.output is None:
             return self.error or "unknown"
         if url is not None and (other := self.other_input(url)):
@@ -111,11 +106,7 @@ class DoneRecord:
 
 def read_record(url: str) -> DoneRecord | None:
     """The record at ``url`` (which ends in SUFFIX); None if there is none of this format.
-
-    Raises:
-        DataError: it is not a done record.
-        StreamError, TemporaryStreamError: it cannot be read.
-    """
+    Raises: DataError: it is not a done record. StreamError, TemporaryStreamError: it cannot be read."""
     try:
         with open_read(url, compression=None) as stream:
             content = b""

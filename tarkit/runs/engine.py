@@ -69,9 +69,7 @@ class Reporter:
 
 class Engine:
     """Runs samples through a pool, as the work wants it.
-
-    scratch: folder for what is too large for memory; None keeps all in memory.
-    """
+    scratch: folder for what is too large for memory; None keeps all in memory."""
 
     def __init__(self, work: Work, pool: Pool[Any], reporter: Reporter, scratch: str | None = None) -> None:
         self.work = work

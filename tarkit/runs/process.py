@@ -198,12 +198,8 @@ def _run_shards(engine: Engine, inputs: Sequence[str], counts: Counts) -> None:
 
 def process_outputs(work: Work, outputs: Sequence[tuple[str, str]], counts: Counts, reporter: Reporter) -> None:
     """Make each output that is not done, as :func:`tarkit.specs.outputnames.plan_outputs` pairs them with inputs.
-
-    counts: filled, also with the shards that fail, which raise nothing.
-
-    Raises:
-        TarkitError: a wrong option, a function that cannot be loaded, and so on.
-    """
+    counts: filled, also with the shards that fail, which raise nothing. Raises: TarkitError: a wrong option, a function
+    that cannot be loaded, and so on."""
     with open_engine(work, reporter) as engine:
         _make_outputs(engine, outputs, counts)
 

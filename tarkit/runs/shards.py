@@ -49,10 +49,8 @@ _EXAMPLES = 3
 @dataclass
 class _Shard:
     """One input with the place of its output.
-
     source: the input as it was before it was read. record: that of an earlier run if it is ``done_before``, else how
-    this run ends. recorded: some record was there. counts: of its samples.
-    """
+    this run ends. recorded: some record was there. counts: of its samples."""
 
     url: str
     output_url: str
@@ -65,9 +63,7 @@ class _Shard:
 
 class ShardRun:
     """Runs shards through an engine, and counts them. One call of run().
-
-    counts: filled while it runs. work: fingerprint of the command. version: of tarkit.
-    """
+    counts: filled while it runs. work: fingerprint of the command. version: of tarkit."""
 
     def __init__(self, engine: Engine, counts: Counts, work: str, version: str) -> None:
         self._engine = engine

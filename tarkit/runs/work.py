@@ -326,11 +326,7 @@ def options() -> dict[str, Option]:
 
 
 def parse_size(text: str) -> int:
-    """Bytes from a text such as 500k, 128M or 2G (powers of 1024).
-
-    Raises:
-        UsageError: it is not such a text.
-    """
+    """Bytes from a text such as 500k, 128M or 2G (powers of 1024). Raises: UsageError: it is not such a text."""
     digits = text.strip().lower().removesuffix("b").removesuffix("i")
     unit = _UNITS.get(digits[-1:], 1)
     try:

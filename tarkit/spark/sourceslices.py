@@ -38,9 +38,7 @@ class FolderSlice(NamedTuple):
 
 class TarSlice(NamedTuple):
     """Some members of a tar. offset: where reading begins; then ``skip`` files are left out, and ``size`` are taken.
-
-    identity: of the tar when it was listed.
-    """
+    identity: of the tar when it was listed."""
 
     number: int
     url: str
@@ -51,10 +49,7 @@ class TarSlice(NamedTuple):
 
     def files(self) -> Iterator[SourceFile]:
         """Each file, in the order of the tar; one is in memory.
-
-        Raises:
-            TemporaryStreamError: the tar is another one than when it was listed. DataError: it is damaged.
-        """
+        Raises: TemporaryStreamError: the tar is another one than when it was listed. DataError: it is damaged."""
         if identify(self.url) != self.identity:
             raise TemporaryStreamError("the tar changed after it was listed", url=self.url, hint="run the job again")
         found = 0

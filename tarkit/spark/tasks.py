@@ -39,10 +39,7 @@ class TaskError(TarkitError):
 @contextmanager
 def new_context(name: str) -> Iterator[Any]:
     """A SparkContext of one's own, stopped at the end. Its settings are those of spark-submit, or Spark's defaults.
-
-    Raises:
-        MissingExtraError: pyspark is not installed. UsageError: the context cannot be made.
-    """
+    Raises: MissingExtraError: pyspark is not installed. UsageError: the context cannot be made."""
     pyspark = library("pyspark", "a job on Spark", "spark")
     try:
         context = pyspark.SparkContext(conf=pyspark.SparkConf().setAppName(name))
@@ -55,11 +52,7 @@ def new_context(name: str) -> Iterator[Any]:
 
 
 def current_context() -> Any:
-    """The SparkContext of this process, made if there is none.
-
-    Raises:
-        MissingExtraError: pyspark is not installed.
-    """
+    """The SparkContext of this process, made if there is none. Raises: MissingExtraError: pyspark is not installed."""
     return _with_this_python(library("pyspark", "a run on Spark", "spark").SparkContext.getOrCreate())
 
 
@@ -126,12 +119,8 @@ def seconds_after_end(context: Any) -> float:
 
 def remove_left_by_tasks(folder: str, lingering: float, *, alone: bool) -> None:
     """Remove what tasks that were killed left in a folder under temporary names.
-
-    Args:
-        lingering: of :func:`seconds_after_end`.
-        alone: no other program writes to the folder. Else what is not on a local disk is removed when it is a day old,
-            since a dead writer looks like a slow one there.
-    """
+    lingering: of :func:`seconds_after_end`. alone: no other program writes to the folder. Else what is not on a local
+    disk is removed when it is a day old, since a dead writer looks like a slow one there."""
     time.sleep(lingering)
     end = time.monotonic() + (_PATIENCE if alone else 0.0)
     try:
@@ -149,10 +138,7 @@ def remove_left_by_tasks(folder: str, lingering: float, *, alone: bool) -> None:
 
 def on_all_machines(url: str) -> str:
     """A local path made absolute, since tasks have working folders of their own; other URLs as they are.
-
-    Raises:
-        UsageError: standard input or output.
-    """
+    Raises: UsageError: standard input or output."""
     if url == "-":
         raise UsageError("standard input and output are not on the cluster; name a file, a folder or a URL")
     path = None if is_stream(url) else local_path(url)

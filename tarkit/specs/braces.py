@@ -96,10 +96,7 @@ class Product:
 
 def parse_braces(pattern: str) -> Product:
     """The parts of a pattern. Without braces it is a literal, in which a backslash is one.
-
-    Raises:
-        UsageError: the braces are not balanced.
-    """
+    Raises: UsageError: the braces are not balanced."""
     if "{" not in pattern and "}" not in pattern:
         return Product((Choice((pattern,)),))
     if _pieces(pattern) is None:

@@ -27,11 +27,8 @@ _NUMBERED = re.compile(
 
 def plan_outputs(urls: Iterable[str], folder: str) -> Iterator[tuple[str, str]]:
     """Each input with its output: the same name in ``folder``.
-
-    Raises:
-        UsageError: two inputs have the same name, one has none, an input would be replaced by its own
-            output, or by the failed samples of another one.
-    """
+    Raises: UsageError: two inputs have the same name, one has none, an input would be replaced by its own output, or by
+    the failed samples of another one."""
     seen: dict[str, str] = {}
     base = folder.rstrip("/")
     parents = _Parents(folder)
@@ -58,13 +55,8 @@ def plan_outputs(urls: Iterable[str], folder: str) -> Iterator[tuple[str, str]]:
 
 def are_distinct(specs: Sequence[str]) -> bool:
     """Whether it is plain that all outputs have names, and different ones.
-
-    It is where each spec is ``FOLDER/HEAD{FIRST..LAST}END``, with braces in one place only, and no HEAD begins
-    another one. False: all names must be looked at.
-
-    Raises:
-        UsageError: the first name of a spec is not that of a file.
-    """
+    It is where each spec is ``FOLDER/HEAD{FIRST..LAST}END``, with braces in one place only, and no HEAD begins another
+    one. False: all names must be looked at. Raises: UsageError: the first name of a spec is not that of a file."""
     heads = []
     for spec in specs:
         match = _NUMBERED.fullmatch(spec)
@@ -94,11 +86,8 @@ class _Parents:
 
 def existing_shards(pattern: str, start: int = 0) -> list[str]:
     """Names of the shards of a pattern such as ``out-%06d.tar`` that are there, numbered ``start`` or more, in order.
-
-    Raises:
-        UsageError: it has not exactly one place for a number. StreamError, TemporaryStreamError: its folder cannot
-        be listed.
-    """
+    Raises: UsageError: it has not exactly one place for a number. StreamError, TemporaryStreamError: its folder cannot
+    be listed."""
     path, query = split_query(pattern)
     before, after = split_pattern(path)
     folder, slash, _ = before.rpartition("/")

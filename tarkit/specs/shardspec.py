@@ -112,12 +112,8 @@ def _expand_one(spec: str, stdin_uses: list[str], allow_pipe: bool) -> Iterator[
 
 def fixed_names(spec: str) -> Product | None:
     """The names that a spec stands for, each to be had by its number, if nothing need be listed or read for them.
-
-    None: it is ``-``, a command, a list or a glob; or one of its names may be what braces may not stand for.
-
-    Raises:
-        UsageError: unbalanced braces.
-    """
+    None: it is ``-``, a command, a list or a glob; or one of its names may be what braces may not stand for. Raises:
+    UsageError: unbalanced braces."""
     if _is_special(spec) or _GLOB.search(spec):
         return None
     if not scheme_of(spec) and os.path.exists(spec):
@@ -128,10 +124,7 @@ def fixed_names(spec: str) -> Product | None:
 
 def patterns_of(specs: Sequence[str]) -> list[Product] | None:
     """The names of each spec, if nothing has to be listed or read to know them all; else None.
-
-    Raises:
-        UsageError: unbalanced braces.
-    """
+    Raises: UsageError: unbalanced braces."""
     found = [pattern for spec in specs if (pattern := fixed_names(spec)) is not None]
     return found if len(found) == len(specs) else None
 
@@ -215,13 +208,8 @@ def _use_stdin(spec: str, stdin_uses: list[str]) -> None:
 
 def check_local(specs: Iterable[str], *, allow_pipe_in_lists: bool = False) -> None:
     """Look whether all local shards that ``specs`` name exist, before hours are spent on the first of them.
-
-    What is at a URL is not asked for, and neither is a list that can be read only once.
-
-    Raises:
-        MissingInputError: several shards are named, and some are missing: how many, with examples.
-            As ``expand``.
-    """
+    What is at a URL is not asked for, and neither is a list that can be read only once. Raises: MissingInputError:
+    several shards are named, and some are missing: how many, with examples. As ``expand``."""
     known = missing = 0
     examples: list[str] = []
     for spec in specs:
@@ -243,10 +231,7 @@ def check_local(specs: Iterable[str], *, allow_pipe_in_lists: bool = False) -> N
 
 def counted_shards(specs: Iterable[str], *, allow_pipe_in_lists: bool) -> tuple[Iterator[str], int | None]:
     """The shards that ``specs`` name, and how many; None if there are very many, or the only one is a stream.
-
-    Raises:
-        As :func:`expand`.
-    """
+    Raises: As :func:`expand`."""
     shards = expand(specs, allow_pipe_in_lists=allow_pipe_in_lists)
     first = list(itertools.islice(shards, _MOST_SHARDS + 1))
     is_stream = len(first) == 1 and (first[0] == "-" or first[0].startswith("pipe:"))
@@ -256,12 +241,8 @@ def counted_shards(specs: Iterable[str], *, allow_pipe_in_lists: bool) -> tuple[
 
 def shard_name(pattern: str, number: int) -> str:
     """The name of shard ``number`` (from 0): ``out-%06d.tar`` and 7 give ``out-000007.tar``.
-
-    ``%%`` stands for a plain percent sign.
-
-    Raises:
-        UsageError: the pattern has not exactly one ``%d`` (with or without a width), or number is negative.
-    """
+    ``%%`` stands for a plain percent sign. Raises: UsageError: the pattern has not exactly one ``%d`` (with or without
+    a width), or number is negative."""
     split_pattern(pattern)
     if number < 0:
         raise UsageError(f"shards are numbered from 0; got {number}")
@@ -293,11 +274,7 @@ def is_pattern(name: str) -> bool:
 
 
 def reject_pattern(output: str) -> None:
-    """Refuse a pattern where the output is one shard.
-
-    Raises:
-        UsageError: it is one.
-    """
+    """Refuse a pattern where the output is one shard. Raises: UsageError: it is one."""
     if is_pattern(output):
         raise UsageError(
             f"-o {printable(redact(output))}: the output is one shard; pipe it into tarkit split - -o PATTERN"
@@ -306,10 +283,7 @@ def reject_pattern(output: str) -> None:
 
 def output_name(url: str) -> str:
     """The file name of a shard, the last part of its path, without the query of a URL.
-
-    Raises:
-        UsageError: standard input, commands and folders have no such name.
-    """
+    Raises: UsageError: standard input, commands and folders have no such name."""
     path = url
     scheme = scheme_of(url)
     if scheme:
@@ -325,10 +299,7 @@ def output_name(url: str) -> str:
 
 def parse_slice(text: str) -> tuple[int, int]:
     """``"I/W"`` as (I, W): slice I, counted from 0, of W slices.
-
-    Raises:
-        UsageError: not two whole numbers with 0 <= I < W.
-    """
+    Raises: UsageError: not two whole numbers with 0 <= I < W."""
     match = re.fullmatch(r"([0-9]{1,18})/([0-9]{1,18})", text)
     if match is None:
         raise UsageError(f"slice {printable(text)!r} must be I/W, such as 0/4 for the first of four slices")

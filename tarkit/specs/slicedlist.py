@@ -56,10 +56,7 @@ class SlicedList:
 
     def shards(self, index: int) -> list[str]:
         """The shards of a slice.
-
-        Raises:
-            UsageError: the slice does not exist. DataError: LIST is not the one whose slices these are.
-        """
+        Raises: UsageError: the slice does not exist. DataError: LIST is not the one whose slices these are."""
         if not 0 <= index < self.w:
             raise UsageError(f"{quoted(self.url)} has slices 0 to {self.w - 1}; slice {index} does not exist")
         start, stop = self.borders[index], self.borders[index + 1]
@@ -73,10 +70,7 @@ class SlicedList:
 
     def near(self, number: int) -> str:
         """A shard at about this place of the list, counted from 0. Exact only if all lines have the same length.
-
-        Raises:
-            DataError: as ``shards``.
-        """
+        Raises: DataError: as ``shards``."""
         at = self.size * (2 * number + 1) // (2 * self.n)
         # The last border that is not behind it: never that of an empty slice.
         index = bisect_right(self.borders, at) - 1
@@ -89,10 +83,7 @@ _CHANGED = "the list was changed after its slices were planned; plan anew, under
 
 def check_name(name: str, list_url: str) -> str:
     """The name of a shard, if a line of a list can hold it so that it is read as just this name.
-
-    Raises:
-        UsageError: it cannot.
-    """
+    Raises: UsageError: it cannot."""
     if _SURELY_PLAIN.fullmatch(name):
         return name
     kept = name.strip() == name and "\n" not in name and "\r" not in name and not name.startswith(("#", _BOM))
@@ -193,10 +184,7 @@ def slices_by_bytes(sizes: Sequence[int], w: int) -> list[list[int]]:
 
 def open_list(url: str) -> SlicedList | None:
     """The slices that were planned for a list; None if none were.
-
-    Raises:
-        DataError: the file of the slices is damaged. TemporaryStreamError: it cannot be asked for now.
-    """
+    Raises: DataError: the file of the slices is damaged. TemporaryStreamError: it cannot be asked for now."""
     beside = _offsets_url(url)
     if beside is None:
         return None

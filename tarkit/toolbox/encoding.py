@@ -51,11 +51,7 @@ DEFAULT = Encoding()
 
 
 def content_of(sample: Sample, encoding: Encoding) -> bytes:
-    """The record that a sample is: one of its fields, or an Example.
-
-    Raises:
-        DataError: it has not that field.
-    """
+    """The record that a sample is: one of its fields, or an Example. Raises: DataError: it has not that field."""
     fields = {name: value for name, value in sample.items() if not is_reserved(name)}
     if encoding.field is None:
         return encode_example({"__key__": sample["__key__"].encode("utf-8", "surrogateescape"), **fields})
@@ -72,10 +68,7 @@ def content_of(sample: Sample, encoding: Encoding) -> bytes:
 
 def sample_of(url: str, key: str, content: bytes, encoding: Encoding, tally: Tally) -> Sample:
     """The sample that a record is. tally: counts features without a value.
-
-    Raises:
-        DataError: it is not an Example, or one whose features cannot be fields.
-    """
+    Raises: DataError: it is not an Example, or one whose features cannot be fields."""
     if encoding.field is not None:
         return {"__key__": key, encoding.field: content}
     sample: Sample = {"__key__": key}

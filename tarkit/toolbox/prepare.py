@@ -36,10 +36,7 @@ Prepare = Callable[[SourceFile], Iterator[bytes]]
 
 def prepared(files: Iterable[SourceFile], prepare: Prepare, tally: Tally) -> Iterator[bytes]:
     """The records of files. Files that give none are counted in ``tally.skipped``, as ``no-record``.
-
-    Raises:
-        DataError: as ``prepare``.
-    """
+    Raises: DataError: as ``prepare``."""
     for file in files:
         gave_some = False
         for record in prepare(file):
@@ -98,12 +95,8 @@ def classes_of(names: Iterable[str]) -> list[str]:
 
 def shard_records(shards: str, tally: Tally, fields: Sequence[str] = ()) -> Iterator[bytes]:
     """A record for each sample of tar shards: a feature for each field, or those that are named, and ``__key__``.
-
-    ``cls`` is a number if its text is one, of 18 digits at most; other fields are bytes.
-
-    Raises:
-        DataError: a sample has not all fields that are named; damage.
-    """
+    ``cls`` is a number if its text is one, of 18 digits at most; other fields are bytes. Raises: DataError: a sample
+    has not all fields that are named; damage."""
     for sample in read_samples(shards, tally=tally):
         missing = [name for name in fields if name not in sample]
         if missing:
@@ -196,19 +189,12 @@ def _encoded(features: Mapping[str, Any], codec: str) -> bytes:
 
 def load_model_file(path: str) -> dict[str, Any]:
     """What a Python file defines. path: may be a URL.
-
-    Raises:
-        MissingInputError: no such file. UsageError: it is not Python, or raises an exception.
-    """
+    Raises: MissingInputError: no such file. UsageError: it is not Python, or raises an exception."""
     return load_model(read_model_file(path), path)
 
 
 def read_model_file(path: str) -> str:
-    """The text of a Python file.
-
-    Raises:
-        MissingInputError: no such file. UsageError: it is not Python.
-    """
+    """The text of a Python file. Raises: MissingInputError: no such file. UsageError: it is not Python."""
     data = read_whole(path, compression=None)
     try:
         ast.parse(data, path)
@@ -219,10 +205,7 @@ def read_model_file(path: str) -> str:
 
 def load_model(text: str, path: str) -> dict[str, Any]:
     """What the text of a Python file defines. path: for tracebacks and its ``__file__``.
-
-    Raises:
-        UsageError: it raises an exception.
-    """
+    Raises: UsageError: it raises an exception."""
     model: dict[str, Any] = {"__name__": "model_file", "__file__": path}
     try:
         exec(compile(text, path, "exec"), model)

@@ -24,10 +24,7 @@ class SourceFile(NamedTuple):
 
 def files_of(source: str, tally: Tally) -> Iterator[SourceFile]:
     """All files of a folder at any depth, by name, or of a tar in its order; hidden ones are skipped and counted.
-
-    Raises:
-        DataError: the tar is damaged. MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
-    """
+    Raises: DataError: the tar is damaged. MissingInputError, StreamError, TemporaryStreamError: it cannot be read."""
     if is_tar_name(source):
         with open_read(source) as stream:
             for name, content, _ in read_members(stream.read, url=stream.name, tally=tally):
@@ -41,10 +38,7 @@ def files_of(source: str, tally: Tally) -> Iterator[SourceFile]:
 
 def files_of_folder(folder: str, tally: Tally) -> Iterator[SourceFile]:
     """All files of a folder at any depth, by name; hidden ones are skipped and counted.
-
-    Raises:
-        MissingInputError, StreamError, TemporaryStreamError: it cannot be listed.
-    """
+    Raises: MissingInputError, StreamError, TemporaryStreamError: it cannot be listed."""
     for entry in sorted(entries(folder, recursive=True), key=lambda entry: entry.name):
         if is_hidden(entry.name):
             tally.skip("hidden")

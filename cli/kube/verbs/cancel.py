@@ -76,9 +76,7 @@ def command(name: str, delete: bool, timeout: str, undo: bool, **options: Any) -
 
 def suspend_jobs(cluster: Cluster, name: str, jobs: Sequence[Object], *, undo: bool) -> str:
     """Suspend the Jobs that have not ended, or let those go on that are suspended; what was done, in a line.
-
-    name: of the Job or of the run. If a queue decides about one of them, none is suspended.
-    """
+    name: of the Job or of the run. If a queue decides about one of them, none is suspended."""
     several = is_run(jobs, name)
     alive = [job for job in jobs if not has_ended(job)]
     over = len(jobs) - len(alive)
@@ -172,9 +170,7 @@ def _left_after(
     cluster: Cluster, name: str, deleted: Sequence[Object], lost: Collection[Object], watching: Watching
 ) -> str:
     """What is still there when the time is up, in words; "" as soon as all is gone.
-
-    name: of the Job or of the run. deleted: a Job is gone after its pods. lost: ``orphans`` of it.
-    """
+    name: of the Job or of the run. deleted: a Job is gone after its pods. lost: ``orphans`` of it."""
     of_run = bool(deleted) and is_run(deleted, name)
     selector = {"labels": f"{RUN}={name}"} if of_run else {"fields": f"metadata.name={name}"}
     jobs = [LiveList(cluster, "jobs", **selector)] if deleted else []
@@ -201,9 +197,7 @@ def _still_there(things: Iterable[Object], lists: Iterable[LiveList]) -> int:
 
 def _delete_lists(cluster: Cluster, run: str) -> list[str]:
     """Delete the ConfigMaps with lists of shards, made for Jobs of a run, that no Job of it names any more.
-
-    The names of those that were there. A line reports it if they stay.
-    """
+    The names of those that were there. A line reports it if they stay."""
     names: list[str] = []
     if label_value(run):
         return names

@@ -122,9 +122,8 @@ def _jobs(
     name: str, source: RecordSource, options: dict[str, Any], create: bool
 ) -> tuple[Cluster | None, list[Object], set[str]]:
     """The cluster if it answers, the Jobs to be retried from it or from -f, and the names that are taken.
-
-    A Job that is gone is taken from -f, and so is one that has the name of a run; of a run, the Jobs that have failed.
-    """
+    A Job that is gone is taken from -f, and so is one that has the name of a run; of a run, the Jobs that have
+    failed."""
     given, new_name = job_in(source.documents, name), options["new_name"]
     try:
         cluster = open_cluster(options)

@@ -104,9 +104,7 @@ def _pause(watch: str) -> float:
 
 def _show(found: list[JobStatus], retried: int, as_json: bool, verbose: bool, *, once: bool = True) -> int:
     """Print how far each Job is. The worst exit code: 1 before 3 before 0.
-
-    once: a closed standard output leaves the exit code as it is; else it ends the watch.
-    """
+    once: a closed standard output leaves the exit code as it is; else it ends the watch."""
     with Results(only_messages=once) as results:
         if as_json:
             documents = [each.as_dict() for each in found]

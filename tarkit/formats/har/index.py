@@ -19,9 +19,8 @@ _PART_NAME = re.compile(r"part-[0-9]+")
 
 class HarEntry(NamedTuple):
     """A file of an archive. name: its path in it, without a slash at the beginning. part: the file that it is in.
-
-    offset, size: bytes. mtime: seconds since 1970. mode: permission bits; None, as owner and group, before version 3.
-    """
+    offset, size: bytes. mtime: seconds since 1970. mode: permission bits; None, as owner and group, before version
+    3."""
 
     name: str
     part: str

@@ -32,10 +32,8 @@ class BadContentError(ValueError):
 
 class ChunkHeader(NamedTuple):
     """What the header of a chunk says.
-
     checksum, size: of the payload; size in bytes. compression: none, snappy or gzip; None if the compressor, a number,
-    stands for none of these. records: how many are in the chunk.
-    """
+    stands for none of these. records: how many are in the chunk."""
 
     dialect: Dialect
     checksum: int
@@ -47,10 +45,8 @@ class ChunkHeader(NamedTuple):
 
 class Dialect:
     """One of the two kinds of RecordIO.
-
-    fields: which of the four numbers behind the magic are checksum, compressor, size and number of records.
-    codes: compression -> its number. checksum: of bytes, continuing from another one.
-    """
+    fields: which of the four numbers behind the magic are checksum, compressor, size and number of records. codes:
+    compression -> its number. checksum: of bytes, continuing from another one."""
 
     def __init__(
         self,
@@ -101,9 +97,7 @@ PYRECORDIO = Dialect("pyrecordio", (1, 2, 3, 0), {"none": 1, "snappy": 2, "gzip"
 
 def parse_header(header: bytes) -> ChunkHeader:
     """The fields of 20 bytes, in the dialect that they are of.
-
-    At byte 12, Go has the payload's size, which is 4 at least; pyrecordio has the compressor, which is 3 at most.
-    """
+    At byte 12, Go has the payload's size, which is 4 at least; pyrecordio has the compressor, which is 3 at most."""
     return (PYRECORDIO if LENGTH.unpack_from(header, 12)[0] < 4 else GO).parse(header)
 
 
@@ -174,10 +168,7 @@ def payload_compressor(dialect: Dialect, compression: str) -> Compressor:
 
 def content_pieces(header: ChunkHeader, payload: memoryview) -> Iterator[bytes]:
     """The content of a payload, in pieces: for each record its length, 4 bytes, and its bytes.
-
-    Raises:
-        BadContentError: it does not decompress.
-    """
+    Raises: BadContentError: it does not decompress."""
     if header.compression == "none":
         yield bytes(payload)
     elif header.compression == "gzip":

@@ -71,10 +71,7 @@ def read_index(source: str | os.PathLike[str] | BinaryIO) -> RecordIndex:
 
 def range_source(source: str | os.PathLike[str] | BinaryIO) -> RangeSource:
     """The file behind a path, URL or file object.
-
-    Raises:
-        UsageError: ranges of it cannot be read. MissingInputError: no such file.
-    """
+    Raises: UsageError: ranges of it cannot be read. MissingInputError: no such file."""
     if isinstance(source, (str, os.PathLike)):
         # A path object is a local path, whatever it looks like.
         url = source if isinstance(source, str) else os.path.abspath(source)

@@ -138,10 +138,7 @@ def _records(walk: ChunkWalk, chunk: Chunk, begin: int, end: int) -> Iterator[li
 
 def _bounded(walk: ChunkWalk, chunk: Chunk) -> Iterator[bytes]:
     """The content of a chunk, in pieces.
-
-    Raises:
-        BadContentError: it cannot be decompressed. TooLargeError: it has more bytes than a chunk may take.
-    """
+    Raises: BadContentError: it cannot be decompressed. TooLargeError: it has more bytes than a chunk may take."""
     size = 0
     for piece in content_pieces(chunk.header, chunk.payload):
         size += len(piece)

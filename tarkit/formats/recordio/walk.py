@@ -64,11 +64,8 @@ class ChunkWalk:
 
     def chunks(self) -> Iterator[Chunk]:
         """The chunks from here on. With ``skip``, those that are damaged are passed over.
-
-        Raises:
-            CorruptRecordError: a chunk is damaged. TruncatedError: the stream ends inside a chunk.
-            TooLargeError: a chunk has more than ``mem`` bytes.
-        """
+        Raises: CorruptRecordError: a chunk is damaged. TruncatedError: the stream ends inside a chunk. TooLargeError: a
+        chunk has more than ``mem`` bytes."""
         while head := self._window.peek(HEADER_SIZE):
             try:
                 chunk = self._next(head)
@@ -82,10 +79,7 @@ class ChunkWalk:
 
     def damaged(self, chunk: Chunk, lost: int, reason: str) -> None:
         """A chunk whose checksum is right cannot be used: report it, with the number of records that are lost.
-
-        Raises:
-            CorruptRecordError: without ``skip``.
-        """
+        Raises: CorruptRecordError: without ``skip``."""
         if not self.skip:
             raise self._corrupt(chunk.offset, reason)
         self._report(chunk.offset, chunk.first, lost, reason)
@@ -148,10 +142,8 @@ class ChunkWalk:
 
     def _go_to_end(self, head: bytes) -> int | None:
         """Go behind the chunk if its end can be proven; how many records its header says it has, else None.
-
-        One damaged field of a header leaves the others: the size leads to the next chunk, or the checksum finds
-        the end. So a RecordIO file inside a damaged record is not taken for a part of this one.
-        """
+        One damaged field of a header leaves the others: the size leads to the next chunk, or the checksum finds the
+        end. So a RecordIO file inside a damaged record is not taken for a part of this one."""
         window, own = self._window, parse_header(head)
         headers = [own, (PYRECORDIO if own.dialect is GO else GO).parse(head)]
         limit = max(_TRUSTED, window.held)
@@ -230,10 +222,7 @@ class ChunkWalk:
 
 def chunk_header(head: bytes, url: str, offset: int) -> ChunkHeader:
     """The header of a chunk, from the up to 20 bytes at this offset.
-
-    Raises:
-        CorruptRecordError: they are not one. TruncatedError: they are the beginning of one.
-    """
+    Raises: CorruptRecordError: they are not one. TruncatedError: they are the beginning of one."""
     if not MAGIC.startswith(head[:4]):
         reason = f"a chunk begins with {MAGIC.hex(' ')}, and here is {head[:4].hex(' ')}"
         raise CorruptRecordError(reason, url=url, offset=offset, hint=_HINT)

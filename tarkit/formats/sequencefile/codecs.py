@@ -167,10 +167,7 @@ SHORT_NAMES = {
 
 def codec_class(name: str) -> str:
     """The class name that is written for a short name (``snappy``) or a class name.
-
-    Raises:
-        UsageError: there is none.
-    """
+    Raises: UsageError: there is none."""
     found = SHORT_NAMES.get(name, name.removeprefix(PACKAGE))
     if found not in CODECS:
         raise UsageError(f"no codec {printable(name)!r}; known are {', '.join(SHORT_NAMES)}")
@@ -178,11 +175,7 @@ def codec_class(name: str) -> str:
 
 
 def codec_of(class_name: str, url: str) -> Codec:
-    """What reads the buffers of a file that gives this class.
-
-    Raises:
-        DecodeError: tarkit does not have this codec.
-    """
+    """What reads the buffers of a file that gives this class. Raises: DecodeError: tarkit does not have this codec."""
     found = CODECS.get(class_name.removeprefix(PACKAGE)) if class_name.startswith(PACKAGE) else None
     if found is None:
         raise DecodeError(

@@ -31,9 +31,7 @@ _MOST_METADATA = 1 << 16
 @dataclass(frozen=True)
 class Header:
     """compression: none, record or block. codec: a class name, "" for none. sync: the mark, b"" in version 1.
-
-    size: bytes of the header; 0 if it was not read.
-    """
+    size: bytes of the header; 0 if it was not read."""
 
     key_class: str
     value_class: str
@@ -120,10 +118,7 @@ class _Fields:
 
 def read_header(window: Window, url: str) -> Header:
     """The header at the beginning of a file; the window is behind it then.
-
-    Raises:
-        CorruptHeaderError: it is not a header, or of a version above 6. TruncatedError: the file ends in it.
-    """
+    Raises: CorruptHeaderError: it is not a header, or of a version above 6. TruncatedError: the file ends in it."""
     fields = _Fields(window, url)
     if not window.have(1):
         raise TruncatedError("the file is empty", url=url, offset=0, hint="the file was cut; fetch or write it again")

@@ -50,10 +50,7 @@ def vint_bytes(number: int) -> bytes:
 
 def vints(data: bytes, count: int) -> list[int]:
     """Exactly ``count`` numbers, which are all of ``data``; none is negative, since they are lengths.
-
-    Raises:
-        ValueError: there are more or fewer, or one is negative.
-    """
+    Raises: ValueError: there are more or fewer, or one is negative."""
     if len(data) == count and data.isascii():
         return list(data)
     if len(data) < count:
