@@ -155,7 +155,7 @@ def test_damage_behind_a_large_member(tmp_path: Path) -> None:
 
 def test_a_dict_of_bytes_has_a_bound_that_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(DATA)
-    message = rf"x.tar, offset 1024, member 'b.bin': this member has {len(SPARSE)} bytes.*mem=1000000.*pass mem=\d+"
+    message = rf"x.tar, offset 1024, member 'b.bin': this member has {len(SPARSE)} bytes.*mem=1000000.*pass --mem \d+ "
     with pytest.raises(TooLargeError, match=message):
         list(read_samples(str(tmp_path / "x.tar"), mem=1_000_000))
     assert files_of(read_samples(str(tmp_path / "x.tar"), mem=3_000_000)) == FILES

@@ -170,7 +170,7 @@ def test_a_size_above_the_bound_that_is_damaged(monkeypatch: pytest.MonkeyPatch)
     assert damage[0][:2] == (0, len(good) + 500)
     assert damage[0][2].startswith("records from 0 on: a chunk has 2130706464 bytes or more, and may take 1073741824")
     # Where no chunk is near, the chunk may well be as large as it says.
-    with pytest.raises(TooLargeError, match="read it with a larger mem="):
+    with pytest.raises(TooLargeError, match="read it with a larger --mem"):
         skipping(bytes(size) + bytes(5000) + good)
 
 
@@ -226,7 +226,7 @@ def test_a_chunk_with_a_right_checksum_that_makes_no_sense(chunk: bytes, reason:
     assert b"after" not in records
     assert isinstance(error, CorruptRecordError)
     assert reason in error.reason
-    assert "fetch the file again, or read it with on_damage='skip'" in str(error)
+    assert "fetch the file again, or read it with --on-damage skip (on_damage='skip')" in str(error)
     records, damage = skipping(content)
     assert records == [b"before", b"after"]
     assert len(damage) == 1

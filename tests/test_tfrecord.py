@@ -290,7 +290,7 @@ def test_every_flipped_bit_is_an_error_of_its_record() -> None:
         assert error.exit_code == 65
         in_length = place - offsets[number] < 12
         assert f"record {number}: wrong checksum of the {'length' if in_length else 'data'}" in str(error)
-        assert str(error).endswith("fetch the file again, or read it with on_damage='skip'")
+        assert str(error).endswith("fetch the file again, or read it with --on-damage skip (on_damage='skip')")
 
 
 def test_every_flipped_bit_costs_its_record_and_no_other() -> None:
@@ -463,7 +463,7 @@ def test_mem_bounds_a_record() -> None:
     found, error = until_error(data, mem=100)
     assert found == [b"x" * 100]
     assert isinstance(error, TooLargeError)
-    assert "101 bytes, and mem allows 100; if the file is not damaged, read it with a larger mem=" in str(error)
+    assert "101 bytes, and mem allows 100; if the file is not damaged, read it with a larger --mem (mem=)" in str(error)
     assert records_of(data, mem=101)[1] == b"y" * 101
 
 

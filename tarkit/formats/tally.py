@@ -8,6 +8,11 @@ from dataclasses import dataclass, field
 from tarkit.errors import UsageError
 
 DAMAGE_POLICIES = ("error", "skip")
+SKIP_DAMAGE = "--on-damage skip (on_damage='skip')"
+"""For hints of errors: the option of the programs, and the argument of the library."""
+DAMAGED_HINT = f"fetch the file again, or read it with {SKIP_DAMAGE}"
+CUT_HINT = f"the file was cut; fetch or write it again, or read it with {SKIP_DAMAGE}"
+LARGER_MEM = "a larger --mem (mem=)"
 BESIDE_DAMAGE = "sample-beside-damage"
 INCOMPLETE = "incomplete-sample"
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO, TypeVar
 
 from tarkit.errors import CompressionError, CorruptRecordError, DataError, TooLargeError, TruncatedError
-from tarkit.formats.tally import DAMAGE_POLICIES, Tally, check_policy
+from tarkit.formats.tally import DAMAGE_POLICIES, DAMAGED_HINT, LARGER_MEM, Tally, check_policy
 from tarkit.store.allocator import keep_freed_memory
 from tarkit.store.compression import ZLIB, DecompressingReader, begins_zlib, check_codec, sniff
 from tarkit.store.publish import FileWriter
@@ -196,7 +196,7 @@ class _Walk:
             raise self.error(
                 TooLargeError,
                 f"{length} bytes, and mem allows {self.mem}",
-                "if the file is not damaged, read it with a larger mem=",
+                f"if the file is not damaged, read it with {LARGER_MEM}",
             )
         if not self.fill(length + _AROUND):
             there = len(self.buffer) - _HEAD_SIZE
@@ -238,7 +238,7 @@ class _Walk:
 
     def error(self, kind: type[_Error], what: str, hint: str = "") -> _Error:
         """An error about the record at hand."""
-        hint = hint or "fetch the file again, or read it with on_damage='skip'"
+        hint = hint or DAMAGED_HINT
         return kind(f"{self.lost(True)}: {what}", url=self.url, offset=self.base + self.position, hint=hint)
 
     def lost(self, one: bool) -> str:

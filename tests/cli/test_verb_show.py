@@ -242,6 +242,23 @@ def test_records_of_every_format(run: Run, tmp_path: Path, name: str) -> None:
         assert run("tarkit", "show", "--from", name, "-", stdin=path.read_bytes()).lines == lines
 
 
+@pytest.mark.parametrize("name", ["tar", *FORMATS])
+def test_an_error_of_damage_names_the_option_that_goes_on(run: Run, tmp_path: Path, name: str) -> None:
+    path = tmp_path / f"records.{name}"
+    if name == "tar":
+        path.write_bytes(tar_of(*((f"{number}.txt", bytes(9000)) for number in range(3))))
+    else:
+        with named_writer(name, str(path)) as writer:
+            for number in range(3):
+                writer.write(f"k{number}", os.urandom(9000))
+    file = path / "part-0" if name == "har" else path
+    file.write_bytes(file.read_bytes()[:20_000])
+    result = run("tarkit", "show", path)
+    assert result.code == 65
+    assert result.stderr.splitlines()[-1].endswith("read it with --on-damage skip (on_damage='skip')")
+    assert run("tarkit", "show", path, "--on-damage", "skip").code == 3
+
+
 def test_counts_of_several_formats(run: Run, shards: str, tmp_path: Path) -> None:
     with RecordWriter(tmp_path / "records") as writer:
         for _ in range(4):

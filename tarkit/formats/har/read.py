@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from tarkit.errors import MissingInputError, TooLargeError, TruncatedError, UsageError, printable
-from tarkit.formats.har.index import HINT, INDEX, MASTER_INDEX, HarEntry, check_master, parse_index
-from tarkit.formats.tally import DAMAGE_POLICIES, Tally, check_policy
+from tarkit.formats.har.index import INDEX, MASTER_INDEX, HarEntry, check_master, parse_index
+from tarkit.formats.tally import CUT_HINT, DAMAGE_POLICIES, LARGER_MEM, Tally, check_policy
 from tarkit.store.entries import stat
 from tarkit.store.read import open_read, read_range
 from tarkit.store.url import display_name, join
@@ -127,7 +127,7 @@ class HarArchive:
                         f"the file has {entry.size} bytes, and mem allows {mem}",
                         url=self.name,
                         member=entry.name,
-                        hint="read it with a larger mem=",
+                        hint=f"read it with {LARGER_MEM}",
                     )
                 if entry.offset < window.offset:
                     # Two files share bytes.
@@ -152,7 +152,7 @@ class HarArchive:
 
 def _cut_part(entry: HarEntry, url: str, size: int) -> TruncatedError:
     reason = f"the part ends at byte {size}, before the end of this file at {entry.offset + entry.size}"
-    return TruncatedError(reason, url=url, offset=entry.offset, member=entry.name, hint=HINT)
+    return TruncatedError(reason, url=url, offset=entry.offset, member=entry.name, hint=CUT_HINT)
 
 
 def _plain_url(url: str) -> str:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tarkit.errors import CorruptRecordError, DataError, TooLargeError, TruncatedError
 from tarkit.formats.recordio.chunk import GO, HEADER_SIZE, LENGTH, MAGIC, PYRECORDIO, ChunkHeader, parse_header
-from tarkit.formats.tally import Tally
+from tarkit.formats.tally import CUT_HINT, DAMAGED_HINT, LARGER_MEM, Tally
 from tarkit.store.window import Window
 
 _TRUSTED = 64 << 20
@@ -15,7 +15,6 @@ _TRUSTED = 64 << 20
 _IN_VAIN = 1 << 30
 _IN_VAIN_RATIO = 16
 """Bytes that may be checked in vain behind damage, and how many more for each byte of the file up to there."""
-_HINT = "fetch the file again, or read it with on_damage='skip'"
 
 
 class Chunk(NamedTuple):
@@ -90,7 +89,7 @@ class ChunkWalk:
             f"a chunk has {size} bytes or more, and may take {self.mem}",
             url=self.url,
             offset=offset,
-            hint="if the file is not damaged, read it with a larger mem=",
+            hint=f"if the file is not damaged, read it with {LARGER_MEM}",
         )
 
     def _report(self, start: int, first: int, lost: int | None, reason: str) -> None:
@@ -100,7 +99,7 @@ class ChunkWalk:
         self.tally.damage.append((self.url, start, self.offset, f"{records}: {reason}"))
 
     def _corrupt(self, offset: int, reason: str) -> CorruptRecordError:
-        return CorruptRecordError(reason, url=self.url, offset=offset, hint=_HINT)
+        return CorruptRecordError(reason, url=self.url, offset=offset, hint=DAMAGED_HINT)
 
     def _next(self, head: bytes) -> Chunk:
         window, offset = self._window, self.offset
@@ -225,7 +224,7 @@ def chunk_header(head: bytes, url: str, offset: int) -> ChunkHeader:
     Raises: CorruptRecordError: they are not one. TruncatedError: they are the beginning of one."""
     if not MAGIC.startswith(head[:4]):
         reason = f"a chunk begins with {MAGIC.hex(' ')}, and here is {head[:4].hex(' ')}"
-        raise CorruptRecordError(reason, url=url, offset=offset, hint=_HINT)
+        raise CorruptRecordError(reason, url=url, offset=offset, hint=DAMAGED_HINT)
     if len(head) < HEADER_SIZE:
         raise cut(f"the header of a chunk: {len(head)} of {HEADER_SIZE} bytes are there", url, offset)
     return parse_header(head)
@@ -233,5 +232,4 @@ def chunk_header(head: bytes, url: str, offset: int) -> ChunkHeader:
 
 def cut(where: str, url: str, offset: int) -> TruncatedError:
     """An error of a stream that ends inside a chunk."""
-    hint = "the file was cut; fetch or write it again, or read it with on_damage='skip'"
-    return TruncatedError(f"the stream ends inside {where}", url=url, offset=offset, hint=hint)
+    return TruncatedError(f"the stream ends inside {where}", url=url, offset=offset, hint=CUT_HINT)

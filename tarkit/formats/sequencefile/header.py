@@ -24,6 +24,7 @@ SYNC_BYTES = 16
 ESCAPE = b"\xff\xff\xff\xff"
 """Where a record's length would be, before a sync mark."""
 
+_CUT = "the file was cut; fetch or write it again"
 _MOST_TEXT = 1 << 20
 _MOST_METADATA = 1 << 16
 
@@ -71,12 +72,7 @@ class _Fields:
         """The next bytes."""
         window = self._window
         if not window.have(count):
-            raise TruncatedError(
-                "the file ends in its header",
-                url=self._url,
-                offset=window.offset,
-                hint="the file was cut; fetch or write it again",
-            )
+            raise TruncatedError("the file ends in its header", url=self._url, offset=window.offset, hint=_CUT)
         data = window.buffer[window.at : window.at + count]
         window.at += count
         return data
@@ -121,7 +117,7 @@ def read_header(window: Window, url: str) -> Header:
     Raises: CorruptHeaderError: it is not a header, or of a version above 6. TruncatedError: the file ends in it."""
     fields = _Fields(window, url)
     if not window.have(1):
-        raise TruncatedError("the file is empty", url=url, offset=0, hint="the file was cut; fetch or write it again")
+        raise TruncatedError("the file is empty", url=url, offset=0, hint=_CUT)
     window.have(len(MAGIC))
     if not MAGIC.startswith(window.buffer[: len(MAGIC)]):
         raise CorruptHeaderError("this is not a SequenceFile: it does not begin with SEQ", url=url, offset=0)

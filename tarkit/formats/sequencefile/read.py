@@ -14,7 +14,7 @@ from tarkit.formats.sequencefile.codecs import codec_of
 from tarkit.formats.sequencefile.header import ESCAPE, SYNC_BYTES, Header, read_header
 from tarkit.formats.sequencefile.vint import vint_at, vint_size, vints
 from tarkit.formats.sequencefile.writables import CONTENT_CLASSES, SERIALIZED, Writable, writable_of
-from tarkit.formats.tally import DAMAGE_POLICIES, Tally, check_policy
+from tarkit.formats.tally import CUT_HINT, DAMAGE_POLICIES, DAMAGED_HINT, LARGER_MEM, Tally, check_policy
 from tarkit.store.allocator import keep_freed_memory
 from tarkit.store.rangedfile import RangedFile
 from tarkit.store.read import open_read
@@ -233,11 +233,11 @@ class _Reader:
 
     def _error(self, bad: _BadRecordError) -> DataError:
         if bad.kind is TruncatedError:
-            hint = "the file was cut; fetch or write it again"
+            hint = CUT_HINT
         elif bad.kind is TooLargeError:
-            hint = "pass a larger mem if that is right"
+            hint = f"if that is right, read it with {LARGER_MEM}"
         else:
-            hint = "fetch the file again, or use --on-damage skip (on_damage='skip')"
+            hint = DAMAGED_HINT
         return bad.kind(f"record {self._number}: {bad.reason}", url=self._url, offset=self._window.offset, hint=hint)
 
     def _resynchronise(self, bad: _BadRecordError) -> bool:

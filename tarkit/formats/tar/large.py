@@ -6,6 +6,7 @@ from typing import Any
 
 from tarkit.errors import TooLargeError
 from tarkit.formats.fieldfile import LARGE, FieldFile
+from tarkit.formats.tally import LARGER_MEM
 from tarkit.formats.tar.walk import Archive, LargeMembers
 
 DEFAULT_MEM = 1 << 30
@@ -34,7 +35,7 @@ class RefuseLarge(LargeMembers):
             url=archive.url,
             offset=archive.header_offset,
             member=name,
-            hint=f"pass mem={size + size // 8} or more",
+            hint=f"pass --mem {size + size // 8} (mem=) or more",
         )
 
     def spill(self, sample: dict[str, Any], name: str, content: Any) -> Any:
@@ -43,7 +44,7 @@ class RefuseLarge(LargeMembers):
             url=sample["__url__"],
             member=name,
             key=sample["__key__"],
-            hint="pass a larger mem",
+            hint=f"pass {LARGER_MEM}",
         )
 
 

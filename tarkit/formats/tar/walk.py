@@ -14,7 +14,7 @@ from zlib import adler32
 
 from tarkit.errors import CorruptHeaderError, NotATarError, TruncatedError, UnsupportedMemberError
 from tarkit.formats.fieldfile import PIECE
-from tarkit.formats.tally import Tally
+from tarkit.formats.tally import CUT_HINT, DAMAGED_HINT, SKIP_DAMAGE, Tally
 from tarkit.formats.tar import headers
 from tarkit.formats.tar.headers import BLOCK, ZERO_BLOCK, MemberHeader
 
@@ -195,7 +195,7 @@ class Archive:
                     url=self.url,
                     offset=self.header_offset,
                     member=name,
-                    hint="the shard was cut; fetch or write it again",
+                    hint=CUT_HINT,
                 )
             self.base += len(piece)
             missing -= len(piece)
@@ -264,7 +264,7 @@ class Archive:
         text = name.decode("utf-8", "surrogateescape")
         if reason in headers.REFUSALS and self.in_sample(text):
             what, hint = headers.REFUSALS[reason]
-            hint += ", or drop such samples with --on-damage skip"
+            hint += f", or drop such samples with {SKIP_DAMAGE}"
             error = UnsupportedMemberError(what, url=self.url, offset=self.header_offset, member=text, hint=hint)
             error.kind = reason
             raise error
@@ -341,7 +341,7 @@ class Archive:
 
     def corrupt(self, reason: str) -> CorruptHeaderError:
         """The error for damage at the header that is being worked on."""
-        return CorruptHeaderError(reason, url=self.url, offset=self.header_offset)
+        return CorruptHeaderError(reason, url=self.url, offset=self.header_offset, hint=DAMAGED_HINT)
 
     def skip_zeros(self) -> bool:
         """Go past the zero blocks of an end-of-archive mark; False if nothing follows them."""
@@ -368,8 +368,8 @@ class Archive:
             return
         if not self.begun and rest:
             raise NotATarError(f"not a tar: {len(rest)} bytes, and {headers.looks_like(rest)}", url=self.url, offset=0)
+        if not self.begun:
+            reason = "the stream is empty; a tar has at least an end mark"
+            raise TruncatedError(reason, url=self.url, offset=0, hint="fetch or write it again")
         where = "inside a header" if rest or in_extended else "without an end-of-archive mark"
-        reason = f"the stream ends {where}" if self.begun else "the stream is empty; a tar has at least an end mark"
-        raise TruncatedError(
-            reason, url=self.url, offset=self.header_offset, hint="the shard was cut; fetch or write it again"
-        )
+        raise TruncatedError(f"the stream ends {where}", url=self.url, offset=self.header_offset, hint=CUT_HINT)
