@@ -1,7 +1,7 @@
 """What a sample is: the key rule, the skipping rule, and grouping members into samples.
 
 A sample is a plain dict: ``__key__`` (str), ``__url__`` (str, the shard it came from) and,
-for each field, its bytes. ``docs/tar-shards.md`` is the specification of the three rules
+for each field, its bytes. ``docs/formats/tar.md`` is the specification of the three rules
 in this file, with a table of names that the tests hold against this code.
 """
 

@@ -1,8 +1,10 @@
-"""docs/tar-shards.md is what the code does, and what it says of webdataset is what webdataset does."""
+"""docs/formats/tar.md is what the code does, and what it says of webdataset is what webdataset does."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import gzip
 import hashlib
 import importlib
 import importlib.util
@@ -14,13 +16,14 @@ from typing import Any
 
 import pytest
 
+from tarkit.errors import DataError, NotATarError
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar import headers
 from tarkit.samples.read import read_members, read_samples
 from tarkit.samples.sample import first_dot, group_by_keys, skip_reason
 from tarkit.writer import TarWriter
 
-PAGE = (Path(__file__).resolve().parent.parent / "docs" / "tar-shards.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parent.parent / "docs" / "formats" / "tar.md").read_text(encoding="utf-8")
 OTHER = "~other.ok"
 EXAMPLE = {"__key__": "images/cat", "cls": b"3\n", "jpg": b"\xff\xd8\xff\xd9"}
 
@@ -189,6 +192,12 @@ def test_the_example_header_holds_what_its_table_says() -> None:
     assert header[covered:] == bytes(12)
 
 
+def test_the_fields_of_the_grammar_are_those_of_the_example() -> None:
+    fields = [(int(row[0]), int(row[1]), row[2]) for row in rows("from")]
+    assert fields[:-1] == [(int(offset), int(length), field) for offset, length, field, _ in rows("offset")]
+    assert fields[-1] == (500, 12, "")
+
+
 def test_the_example_header_is_read_by_tarfile_and_by_tarkit() -> None:
     header = example_header()
     theirs = tarfile.TarInfo.frombuf(header, "utf-8", "strict")
@@ -208,3 +217,76 @@ def test_the_writer_makes_the_example(tmp_path: Path) -> None:
     (digest,) = re.findall(r"SHA-256 is `([0-9a-f]{64})`", PAGE)
     assert hashlib.sha256(shard).hexdigest() == digest
     assert list(read_samples(str(path))) == [{**EXAMPLE, "__url__": str(path)}]
+
+
+def test_the_program_at_the_top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(PAGE.partition("```python\n")[2].partition("```")[0], {})
+    assert (tmp_path / "train-000000.tar").stat().st_size == 10_240
+
+
+# ---- damage
+
+
+def five_samples() -> bytes:
+    """k0 to k4, each with three members of 1,024 bytes; before k2.jpg, 1,024 of a PAX header. The mark is at 16,384."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for number in range(5):
+            for field in ("cls", "jpg", "txt"):
+                info = tarfile.TarInfo(f"k{number}.{field}")
+                info.size = 100
+                info.pax_headers = {"comment": "x"} if info.name == "k2.jpg" else {}
+                archive.addfile(info, io.BytesIO(b"x" * 100))
+    return out.getvalue()
+
+
+SHARD = five_samples()
+JPG, MARK = 8192, 16_384
+
+
+def flipped(*places: int) -> list[bytes]:
+    return [SHARD[:place] + bytes([SHARD[place] ^ 1]) + SHARD[place + 1 :] for place in places]
+
+
+DAMAGE = {
+    "a byte of a header": flipped(*range(JPG, JPG + 512, 11), 6144, 9216),
+    "a byte of the records of a PAX header": flipped(7168 + 512),
+    "a byte of content": flipped(JPG + 512),
+    "a byte of padding": flipped(JPG + 612, JPG + 1023),
+    "a byte is missing, or one too many": [
+        SHARD[:JPG] + SHARD[JPG + 1 :],
+        SHARD[: JPG + 700] + b"?" + SHARD[JPG + 700 :],
+    ],
+    "a byte of the first block of the end mark": flipped(MARK, MARK + 511),
+    "a byte of the zeros behind that": flipped(MARK + 512, len(SHARD) - 1),
+    "a cut, before the end mark or in its first block": [SHARD[:cut] for cut in range(MARK - 2460, MARK + 512, 73)],
+    "a cut behind the first block of the end mark": [SHARD[:cut] for cut in range(MARK + 512, len(SHARD), 73)],
+    "a byte of a compressed shard, or a cut of it": [gzip.compress(SHARD)[:-1]],
+}
+
+
+@pytest.mark.parametrize(("damage", "by_default", "lost"), rows("what is damaged"), ids=list(DAMAGE))
+def test_what_damage_costs(damage: str, by_default: str, lost: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.tar"
+    for content in DAMAGE[damage]:
+        path.write_bytes(content)
+        noticed = by_default.startswith("error")
+        with pytest.raises(DataError) if noticed else contextlib.nullcontext():
+            assert len(list(read_samples(str(path)))) == 5
+        tally = Tally()
+        keys = {sample["__key__"] for sample in read_samples(str(path), on_damage="skip", tally=tally)}
+        assert len(tally.damage) == noticed
+        if lost.startswith("nothing"):
+            assert len(keys) == 5
+        elif lost.startswith("the last sample"):
+            assert keys == {"k0", "k1", "k2", "k3"}
+        else:
+            assert {"k0", "k4"} <= keys and "k2" not in keys
+            assert "the samples on both sides" in lost
+
+
+def test_a_shard_that_does_not_look_like_a_tar(tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(bytes([SHARD[0]]) + bytes(511) + SHARD[512:])
+    with pytest.raises(NotATarError):
+        list(read_samples(str(tmp_path / "x.tar"), on_damage="skip"))
