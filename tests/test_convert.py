@@ -21,7 +21,7 @@ from tarkit.errors import DataError, MissingInputError, RepeatedKeyError, TooLar
 from tarkit.formats import tfrecord
 from tarkit.formats.example import BytesList, decode_example, encode_example
 from tarkit.formats.recordio import RecordWriter, read_records
-from tarkit.formats.registry import FORMATS, format_module, format_of, named_writer, read_named
+from tarkit.formats.registry import FORMATS, format_module, format_of, input_files, named_writer, read_named
 from tarkit.formats.tally import Tally
 from tarkit.toolbox.convert import VerifyError, convert
 from tarkit.toolbox.encoding import Encoding
@@ -226,6 +226,27 @@ def test_a_folder_is_its_data(shard: Path) -> None:
     (shard.parent / "empty").mkdir()
     with pytest.raises(MissingInputError):
         convert(f"{shard.parent}/empty", f"{shard.parent}/b", "sequencefile")
+
+
+def test_an_archive_in_a_folder_is_one_file_and_links_to_folders_are_counted(shard: Path) -> None:
+    folder = shard.parent / "archives"
+    for name in ("b.har", "below/a.har"):
+        with named_writer("har", f"{folder}/{name}") as writer:
+            writer.write(f"{name}.txt", name.encode())
+    (folder / "linked").symlink_to(folder / "below")
+    tally = Tally()
+    assert list(input_files([f"{folder}/"], tally)) == [f"{folder}/b.har", f"{folder}/below/a.har"]
+    assert tally.skipped == {"linked-folder": 1}
+    assert convert(str(folder), f"{shard.parent}/all.seq", "sequencefile") == 2
+
+
+def test_an_archive_that_fails_leaves_no_folder(shard: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tarkit.cli.tarkit import main
+
+    shard.write_bytes(shard.read_bytes()[:3000])
+    assert main(["convert", str(shard), "-o", f"{shard.parent}/new.har", "--to", "har"]) == 65
+    assert sorted(path.name for path in shard.parent.iterdir()) == [shard.name]
+    assert "--on-damage skip" in capsys.readouterr().err
 
 
 def test_the_program(shard: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

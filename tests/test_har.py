@@ -222,9 +222,20 @@ def test_nothing_is_published_after_an_error(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), HarWriter(tmp_path / "x.har") as writer:
         writer.write("a", b"1")
         raise RuntimeError
-    assert list((tmp_path / "x.har").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
     with pytest.raises(UsageError, match="closed"):
         writer.write("b", b"")
+
+
+def test_an_error_removes_no_folder_that_was_there_or_has_files(tmp_path: Path) -> None:
+    (tmp_path / "x.har").mkdir()
+    for name, other in (("x.har", None), ("y.har", "other")):
+        with pytest.raises(RuntimeError), HarWriter(tmp_path / name) as writer:
+            writer.write("a", b"1")
+            if other is not None:
+                (tmp_path / name / other).touch()
+            raise RuntimeError
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == ["x.har", "y.har", "y.har/other"]
 
 
 def test_content_that_fails_leaves_no_name(tmp_path: Path) -> None:

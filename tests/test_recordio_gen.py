@@ -55,9 +55,10 @@ def examples(*names: str) -> list[dict[str, object]]:
 
 
 def test_images_in_folders(run: Run, images: Path) -> None:
+    (images / "linked").symlink_to(images / "cat")
     code, out, err = run("images", "-o", "out", "--records_per_file", "3")
     assert (code, out) == (0, "out/data-00000\nout/data-00001\n")
-    assert err == "tarkit recordio-gen: 4 records in 2 files; skipped files: hidden 1, no-record 1\n"
+    assert err == "tarkit recordio-gen: 4 records in 2 files; skipped files: hidden 1, linked-folder 1, no-record 1\n"
     found = examples("out/data-00000", "out/data-00001")
     assert [example["label"] for example in found] == [[0], [1], [1], [2]]
     assert found[1]["image"] == [(images / "cat" / "1.png").read_bytes()]
@@ -67,8 +68,8 @@ def test_images_in_a_tar_as_floats(run: Run, images: Path) -> None:
     with tarfile.open("images.tar.gz", "w:gz") as tar:
         tar.add("images", filter=lambda info: info if "hidden" not in info.name else None)
     assert run("images.tar.gz", "-o", "out", "--image", "floats", "--classes", "dog,cat,bird", "-q")[0] == 0
-    found = sorted(examples("out/data-00000"), key=str)
-    assert [example["label"] for example in found] == [[2], [0], [1], [1]] or len(found) == 4
+    found = examples("out/data-00000")
+    assert sorted(example["label"] for example in found) == [[0], [1], [1], [2]]
     assert {len(example["image"]) for example in found} == {6}  # type: ignore[arg-type]
     Path("images/cat/1.png").write_bytes(b"broken")
     code, _, err = run("images", "-o", "out1", "--image", "floats")

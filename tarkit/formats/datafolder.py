@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import BinaryIO
 
 from tarkit.errors import MissingInputError
@@ -31,27 +31,45 @@ def is_folder(source: str | os.PathLike[str] | BinaryIO) -> bool:
         return False
 
 
-def data_files(folder: str | os.PathLike[str] | BinaryIO, tally: Tally) -> Iterator[str]:
+def data_files(
+    folder: str | os.PathLike[str] | BinaryIO, tally: Tally, archives: tuple[str, ...] = ()
+) -> Iterator[str]:
     """The paths or URLs of a folder's data, at any depth, by name.
+
+    archives: ends of names of folders that are one file each.
 
     Skipped, and counted in ``tally.skipped``: ``checksum``: ``.NAME.crc`` and ``NAME.crc``; ``hidden``: a name, or a
     folder's name, that begins with ``.``; ``metadata``: one that begins with ``_``, such as ``_SUCCESS`` and what is in
-    ``_temporary``; ``map-file-index``: the index of a MapFile.
+    ``_temporary``; ``map-file-index``: the index of a MapFile; ``linked-folder``: a symbolic link to a folder.
 
     Raises:
         MissingInputError: no data in it. StreamError, TemporaryStreamError: it cannot be listed.
     """
     url = folder if isinstance(folder, str) else os.fspath(folder) if isinstance(folder, os.PathLike) else ""
-    found = [entry for entry in entries(url, recursive=True) if not entry.is_folder]
-    names = {entry.name for entry in found}
-    files = [entry for entry in found if not _skipped(entry.name, names, tally)]
+    found: dict[str, str] = {}
+    for entry in entries(url, recursive=True):
+        name = _archive_of(entry.name, archives)
+        if entry.is_folder and name is None:
+            # Folders are listed as what is in them, but for links.
+            tally.skip("linked-folder")
+        else:
+            at_place = name is None and local_path(url) is None
+            found[name or entry.name] = entry.url if at_place else join(url, name or entry.name)
+    files = [name for name in found if not _skipped(name, found, tally)]
     if not files:
         raise MissingInputError("there are no data files in this folder", url=display_name(url))
-    for entry in sorted(files, key=lambda entry: entry.name):
-        yield entry.url if local_path(url) is None else join(url, entry.name)
+    for name in sorted(files):
+        yield found[name]
 
 
-def _skipped(name: str, names: set[str], tally: Tally) -> bool:
+def _archive_of(name: str, archives: tuple[str, ...]) -> str | None:
+    """The outermost folder of this path that is an archive, if there is one."""
+    parts = name.split("/")
+    ends = (end for end in range(1, len(parts) + 1) if parts[end - 1].endswith(archives))
+    return next(("/".join(parts[:end]) for end in ends), None)
+
+
+def _skipped(name: str, names: Container[str], tally: Tally) -> bool:
     parts = name.split("/")
     reason = None
     if parts[-1].endswith(".crc"):

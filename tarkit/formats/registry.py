@@ -74,10 +74,11 @@ def _format_by_name(url: str) -> str | None:
 def input_files(names: Iterable[str], tally: Tally) -> Iterator[str]:
     """Names of files; of folders, their data. An archive, which is a folder, is one.
     Raises: MissingInputError: no data in a folder. StreamError, TemporaryStreamError: it cannot be listed."""
+    archives = tuple(suffix for each in FORMATS if holds_files(each) for suffix in format_module(each).SUFFIXES)
     for name in names:
         known = _format_by_name(name)
         is_one = known is not None and (known == "tar" or holds_files(known))
-        yield from data_files(name, tally) if not is_one and is_folder(name) else [name]
+        yield from data_files(name, tally, archives) if not is_one and is_folder(name) else [name]
 
 
 def read_named(

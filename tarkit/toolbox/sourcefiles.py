@@ -37,12 +37,15 @@ def files_of(source: str, tally: Tally) -> Iterator[SourceFile]:
 
 
 def files_of_folder(folder: str, tally: Tally) -> Iterator[SourceFile]:
-    """All files of a folder at any depth, by name; hidden ones are skipped and counted.
+    """All files of a folder at any depth, by name; hidden ones and symbolic links to folders are skipped and counted.
     Raises: MissingInputError, StreamError, TemporaryStreamError: it cannot be listed."""
     for entry in sorted(entries(folder, recursive=True), key=lambda entry: entry.name):
         if is_hidden(entry.name):
             tally.skip("hidden")
-        elif not entry.is_folder:
+        elif entry.is_folder:
+            # A link: other folders are listed as what is in them.
+            tally.skip("linked-folder")
+        else:
             yield SourceFile(entry.name, entry.url, functools.partial(read_whole, entry.url, compression=None))
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
-from tarkit.errors import AlreadyPublishedError, EncodeError, MissingInputError, UsageError
+from tarkit.errors import AlreadyPublishedError, EncodeError, MissingInputError, TarkitError, UsageError
 from tarkit.formats.har.index import INDEX, MASTER_INDEX, encode_index, file_line, folder_line, properties
-from tarkit.store.entries import stat
+from tarkit.store.entries import entries, remove, stat
 from tarkit.store.publish import PublishStream, WholeOutput, open_publish
 from tarkit.store.url import display_name, join
 
@@ -60,12 +61,10 @@ class HarWriter(WholeOutput):
         self._folders: dict[str, list[str]] = {"/": []}
         self._parts: list[_Part] = []
         self._closed = False
+        self._is_new = not _is_there(self._target)
         master = join(self._target, MASTER_INDEX)
-        try:
-            stat(master)
-        except MissingInputError:
-            return
-        raise AlreadyPublishedError("there is an archive already", url=display_name(master), hint="remove it first")
+        if not self._is_new and _is_there(master):
+            raise AlreadyPublishedError("there is an archive already", url=display_name(master), hint="remove it first")
 
     def write(
         self, name: str, content: bytes | Iterable[bytes], *, mtime: float | None = None, mode: int = 0o644
@@ -141,9 +140,24 @@ class HarWriter(WholeOutput):
         return encode_index(lines)
 
     def discard(self) -> None:
+        if self._closed:
+            return
         self._closed = True
         for part in self._parts:
             part.out.discard()
+        if self._is_new:
+            # Where there are folders, writing has made one. What failed is reported, and not that it stays.
+            with suppress(TarkitError):
+                if not any(entries(self._target)):
+                    remove(self._target, recursive=True)
+
+
+def _is_there(url: str) -> bool:
+    try:
+        stat(url)
+    except MissingInputError:
+        return False
+    return True
 
 
 def _is_unicode(name: str) -> bool:
