@@ -91,10 +91,7 @@ class Scanner:
         start = max(start, 0)
         with _as_runtime_error(TarkitError):
             self._records = read_records(
-                path,
-                start=start,
-                stop=start + len if len >= 0 else None,
-                index=(index or Index(path)).index,
+                path, start=start, stop=start + len if len >= 0 else None, index=(index or Index(path)).index
             )
 
     def record(self) -> bytes | None:

@@ -21,12 +21,7 @@ from tarkit.formats.tally import Tally
 from tarkit.store.read import first_bytes
 from tarkit.store.url import base_name, is_stream, local_path, split_query
 
-FORMATS = {
-    "har": "har",
-    "recordio": "recordio",
-    "sequencefile": "sequencefile",
-    "tfrecord": "tfrecord",
-}
+FORMATS = {"har": "har", "recordio": "recordio", "sequencefile": "sequencefile", "tfrecord": "tfrecord"}
 """Format -> module below ``tarkit.formats``. ``tar`` is what they are converted from and to."""
 
 _HEAD = 512

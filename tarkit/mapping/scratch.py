@@ -52,9 +52,7 @@ class Scratch:
             raise UsageError(f"working folder {path!r} exists; it must be a new one, since it is removed") from None
         except OSError as error:
             raise StreamError(
-                f"no scratch folder can be made: {error.strerror}",
-                url=place,
-                hint=scratch_hint(error),
+                f"no scratch folder can be made: {error.strerror}", url=place, hint=scratch_hint(error)
             ) from None
         # Locked before it has its name, so that no other run ever sees it unlocked.
         self._unborn = os.path.join(self.path, _UNBORN)

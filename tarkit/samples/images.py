@@ -34,10 +34,7 @@ IMAGE_FORMATS: dict[str, tuple[str, tuple[str, ...]]] = {
     "webp": ("WEBP", ("L", "RGB", "RGBA")),
 }
 
-_SAVE_OPTIONS: dict[str, dict[str, Any]] = {
-    "JPEG": {"quality": 100},
-    "WEBP": {"lossless": True, "exact": True},
-}
+_SAVE_OPTIONS: dict[str, dict[str, Any]] = {"JPEG": {"quality": 100}, "WEBP": {"lossless": True, "exact": True}}
 
 
 def encode_image(extension: str, value: Any) -> bytes:

@@ -18,14 +18,7 @@ from tarkit.formats.tar.large import DEFAULT_MEM, RefuseLarge, SkipLarge
 from tarkit.formats.tar.resync import resynchronise
 from tarkit.formats.tar.walk import Archive, LargeMembers, Member
 from tarkit.redaction import redact
-from tarkit.samples.sample import (
-    KeyRule,
-    Sample,
-    first_dot,
-    group_by_keys,
-    in_sample,
-    key_rule,
-)
+from tarkit.samples.sample import KeyRule, Sample, first_dot, group_by_keys, in_sample, key_rule
 from tarkit.specs.shardspec import expand
 from tarkit.store.allocator import keep_freed_memory
 from tarkit.store.read import open_read

@@ -92,14 +92,7 @@ def plan_slices(
         return [FolderSlice(each, source, _packed(named[begin:end])) for each, begin, end in ranges], classes
     compressed = is_compressed(source)
     return [
-        TarSlice(
-            each,
-            source,
-            identity,
-            0 if compressed else offsets[begin],
-            begin if compressed else 0,
-            end - begin,
-        )
+        TarSlice(each, source, identity, 0 if compressed else offsets[begin], begin if compressed else 0, end - begin)
         for each, begin, end in ranges
     ], classes
 

@@ -126,11 +126,7 @@ class Patience:
         return self.run(lambda left: waits.call(function, *arguments, seconds=max(left, seconds)))
 
     def failed(
-        self,
-        drop: Dropped,
-        offset: int | None,
-        began: float | None = None,
-        stopped: Callable[[], bool] = lambda: False,
+        self, drop: Dropped, offset: int | None, began: float | None = None, stopped: Callable[[], bool] = lambda: False
     ) -> None:
         """Wait until the next attempt is due; at once if ``stopped`` turns true. began: when the failed one did.
         Raises: GivenUpError: enough; with the last reason and the number of attempts."""

@@ -47,10 +47,7 @@ REFUSALS = {
         "a sparse file, whose bytes in the shard are not its content",
         "make the shard without tar --sparse, or with bsdtar --no-read-sparse",
     ),
-    "continuation": (
-        "the rest of a file that begins on another volume",
-        "make the shard without tar --multi-volume",
-    ),
+    "continuation": ("the rest of a file that begins on another volume", "make the shard without tar --multi-volume"),
     "unknown-type": ("a member of a type that tar programs do not agree on", "write it as a regular file"),
 }
 """What a file is whose content cannot be delivered, by reason, and what to do about it."""

@@ -20,15 +20,7 @@ from tarkit.store.checksums import from_headers
 from tarkit.store.compression import DecompressingReader, compression_for_name
 from tarkit.store.faults import is_temporary_status
 from tarkit.store.foreign import without_secrets
-from tarkit.store.http.answer import (
-    Marks,
-    content_range,
-    encoding_of,
-    follow,
-    marks_of,
-    retry_after,
-    status_text,
-)
+from tarkit.store.http.answer import Marks, content_range, encoding_of, follow, marks_of, retry_after, status_text
 from tarkit.store.http.connection import HttpBody, opener
 from tarkit.store.place import Entry, Identity, RawReader
 from tarkit.store.resume import Body, Origin, ResumingReader, check_size, read_part, read_up_to

@@ -94,12 +94,7 @@ def _kind_without_retries(place: Any, kind: Any) -> Any:
 
 
 def ask(
-    function: Callable[..., T],
-    *arguments: Any,
-    url: str,
-    name: str,
-    retry: Retry = DEFAULT_RETRY,
-    seconds: float = 0.0,
+    function: Callable[..., T], *arguments: Any, url: str, name: str, retry: Retry = DEFAULT_RETRY, seconds: float = 0.0
 ) -> T:
     """What a call of a storage library returns in the end; see :meth:`tarkit.store.retry.Patience.call`. Raises:
     MissingInputError, StreamError, GivenUpError."""
