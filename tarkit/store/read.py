@@ -25,9 +25,8 @@ from tarkit.store.window import Window
 class ReadStream:
     """Bytes to read, decompressed.
 
-    read(n): at most n > 0 bytes; b"" only at the true end, when lengths, checksums and exit
-    codes were verified. For a plain local file it is the file's own method, so it costs
-    nothing (and raises OSError as the system does).
+    read(n): at most n > 0 bytes; b"" only at the true end, when lengths, checksums and exit codes were verified. For a
+    plain local file it is the file's own method, so it costs nothing (and raises OSError as the system does).
     name: the URL as it may be shown. size_hint: length in bytes of a plain local file, else None.
     """
 
@@ -77,9 +76,8 @@ def open_read(
 ) -> ReadStream:
     """Open a stream of bytes.
 
-    Over a network it is read to its verified end: when the connection drops, the same object is
-    opened again at the same byte; if it is not the same any more, that is an error. A thread
-    reads ahead, from the first read on.
+    Over a network it is read to its verified end: when the connection drops, the same object is opened again at the
+    same byte; if it is not the same any more, that is an error. A thread reads ahead, from the first read on.
 
     Args:
         url: see the head of this file; or a binary file object, which is not closed.

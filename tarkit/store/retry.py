@@ -36,11 +36,10 @@ _JITTER = random.SystemRandom().random
 class Retry:
     """How a stream over a network is tried again.
 
-    attempts: failures in a row, without one byte of progress between them, after which it is
-    given up. deadline: seconds since the first of these attempts began, waits included. base, cap: the n-th wait
-    is at most base * 2**(n-1) seconds, and at most cap. timeout: seconds for one answer of the
-    system: a connection, a piece of data. sleep, clock, now, random: where waits, seconds passed,
-    seconds since 1970 and numbers in [0, 1) come from.
+    attempts: failures in a row, without one byte of progress between them, after which it is given up. deadline:
+    seconds since the first of these attempts began, waits included. base, cap: the n-th wait is at most base * 2**(n-1)
+    seconds, and at most cap. timeout: seconds for one answer of the system: a connection, a piece of data. sleep,
+    clock, now, random: where waits, seconds passed, seconds since 1970 and numbers in [0, 1) come from.
 
     Raises:
         UsageError: a number that makes no sense.
