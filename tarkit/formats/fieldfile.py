@@ -105,11 +105,8 @@ class FieldFile:
             except OSError as error:
                 raise StreamError(f"cannot be read: {error.strerror}", url=self.url, member=self.member) from None
             if not piece:
-                raise StreamError(
-                    f"the file was cut while it was read: {end - position} of {self._size} bytes are gone",
-                    url=self.url,
-                    member=self.member,
-                )
+                reason = f"the file was cut while it was read: {end - position} of {self._size} bytes are gone"
+                raise StreamError(reason, url=self.url, member=self.member)
             position += len(piece)
             yield piece
 
@@ -157,12 +154,8 @@ def write_piece(file: int, piece: bytes, position: int) -> int:
 
 
 def _no_room(error: OSError, place: str, url: str | None, member: str | None) -> StreamError:
-    return StreamError(
-        f"content too large for memory cannot be kept in {place}: {error.strerror}",
-        url=url,
-        member=member,
-        hint=scratch_hint(error),
-    )
+    reason = f"content too large for memory cannot be kept in {place}: {error.strerror}"
+    return StreamError(reason, url=url, member=member, hint=scratch_hint(error))
 
 
 def scratch_hint(error: OSError) -> str:

@@ -52,13 +52,9 @@ class _Slot(Worker):
         with open(os.path.join(scratch, "shell.log"), "ab") as log:
             try:
                 self.process = subprocess.Popen(
-                    [shell, "-c", _DRIVER, shell, scratch, files.out, files.err, command],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    bufsize=0,
-                    start_new_session=True,
-                )
+                    [shell, "-c", _DRIVER, shell, scratch, files.out, files.err, command], bufsize=0,
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
+                )  # fmt: skip
             except OSError as error:
                 code = 127 if isinstance(error, FileNotFoundError) else 126
                 reason = "not found" if code == 127 else error.strerror

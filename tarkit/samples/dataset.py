@@ -95,14 +95,8 @@ class WebDataset:
         if self._shardshuffle:
             transforms.shuffle((), self._shardshuffle, _needed(seed, "shardshuffle"))
         self._empty_check = empty_check
-        self._policies: dict[str, Any] = {
-            "rule": rule,
-            "on_duplicate_field": on_duplicate_field,
-            "on_repeated_key": on_repeated_key,
-            "on_damage": on_damage,
-            "tally": tally,
-            "mem": mem,
-        }
+        self._policies: dict[str, Any] = {"rule": rule, "on_damage": on_damage, "tally": tally, "mem": mem}
+        self._policies |= {"on_duplicate_field": on_duplicate_field, "on_repeated_key": on_repeated_key}
         self._steps: tuple[Step, ...] = ()
         if decoder == "default":
             decoder = None if extensions is None else "rgb"

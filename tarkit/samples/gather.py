@@ -82,13 +82,9 @@ def gather(paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out:
     names: set[str] = set()
     for file in gathered.files:
         if file.name in names:
-            raise DuplicateFieldError(
-                f"field {file.field!r} of this sample is given twice",
-                url=str(file.source),
-                member=file.name,
-                key=file.key,
-                hint="name each file once, in or outside of the folder that it is in",
-            )
+            problem = f"field {file.field!r} of this sample is given twice"
+            hint = "name each file once, in or outside of the folder that it is in"
+            raise DuplicateFieldError(problem, url=str(file.source), member=file.name, key=file.key, hint=hint)
         names.add(file.name)
     return gathered
 
@@ -155,11 +151,8 @@ def parse_plan(plan: str, *, rule: KeyRule, folder: str = ".", allow_pipe: bool 
             reason = f"{file.wanted_by}: {printable(file.name)!r} comes twice in its sample"
             raise DuplicateFieldError(reason, key=file.key)
         if first != number and files[-1].key != file.key:
-            raise RepeatedKeyError(
-                f"{file.wanted_by}: the key comes back after other samples; it was first in line {first}",
-                key=file.key,
-                hint="put the lines of one sample next to each other",
-            )
+            problem = f"{file.wanted_by}: the key comes back after other samples; it was first in line {first}"
+            raise RepeatedKeyError(problem, key=file.key, hint="put the lines of one sample next to each other")
         fields.add((file.key, file.field))
         files.append(file)
     return files

@@ -239,23 +239,15 @@ def _settle(tally: Tally, dropped: str) -> bool:
 
 
 def _duplicate_field(url: str, name: str, key: str, field: str, offset: int, begin: int) -> DuplicateFieldError:
-    return DuplicateFieldError(
-        f"field {field!r} comes twice in one sample (the sample begins at offset {begin})",
-        url=url,
-        offset=offset,
-        member=name,
-        key=key,
-        hint="--on-duplicate-field first or last keeps one of them",
-    )
+    reason = f"field {field!r} comes twice in one sample (the sample begins at offset {begin})"
+    hint = "--on-duplicate-field first or last keeps one of them"
+    return DuplicateFieldError(reason, url=url, offset=offset, member=name, key=key, hint=hint)
 
 
 def _repeated_key(url: str, name: str, key: str, offset: int, before: int) -> RepeatedKeyError:
-    return RepeatedKeyError(
-        f"the key comes back after other samples; it was first at offset {before}",
-        url=url,
-        offset=offset,
-        member=name,
-        key=key,
-        hint="files of one sample must be adjacent: sort the shard, "
-        "or pass --on-repeated-key allow if these are different samples",
+    reason = f"the key comes back after other samples; it was first at offset {before}"
+    hint = (
+        "files of one sample must be adjacent: sort the shard, "
+        "or pass --on-repeated-key allow if these are different samples"
     )
+    return RepeatedKeyError(reason, url=url, offset=offset, member=name, key=key, hint=hint)

@@ -163,12 +163,8 @@ class TarWriter(FileWriter):
                 "the key was written before", url=self.name, key=key, hint="keys must be unique in a shard"
             )
         if key == self._last_key:
-            raise EncodeError(
-                "the sample right before has the same key, and the two would be read back as one",
-                url=self.name,
-                key=key,
-                hint="give them different keys",
-            )
+            reason = "the sample right before has the same key, and the two would be read back as one"
+            raise EncodeError(reason, url=self.name, key=key, hint="give them different keys")
         before_size, after_size, tail, constant = self._template.constant
         raw_key = key.encode("ascii") if key.isascii() else self._as_utf8(key, key)
         pieces: list[bytes | FieldFile] = []
@@ -226,12 +222,9 @@ class TarWriter(FileWriter):
             back = None if "\0" in key or skip_reason(name, self._rule) is not None else self._rule(name)
             if back != (None if is_reserved(field) else (key, field)):
                 found = f"key {back[0]!r} and field {back[1]!r}" if back else "no sample"
-                raise EncodeError(
-                    f"member {name!r} would be read back as {found}",
-                    url=self.name,
-                    key=key,
-                    hint="choose a key without a dot after its last slash, or another key rule",
-                )
+                reason = f"member {name!r} would be read back as {found}"
+                hint = "choose a key without a dot after its last slash, or another key rule"
+                raise EncodeError(reason, url=self.name, key=key, hint=hint)
 
     def _as_utf8(self, text: str, key: str) -> bytes:
         """Bytes of a key or field, if they are read back as the same text."""
@@ -250,12 +243,8 @@ class TarWriter(FileWriter):
             return bytes(value)
         if isinstance(value, str) and is_reserved(field):
             return value.encode("utf-8")
-        raise EncodeError(
-            f"field {field!r} is {type(value).__name__}, not bytes",
-            url=self.name,
-            key=key,
-            hint="encode it, or use an encoder that does",
-        )
+        reason = f"field {field!r} is {type(value).__name__}, not bytes"
+        raise EncodeError(reason, url=self.name, key=key, hint="encode it, or use an encoder that does")
 
     def _append(self, pieces: list[bytes | FieldFile], content_bytes: int) -> None:
         self.bytes_written += content_bytes

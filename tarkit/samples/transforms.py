@@ -86,11 +86,8 @@ def _renamed(sample: Sample, plan: Mapping[str, list[str]]) -> Sample:
     result = {name: value for name, value in sample.items() if name not in taken}
     for new, old in found.items():
         if new in result:
-            raise DuplicateFieldError(
-                f"rename: {old!r} cannot become {new!r}, which the sample has already",
-                url=sample.get("__url__"),
-                key=sample.get("__key__"),
-            )
+            reason = f"rename: {old!r} cannot become {new!r}, which the sample has already"
+            raise DuplicateFieldError(reason, url=sample.get("__url__"), key=sample.get("__key__"))
     result.update((new, sample[old]) for new, old in found.items())
     return result
 
@@ -148,11 +145,11 @@ def require_fields(samples: Iterable[Sample], fields: Iterable[str]) -> Iterator
                 others |= dict.fromkeys(name for name in sample if not is_reserved(name))
         yield sample
     if unseen and urls:
-        raise DataError(
+        reason = (
             f"no sample has the field {_listed(unseen, quote=True)} that was asked for; "
-            f"the samples have {_listed(others)}",
-            url=next(iter(urls)) if len(urls) == 1 else None,
+            f"the samples have {_listed(others)}"
         )
+        raise DataError(reason, url=next(iter(urls)) if len(urls) == 1 else None)
 
 
 def map_fields(samples: Iterable[Sample], functions: Mapping[str, Callable[[Any], Any]]) -> Iterator[Sample]:
@@ -202,11 +199,8 @@ def _first_present(sample: Sample, names: list[str], step: str) -> str:
         if name in sample:
             return name
     has = _listed(name for name in sample if not is_reserved(name))
-    raise DataError(
-        f"{step}: the sample has no field {' or '.join(map(repr, names))}; it has {has}",
-        url=sample.get("__url__"),
-        key=sample.get("__key__"),
-    )
+    reason = f"{step}: the sample has no field {' or '.join(map(repr, names))}; it has {has}"
+    raise DataError(reason, url=sample.get("__url__"), key=sample.get("__key__"))
 
 
 def _listed(names: Iterable[str], *, quote: bool = False) -> str:

@@ -11,23 +11,13 @@ from tarkit.errors import UsageError
 from tarkit.store.url import display_name, is_chain, is_stream, scheme_of
 
 PLACES = {
-    "": "local",
-    "file": "local",
-    "local": "local",
+    **dict.fromkeys(("", "file", "local"), "local"),
     "pipe": "pipe",
-    "http": "http.place",
-    "https": "http.place",
-    "hdfs": "hdfs.place",
-    "viewfs": "hdfs.place",
-    "webhdfs": "hdfs.place",
-    "swebhdfs": "hdfs.place",
-    "s3": "objects.s3",
-    "s3a": "objects.s3",
-    "gs": "objects.gcs",
-    "gcs": "objects.gcs",
-    "az": "objects.azure",
-    "abfs": "objects.azure",
-    "abfss": "objects.azure",
+    **dict.fromkeys(("http", "https"), "http.place"),
+    **dict.fromkeys(("hdfs", "viewfs", "webhdfs", "swebhdfs"), "hdfs.place"),
+    **dict.fromkeys(("s3", "s3a"), "objects.s3"),
+    **dict.fromkeys(("gs", "gcs"), "objects.gcs"),
+    **dict.fromkeys(("az", "abfs", "abfss"), "objects.azure"),
 }
 """Scheme -> module below ``tarkit.store``; "" is a path."""
 

@@ -37,20 +37,14 @@ class Joined:
         key, url = sample["__key__"], sample["__url__"]
         if self._seen is not None:
             if key in self._seen:
-                raise RepeatedKeyError(
-                    f"the key is in {printable(redact(self._seen[key]))} too, and the result would be one shard",
-                    url=url,
-                    key=key,
-                    hint="--on-repeated-key allow accepts that, if these are different samples",
-                )
+                reason = f"the key is in {printable(redact(self._seen[key]))} too, and the result would be one shard"
+                hint = "--on-repeated-key allow accepts that, if these are different samples"
+                raise RepeatedKeyError(reason, url=url, key=key, hint=hint)
             self._seen[key] = url
         elif key == self._last:
-            raise RepeatedKeyError(
-                "the sample before it has the same key, and in one shard the two would be read as one",
-                url=url,
-                key=key,
-                hint="pass the shards in another order, or keep them apart",
-            )
+            reason = "the sample before it has the same key, and in one shard the two would be read as one"
+            hint = "pass the shards in another order, or keep them apart"
+            raise RepeatedKeyError(reason, url=url, key=key, hint=hint)
         self._last = key
         self.samples += 1
 

@@ -30,22 +30,14 @@ class RefuseLarge(LargeMembers):
         self.member_limit = self.sample_limit = mem
 
     def take(self, archive: Archive, name: str, size: int) -> Any:
-        raise TooLargeError(
-            f"this member has {size} bytes, more than a sample in memory may have (mem={self.member_limit})",
-            url=archive.url,
-            offset=archive.header_offset,
-            member=name,
-            hint=f"pass --mem {size + size // 8} (mem=) or more",
-        )
+        reason = f"this member has {size} bytes, more than a sample in memory may have (mem={self.member_limit})"
+        hint = f"pass --mem {size + size // 8} (mem=) or more"
+        raise TooLargeError(reason, url=archive.url, offset=archive.header_offset, member=name, hint=hint)
 
     def spill(self, sample: dict[str, Any], name: str, content: Any) -> Any:
-        raise TooLargeError(
-            f"with this member the sample has more bytes than one in memory may have (mem={self.sample_limit})",
-            url=sample["__url__"],
-            member=name,
-            key=sample["__key__"],
-            hint=f"pass {LARGER_MEM}",
-        )
+        reason = f"with this member the sample has more bytes than one in memory may have (mem={self.sample_limit})"
+        hint = f"pass {LARGER_MEM}"
+        raise TooLargeError(reason, url=sample["__url__"], member=name, key=sample["__key__"], hint=hint)
 
 
 class KeepInFiles(LargeMembers):

@@ -143,15 +143,12 @@ class RawArchive(Archive):
         found = headers.parse_pax(self.recording.between(start, start + header.size))
         far_reaching = sorted(set(found) - _HARMLESS_GLOBALS)
         if far_reaching:
-            self._globals_seen.append(
-                FarReachingError(
-                    f"a global extended header sets {printable(', '.join(far_reaching))} for all members after it; "
-                    "in one shard that would include the members of other archives",
-                    url=self.url,
-                    offset=self.header_offset,
-                    hint="make this shard without it, or pass it last",
-                )
+            reason = (
+                f"a global extended header sets {printable(', '.join(far_reaching))} for all members after it; "
+                "in one shard that would include the members of other archives"
             )
+            hint = "make this shard without it, or pass it last"
+            self._globals_seen.append(FarReachingError(reason, url=self.url, offset=self.header_offset, hint=hint))
 
 
 def copied_members(archive: RawArchive) -> Iterator[Member]:

@@ -190,13 +190,8 @@ class Archive:
             yield piece
             piece = self.read(min(missing, most))
             if not piece:
-                raise TruncatedError(
-                    f"the stream ends inside this member: {size - missing} of {size} bytes are there",
-                    url=self.url,
-                    offset=self.header_offset,
-                    member=name,
-                    hint=CUT_HINT,
-                )
+                reason = f"the stream ends inside this member: {size - missing} of {size} bytes are there"
+                raise TruncatedError(reason, url=self.url, offset=self.header_offset, member=name, hint=CUT_HINT)
             self.base += len(piece)
             missing -= len(piece)
         yield piece

@@ -31,14 +31,8 @@ from tarkit.store.url import scheme_of
 _NUMBER = re.compile(r"-r([0-9]{1,4})\Z")
 # What servers, controllers and kubectl put on Jobs and pods; the first two without a domain, too, as of old.
 _SERVERS = (
-    wellknown.CONTROLLER,
-    wellknown.JOB_NAME,
-    "controller-uid",
-    "job-name",
-    wellknown.INDEX,
-    wellknown.LAST_APPLIED,
-    wellknown.JOB_TRACKING,
-    wellknown.CANCELLED,
+    *("controller-uid", "job-name", wellknown.CONTROLLER, wellknown.JOB_NAME, wellknown.INDEX),
+    *(wellknown.LAST_APPLIED, wellknown.JOB_TRACKING, wellknown.CANCELLED),
 )
 _KUEUE = "kueue.x-k8s.io/"
 _KUEUE_KEPT = (wellknown.QUEUE, wellknown.MIN_PARALLELISM, f"{_KUEUE}priority-class", f"{_KUEUE}elastic-job")
@@ -119,12 +113,8 @@ def clean(job: Object) -> Object:
     # What the server writes beside a limit for each index: no limit.
     if spec.get("backoffLimit") == 2147483647:
         del spec["backoffLimit"]
-    return {
-        "apiVersion": job.get("apiVersion") or "batch/v1",
-        "kind": "Job",
-        "metadata": kept | _own(metadata),
-        "spec": spec,
-    }
+    version = job.get("apiVersion") or "batch/v1"
+    return {"apiVersion": version, "kind": "Job", "metadata": kept | _own(metadata), "spec": spec}
 
 
 def _own(metadata: Object | None) -> Object:

@@ -61,13 +61,8 @@ def list_config_map(
         metadata["namespace"] = namespace
     if labels:
         metadata["labels"] = dict(labels)
-    made = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": metadata,
-        "immutable": True,
-        "binaryData": {FILE_NAME: base64.b64encode(packed).decode("ascii")},
-    }
+    content = {FILE_NAME: base64.b64encode(packed).decode("ascii")}
+    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True, "binaryData": content}
     count = text.count(b"\n")
     size = len(json.dumps(made, separators=(",", ":")))
     if size > MOST_BYTES:
