@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
 
 import click
 
@@ -64,16 +63,17 @@ manifest_option = click.option(
 )
 
 
-def open_cluster(options: Mapping[str, Any]) -> Cluster:
-    """The cluster that the options name."""
-    files = options["kubeconfig"] or os.environ.get("KUBECONFIG")
-    return Cluster(load_access(files, options["context"], options["namespace"]), time.sleep)
+def open_cluster(kubeconfig: str | None, context: str | None, namespace: str | None) -> Cluster:
+    """The cluster that ``cluster_options`` name."""
+    return Cluster(load_access(kubeconfig or os.environ.get("KUBECONFIG"), context, namespace), time.sleep)
 
 
-def record_source(options: Mapping[str, Any]) -> RecordSource:
+def record_source(
+    outdir: str | None, specs: Sequence[str], check_inputs: bool, manifest: str | None = None
+) -> RecordSource:
     """The done records that ``record_options`` name; with ``manifest_option``, the manifest in which the Job is."""
     documents: list[Object] = []
-    if options.get("manifest") is not None:
-        documents = manifest_documents(options["manifest"])
+    if manifest is not None:
+        documents = manifest_documents(manifest)
         refuse_wrong_types(documents)
-    return RecordSource(options["outdir"], options["specs"], options["check_inputs"], documents)
+    return RecordSource(outdir, specs, check_inputs, documents)

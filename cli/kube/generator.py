@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,7 @@ def generator_command(generator: str) -> click.Command:
     ) -> int:  # fmt: skip
         if words and not form:
             raise UsageError(f"{words[0]}: kubetpl {generator} takes options only")
-        request = asked(generator, options, list(words))
+        request = asked(generator, list(words), **options)
         if print_config:
             text = settings_text(request.configuration)
         else:
@@ -61,28 +61,31 @@ def generator_command(generator: str) -> click.Command:
     return command
 
 
-def asked(generator: str, options: Mapping[str, Any], words: list[str]) -> Asked:
+def asked(
+    generator: str, words: list[str], *, config: Sequence[str], profile: str | None, reset: Sequence[str],
+    compat_lists: bool, template: str | None, path: str | None, unique: bool, assignments: tuple[str, ...],
+    **settings: Any,
+) -> Asked:  # fmt: skip
     """What the command line, the environment and the configuration files ask for together."""
     from tarkit.k8s.configuration import read_configuration
     from tarkit.k8s.generate import Asked, generator_of, template_path
 
     configuration = read_configuration(
         generator,
-        {name: options[name] for name in TABLE if options.get(name) not in (None, ())},
-        _files(options["config"]),
+        {name: settings[name] for name in TABLE if settings.get(name) not in (None, ())},
+        _files(config),
         os.environ,
-        profile=options["profile"],
-        reset=options["reset"],
-        compat_lists=options["compat_lists"],
+        profile=profile,
+        reset=reset,
+        compat_lists=compat_lists,
     )
-    template = options["template"]
     if template is None:
-        template = template_path(generator_of(generator).template or generator, template_folders(options["path"]))
-    suffix = os.urandom(3).hex() if options["unique"] else None
-    return Asked(generator, configuration, words, template, options["assignments"], suffix)
+        template = template_path(generator_of(generator).template or generator, template_folders(path))
+    suffix = os.urandom(3).hex() if unique else None
+    return Asked(generator, configuration, words, template, assignments, suffix)
 
 
-def _files(given: tuple[str, ...]) -> list[str]:
+def _files(given: Sequence[str]) -> list[str]:
     """Configuration files, from the lowest to the highest."""
     from tarkit.k8s.configuration import FOLDER_FILES
 
@@ -100,5 +103,5 @@ def asked_for(words: Sequence[str]) -> Asked:
         got = f"; got {printable(words[0])!r}" if words else ""
         raise UsageError(f"name what is to be made, and its options: one of {', '.join(GENERATORS)}{got}")
     with generator_command(words[0]).make_context(words[0], list(words[1:])) as context:
-        options = dict(context.params)
-    return asked(words[0], options, list(options.pop("words")))
+        options = {name: value for name, value in context.params.items() if name != "words"}
+        return asked(words[0], list(context.params["words"]), **options)

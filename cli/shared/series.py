@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -45,70 +46,74 @@ def reject_series_options(context: click.Context) -> None:
             raise UsageError(f"--{name} goes with a series of shards, such as -o out-%06d.tar")
 
 
-def earlier_shards(program: str, pattern: str, options: Mapping[str, Any]) -> list[str]:
-    """Shards of the pattern that are there: an error without --force; with it, none where they cannot be listed."""
-    from tarkit.specs.outputnames import existing_shards
+@dataclass(frozen=True)
+class Series:
+    """The series that the options ask for. program: whose messages they are. The others: as of ``ShardWriter``."""
 
-    try:
-        found = existing_shards(pattern, options["start"])
-    except StreamError as error:
-        if isinstance(error, TemporaryStreamError):
-            raise
-        if not options["force"]:
-            error.hint = "--force writes the series without a look at what is there"
-            raise
-        reason = "shards of an earlier run are replaced, but none is removed, since they cannot be listed"
-        say(program, f"{reason}: {error}")
-        return []
-    if found and not options["force"]:
-        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-        raise UsageError(
-            f"{printable(redact(found[0]))}{more} of this pattern {'are' if more else 'is'} there from an earlier run; "
-            "--force replaces or removes them, --start N goes on behind them"
-        )
-    return found
+    program: str
+    pattern: str
+    maxcount: int
+    maxsize: int
+    start: int
+    force: bool
 
+    def earlier(self) -> list[str]:
+        """Its shards that are there: an error without --force; with it, none where they cannot be listed."""
+        from tarkit.specs.outputnames import existing_shards
 
-def _reject_own_inputs(
-    inputs: Collection[str | PurePath], pattern: str, options: Mapping[str, Any], earlier: list[str]
-) -> None:
-    """Complain of an input that the series would replace or remove, perhaps before it is read."""
-    from tarkit.specs.outputnames import number_of_shard
-    from tarkit.store.url import one_name
-
-    outputs = {one_name(os.fspath(name)) for name in earlier}
-    # Without --force, nothing of the series is there.
-    for name in inputs if options["force"] else ():
-        number = number_of_shard(pattern, str(name))
-        if one_name(os.fspath(name)) in outputs or (number is not None and number >= options["start"]):
+        try:
+            found = existing_shards(self.pattern, self.start)
+        except StreamError as error:
+            if isinstance(error, TemporaryStreamError):
+                raise
+            if not self.force:
+                error.hint = "--force writes the series without a look at what is there"
+                raise
+            reason = "shards of an earlier run are replaced, but none is removed, since they cannot be listed"
+            say(self.program, f"{reason}: {error}")
+            return []
+        if found and not self.force:
+            more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+            first = f"{printable(redact(found[0]))}{more} of this pattern {'are' if more else 'is'} there"
             raise UsageError(
-                f"{printable(redact(str(name)))} is an input, and one of the shards that --force replaces or removes; "
-                "write the series under another name or into another folder"
+                f"{first} from an earlier run; --force replaces or removes them, --start N goes on behind them"
             )
+        return found
 
+    def _reject_own_inputs(self, inputs: Collection[str | PurePath], earlier: list[str]) -> None:
+        """Complain of an input that the series would replace or remove, perhaps before it is read."""
+        from tarkit.specs.outputnames import number_of_shard
+        from tarkit.store.url import one_name
 
-@contextmanager
-def open_series(
-    program: str,
-    inputs: Collection[str | PurePath],
-    pattern: str,
-    options: Mapping[str, Any],
-    earlier: list[str],
-    post: Callable[[str], object],
-    **writer_options: Any,
-) -> Iterator[ShardWriter]:
-    """A writer of the series. At a good end, shards of an earlier run that were not replaced are removed."""
-    from tarkit.store.entries import remove
-    from tarkit.writer import ShardWriter
+        outputs = {one_name(os.fspath(name)) for name in earlier}
+        # Without --force, nothing of the series is there.
+        for name in inputs if self.force else ():
+            number = number_of_shard(self.pattern, str(name))
+            if one_name(os.fspath(name)) in outputs or (number is not None and number >= self.start):
+                raise UsageError(
+                    f"{printable(redact(str(name)))} is an input, and one of the shards that --force replaces or "
+                    "removes; write the series under another name or into another folder"
+                )
 
-    _reject_own_inputs(inputs, pattern, options, earlier)
-    with ShardWriter(
-        pattern, options["maxcount"], options["maxsize"], post, options["start"], encoder=False, **writer_options
-    ) as writer:
-        yield writer
-    stale = sorted(set(earlier) - set(writer.shards))
-    for name in stale:
-        with suppress(MissingInputError):
-            remove(name)
-    if stale:
-        say(program, f"removed {counted(len(stale), 'shard')} of an earlier run, from {printable(redact(stale[0]))} on")
+    @contextmanager
+    def open(
+        self, inputs: Collection[str | PurePath], earlier: list[str], post: Callable[[str], object],
+        *, key_rule: str, mtime: float | None, format: str, on_repeated_key: str = "error",
+    ) -> Iterator[ShardWriter]:  # fmt: skip
+        """A writer of the series. At a good end, shards of an earlier run that were not replaced are removed."""
+        from tarkit.store.entries import remove
+        from tarkit.writer import ShardWriter
+
+        self._reject_own_inputs(inputs, earlier)
+        with ShardWriter(
+            self.pattern, self.maxcount, self.maxsize, post, self.start, encoder=False,
+            rule=key_rule, mtime=mtime, format=format, on_repeated_key=on_repeated_key,
+        ) as writer:  # fmt: skip
+            yield writer
+        stale = sorted(set(earlier) - set(writer.shards))
+        for name in stale:
+            with suppress(MissingInputError):
+                remove(name)
+        if stale:
+            first = printable(redact(stale[0]))
+            say(self.program, f"removed {counted(len(stale), 'shard')} of an earlier run, from {first} on")

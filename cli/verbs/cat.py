@@ -37,15 +37,9 @@ _PIECE = 1 << 20
 @verbose_option
 @version_option
 def command(
-    inputs: tuple[str, ...],
-    output: str,
-    raw: bool,
-    quiet: bool,
-    allow_pipe: bool,
-    format: str | None,
-    verbose: bool,
-    **policies: Any,
-) -> int:
+    inputs: tuple[str, ...], output: str, raw: bool, quiet: bool, key_rule: str, allow_pipe: bool, format: str | None,
+    verbose: bool, **policies: Any,
+) -> int:  # fmt: skip
     """Join shards into one.
 
     Headers, extended headers and content keep their bytes. End-of-archive marks are dropped, but for
@@ -73,13 +67,12 @@ def command(
     if raw:
         return _raw(urls, output, quiet, allow_pipe)
     from tarkit.formats.tally import Tally
-    from tarkit.samples.sample import key_rule
+    from tarkit.samples.sample import key_rule as rule_of
     from tarkit.store.publish import open_publish
     from tarkit.toolbox.join import concatenate, rewrite
 
-    rule = key_rule(policies.pop("key_rule"))
     tally = Tally()
-    policies |= {"rule": rule, "tally": tally, "allow_pipe_in_lists": allow_pipe}
+    policies |= {"rule": rule_of(key_rule), "tally": tally, "allow_pipe_in_lists": allow_pipe}
     if format is None:
         with open_publish(output) as stream:
             joined = concatenate(urls, stream, **policies)

@@ -38,17 +38,9 @@ Examples:
 @verbose_option
 @version_option
 def command(
-    inputs: tuple[str, ...],
-    output: str,
-    to: str,
-    source_format: str | None,
-    field: str | None,
-    example: bool,
-    piece: bool,
-    verify: bool,
-    quiet: bool,
-    **options: Any,
-) -> int:
+    inputs: tuple[str, ...], output: str, to: str, source_format: str | None, field: str | None, example: bool,
+    piece: bool, verify: bool, quiet: bool, **options: Any,
+) -> int:  # fmt: skip
     """Convert tar shards to record files, record files to tar shards, or record files to one another.
 
     FORMAT is tar, recordio, tfrecord, sequencefile or har.

@@ -22,7 +22,7 @@ from ..shared.program import (
     work_options,
 )
 from ..shared.results import Results
-from ..shared.series import earlier_shards, open_series, reject_series_options, series_options
+from ..shared.series import Series, reject_series_options, series_options
 
 if TYPE_CHECKING:
     from tarkit.samples.gather import MemberFile
@@ -58,7 +58,10 @@ Examples:
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no summary.")
 @verbose_option
 @version_option
-def command(paths: tuple[str, ...], output: str, plan: str | None, quiet: bool, **options: Any) -> int:
+def command(
+    paths: tuple[str, ...], output: str, plan: str | None, allow_pipe: bool, directory: str, on_same_extension: str,
+    skip_others: bool, key_rule: str, mtime: float | None, format: str, quiet: bool, verbose: bool, **limits: Any,
+) -> int:  # fmt: skip
     """Make a shard, or a series of shards, of files and folders, or of what a plan lists.
 
     With a number in its name, as in -o out-%06d.tar, the output is a series of shards, as tarkit split writes
@@ -80,75 +83,71 @@ def command(paths: tuple[str, ...], output: str, plan: str | None, quiet: bool, 
     """
     if (plan is None) == (not paths):
         raise UsageError("give files or folders, or --plan FILE" if plan is None else "give files or --plan, not both")
-    if options["allow_pipe"] and plan is None:
+    if plan is None and allow_pipe:
         raise UsageError("--allow-pipe goes with --plan")
     from tarkit.samples.gather import refuse_same_extension
-    from tarkit.samples.sample import key_rule
+    from tarkit.samples.sample import key_rule as rule_of
     from tarkit.specs.shardspec import is_pattern
+    from tarkit.writer import TarWriter
 
-    rule = key_rule(options["key_rule"])
-    if not os.path.isdir(options["directory"]):
-        raise MissingInputError("-C names no folder", url=options["directory"])
-    earlier = earlier_shards(_NAME, output, options) if is_pattern(output) else None
-    if earlier is None:
+    rule = rule_of(key_rule)
+    if not os.path.isdir(directory):
+        raise MissingInputError("-C names no folder", url=directory)
+    series = Series(_NAME, output, **limits) if is_pattern(output) else None
+    if series is None:
         reject_series_options(click.get_current_context())
-    outputs = earlier or [output]
-    files, notes = _gathered(paths, outputs, rule, options) if plan is None else (_planned(plan, rule, options), [])
-    if options["on_same_extension"] == "error":
+    earlier = series.earlier() if series is not None else []
+    files, notes = (
+        _gathered(paths, earlier or [output], rule, directory, skip_others)
+        if plan is None
+        else (_planned(plan, rule, directory, skip_others, allow_pipe), [])
+    )
+    if on_same_extension == "error":
         refuse_same_extension(files, rule)
-    with Meter(_NAME, quiet=quiet) as meter:
-        written = _write(files, output, options, earlier, meter)
-    if rule is not key_rule("first-dot"):
-        say(_NAME, f"read it with --key-rule {options['key_rule']!r}: by another rule these names are other samples")
+    with Meter(_NAME, quiet=quiet) as meter, Results(only_messages=True) as results:
+
+        def published(name: str) -> None:
+            with meter.hidden():
+                results.now(name)
+
+        if series is None:
+            with TarWriter(output, encoder=False, rule=rule, mtime=mtime, format=format) as shard:
+                size = _write(files, shard, meter)
+            written = counted(shard.samples, "sample")
+        else:
+            sources = [file.source for file in files]
+            with series.open(sources, earlier, published, key_rule=key_rule, mtime=mtime, format=format) as shards:
+                size = _write(files, shards, meter)
+            written = f"{counted(shards.total, 'sample')} in {counted(len(shards.shards), 'shard')}"
+    if rule is not rule_of("first-dot"):
+        say(_NAME, f"read it with --key-rule {key_rule!r}: by another rule these names are other samples")
     if not quiet:
-        say(_NAME, "; ".join([written, *notes]))
+        say(_NAME, "; ".join([f"{written}, {size} bytes of content", *notes]))
     return 0
 
 
-def _write(
-    files: Sequence[MemberFile], output: str, options: dict[str, Any], earlier: list[str] | None, meter: Meter
-) -> str:
-    """Write the shard, or the series where earlier shards were looked for; what was written."""
+def _write(files: Sequence[MemberFile], writer: TarWriter | ShardWriter, meter: Meter) -> int:
+    """Write the samples of the files; how many bytes they have."""
     from tarkit.samples.gather import samples_of
-    from tarkit.writer import TarWriter
 
-    wanted = {"rule": options["key_rule"], **{name: options[name] for name in ("mtime", "format")}}
     size = done = 0
-
-    def write_all(writer: TarWriter | ShardWriter) -> None:
-        nonlocal size, done
-        for sample in samples_of(files):
-            size += writer.write(sample)
-            done += len(sample) - 1
-            if meter.is_due():
-                meter.show(f"{done} of {len(files)} files so far, {size} bytes", done / len(files))
-
-    def published(name: str) -> None:
-        with meter.hidden():
-            results.now(name)
-
-    if earlier is None:
-        with TarWriter(output, encoder=False, **wanted) as writer:
-            write_all(writer)
-        return f"{counted(writer.samples, 'sample')}, {size} bytes of content"
-    sources = [file.source for file in files]
-    with (
-        Results(only_messages=True) as results,
-        open_series(_NAME, sources, output, options, earlier, published, **wanted) as series,
-    ):
-        write_all(series)
-    return f"{counted(series.total, 'sample')} in {counted(len(series.shards), 'shard')}, {size} bytes of content"
+    for sample in samples_of(files):
+        size += writer.write(sample)
+        done += len(sample) - 1
+        if meter.is_due():
+            meter.show(f"{done} of {len(files)} files so far, {size} bytes", done / len(files))
+    return size
 
 
 def _gathered(
-    paths: Iterable[str], outputs: Iterable[str], rule: KeyRule, options: dict[str, Any]
+    paths: Iterable[str], outputs: Iterable[str], rule: KeyRule, directory: str, skip_others: bool
 ) -> tuple[list[MemberFile], list[str]]:
     """Files, and what there is to report about them. outputs: files that are no input."""
     from tarkit.samples.gather import gather
 
-    gathered = gather(paths, rule=rule, folder=options["directory"], leave_out=outputs)
+    gathered = gather(paths, rule=rule, folder=directory, leave_out=outputs)
     unasked = [(name, reason) for name, reason in gathered.others if reason != "the output itself"]
-    if unasked and not options["skip_others"]:
+    if unasked and not skip_others:
         name, reason = unasked[0]
         more = f" (and {len(unasked) - 1} more)" if len(unasked) > 1 else ""
         hint = "rename it KEY.FIELD, or leave it out with --skip-others"
@@ -164,14 +163,14 @@ def _gathered(
     return gathered.files, notes
 
 
-def _planned(plan: str, rule: KeyRule, options: dict[str, Any]) -> list[MemberFile]:
+def _planned(plan: str, rule: KeyRule, directory: str, skip_others: bool, allow_pipe: bool) -> list[MemberFile]:
     """What a plan names. All of its lines are checked before the first source is opened."""
     from tarkit.samples.gather import parse_plan
 
-    if options["skip_others"]:
+    if skip_others:
         raise UsageError("--skip-others goes with files; take the line out of the plan")
     refuse_terminal_input([plan])
-    files = parse_plan(plan, rule=rule, folder=options["directory"], allow_pipe=options["allow_pipe"])
+    files = parse_plan(plan, rule=rule, folder=directory, allow_pipe=allow_pipe)
     if not files:
         raise MissingInputError("the plan has no lines", url=plan)
     return files

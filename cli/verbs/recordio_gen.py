@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,13 +26,55 @@ Examples:
   tarkit recordio-gen iris.csv -o records --columns a,b,c,d,class --label class
   tarkit recordio-gen train-images-idx3-ubyte.gz train-labels-idx1-ubyte.gz -o records
 """
-_KINDS = {
-    "files": ("model_file", "codec", "image", "classes"),
-    "shards": ("fields",),
-    "csv": ("columns", "label", "leave_out"),
-    "mnist": ("image",),
-}
-"""Kind of SOURCE -> the options that it takes."""
+
+
+def _of_files(
+    sources: Sequence[str], tally: Tally, *, model_file: str | None = None, codec: str | None = None,
+    image: str | None = None, classes: Sequence[str] | None = None,
+) -> Iterator[bytes]:  # fmt: skip
+    from tarkit.toolbox.prepare import classes_of, load_model_file, prepare_images, prepare_with_model, prepared
+    from tarkit.toolbox.sourcefiles import file_names, files_of
+
+    if model_file is None and codec is not None:
+        raise UsageError(f"{_flag('codec')} goes with --model_file")
+    if model_file is None:
+        prepare = prepare_images(classes or classes_of(file_names(sources[0])), image or "bytes")
+    elif image is None and classes is None:
+        prepare = prepare_with_model(load_model_file(model_file), codec or "tf_example")
+    else:
+        raise UsageError(f"{_flag('classes' if image is None else 'image')} goes without --model_file")
+    return prepared(files_of(sources[0], tally), prepare, tally)
+
+
+def _of_shards(sources: Sequence[str], tally: Tally, *, fields: Sequence[str] = ()) -> Iterator[bytes]:
+    from tarkit.toolbox.prepare import shard_records
+
+    return shard_records(sources[0], tally, fields)
+
+
+def _of_table(
+    sources: Sequence[str], tally: Tally, *, columns: Sequence[str] | None = None, label: str | None = None,
+    leave_out: Sequence[str] = (),
+) -> Iterator[bytes]:  # fmt: skip
+    from tarkit.toolbox.tables import table_records
+
+    return table_records(sources[0], columns=columns, label=label, leave_out=leave_out)
+
+
+def _of_mnist(sources: Sequence[str], tally: Tally, *, image: str = "floats") -> Iterator[bytes]:
+    from tarkit.toolbox.tables import mnist_records
+
+    return mnist_records(sources[0], sources[1], image)
+
+
+_KINDS: dict[str, Callable[..., Iterator[bytes]]] = {
+    "files": _of_files, "shards": _of_shards, "csv": _of_table, "mnist": _of_mnist,
+}  # fmt: skip
+"""Kind of SOURCE -> its records; the keyword arguments are the options that it takes."""
+
+
+def _flag(name: str) -> str:
+    return next(option.opts[0] for option in click.get_current_context().command.params if option.name == name)
 
 
 @click.command("recordio-gen", epilog=_EPILOG)
@@ -66,8 +109,9 @@ _KINDS = {
 @verbose_option
 @version_option
 def command(
-    sources: tuple[str, ...], output_dir: str, records_per_file: int, force: bool, quiet: bool, **options: Any
-) -> int:
+    sources: tuple[str, ...], output_dir: str, kind: str | None, records_per_file: int, force: bool, quiet: bool,
+    verbose: bool, **options: Any,
+) -> int:  # fmt: skip
     """Make RecordIO files of tf.train.Examples.
 
     SOURCE is a folder or a tar of images, one folder for each class: features image, and label, the index of the
@@ -77,13 +121,20 @@ def command(
 
     Files are called data-00000, data-00001 …, and each appears whole. Their names are printed as they are published.
     """
+    guess = "mnist" if len(sources) == 2 else "csv" if sources[0].endswith((".csv", ".data")) else "files"
+    kind = kind or guess
+    if len(sources) != (2 if kind == "mnist" else 1):
+        raise UsageError("MNIST is two files, images and labels; any other SOURCE is one")
+    given = {name: value for name, value in options.items() if value is not None}
+    if unused := [name for name in given if name not in signature(_KINDS[kind]).parameters]:
+        raise UsageError(f"{_flag(unused[0])} is not for SOURCE of the kind {kind}; leave it out, or see --kind")
     with Meter("tarkit recordio-gen", quiet=quiet) as meter, Results(only_messages=True) as results:
         from tarkit.formats.tally import Tally
         from tarkit.store.url import display_name
         from tarkit.toolbox.recordfiles import clear_record_files, write_record_files
 
         tally = Tally()
-        records = _records(sources, options, tally)
+        records = _KINDS[kind](sources, tally, **given)
         if not force:
             clear_record_files(output_dir)
         # What is there is removed once there is something to replace it.
@@ -106,52 +157,10 @@ def command(
             itertools.chain([first], records), output_dir, records_per_file=records_per_file, published=published
         )
     code = exit_code_of(tally)
-    skipped = "skipped members" if options["kind"] == "shards" else "skipped files"
+    skipped = "skipped members" if kind == "shards" else "skipped files"
     if code or not quiet:
         say(
             "tarkit recordio-gen",
             "; ".join([f"{counted(total, 'record')} in {counted(files, 'file')}", *met(tally, skipped=skipped)]),
         )
     return code
-
-
-def _records(sources: tuple[str, ...], options: dict[str, Any], tally: Tally) -> Iterator[bytes]:
-    from tarkit.toolbox.tables import mnist_records, table_records
-
-    source = sources[0]
-    guess = "mnist" if len(sources) == 2 else "csv" if source.endswith((".csv", ".data")) else "files"
-    kind = options["kind"] or guess
-    if len(sources) != (2 if kind == "mnist" else 1):
-        raise UsageError("MNIST is two files, images and labels; any other SOURCE is one")
-    for name in (name for names in _KINDS.values() for name in names):
-        if options[name] is not None and name not in _KINDS[kind]:
-            raise UsageError(f"{_flag(name)} is not for SOURCE of the kind {kind}; leave it out, or see --kind")
-    if kind == "csv":
-        return table_records(
-            source, columns=options["columns"], label=options["label"], leave_out=options["leave_out"] or ()
-        )
-    if kind == "mnist":
-        return mnist_records(source, sources[1], options["image"] or "floats")
-    if kind == "shards":
-        from tarkit.toolbox.prepare import shard_records
-
-        return shard_records(source, tally, options["fields"] or ())
-    return _of_files(source, options, tally)
-
-
-def _flag(name: str) -> str:
-    return next(option.opts[0] for option in click.get_current_context().command.params if option.name == name)
-
-
-def _of_files(source: str, options: dict[str, Any], tally: Tally) -> Iterator[bytes]:
-    from tarkit.toolbox.prepare import classes_of, load_model_file, prepare_images, prepare_with_model, prepared
-    from tarkit.toolbox.sourcefiles import file_names, files_of
-
-    for name in ("codec",) if options["model_file"] is None else ("image", "classes"):
-        if options[name] is not None:
-            raise UsageError(f"{_flag(name)} goes {'with' if name == 'codec' else 'without'} --model_file")
-    if options["model_file"] is None:
-        prepare = prepare_images(options["classes"] or classes_of(file_names(source)), options["image"] or "bytes")
-    else:
-        prepare = prepare_with_model(load_model_file(options["model_file"]), options["codec"] or "tf_example")
-    return prepared(files_of(source, tally), prepare, tally)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -17,7 +18,7 @@ from ..shared.results import Results, exit_code_of, met
 
 if TYPE_CHECKING:
     from tarkit.formats.tally import Tally
-    from tarkit.samples.sample import KeyRule
+    from tarkit.samples.sample import Sample
 
 _EPILOG = """\b
 Examples:
@@ -52,14 +53,9 @@ class _Shown(NamedTuple):
 @verbose_option
 @version_option
 def command(
-    inputs: tuple[str, ...],
-    count: bool,
-    as_json: bool,
-    number: int | None,
-    quiet: bool,
-    source_format: str | None,
-    **options: Any,
-) -> int:
+    inputs: tuple[str, ...], count: bool, as_json: bool, number: int | None, quiet: bool, source_format: str | None,
+    key_rule: str, on_damage: str, allow_pipe: bool, verbose: bool, **policies: Any,
+) -> int:  # fmt: skip
     """List the samples of shards: keys, fields and their sizes in bytes; or the records of files of another format.
 
     With --json, a line is {"key", "url", "offset", "fields": {FIELD: BYTES}}; the offset is that of the
@@ -83,19 +79,25 @@ def command(
         raise UsageError("--count counts all samples; -n goes with the listing")
     code = EXIT_OK
     with Results(only_messages=count) as results:
-        from tarkit.formats.registry import input_files
+        from tarkit.formats.registry import format_of, input_files
         from tarkit.formats.tally import Tally
-        from tarkit.samples.sample import key_rule
+        from tarkit.samples.read import placed_samples
+        from tarkit.samples.sample import key_rule as rule_of
         from tarkit.specs.shardspec import expand
 
         tally = Tally()
-        rule = key_rule(options.pop("key_rule"))
-        shards = input_files(expand(urls, allow_pipe_in_lists=options.pop("allow_pipe")), tally)
+        placed = partial(placed_samples, rule=rule_of(key_rule), on_damage=on_damage, tally=tally, **policies)
+
+        def shown(url: str) -> Iterator[_Shown]:
+            found = source_format or format_of(url)
+            return _samples(url, placed) if found == "tar" else _records(found, url, on_damage, tally)
+
+        shards = input_files(expand(urls, allow_pipe_in_lists=allow_pipe), tally)
         if count:
-            code = _count(list(shards), results, as_json, source_format, tally, rule, options)
+            code = _count(list(shards), shown, results, as_json)
         else:
             first = list(itertools.islice(shards, 2))
-            samples = _shown(itertools.chain(first, shards), source_format, tally, rule, options)
+            samples = itertools.chain.from_iterable(map(shown, itertools.chain(first, shards)))
             _list(itertools.islice(samples, number), results, as_json, several=len(first) > 1)
     phrases = met(tally)
     if phrases and (exit_code_of(tally) or not quiet):
@@ -103,25 +105,13 @@ def command(
     return code or exit_code_of(tally)
 
 
-def _shown(
-    urls: Iterable[str], source_format: str | None, tally: Tally, rule: KeyRule, options: dict[str, Any]
-) -> Iterator[_Shown]:
-    """All samples and records."""
-    from tarkit.formats.registry import format_of
-
-    for url in urls:
-        found = source_format or format_of(url)
-        yield from _samples(url, tally, rule, options) if found == "tar" else _records(found, url, tally, options)
-
-
-def _samples(url: str, tally: Tally, rule: KeyRule, options: dict[str, Any]) -> Iterator[_Shown]:
-    from tarkit.samples.read import placed_samples
+def _samples(url: str, placed: Callable[..., Iterator[tuple[int, Sample]]]) -> Iterator[_Shown]:
+    """Those of a shard. placed: gives them with their offsets."""
     from tarkit.samples.sample import is_reserved
     from tarkit.store.read import open_read
 
-    policies = {name: options[name] for name in ("on_duplicate_field", "on_repeated_key", "on_damage")}
     with open_read(url) as stream:
-        for offset, sample in placed_samples(stream.read, url=stream.name, rule=rule, tally=tally, **policies):
+        for offset, sample in placed(stream.read, url=stream.name):
             key, name = sample["__key__"], sample["__url__"]
             sizes = {field: len(value) for field, value in sample.items() if not is_reserved(field)}
             text = " ".join(f"{field}:{size}" for field, size in sizes.items())
@@ -129,13 +119,12 @@ def _samples(url: str, tally: Tally, rule: KeyRule, options: dict[str, Any]) -> 
             yield _Shown(name, key, text, as_json, list(sizes.values()))
 
 
-def _records(source_format: str, url: str, tally: Tally, options: dict[str, Any]) -> Iterator[_Shown]:
+def _records(source_format: str, url: str, on_damage: str, tally: Tally) -> Iterator[_Shown]:
     from tarkit.formats.registry import read_sizes
     from tarkit.store.url import display_name
 
     name = display_name(url)
-    records = read_sizes(source_format, url, on_damage=options["on_damage"], tally=tally)
-    for number, (key, size) in enumerate(records):
+    for number, (key, size) in enumerate(read_sizes(source_format, url, on_damage=on_damage, tally=tally)):
         as_json = {"key": key, "url": name, "number": number, "size": size}
         yield _Shown(name, str(number) if key is None else key, str(size), as_json, [size])
 
@@ -157,15 +146,7 @@ def _row(counts: Counter[str], name: str) -> str:
     return f"{counts['samples']:>10} {counts['members']:>10} {counts['bytes']:>15}  {name}"
 
 
-def _count(
-    urls: list[str],
-    results: Results,
-    as_json: bool,
-    source_format: str | None,
-    tally: Tally,
-    rule: KeyRule,
-    options: dict[str, Any],
-) -> int:
+def _count(urls: list[str], shown: Callable[[str], Iterator[_Shown]], results: Results, as_json: bool) -> int:
     """A row for each shard; one that cannot be read to its end is marked. The exit code of those."""
     from tarkit.store.url import display_name
 
@@ -176,7 +157,7 @@ def _count(
     for url in urls:
         counts, name, error = Counter(samples=0, members=0, bytes=0), display_name(url), None
         try:
-            for sample in _shown([url], source_format, tally, rule, options):
+            for sample in shown(url):
                 counts.update(samples=1, members=len(sample.sizes), bytes=sum(sample.sizes))
         except (UsageError, MissingExtraError):
             raise

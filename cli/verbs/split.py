@@ -16,7 +16,7 @@ from tarkit.redaction import redact
 from ..shared.meter import Meter
 from ..shared.program import reader_options, refuse_terminal_input, say, verbose_option, version_option, work_options
 from ..shared.results import Results, exit_code_of, met
-from ..shared.series import earlier_shards, open_series, series_options
+from ..shared.series import Series, series_options
 
 _EPILOG = """\b
 Examples:
@@ -39,7 +39,11 @@ class PostError(TarkitError):
 @reader_options
 @verbose_option
 @version_option
-def command(inputs: tuple[str, ...], output: str, quiet: bool, post: str | None, **options: Any) -> int:
+def command(
+    inputs: tuple[str, ...], output: str, post: str | None, mtime: float | None, format: str, quiet: bool,
+    key_rule: str, on_duplicate_field: str, on_repeated_key: str, on_damage: str, allow_pipe: bool, verbose: bool,
+    **limits: Any,
+) -> int:  # fmt: skip
     """Cut shards into a numbered series of shards.
 
     Samples stay whole and in order. A shard is full when the next sample would exceed --maxcount or
@@ -63,7 +67,8 @@ def command(inputs: tuple[str, ...], output: str, quiet: bool, post: str | None,
         raise UsageError(
             "-o takes a name with a number, such as out-%06d.tar; a series of shards does not go into a pipe"
         )
-    earlier = earlier_shards("tarkit split", output, options)
+    series = Series("tarkit split", output, **limits)
+    earlier = series.earlier()
     with Meter("tarkit split", quiet=quiet) as meter, Results(only_messages=True) as results:
         from tarkit.formats.tally import Tally
         from tarkit.formats.tar.large import KeepInFiles
@@ -71,25 +76,17 @@ def command(inputs: tuple[str, ...], output: str, quiet: bool, post: str | None,
         from tarkit.specs.shardspec import counted_shards, fixed_names
 
         tally = Tally()
-        policies = {name: options[name] for name in ("on_duplicate_field", "on_repeated_key", "on_damage")}
-        found, number = counted_shards(urls, allow_pipe_in_lists=options["allow_pipe"])
+        found, number = counted_shards(urls, allow_pipe_in_lists=allow_pipe)
         # Looked up before the first shard is written, which a glob might match, and with --force replace.
-        known = [*found] if options["force"] or None in map(fixed_names, urls) else []
-        with open_series(
-            "tarkit split",
-            known,
-            output,
-            options,
-            earlier,
-            _published(meter, results, post),
-            mtime=options["mtime"],
-            format=options["format"],
-            rule=options["key_rule"],
-            on_repeated_key=options["on_repeated_key"],
-        ) as writer:
+        known = [*found] if series.force or None in map(fixed_names, urls) else []
+        with series.open(
+            known, earlier, _published(meter, results, post),
+            key_rule=key_rule, mtime=mtime, format=format, on_repeated_key=on_repeated_key,
+        ) as writer:  # fmt: skip
             samples = read_samples(
-                known or found, literal=True, rule=options["key_rule"], tally=tally, large=KeepInFiles(), **policies
-            )
+                known or found, literal=True, rule=key_rule, on_duplicate_field=on_duplicate_field,
+                on_repeated_key=on_repeated_key, on_damage=on_damage, tally=tally, large=KeepInFiles(),
+            )  # fmt: skip
             for sample in samples:
                 writer.write(sample)
                 if meter.is_due():

@@ -56,7 +56,7 @@ or pods of what is deleted have not ended in time.
 )
 @click.option("--undo", is_flag=True, help="Let a cancelled Job go on.")
 @cluster_options
-def command(name: str, delete: bool, timeout: str, undo: bool, **options: Any) -> int:
+def command(name: str, delete: bool, timeout: str, undo: bool, verbose: bool, **access: Any) -> int:
     """Suspend Job NAME: its pods are stopped, its finished indexes are kept. Done records stay in any case.
 
     NAME may be a run of kubetpl jobs, too: then all its Jobs. After --delete the Job can be applied again: nothing
@@ -65,7 +65,7 @@ def command(name: str, delete: bool, timeout: str, undo: bool, **options: Any) -
     if delete and undo:
         raise UsageError("--undo is for what was not deleted; give one of both")
     limit = seconds(timeout, "--timeout")
-    cluster = open_cluster(options)
+    cluster = open_cluster(**access)
     if delete:
         return _delete(cluster, name, limit)
     done = suspend_jobs(cluster, name, find_jobs(cluster, name), undo=undo)

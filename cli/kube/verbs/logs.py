@@ -52,7 +52,8 @@ _say = partial(say, "kubetpl logs")
 @cluster_options
 def command(
     name: str, failed: bool, indexes: str | None, shard: str | None, tail: int | None, pattern: str | None,
-    follow: bool, container: str | None, **options: Any,
+    follow: bool, container: str | None, verbose: bool, outdir: str | None, specs: tuple[str, ...],
+    check_inputs: bool, **access: Any,
 ) -> int:  # fmt: skip
     """Show what the pods of Job NAME wrote: of each index the last pod's log, its lines behind [INDEX].
 
@@ -66,7 +67,7 @@ def command(
         matches = re.compile((pattern or "").encode()).search
     except re.error as error:
         raise UsageError(f"--grep: not a regular expression: {error}") from None
-    cluster, source = open_cluster(options), record_source(options)
+    cluster, source = open_cluster(**access), record_source(outdir, specs, check_inputs)
     watching = Watching(_say)
     jobs = find_jobs(cluster, name)
     of_run = is_run(jobs, name)

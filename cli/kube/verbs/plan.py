@@ -56,7 +56,7 @@ def command(
     Options are those of kubetpl indexed. Nothing is written but temporary files; a list for --list-url is
     not published. Prices come from the configuration: price: {cpu_hour, gib_hour, spot_factor}.
     """
-    request = asked("indexed", options, list(words))
+    request = asked("indexed", list(words), **options)
     settings = request.configuration.settings
     price = Price.of(request.configuration.price)
     plan = plan_of(settings, sizes=sizes or ("none" if measure is None else "sample"), publish=False)

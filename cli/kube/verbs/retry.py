@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -80,27 +81,30 @@ Exit codes: 0 printed, created, or nothing is left; 2 the Job still runs, or can
 @manifest_option
 @record_options
 @cluster_options
-def command(name: str, create: bool, **options: Any) -> int:
+def command(
+    name: str, new_name: str | None, failed: bool, missing: bool, create: bool, verbose: bool, kubeconfig: str | None,
+    context: str | None, namespace: str | None, manifest: str | None, outdir: str | None, specs: tuple[str, ...],
+    check_inputs: bool, **changed: Any,
+) -> int:  # fmt: skip
     """Print the manifest of a Job for the shards that Job NAME has left undone; pipe it to kubectl.
 
     NAME may be a run of kubetpl jobs, too: one is printed for each of its Jobs that has failed. What is
     done is read from the done records. Of a Job that does not run tarproc (--raw) it is not known what is
     left: it is printed whole, under the new name.
     """
-    source = record_source(options)
-    cluster, jobs, taken = _jobs(name, source, options, create)
-    changed = ("memory", "cpu", "image", "on_demand", "parallelism", "slices", "list_url")
-    changes = Changes(options["new_name"], **{each: options[each] for each in changed})
+    source, changes = record_source(outdir, specs, check_inputs, manifest), Changes(new_name, **changed)
+    opened = partial(open_cluster, kubeconfig, context, namespace)
+    cluster, jobs, taken = _jobs(name, source, opened, new_name, create)
     whole = [name_of(job) for job in jobs if not is_per_shard(job)]
     if whole:
         these = f"Job {whole[0]} does" if len(whole) == 1 else f"the Jobs {', '.join(whole)} do"
-        if options["failed"] or options["missing"] or options["slices"] or options["list_url"]:
+        if failed or missing or changes.slices or changes.list_url:
             raise UsageError(f"{these} not run tarproc over slices (--raw?), so only a retry as a whole can be had")
         all_of = "it" if len(whole) == 1 else "each"
         _say(f"{these} not run tarproc over slices, so which shards are left is not known: all of {all_of}")
     made: list[Object] = []
     for job in jobs:
-        urls = _left(source.read(cluster, job), options) if is_per_shard(job) else None
+        urls = _left(source.read(cluster, job), failed, missing) if is_per_shard(job) else None
         if urls or urls is None:
             made += retry_documents(job, urls, changes if urls is None else with_list(changes, job, urls), taken)
             taken.add(name_of(made[-1]))
@@ -119,14 +123,14 @@ def command(name: str, create: bool, **options: Any) -> int:
 
 
 def _jobs(
-    name: str, source: RecordSource, options: dict[str, Any], create: bool
+    name: str, source: RecordSource, opened: Callable[[], Cluster], new_name: str | None, create: bool
 ) -> tuple[Cluster | None, list[Object], set[str]]:
     """The cluster if it answers, the Jobs to be retried from it or from -f, and the names that are taken.
     A Job that is gone is taken from -f, and so is one that has the name of a run; of a run, the Jobs that have
     failed."""
-    given, new_name = job_in(source.documents, name), options["new_name"]
+    given = job_in(source.documents, name)
     try:
-        cluster = open_cluster(options)
+        cluster = opened()
         try:
             jobs = find_jobs(cluster, name)
         except NoSuchObjectError as error:
@@ -152,16 +156,16 @@ def _jobs(
     return cluster, jobs, set(known)
 
 
-def _left(records: RunRecords | None, options: dict[str, Any]) -> list[str]:
+def _left(records: RunRecords | None, failed: bool, missing: bool) -> list[str]:
     """URLs of the shards that the retry makes, in their order; if none are left, it is printed why."""
     if records is None:
         raise UsageError("the Job does not say where its done records are; name the folder: -O OUT")
     if records.shards is None:
         raise UsageError("the Job does not say what its inputs were; name them: --shards SPEC")
     found, which, wanted = records.found, "left", records.unfinished_names()
-    if options["failed"] != options["missing"]:
-        which = "failed" if options["failed"] else "missing"
-        wanted = set(found.failed) if options["failed"] else {*found.missing, *found.stale}
+    if failed != missing:
+        which = "failed" if failed else "missing"
+        wanted = set(found.failed) if failed else {*found.missing, *found.stale}
     urls = [url for url, each in zip(records.shards.urls, records.shards.names, strict=True) if each in wanted]
     done = f"{len(found.done)} of {counted(len(records.shards.names), 'shard')} done"
     if urls:

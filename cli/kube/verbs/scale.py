@@ -20,13 +20,13 @@ from ..clusteroptions import cluster_options, job_argument, open_cluster
 @job_argument
 @click.option("-j", "--parallelism", type=click.IntRange(0), required=True, metavar="P", help="Pods at once; 0 pauses.")
 @cluster_options
-def command(name: str, parallelism: int, **options: Any) -> int:
+def command(name: str, parallelism: int, verbose: bool, **access: Any) -> int:
     """Let P pods of Job NAME run at once. Those that run beyond P are stopped, and done again later.
 
     \b
     Exit codes: 0 set; 2 the Job has ended, or P cannot be; 66 no such Job; 75 the cluster cannot be reached.
     """
-    cluster = open_cluster(options)
+    cluster = open_cluster(**access)
     jobs = find_jobs(cluster, name)
     if is_run(jobs, name):
         why = f"which run side by side: kubetpl cancel {name} stops all of them, and --undo lets them go on"

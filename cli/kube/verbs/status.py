@@ -58,8 +58,9 @@ samples were set aside; 66 no such Job; 75 the cluster cannot be reached, and no
 @record_options
 @cluster_options
 def command(
-    name: str | None, selector: str | None, as_json: bool, watch: str | None, no_records: bool, **options: Any
-) -> int:
+    name: str | None, selector: str | None, as_json: bool, watch: str | None, no_records: bool, verbose: bool,
+    manifest: str | None, outdir: str | None, specs: tuple[str, ...], check_inputs: bool, **access: Any,
+) -> int:  # fmt: skip
     """Show how far Job NAME is: indexes, shards, speed, why pods failed, and why nothing runs.
 
     NAME may be a run of kubetpl jobs, too. What is done is read from the done records; so the answer
@@ -70,15 +71,16 @@ def command(
         name, watch = watch, str(_WATCH_SECONDS)
     if (name is None) == (selector is None):
         raise UsageError("name a Job or a run, or say -l SELECTOR; one of both")
-    question = StatusQuestion(valid_name(name), selector, record_source(options), read_records=not no_records)
+    source = record_source(outdir, specs, check_inputs, manifest)
+    question = StatusQuestion(valid_name(name), selector, source, read_records=not no_records)
     pause = None if watch is None else _pause(watch)
     try:
-        cluster = open_cluster(options)
+        cluster = open_cluster(**access)
         jobs = question.jobs(cluster)
     except (ClusterError, ClusterUnreachableError, MissingExtraError, UsageError) as error:
-        return _show([question.from_records(error)], 0, as_json, options["verbose"])
+        return _show([question.from_records(error)], 0, as_json, verbose)
     if pause is None:
-        return _show(*question.answer(cluster, jobs), as_json, options["verbose"])
+        return _show(*question.answer(cluster, jobs), as_json, verbose)
     code = EXIT_OK
     watching = Watching(lambda line: say("kubetpl status", line), patience=math.inf)
     for number, (found, retried) in enumerate(question.answers(cluster, jobs, watching, pause)):
@@ -88,7 +90,7 @@ def command(
                 results.line(time.strftime("%H:%M:%S"))
         if os.isatty(1) and not as_json:
             click.clear()
-        code = _show(found, retried, as_json, options["verbose"], once=False)
+        code = _show(found, retried, as_json, verbose, once=False)
     return code
 
 

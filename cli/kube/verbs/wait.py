@@ -46,7 +46,10 @@ cluster did not answer for long.
 @click.option("--progress", is_flag=True, help="A line on stderr whenever numbers change.")
 @record_options
 @cluster_options
-def command(name: str, timeout: str | None, patience: str, progress: bool, **options: Any) -> int:
+def command(
+    name: str, timeout: str | None, patience: str, progress: bool, verbose: bool,
+    outdir: str | None, specs: tuple[str, ...], check_inputs: bool, **access: Any,
+) -> int:  # fmt: skip
     """Wait until Job NAME is complete or has failed; one line on standard output says which.
 
     NAME may be a run of kubetpl jobs, too: until all its Jobs have ended, with a line for each that has
@@ -55,12 +58,12 @@ def command(name: str, timeout: str | None, patience: str, progress: bool, **opt
     """
     limit = None if timeout is None else seconds(timeout, "--timeout")
     watching = Watching(_say, limit, seconds(patience, "--patience"))
-    cluster = open_cluster(options)
+    cluster = open_cluster(**access)
     jobs = patiently(watching, lambda: find_jobs(cluster, name))
     last = f"{name}: the cluster has not answered"
     if jobs is not None:
         of_run, shown = is_run(jobs, name), ""
-        source = record_source(options)
+        source = record_source(outdir, specs, check_inputs)
         if of_run:
             source.refuse_many()
         standstill = Standstill(cluster, _say, time.monotonic)
