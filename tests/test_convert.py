@@ -8,7 +8,8 @@ import os
 import re
 import tarfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -175,11 +176,11 @@ def test_damage_that_is_skipped_is_counted(shard: Path) -> None:
 
 
 def test_verify_finds_another_output(shard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgets_one(name: str, target: str) -> Any:
-        writer = named_writer(name, target)
-        write, calls = writer.write, iter([False])
-        writer.write = lambda key, content: write(key, content) if next(calls, True) else None
-        return writer
+    @contextmanager
+    def forgets_one(name: str, target: str) -> Iterator[Any]:
+        calls = iter([False])
+        with named_writer(name, target) as write:
+            yield lambda key, content: write(key, content) if next(calls, True) else None
 
     monkeypatch.setattr("tarkit.toolbox.convert.named_writer", forgets_one)
     with pytest.raises(VerifyError, match="a: 20 records were written, and others are read back"):
@@ -231,8 +232,8 @@ def test_a_folder_is_its_data(shard: Path) -> None:
 def test_an_archive_in_a_folder_is_one_file_and_links_to_folders_are_counted(shard: Path) -> None:
     folder = shard.parent / "archives"
     for name in ("b.har", "below/a.har"):
-        with named_writer("har", f"{folder}/{name}") as writer:
-            writer.write(f"{name}.txt", name.encode())
+        with named_writer("har", f"{folder}/{name}") as write:
+            write(f"{name}.txt", name.encode())
     (folder / "linked").symlink_to(folder / "below")
     tally = Tally()
     assert list(input_files([f"{folder}/"], tally)) == [f"{folder}/b.har", f"{folder}/below/a.har"]
@@ -326,9 +327,9 @@ def test_what_can_be_read_only_once(shard: Path, capsys: pytest.CaptureFixture[s
 def test_files_of_an_archive_that_are_no_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from tarkit.cli.tarkit import main
 
-    with named_writer("har", f"{tmp_path}/a.har") as writer:
+    with named_writer("har", f"{tmp_path}/a.har") as write:
         for name in ("a.0.jpg", "a.1.jpg", "README"):
-            writer.write(name, name.encode())
+            write(name, name.encode())
     words = ["convert", f"{tmp_path}/a.har/", "-o", f"{tmp_path}/a.tar", "--to", "tar"]
     assert main(words) == 65 and "--skip-others" in capsys.readouterr().err
     words.append("--skip-others")

@@ -106,7 +106,7 @@ def test_urls_of_hadoop(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(url)
         raise MissingInputError("gone", url=url)
 
-    monkeypatch.setattr(read, "open_read", missing)
+    monkeypatch.setattr(read, "read_whole", missing)
     for url in ("har://hdfs-nn.example:9000/data/x.har", "har://webhdfs-nn:9870/x.har"):
         with pytest.raises(MissingInputError):
             HarArchive(url)
@@ -134,7 +134,7 @@ def test_contents_that_are_far_apart_overlap_or_are_large(tmp_path: Path, monkey
     (folder / "_masterindex").write_text(f"3 \n0 2147483647 0 {len(''.join(lines))} \n")
     data = (folder / "part-0").read_bytes()
     for piece in (1, 3, 100, 1 << 20):
-        monkeypatch.setattr(read, "_PIECE", piece)
+        monkeypatch.setattr("tarkit.store.window._PIECE", piece)
         found = dict(HarArchive(folder).items())
         assert found.pop("more") == data[entry.offset - 5 : entry.offset + 7]
         assert found == {f"{i}": files[f"/{i}"] for i in range(0, 30, 2)}

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tarkit.errors import UsageError, printable
@@ -108,25 +109,9 @@ def holds_files(name: str) -> bool:
     return name != "tar" and hasattr(format_module(name), "Archive")
 
 
-def named_writer(name: str, target: str) -> Any:
-    """A context manager whose ``write(name, content)`` takes a record; the file appears whole at its end."""
+@contextmanager
+def named_writer(name: str, target: str) -> Iterator[Callable[[str, bytes], object]]:
+    """Writes a record, by its name and content; the file appears whole at the end. Some formats drop the name."""
     module = format_module(name)
-    return module.NamedWriter(target) if has_names(name) else _Unnamed(module.RecordWriter(target))
-
-
-class _Unnamed:
-    """Drops the names."""
-
-    def __init__(self, writer: Any) -> None:
-        self._writer = writer
-
-    def __enter__(self) -> _Unnamed:
-        self._writer.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._writer.__exit__(*error)
-
-    def write(self, name: str, content: bytes) -> None:
-        """One record."""
-        self._writer.write(content)
+    with (module.NamedWriter if has_names(name) else module.RecordWriter)(target) as writer:
+        yield writer.write if has_names(name) else lambda _, content: writer.write(content)

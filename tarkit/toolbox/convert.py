@@ -234,9 +234,9 @@ def _tar_already(name: str) -> UsageError:
 
 
 def _write_records(records: Iterator[Record], output: str, to: str, written: _Digest | None) -> None:
-    with named_writer(to, output) as writer:
+    with named_writer(to, output) as write:
         for key, content in records:
-            writer.write(key, content)
+            write(key, content)
             if written is not None:
                 written.add(*((key, content) if has_names(to) else (content,)))
 

@@ -223,9 +223,9 @@ def test_links_and_fifos_are_reported_once_by_every_program(run: Run, tmp_path: 
 @pytest.mark.parametrize("name", FORMATS)
 def test_records_of_every_format(run: Run, tmp_path: Path, name: str) -> None:
     path = tmp_path / f"records.{name}"
-    with named_writer(name, str(path)) as writer:
+    with named_writer(name, str(path)) as write:
         for number in range(3):
-            writer.write(f"key{number}", bytes(number * 1000))
+            write(f"key{number}", bytes(number * 1000))
     labels = [f"key{number}" if has_names(name) else str(number) for number in range(3)]
     lines = [f"{label}  {number * 1000}" for number, label in enumerate(labels)]
     assert run("tarkit", "show", path).lines == lines
@@ -248,9 +248,9 @@ def test_an_error_of_damage_names_the_option_that_goes_on(run: Run, tmp_path: Pa
     if name == "tar":
         path.write_bytes(tar_of(*((f"{number}.txt", bytes(9000)) for number in range(3))))
     else:
-        with named_writer(name, str(path)) as writer:
+        with named_writer(name, str(path)) as write:
             for number in range(3):
-                writer.write(f"k{number}", os.urandom(9000))
+                write(f"k{number}", os.urandom(9000))
     file = path / "part-0" if name == "har" else path
     file.write_bytes(file.read_bytes()[:20_000])
     result = run("tarkit", "show", path)

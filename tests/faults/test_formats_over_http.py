@@ -51,8 +51,8 @@ def test_a_part_of_a_sequencefile(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if not holds_files(name)])
 def test_a_format_is_known_from_bytes_that_come_in_pieces(tmp_path: Path, name: str) -> None:
-    with named_writer(name, str(tmp_path / "x")) as writer:
-        writer.write("key", bytes(1000))
+    with named_writer(name, str(tmp_path / "x")) as write:
+        write("key", bytes(1000))
     with FaultServer() as server:
         url = server.put("x", (tmp_path / "x").read_bytes(), Fault("cut", 2), Fault("cut", 9), Fault("cut", 11))
         assert format_of(f"{url}?key={SECRET}") == name

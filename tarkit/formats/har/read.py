@@ -11,12 +11,11 @@ from tarkit.errors import MissingInputError, TooLargeError, TruncatedError, Usag
 from tarkit.formats.har.index import INDEX, MASTER_INDEX, HarEntry, check_master, parse_index
 from tarkit.formats.tally import CUT_HINT, DAMAGE_POLICIES, LARGER_MEM, Tally, check_policy
 from tarkit.store.entries import stat
-from tarkit.store.read import open_read, read_range
+from tarkit.store.read import open_read, read_range, read_whole
 from tarkit.store.url import display_name, join
 from tarkit.store.window import Window
 
 DEFAULT_MEM = 1 << 30
-_PIECE = 1 << 20
 _HADOOP_URL = re.compile(r"har://(?:([a-z0-9+.]+)-([^/]*))?(/.*)")
 
 
@@ -39,8 +38,8 @@ class HarArchive:
         self._url = _plain_url(os.fspath(url))
         self.name = display_name(self._url)
         index = join(self._url, INDEX)
-        master = _read_all(join(self._url, MASTER_INDEX))
-        text = _read_all(index)
+        master = read_whole(join(self._url, MASTER_INDEX), compression=None)
+        text = read_whole(index, compression=None)
         self.version = check_master(master, len(text), display_name(join(self._url, MASTER_INDEX)))
         self._entries = parse_index(text, self.version, display_name(index))
         self._sizes: dict[str, int] = {}
@@ -166,8 +165,3 @@ def _plain_url(url: str) -> str:
             "use har://hdfs-HOST:PORT/PATH, or the URL of the archive's folder"
         )
     return f"{match[1]}://{match[2]}{match[3]}"
-
-
-def _read_all(url: str) -> bytes:
-    with open_read(url, compression=None) as stream:
-        return b"".join(iter(lambda: stream.read(_PIECE), b""))
