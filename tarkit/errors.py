@@ -106,6 +106,7 @@ PACKAGES = {
     "parquet": "pyarrow",
     "odps": "pyodps",
     "spark": "pyspark",
+    "service": "grpcio protobuf",
 }
 """Extra -> what to give to pip install."""
 

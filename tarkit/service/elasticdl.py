@@ -1,0 +1,120 @@
+"""The calls of ElasticDL's ``proto.Master``, as its published clients make them: elasticai-api 1.4, elasticdl-api 1.0.
+
+To these clients each answer without a shard is the end of the data. So a call is held until there is a shard or the
+true end, and an error is a status, which they try again.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from tarkit.errors import UsageError
+from tarkit.service import checkpoint
+from tarkit.service.dataset import INT32, DataSet
+from tarkit.service.dispatcher import Dispatcher, Report
+from tarkit.service.ledger import Ledger, NoShard
+from tarkit.service.messages import protocol
+
+_log = logging.getLogger(__name__)
+
+DEFAULT_NAME = "_EDL_DEFAULT_TRAINING_DATA"
+"""Of the data set of a client that names none."""
+
+MINIBATCHES = 8
+"""In a shard, where a client leaves it to the service."""
+
+UNDECLARED = 60.0
+"""Seconds for which a call is held whose data set was not declared yet."""
+
+
+class ElasticDLCalls:
+    """The calls of ``elasticdl.proto``, as messages."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._messages = protocol("elasticdl")
+
+    async def report_dataset_shard_params(self, request: Any, context: Any) -> Any:
+        """Declare a data set; each worker does, and the first counts."""
+        if request.batch_size < 1 or request.num_minibatches_per_shard < 0:
+            raise UsageError(
+                f"batch_size is {request.batch_size} and num_minibatches_per_shard is "
+                f"{request.num_minibatches_per_shard}; they must be at least 1 and 0"
+            )
+        dataset = DataSet(
+            request.dataset_name or DEFAULT_NAME,
+            request.dataset_size,
+            request.batch_size * (request.num_minibatches_per_shard or MINIBATCHES),
+            max(0, request.num_epochs),
+            shuffle_shards=request.shuffle_shards,
+            shuffle_records=request.shuffle,
+            remainder=request.remainder,
+            task_type=request.task_type or 1,
+        )
+        await self._dispatcher.declare(dataset, first_counts=True)
+        return self._messages.Empty()
+
+    report_training_params = report_dataset_shard_params
+
+    async def get_dataset_task(self, request: Any, context: Any) -> Any:
+        """A shard; or at the true end, an empty task."""
+        ledger = await self._dispatcher.declared(request.dataset_name, UNDECLARED)
+        # Processes may share a number; connections do not.
+        worker = f"{getattr(request, 'worker_type', '') or 'worker'}-{request.worker_id} {context.peer()}"
+        leases = await self._dispatcher.lease(ledger, worker, 1)
+        if isinstance(leases, NoShard):
+            return self._messages.Task()
+        shard = leases[0].shard
+        return self._messages.Task(
+            task_id=leases[0].token & INT32,
+            shard=self._messages.Shard(name=shard.name, start=shard.start, end=shard.end, indices=shard.indices),
+            type=ledger.dataset.task_type,
+        )
+
+    get_task = get_dataset_task
+
+    async def report_dataset_task_result(self, request: Any, context: Any) -> Any:
+        """A shard is done, or failed. One that is not held any more is counted, and no error."""
+        ledger = self._dispatcher.ledger(request.dataset_name)
+        report = Report(_token(ledger, request.task_id), None, request.err_message)
+        await self._dispatcher.report(ledger, "", [report])
+        return self._messages.Empty()
+
+    report_task_result = report_dataset_task_result
+
+    async def reset_dataset(self, request: Any, context: Any) -> Any:
+        """Begin anew."""
+        await self._dispatcher.reset(self._dispatcher.ledger(request.dataset_name))
+        return self._messages.Empty()
+
+    async def get_dataset_epoch(self, request: Any, context: Any) -> Any:
+        """Epochs that have begun."""
+        return self._messages.GetDatasetEpochResponse(epoch=self._dispatcher.ledger(request.dataset_name).epoch)
+
+    async def get_shard_checkpoint(self, request: Any, context: Any) -> Any:
+        """What is not done."""
+        ledger = self._dispatcher.ledger(request.dataset_name)
+        return self._messages.ShardCheckpoint(content=checkpoint.checkpoint(ledger))
+
+    async def report_shard_checkpoint(self, request: Any, context: Any) -> Any:
+        """Take a checkpoint for the state of the data set that it names."""
+        try:
+            ledger = self._dispatcher.ledger(checkpoint.name_in(request.content))
+            await self._dispatcher.restore(ledger, request.content)
+        except UsageError as error:
+            _log.warning("%s", error)
+            return self._messages.ReportShardCheckpointResponse(success=False)
+        return self._messages.ReportShardCheckpointResponse(success=True)
+
+    async def report_used_resource(self, request: Any, context: Any) -> Any:
+        """Not about data: taken, and left alone."""
+        return self._messages.Empty()
+
+    report_global_step = report_model_metric = report_prestop = report_used_resource
+
+
+def _token(ledger: Ledger, task_id: int) -> int:
+    """The last token given that has these 31 bits: a task's number has no more."""
+    token = (ledger.last_token & ~INT32) | (task_id & INT32)
+    return token if token <= ledger.last_token else token - INT32 - 1
