@@ -46,11 +46,11 @@ def command(
     FORMAT is tar, recordio, tfrecord, sequencefile or har.
 
     With --piece, the default but for har, a record is the part of the tar that has the sample, headers included:
-    converted back, the tar is the same byte for byte. A har holds files, by default one for each field of a sample.
-    With --field a record is the content of one field; the other fields are left out. With --example it is a
-    tf.train.Example; on the way back numbers of a feature become a JSON field, FEATURE.json. Where records have no
-    keys, their numbers are the keys of samples. Between two record files records are copied as they are;
-    their keys are left out if the output has none.
+    converted back, the tar is the same byte for byte; several tars come back as one. A har holds files, by default one
+    for each field of a sample. With --field a record is the content of one field; the other fields are left out. With
+    --example it is a tf.train.Example; on the way back numbers of a feature become a JSON field, FEATURE.json. Where
+    records have no keys, their numbers are the keys of samples. Between two record files records are copied as they
+    are; their keys are left out if the output has none.
 
     All inputs go into one file, which is published whole, or not at all. Of a folder, the files that are not hidden
     are inputs.

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import io
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 
+from tarkit.errors import DataError
 from tarkit.formats.tally import Tally
+from tarkit.formats.tar.headers import END_OF_ARCHIVE
 from tarkit.formats.tar.large import DEFAULT_MEM, RefuseLarge
+from tarkit.formats.tar.raw import RawArchive, copied_members
 from tarkit.samples.read import placed_samples
-from tarkit.samples.sample import KeyRule, first_dot, key_rule
+from tarkit.samples.sample import KeyRule, first_dot, in_sample, key_rule
+
+Piece = tuple[str, bytes]
+"""Key and bytes."""
 
 
 def sample_pieces(
@@ -18,7 +26,7 @@ def sample_pieces(
     on_repeated_key: str = "error",
     tally: Tally | None = None,
     mem: int = DEFAULT_MEM,
-) -> Iterator[tuple[str, bytes]]:
+) -> Iterator[Piece]:
     """(key, piece) for each sample of one tar stream, in order.
 
     A piece begins with the first header of its sample, extended headers included, and ends where the next one begins,
@@ -52,3 +60,37 @@ def sample_pieces(
         last = sample["__key__"]
     if held:
         yield last, bytes(held)
+
+
+def one_archive(tars: Iterable[Iterable[Piece]], *, rule: str | KeyRule = first_dot) -> Iterator[Piece]:
+    """The pieces of several tars as those of one: without the end-of-archive marks between, behind which most programs
+    read nothing. Pieces that are not of a tar, or whose samples would become one, stay as they are."""
+    split_name = key_rule(rule)
+    held: Piece | None = None
+    for pieces in tars:
+        behind = held
+        for key, piece in pieces:
+            if held is not None:
+                yield held if held is not behind else (held[0], _continued(held[1], piece, split_name))
+            held = key, piece
+    if held is not None:
+        yield held
+
+
+def _continued(piece: bytes, following: bytes, rule: KeyRule) -> bytes:
+    """A piece without the mark at its end."""
+    out = bytearray()
+    try:
+        if _keys(piece, rule)[-1:] == _keys(following, rule)[:1]:
+            return piece
+        archive = RawArchive(io.BytesIO(piece).read, "", in_sample(rule), Tally(), [], out.extend)
+        deque(copied_members(archive), maxlen=0)
+    except DataError:
+        # It has no mark. What is not a tar at all is found where it is read.
+        return piece
+    return bytes(out)
+
+
+def _keys(piece: bytes, rule: KeyRule) -> list[str]:
+    read = io.BytesIO(piece + END_OF_ARCHIVE).read
+    return [sample["__key__"] for _, sample in placed_samples(read, url="", rule=rule, on_repeated_key="allow")]

@@ -24,7 +24,7 @@ from tarkit.formats.registry import (
     reads_once,
 )
 from tarkit.formats.tally import Tally
-from tarkit.samples.pieces import sample_pieces
+from tarkit.samples.pieces import one_archive, sample_pieces
 from tarkit.samples.read import placed_samples, read_samples
 from tarkit.samples.sample import Sample, is_reserved, key_rule
 from tarkit.samples.tarwriter import TarWriter
@@ -85,7 +85,7 @@ def convert(
     first = next(sources)
     if encoding.is_default:
         files = holds_files(to) or holds_files(first[1])
-        encoding = replace(encoding, files=files, piece=not files)
+        encoding = replace(encoding, files=files, piece="tar" in (to, first[1]) and not files)
         sources = _alike(first, sources)
     source = _Source(itertools.chain([first], sources), encoding, on_damage, tally, progress)
     if to == "tar" and not encoding.piece:
@@ -167,6 +167,14 @@ class _Source:
 
     def records(self, to: str) -> Iterator[Record]:
         """As they are to be written."""
+        files = self._files(to)
+        if self._encoding.piece:
+            yield from one_archive(files, rule=self._encoding.rule)
+        else:
+            yield from itertools.chain.from_iterable(files)
+
+    def _files(self, to: str) -> Iterator[Iterator[Record]]:
+        """The records of each input."""
         for name, source in self._inputs:
             if source == "tar" and to == "tar":
                 raise _tar_already(name)
@@ -174,7 +182,7 @@ class _Source:
                 raise UsageError("between two record files, records stay as they are; leave out --field and --example")
             suffix = self._encoding.suffix if source == "tar" and holds_files(to) else ""
             found = self._of_tar(name) if source == "tar" else self._of_records(name, source)
-            yield from (self._numbered((f"{key or self.number}{suffix}", content)) for key, content in found)
+            yield (self._numbered((f"{key or self.number}{suffix}", content)) for key, content in found)
 
     def samples(self) -> Iterator[Sample]:
         """Those that the records are."""
