@@ -86,6 +86,7 @@ def test_tar_shards(run: Run, tmp_path: Path) -> None:
     assert examples("out/data-00000")[2] == {"__key__": [b"k2"], "cls": [2], "txt": [b"hello"]}
     assert run("--kind", "shards", "a.tar", "-o", "one", "--fields", "cls")[0] == 0
     assert examples("one/data-00000")[0] == {"__key__": [b"k0"], "cls": [0]}
+    assert run("{a,a}.tar", "-o", "both")[1:] == ("both/data-00000\n", "tarkit recordio-gen: 6 records in 1 file\n")
     code, _, err = run("--kind", "shards", "a.tar", "-o", "none", "--fields", "jpg")
     assert code == 65 and "a.tar, key 'k0': the sample has no field jpg" in err
 
@@ -107,6 +108,23 @@ def test_a_table_with_names_and_text(run: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n3\n")
     code, _, err = run("bad.csv", "-o", "out3")
     assert code == 65 and "bad.csv, offset 8: row 3 has 1 columns, and there are 2 names" in err
+
+
+def test_the_first_row_is_names_or_data_and_never_the_other(run: Run, tmp_path: Path) -> None:
+    rows = "5.1,3.5,setosa\n6.2,2.9,virginica\n"
+    (tmp_path / "iris.data").write_text(rows)
+    code, _, err = run("iris.data", "-o", "out")
+    assert code == 2 and "iris.data has 5.1 in the row of names; name the columns with --columns, and pass rows" in err
+    (tmp_path / "named.csv").write_text(f"a,b,c\n{rows}")
+    code, _, err = run("named.csv", "-o", "out", "--columns", "a,b,c")
+    assert code == 2 and "named.csv has a row of these names; leave out --columns, or pass that row over" in err
+    (tmp_path / "counted.csv").write_text(f"2,2,setosa,virginica\n{rows}")
+    assert run("counted.csv", "-o", "out", "--skip-rows", "1", "--columns", "a,b,c", "--label", "c")[0] == 0
+    (tmp_path / "census.test").write_text(f"|1x3 Cross validator\na,b,label\n{rows}")
+    words = ("census.test", "-o", "same", "--kind", "csv", "--skip-rows", "1", "--label", "label")
+    assert run(*words)[0] == 0
+    assert examples("same/data-00000") == examples("out/data-00000")
+    assert [example["label"] for example in examples("out/data-00000")] == [[0], [1]]
 
 
 def idx(shape: tuple[int, ...], data: bytes) -> bytes:
@@ -210,7 +228,7 @@ def test_nothing_comes_of_it(run: Run, tmp_path: Path) -> None:
     assert code == 2 and "MNIST is two files, images and labels" in err
     Image.fromarray(numpy.zeros((2, 3), "uint8")).save("empty/1.png")
     code, _, err = run("empty", "-o", "out")
-    assert code == 65 and "an image is in no folder, so it has no class" in err
+    assert code == 65 and "an image is in no folder, so it has no class" in err and "--kind shards" in err
 
 
 def test_the_files_are_the_same_each_time(run: Run, images: Path) -> None:

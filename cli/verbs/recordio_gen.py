@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -54,11 +55,11 @@ def _of_shards(sources: Sequence[str], tally: Tally, *, fields: Sequence[str] = 
 
 def _of_table(
     sources: Sequence[str], tally: Tally, *, columns: Sequence[str] | None = None, label: str | None = None,
-    leave_out: Sequence[str] = (),
+    leave_out: Sequence[str] = (), skip_rows: int = 0,
 ) -> Iterator[bytes]:  # fmt: skip
     from tarkit.toolbox.tables import table_records
 
-    return table_records(sources[0], columns=columns, label=label, leave_out=leave_out)
+    return table_records(sources[0], columns=columns, label=label, leave_out=leave_out, skip_rows=skip_rows)
 
 
 def _of_mnist(sources: Sequence[str], tally: Tally, *, image: str = "floats") -> Iterator[bytes]:
@@ -77,13 +78,22 @@ def _flag(name: str) -> str:
     return next(option.opts[0] for option in click.get_current_context().command.params if option.name == name)
 
 
+def _kind_of(sources: Sequence[str]) -> str:
+    if len(sources) == 2:
+        return "mnist"
+    source = sources[0]
+    if source.startswith("@") or ("{" in source or "*" in source) and not os.path.exists(source):
+        return "shards"
+    return "csv" if source.endswith((".csv", ".data")) else "files"
+
+
 @click.command("recordio-gen", epilog=_EPILOG)
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
 @click.option("-o", "--output_dir", "--output-dir", required=True, metavar="FOLDER", help="Where the files go.")
 @click.option(
     "--kind",
     type=click.Choice(list(_KINDS)),
-    help="What SOURCE is.  [default: csv for .csv and .data, mnist for two files, else files]",
+    help="What SOURCE is.  [default: csv for .csv and .data, mnist for two files, shards for a pattern, else files]",
 )
 @click.option(
     "--records_per_file", "--records-per-file", type=click.IntRange(1), default=1024, show_default=True, metavar="N",
@@ -104,6 +114,9 @@ def _flag(name: str) -> str:
 )
 @click.option("--label", metavar="COLUMN", help="Column that is the label.")
 @click.option("--leave-out", callback=names_in, metavar="A,B", help="Columns that are left out.")
+@click.option(
+    "--skip-rows", type=click.IntRange(0), metavar="N", help="Rows at the beginning of a table that are passed over."
+)
 @click.option("--force", is_flag=True, help="Replace the files of an earlier run.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no summary; only what was lost.")
 @verbose_option
@@ -121,8 +134,7 @@ def command(
 
     Files are called data-00000, data-00001 …, and each appears whole. Their names are printed as they are published.
     """
-    guess = "mnist" if len(sources) == 2 else "csv" if sources[0].endswith((".csv", ".data")) else "files"
-    kind = kind or guess
+    kind = kind or _kind_of(sources)
     if len(sources) != (2 if kind == "mnist" else 1):
         raise UsageError("MNIST is two files, images and labels; any other SOURCE is one")
     given = {name: value for name, value in options.items() if value is not None}

@@ -27,6 +27,7 @@ from tarkit.toolbox.sourcefiles import SourceFile
 CODECS = ("tf_example", "bytes")
 IMAGES = ("bytes", "floats")
 _CLASS = re.compile(rb"\s*-?[0-9]{1,18}\s*")
+_NO_CLASS = "put each class into a folder of its name; of tar shards, say --kind shards"
 _IMAGE_EXTENSIONS = frozenset(("jpg", "jpeg", "png", "ppm", "pgm", "bmp", "gif", "tif", "tiff", "webp"))
 
 
@@ -89,7 +90,7 @@ def classes_of(names: Iterable[str]) -> list[str]:
     """The names of the folders that the images are in, sorted."""
     folders = {os.path.basename(os.path.dirname(n)) for n in names if extension_of(n)[0] in _IMAGE_EXTENSIONS}
     if "" in folders:
-        raise DataError("an image is in no folder, so it has no class", hint="put each class into a folder of its name")
+        raise DataError("an image is in no folder, so it has no class", hint=_NO_CLASS)
     return sorted(folders)
 
 

@@ -19,8 +19,9 @@ from tarkit.store.url import display_name
 
 
 def table_records(
-    url: str, *, columns: Sequence[str] | None = None, label: str | None = None, leave_out: Sequence[str] = ()
-) -> Iterator[bytes]:
+    url: str, *, columns: Sequence[str] | None = None, label: str | None = None, leave_out: Sequence[str] = (),
+    skip_rows: int = 0,
+) -> Iterator[bytes]:  # fmt: skip
     """A record for each row of a CSV file: floats for columns that are numbers in all rows, bytes for the others.
 
     An integer that a float of 32 bits cannot hold is not taken for a number.
@@ -31,17 +32,28 @@ def table_records(
         columns: their names; None takes them from the first row.
         label: this column is written as ``label``, the index of its value among all its values, sorted.
         leave_out: columns that are not written.
+        skip_rows: rows at the beginning that are passed over.
 
     Raises:
         DataError: a row has another number of columns, or is not UTF-8 or CSV. UsageError: no such column, two of one
-        name, or a source that cannot be read twice.
+        name, a number as a name, or a source that cannot be read twice.
     """
     shown = display_name(url)
     if reads_once(url):
         raise UsageError(f"{shown} is read twice; name a file")
+    with closing(_rows(url, None, skip_rows)) as rows:
+        names = next(rows, [])
     if columns is None:
-        with closing(_rows(url, None)) as rows:
-            names = next(rows, [])
+        skip_rows += 1
+        if found := next(filter(_is_number, names), None):
+            raise UsageError(
+                f"{shown} has {printable(found)} in the row of names; name the columns with --columns, and "
+                "pass rows over that are not data with --skip-rows"
+            )
+    elif names == list(columns):
+        raise UsageError(
+            f"{shown} has a row of these names; leave out --columns, or pass that row over with --skip-rows"
+        )
     else:
         names = list(columns)
     unknown = [name for name in (*leave_out, *([label] if label else [])) if name not in names]
@@ -52,13 +64,13 @@ def table_records(
         raise UsageError(f"{shown} has two columns {printable(twice)}; name them with --columns, or leave one out")
     texts = [False] * len(names)
     values: set[str] = set()
-    for row in _rows(url, names, header=columns is None):
+    for row in _rows(url, names, skip_rows):
         for number, value in enumerate(row):
             texts[number] = texts[number] or not _is_number(value)
         if label is not None:
             values.add(row[names.index(label)])
     classes = {value: number for number, value in enumerate(sorted(values))}
-    for row in _rows(url, names, header=columns is None):
+    for row in _rows(url, names, skip_rows):
         features: dict[str, Any] = {}
         for name, text, value in zip(names, texts, row, strict=True):
             if name == label:
@@ -68,11 +80,11 @@ def table_records(
         yield encode_example(features)
 
 
-def _rows(url: str, names: Sequence[str] | None, header: bool = False) -> Generator[list[str], None, None]:
+def _rows(url: str, names: Sequence[str] | None, skip: int) -> Generator[list[str], None, None]:
     with open_read(url) as stream:
         rows = text_rows(iter(lambda: stream.read(1 << 20), b""), stream.name)
         for number, (offset, data) in enumerate(rows, 1):
-            if header and number == 1:
+            if number <= skip:
                 continue
             try:
                 text = data.decode("utf-8" if offset else "utf-8-sig")
