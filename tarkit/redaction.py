@@ -27,8 +27,7 @@ def redact(url: str) -> str:
     This holds for each link of fsspec's chains (``simplecache::s3://…``), and for the URL of an ``@LIST``. ``pipe:``
     commands are cut to their first word, since tokens are often passed in their arguments; and to nothing, if that
     word may hold a secret itself (``TOKEN=… curl``). Paths are returned as they are, as are keys of objects, in which
-    ``@``, ``#`` and ``:`` are plain characters. What was redacted stays as it is.
-    """
+    ``@``, ``#`` and ``:`` are plain characters. What was redacted stays as it is."""
     return "".join(shown for _, shown in _pieces(url))
 
 

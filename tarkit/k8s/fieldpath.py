@@ -17,8 +17,7 @@ def set_field(document: Document, assignment: str) -> None:
 
     Steps of a path are names, in double quotes if they have dots themselves
     (``metadata.annotations."a.b/c"``), places in lists (``[0]``; ``[]`` is after the last), and names of items in
-    lists (``containers[main]``). What is missing on the way is made.
-    """
+    lists (``containers[main]``). What is missing on the way is made."""
     path, value = _parsed(assignment)
     at: Any = document
     for step, following in zip(path, [*path[1:], None], strict=True):

@@ -172,8 +172,7 @@ def load_yaml(text: str, where: str, words: Words = "kubectl", doubts: list[Doub
     words: what plain ones are. ``kubectl``: as kubectl reads a manifest. ``typed``: on a command line, where y and n
     are texts. ``written``: numbers are texts too, as they are written: 012, 1.10 and 1e3 are not 10, 1.1 and 1000.
     doubts: takes what kubectl accepts in silence, though hardly as it was meant: keys that come twice or are not texts;
-    None refuses that, with its line and column.
-    """
+    None refuses that, with its line and column."""
     import yaml
 
     try:

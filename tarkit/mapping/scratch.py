@@ -153,12 +153,10 @@ def write_file(path: str, content: bytes | FieldFile) -> None:
 class Rules(NamedTuple):
     """How the files that a command left become samples.
 
-    base: the part of a file's name before its first dot for the sample itself. multi: other
-    bases are samples of their own, key + separator + the base. subdirs: so is every folder.
-    include, exclude: regular expressions searched in file names; what they leave out is dropped.
-    large: bytes of a file above which its content is not held in memory. folder: where content is kept that is neither
-    held nor in a file of its own; None means the system's (``$TMPDIR``).
-    """
+    base: the part of a file's name before its first dot for the sample itself. multi: other bases are samples of their
+    own, key + separator + the base. subdirs: so is every folder. include, exclude: regular expressions searched in file
+    names; what they leave out is dropped. large: bytes of a file above which its content is not held in memory. folder:
+    where content is kept that is neither held nor in a file of its own; None means the system's (``$TMPDIR``)."""
 
     base: str = "sample"
     multi: bool = False

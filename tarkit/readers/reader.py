@@ -24,8 +24,7 @@ class Metadata:
 class AbstractDataReader(ABC):
     """A source of records. Derive from it for a source of your own.
 
-    Keyword arguments come from ``--custom_data_reader_params``.
-    """
+    Keyword arguments come from ``--custom_data_reader_params``."""
 
     def __init__(self, **kwargs: Any) -> None:  # noqa: B027 (derived classes call it with their own arguments)
         pass
@@ -35,8 +34,7 @@ class AbstractDataReader(ABC):
         """The records of a task, a generator.
 
         task: has ``shard.name``, ``shard.start``, ``shard.end`` and ``shard.indices``, and the older spelling of
-        the same, ``shard_name``, ``start`` and ``end``.
-        """
+        the same, ``shard_name``, ``start`` and ``end``."""
 
     @abstractmethod
     def create_shards(self) -> Any:

@@ -134,8 +134,7 @@ class WebDataset:
     def decode(self, image: str | None = None, *, only: str | Collection[str] | None = None) -> WebDataset:
         """Decode all fields, or ``only`` those named; see :func:`tarkit.samples.codecs.decode_sample`.
 
-        A field in ``only`` that no sample has is an error after the last sample (DataError).
-        """
+        A field in ``only`` that no sample has is an error after the last sample (DataError)."""
         wanted = only.split() if isinstance(only, str) else only
         decoding = _decoding(image, wanted)
         return self._then(lambda samples: decoding(transforms.require_fields(samples, wanted or ())))
@@ -155,8 +154,7 @@ class WebDataset:
     def map(self, function: Callable[[Any], Any]) -> WebDataset:
         """``function(sample)`` for each sample, except those for which it is None.
 
-        A dict that comes back from a dict without a ``__key__`` is given the sample's.
-        """
+        A dict that comes back from a dict without a ``__key__`` is given the sample's."""
         return self._then(lambda samples: _mapped(samples, function))
 
     def map_dict(self, **functions: Callable[[Any], Any]) -> WebDataset:

@@ -1,9 +1,8 @@
 """Tar shards to members to samples: the reader.
 
-:func:`read_samples` is what most callers want. Under it, :func:`read_members` walks an
-archive front to back on big reads, without seeking, so that pipes and sockets do as well
-as files. It never gives a shortened answer: what is cut, damaged or no tar raises with
-shard, byte offset and member, unless ``on_damage="skip"`` was asked for.
+:func:`read_samples` is what most callers want. Under it, :func:`read_members` walks an archive front to back on big
+reads, without seeking, so that pipes and sockets do as well as files. It never gives a shortened answer: what is cut,
+damaged or no tar raises with shard, byte offset and member, unless ``on_damage="skip"`` was asked for.
 """
 
 from __future__ import annotations
@@ -48,8 +47,7 @@ def read_samples(
         on_damage: error, or skip: go on at the next good header; what was lost is in ``tally``. Samples with a member
             that cannot be delivered (a hard link, a sparse file) are dropped and counted.
         tally: filled while samples are drawn: counts, skipped members, damage.
-        allow_pipe_in_lists: whether an ``@LIST`` may name ``pipe:`` commands; the author of such a
-            list runs them here.
+        allow_pipe_in_lists: whether an ``@LIST`` may name ``pipe:`` commands; the author of such a list runs them here.
         literal: ``urls`` are names of shards as they are, such as :func:`tarkit.specs.shardspec.expand` gives them: a
             listing of a store may well have ``[`` or ``{`` in its names.
         mem: bytes of the shard that one sample may span; a larger one is an error that names its member and size.

@@ -66,8 +66,7 @@ class TarWriter(FileWriter):
             names and base-256 sizes of GNU tar) or ``ustar`` (refuses them); also as tarfile's ``GNU_FORMAT`` etc.
         on_repeated_key: error, or allow writing a key that this shard has already; but not twice in
             a row, which would be read back as one sample.
-        rule: key rule by which the shard will be read; keys and fields that would not come
-            back through it are refused.
+        rule: key rule by which the shard will be read; keys and fields that would not come back through it are refused.
         checksum: compute the SHA-256 of the file, for :meth:`checksum_of_file`.
 
     Raises:
@@ -121,8 +120,7 @@ class TarWriter(FileWriter):
     def write(self, obj: Mapping[str, Any]) -> int:
         """Write one sample: ``__key__`` and its fields, in sorted order. Returns bytes of content, without headers.
 
-        Nothing of a sample is written if any part of it is refused.
-        """
+        Nothing of a sample is written if any part of it is refused."""
         pieces, size, _ = self._prepare(obj)
         self._append(pieces, size)
         self.samples += 1
@@ -279,8 +277,7 @@ class TarWriter(FileWriter):
         """End the archive, and begin another in the same file: no sample reaches over its end.
 
         So two samples in a row may have the same key. tarkit reads on after the mark, and so does GNU tar with
-        ``--ignore-zeros``; readers that stop at it see only what is before.
-        """
+        ``--ignore-zeros``; readers that stop at it see only what is before."""
         self._pending.append(headers.END_OF_ARCHIVE)
         self._last_key = None
 

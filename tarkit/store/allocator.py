@@ -15,6 +15,5 @@ def keep_freed_memory() -> None:
     soon as 128 KiB are free there, and blocks above that size at once; the system then has to clear new pages for the
     next sample, which takes longer than reading it. glibc raises both limits by itself when a large block is freed
     (mallopt(3), M_MMAP_THRESHOLD), so one is allocated, never touched, and freed;
-    once, since later ones would come from that very heap and be cleared. Elsewhere this does nothing.
-    """
+    once, since later ones would come from that very heap and be cleared. Elsewhere this does nothing."""
     bytes(_BLOCK)

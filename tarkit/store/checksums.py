@@ -57,13 +57,11 @@ def _listed(values: list[str]) -> dict[str, str]:
 def from_headers(headers: Message, host: str) -> Checksum | None:
     """The checksum that an answer of status 200 gives for the whole object, if any.
 
-    Understood: ``x-goog-hash`` (crc32c, md5) unless the object is stored compressed and sent
-    decompressed; ``Repr-Digest`` (RFC 9530) and ``Digest`` (RFC 3230) with sha-256;
-    ``x-amz-checksum-sha256`` and ``-crc32c`` of type FULL_OBJECT; ``Content-MD5``; and the ETag of
-    Amazon S3 itself where its documentation says that it is an MD5: 32 hex digits (so no
-    multipart), not encrypted with KMS or a customer's key, not in a directory bucket. The ETags
-    of other stores look the same and may be anything.
-    """
+    Understood: ``x-goog-hash`` (crc32c, md5) unless the object is stored compressed and sent decompressed;
+    ``Repr-Digest`` (RFC 9530) and ``Digest`` (RFC 3230) with sha-256; ``x-amz-checksum-sha256`` and ``-crc32c`` of type
+    FULL_OBJECT; ``Content-MD5``; and the ETag of Amazon S3 itself where its documentation says that it is an MD5: 32
+    hex digits (so no multipart), not encrypted with KMS or a customer's key, not in a directory bucket. The ETags of
+    other stores look the same and may be anything."""
     given: list[tuple[str, str]] = []
     stored = headers.get("x-goog-stored-content-encoding", "identity").strip().lower()
     if stored == headers.get("Content-Encoding", "identity").strip().lower():

@@ -59,8 +59,7 @@ def is_temporary(error: BaseException) -> bool:
 
     Judged by the code and status of an answer that it or its cause carries, by Python's own classes, and by the names
     of the libraries' classes, which are not imported for this. If none of them says anything, by errno (s3fs: EBUSY for
-    throttling, EIO for faults of the server, and for every answer that it does not know).
-    """
+    throttling, EIO for faults of the server, and for every answer that it does not know)."""
     import asyncio
 
     chain = list(_causes(error))

@@ -171,11 +171,10 @@ def open_publish(
 ) -> PublishStream:
     """Open a stream that is published all or nothing.
 
-    A local file is written under a temporary name beside the final one, ``.NAME.tarkit-RANDOM``,
-    which is locked meanwhile; those of runs that were killed are removed. Its folder is made if there is
-    none. Standard output, devices and named pipes are written to as they are. A command is killed on discard. S3 and
-    GCS are uploaded in parts, a few at a time, and finish at commit; for other filesystems the bytes
-    wait in a local temporary file.
+    A local file is written under a temporary name beside the final one, ``.NAME.tarkit-RANDOM``, which is locked
+    meanwhile; those of runs that were killed are removed. Its folder is made if there is none. Standard output, devices
+    and named pipes are written to as they are. A command is killed on discard. S3 and GCS are uploaded in parts, a few
+    at a time, and finish at commit; for other filesystems the bytes wait in a local temporary file.
 
     Args:
         url: a local path or file://, ``-``, ``pipe:COMMAND``, or whatever fsspec writes to; or a

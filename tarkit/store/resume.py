@@ -116,8 +116,7 @@ class ResumingReader:
 
     An error is raised again by every later read: it never turns into an end. Raises: MissingInputError, StreamError:
     what trying again does not change. TemporaryStreamError: given up, as ``retry`` says; with offset, reason and
-    attempts.
-    """
+    attempts."""
 
     def __init__(self, origin: Origin, retry: Retry) -> None:
         self._origin = origin

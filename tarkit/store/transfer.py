@@ -142,8 +142,7 @@ def copy_all(
 
     overwrite: replace what is under the name. Without: keep it, which is an error if its length differs.
     under_way: called from threads with the length of each piece that is copied; and where a try of a file fails, with
-    the sum of its pieces as a negative number.
-    """
+    the sum of its pieces as a negative number."""
     if parallel < 1:
         raise UsageError(f"files at a time is {parallel}; it must be at least 1")
     gone = GoneStores()

@@ -20,8 +20,7 @@ SIDE = 48
 
 def demo_samples(count: int) -> Iterator[Sample]:
     """Samples ``000000`` to ``count - 1``, each with ``ppm`` (the picture), ``cls`` (0 to 2, as text) and
-    ``json`` (shape, colour, size), all bytes. Classes take turns.
-    """
+    ``json`` (shape, colour, size), all bytes. Classes take turns."""
     if not 0 <= count <= 1_000_000:
         raise UsageError(f"{count} demo samples; it can be 0 to 1000000")
     for number in range(count):

@@ -19,8 +19,7 @@ class Encoding:
     """How samples are records. field: one field of each; example: a tf.train.Example; piece: a piece of the tar.
 
     files: a file for each field. Without one of them: files where a format holds files, else a piece.
-    rule, on_repeated_key, mem: as for read_samples. on_others, on_same_extension: as for har_samples.
-    """
+    rule, on_repeated_key, mem: as for read_samples. on_others, on_same_extension: as for har_samples."""
 
     field: str | None = None
     example: bool = False

@@ -31,8 +31,7 @@ class ChunkWalk:
 
     read: gives some bytes, b"" at the end. url: for errors. skip: whether to go on behind damage, which is reported to
     the tally. mem: bytes that a chunk may take. base, number: offset and record number that the stream begins with.
-    counted: False after damage that hides how many records were lost.
-    """
+    counted: False after damage that hides how many records were lost."""
 
     def __init__(
         self,

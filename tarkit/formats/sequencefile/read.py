@@ -168,8 +168,7 @@ class _Reader:
     """One file behind its header, or a part of it. number: of the next record, as far as that is known. stretch: offset
     of the sync mark before the records that were delivered last, or of the first record.
 
-    The window stays at the beginning of a record or block until all of it was read.
-    """
+    The window stays at the beginning of a record or block until all of it was read."""
 
     def __init__(
         self,

@@ -44,8 +44,7 @@ class KeepInFiles(LargeMembers):
     """Values are :class:`FieldFile` for members of more than ``member_limit`` bytes, and for what follows in a sample
     that spans more than ``sample_limit``.
 
-    folder: where the files are, without names; None means the system's (``$TMPDIR``).
-    """
+    folder: where the files are, without names; None means the system's (``$TMPDIR``)."""
 
     def __init__(self, folder: str | None = None, member_limit: int = LARGE, sample_limit: int = 2 * LARGE) -> None:
         self._folder = folder

@@ -18,8 +18,7 @@ def resynchronise(archive: Archive, error: DataError) -> Member:
 
     A member whose content cannot be delivered has a good header, and the archive is behind it: it is counted.
     What a damaged header's own size points to is tried first, so that a tar inside the damaged
-    member is not taken for a part of this one; if the size is what was damaged, it may be.
-    """
+    member is not taken for a part of this one; if the size is what was damaged, it may be."""
     start = archive.header_offset
     if isinstance(error, UnsupportedMemberError) and error.member is not None:
         archive.tally.skip(error.kind)

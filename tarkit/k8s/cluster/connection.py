@@ -63,8 +63,7 @@ class Cluster:
 
     All methods raise ClusterUnreachableError if the server does not answer, NoSuchObjectError on 404, ClusterError
     with the status on every other refusal, and UsageError, before anything is sent, for a name that no object can
-    have: it would be another path of the API.
-    """
+    have: it would be another path of the API."""
 
     def __init__(self, access: Access, sleep: Callable[[float], None]) -> None:
         self.namespace = access.namespace

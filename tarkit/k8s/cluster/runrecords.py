@@ -91,8 +91,7 @@ class RecordSource:
 
     outdir, specs: the output folder and the inputs that the user names. check_inputs: ask every input whether it
     changed since; it must be reachable from here. documents: manifests in which a ConfigMap with a list of shards may
-    be, before the cluster is asked.
-    """
+    be, before the cluster is asked."""
 
     outdir: str | None = None
     specs: Sequence[str] = ()

@@ -80,8 +80,7 @@ class StatusQuestion:
         self, cluster: Cluster, jobs: Sequence[Object], watching: Watching, pause: float
     ) -> Iterator[StatusAnswer]:
         """One each ``pause`` seconds, and when all has ended. Lists once, then watches: what is asked of the cluster
-        does not depend on how many Jobs there are.
-        """
+        does not depend on how many Jobs there are."""
         live, pods = self._live(cluster, jobs), live_pods(cluster, jobs)
         uid = None if self.name is None or is_run(jobs, self.name) else uid_of(jobs[0])
         lists = [live, pods]

@@ -166,8 +166,7 @@ def looks(lists: Sequence[LiveList], watching: Watching, seconds: float) -> Iter
     seconds. It ends when the time is up.
 
     However late it is, there is one: a Job that has ended is not reported as one that was waited for in vain. If the
-    cluster does not answer for too long, its ClusterUnreachableError ends it.
-    """
+    cluster does not answer for too long, its ClusterUnreachableError ends it."""
     for _ in watching.looks():
         # The first watch takes what the others, of a second each, leave of the time.
         long = max(1.0, watching.at_most(seconds) - (len(lists) - 1))
@@ -187,8 +186,7 @@ def looks(lists: Sequence[LiveList], watching: Watching, seconds: float) -> Iter
 def run_states(cluster: Cluster, name: str, watching: Watching, *, of_run: bool) -> Iterator[RunState]:
     """The Jobs with the label of a run, or the one Job of a name: as they are, then as they become, and once more
     after every watch. It ends when the time is up, and with a NoSuchObjectError if there never was one, or the one Job
-    was deleted, whether or not another one has its name.
-    """
+    was deleted, whether or not another one has its name."""
     selector = {"labels": f"{RUN}={name}"} if of_run else {"fields": f"metadata.name={name}"}
     live = LiveList(cluster, "jobs", **selector)
     seen: dict[str, Object] = {}

@@ -21,8 +21,7 @@ def forbid(node: Node, condition: str, sentence: str, report: Report = Node.erro
     """A finding in a mapping of which all words of the condition hold, at the field that the first word is about.
 
     The words: ``a``, a is set and not empty; ``!a``, it is not; ``a=x|y``, it is x or y, or a list with one of them;
-    ``a=*``, it is set; ``!a=x``. The other of ``a|b`` counts as a. ``.`` is the mapping itself.
-    """
+    ``a=*``, it is set; ``!a=x``. The other of ``a|b`` counts as a. ``.`` is the mapping itself."""
     words = condition.split()
     if all(_holds(node.value, word) for word in words if word != "."):
         path = words[0].lstrip("!").partition("=")[0]

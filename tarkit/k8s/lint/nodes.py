@@ -58,8 +58,7 @@ class Finding:
     severity: ``error``, a server refuses it; or ``warning``, a server takes it. where: a place, such as
     ``job/imgnet spec.template.spec.restartPolicy``. sentence: what is wrong and what would be right, one line.
     flag: the flag of kubetpl that sets it, or None. unusable: a server takes it, but no pod of it could run, its work
-    would be lost, or a secret be shown: generators do not print it. ``str()`` is one line with all but the severity.
-    """
+    would be lost, or a secret be shown: generators do not print it. ``str()`` is one line with all but the severity."""
 
     severity: str
     where: str

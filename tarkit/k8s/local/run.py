@@ -35,8 +35,7 @@ class LocalSettings:
 
     parallelism: pods at once, instead of the manifest's; None takes the manifest's, but no more than
     there are CPUs. indexes: only these. retry_delay: seconds before the first retry, it doubles.
-    fresh: forget what an earlier run has done.
-    """
+    fresh: forget what an earlier run has done."""
 
     parallelism: int | None = None
     indexes: Collection[int] | None = None

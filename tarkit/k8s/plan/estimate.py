@@ -148,8 +148,7 @@ def estimate(
     Assumes that slices have about the same work; that p pods are there from the beginning to the end (no
     queue, no node to wait for); that a pod starts in ``POD_START`` seconds, which it pays for; that the controllers
     turn over ``PODS_PER_SECOND``; and that nothing has to be done twice. Seconds by bytes win over seconds
-    by shard if the bytes are known.
-    """
+    by shard if the bytes are known."""
     if seconds_per_byte is not None and total_bytes is not None:
         in_slice = seconds_per_byte * total_bytes / w
     elif seconds_per_shard is not None:

@@ -114,8 +114,7 @@ def put_list(url: str, names: Sequence[str], counts: Sequence[int], outdir: str 
 
 def bytes_of(urls: Sequence[str], of: int) -> tuple[int | None, int]:
     """The bytes of shards together, asked for 16 at a time, None if a store does not report them; and of how many
-    shards that was extrapolated, 0 if it is exact. of: how many shards there are; ``urls`` may be a sample of them.
-    """
+    shards that was extrapolated, 0 if it is exact. of: how many shards there are; ``urls`` may be a sample of them."""
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="sizes") as executor:
         sizes = [identity.size for identity in executor.map(identify, urls)]
     known = [size for size in sizes if size is not None]

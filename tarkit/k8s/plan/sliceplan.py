@@ -54,8 +54,7 @@ class ShardPlan:
     sha256: of all that decides what slice i is. name_of: the shard with a number, in the order of the list. entries:
     the lines of the list that goes into a ConfigMap; None in the other forms. total_bytes: of all shards; None: not
     known. sampled: of how many shards ``total_bytes`` was computed; 0: of all. list_sha256: by which a pod recognizes
-    a list that can change, see ``plan_slice``. notes: what people should know, a sentence each.
-    """
+    a list that can change, see ``plan_slice``. notes: what people should know, a sentence each."""
 
     specs: list[str]
     shards: int

@@ -20,8 +20,7 @@ class Address(NamedTuple):
 
     bases: http://HOST:PORT of each NameNode. prefix: the path below which the interface is. identity: the
     parameters that say who asks. authorization: header of that name for the NameNodes. secrets: the URL with
-    all its secrets, by which they are found in foreign texts. label: how shown paths begin.
-    """
+    all its secrets, by which they are found in foreign texts. label: how shown paths begin."""
 
     bases: tuple[str, ...]
     prefix: str
@@ -46,8 +45,7 @@ def parse_address(url: str) -> tuple[Address, str]:
     The path stands as it is, without %XX. Options: ``delegation`` (a token), ``user.name``, ``doas``, ``base`` (in
     place of /webhdfs/v1, for proxies). Without user and token we are the user of the system. swebhdfs:// is the same
     over https. Ports: 9870, 9871. Raises: UsageError: no host, a port that is none, a password without https, a token
-    beside a user.
-    """
+    beside a user."""
     head, query = split_query(url)
     scheme, _, rest = head.partition("://")
     scheme = scheme.lower()

@@ -45,8 +45,7 @@ def open_read(url: str, name: str, retry: Retry) -> RawReader:
 
     A Content-Encoding is undone, unless the URL's name says as well that the object is compressed so: servers label
     stored .tgz files like that. Raises: MissingInputError: 404 or 410. StreamError: every other answer that trying
-    again does not change. TemporaryStreamError: given up. UsageError: not a URL.
-    """
+    again does not change. TemporaryStreamError: given up. UsageError: not a URL."""
     return _open(HttpOrigin(url, name, retry), retry)
 
 

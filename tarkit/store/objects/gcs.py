@@ -32,8 +32,7 @@ class GcsStore(ObjectStore):
 
     Protocol: https://cloud.google.com/storage/docs/performing-resumable-uploads. A session takes its bytes in order, so
     one part is in flight while the next is filled; after an error the store is asked how far it got. Part sizes are
-    multiples of 256 KiB, as the protocol wants. The CRC32C that the store computed is verified at the end.
-    """
+    multiples of 256 KiB, as the protocol wants. The CRC32C that the store computed is verified at the end."""
 
     library_has = "_call"
     in_order = True

@@ -45,8 +45,7 @@ def open_sink(url: str, name: str, *, if_absent: bool = False, sync: bool = True
 
     if_absent: publish only where nothing is. A store for which a module has the class ``STORE`` decides that itself, at
     commit. At others it is looked at when opening and right before the upload, so two writers that finish at the same
-    moment may both believe that they were first; the file is whole.
-    """
+    moment may both believe that they were first; the file is whole."""
     fs, path = filesystem(url, name)
     store = getattr(module_of(url), "STORE", None)
     if store is None or not hasattr(fs, store.library_has):

@@ -57,8 +57,7 @@ class S3Store(ObjectStore):
 
     Protocol: https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html. Bodies carry the
     checksums that botocore computes (CRC32 by default), and the store verifies them. Only the
-    filesystem knows the endpoint and the credentials.
-    """
+    filesystem knows the endpoint and the credentials."""
 
     library_has = "_call_s3"
 

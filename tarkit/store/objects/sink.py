@@ -35,8 +35,7 @@ def part_size(number: int) -> int:
     S3 takes at most 10,000 parts of at least 5 MiB and at most 5 GiB
     (https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html), and how much will come is not
     known at the start. So parts begin at 8 MiB and double every 800 parts up to 1 GiB: an object of
-    93 GiB is made of parts up to 64 MiB, and 10,000 parts are a little more than 5 TiB.
-    """
+    93 GiB is made of parts up to 64 MiB, and 10,000 parts are a little more than 5 TiB."""
     return min(_FIRST_SIZE << min((number - 1) // _SAME_SIZE, 20), _LARGEST_SIZE)
 
 
@@ -101,8 +100,7 @@ class ObjectStore:
     ``final`` marks the last part. abort: forget the parts. look: what is under the name now. remove: take it away.
 
     library_has: an attribute of the filesystem of the library that this is written for. in_order: whether a part is
-    sent only when the one before it has arrived. token: by which the writer recognises its own object.
-    """
+    sent only when the one before it has arrived. token: by which the writer recognises its own object."""
 
     library_has: str
     in_order = False
