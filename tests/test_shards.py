@@ -19,7 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarkit.errors import MissingInputError, StreamError, TemporaryStreamError, UsageError
-from tarkit.specs.shardspec import expand, output_name, parse_slice, shard_name, take_slice
+from tarkit.specs.inputslice import parse_slice
+from tarkit.specs.outputnames import output_name, shard_name
+from tarkit.specs.shardspec import expand, take_slice
 from tarkit.store.objects.filesystem import ask
 
 

@@ -61,7 +61,7 @@ def command(
     """
     urls = list(inputs) or ["-"]
     refuse_terminal_input(urls)
-    from tarkit.specs.shardspec import reject_pattern
+    from tarkit.specs.outputnames import reject_pattern
 
     reject_pattern(output)
     if raw:

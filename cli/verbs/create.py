@@ -87,7 +87,7 @@ def command(
         raise UsageError("--allow-pipe goes with --plan")
     from tarkit.samples.gather import refuse_same_extension
     from tarkit.samples.sample import key_rule as rule_of
-    from tarkit.specs.shardspec import is_pattern
+    from tarkit.specs.outputnames import is_pattern
     from tarkit.writer import TarWriter
 
     rule = rule_of(key_rule)

@@ -138,8 +138,6 @@ def open_engine(work: Work, reporter: Reporter) -> Iterator[Engine]:
 
 
 def _open_pool(work: Work, scratch: str) -> AbstractContextManager[Pool[Any]]:
-    if [work.command, work.script, work.function].count(None) != 2:
-        raise UsageError("give one of -c COMMAND, -S SCRIPT and --map FUNCTION")
     slots = max(1, work.parallel or 1)
     if work.function is not None:
         from tarkit.mapping.pythonpool import PythonPool

@@ -14,12 +14,12 @@ from tarkit.errors import MissingInputError, StreamError, TarkitError, UsageErro
 from tarkit.redaction import redact
 from tarkit.runs.account import Sinks, run_samples
 from tarkit.runs.counts import Counts
-from tarkit.runs.engine import Engine, Reporter, open_engine
+from tarkit.runs.engine import Reporter, open_engine
 from tarkit.runs.work import Function, Work
 from tarkit.samples.sample import skip_reason
-from tarkit.specs.inputslice import plan_slice
-from tarkit.specs.outputnames import FAILED_SUFFIX, plan_outputs
-from tarkit.specs.shardspec import check_local, counted_shards, expand, parse_slice, reject_pattern
+from tarkit.specs.inputslice import parse_slice, plan_slice
+from tarkit.specs.outputnames import FAILED_SUFFIX, plan_outputs, reject_pattern
+from tarkit.specs.shardspec import check_local, counted_shards, expand
 from tarkit.store.entries import remove
 from tarkit.store.publish import open_publish
 from tarkit.store.sinks import make_folder
@@ -89,19 +89,17 @@ def process(
         each = [inputs] if isinstance(inputs, (str, os.PathLike)) else inputs
         work = Work(inputs=tuple(os.fspath(path) for path in each), **named)
     work = with_work_id(work)
-    counts = Counts()
+    counts, reporter = Counts(), reporter or Reporter()
     inputs = _inputs(work)
     check_work(work)
-    if work.outdir is None and work.count is None:
-        check_local(inputs, allow_pipe_in_lists=work.allow_pipe)
-    with open_engine(work, reporter or Reporter()) as engine:
-        if work.outdir is None:
-            _run_one_output(engine, inputs, counts)
-        elif work.retry_failed is None:
-            _run_shards(engine, inputs, counts)
-        else:
-            from tarkit.runs.retryfailed import RetryRun
+    if work.outdir is None:
+        _run_one_output(work, inputs, counts, reporter)
+    elif work.retry_failed is None:
+        process_outputs(work, _outputs(work, inputs), counts, reporter)
+    else:
+        from tarkit.runs.retryfailed import RetryRun
 
+        with open_engine(work, reporter) as engine:
             RetryRun(engine, counts).run(work.outdir)
     if counts.shards_failed or counts.shards_missing:
         raise ShardsFailedError(counts)
@@ -115,6 +113,8 @@ def with_work_id(work: Work) -> Work:
 
 def check_work(work: Work) -> None:
     """Refuse options that do not go together."""
+    if [work.command, work.script, work.function].count(None) != 2:
+        raise UsageError("give one of -c COMMAND, -S SCRIPT and --map FUNCTION")
     if work.outdir is not None and work.output is not None:
         raise UsageError("give -o OUT for one output, or -O OUTDIR for one for each input")
     if work.output is not None:
@@ -157,59 +157,52 @@ def _inputs(work: Work) -> tuple[str, ...]:
     return (retry,)
 
 
-def _run_one_output(engine: Engine, inputs: Sequence[str], counts: Counts) -> None:
+def _run_one_output(work: Work, inputs: Sequence[str], counts: Counts, reporter: Reporter) -> None:
     """All inputs into one output, or into none."""
-    work = engine.work
-    failed_output = _failed_target(work)
+    if work.count is None:
+        check_local(inputs, allow_pipe_in_lists=work.allow_pipe)
     shards, number = counted_shards(inputs, allow_pipe_in_lists=work.allow_pipe)
-    sinks = Sinks(work.output, failed_output, engine.writer_options)
-    engine.reporter.started(counts, number, failed_are_kept=failed_output is not None)
-    # Closed here: a traceback that is kept keeps generators too, and they the input.
-    with closing(engine.read(shards, counts.met)) as samples:
-        run_samples(samples, sinks, engine, counts)
-    if failed_output is not None and counts.failed:
-        counts.failed_output = failed_output
-    elif failed_output is not None:
-        _remove_stale(failed_output, engine.reporter)
+    failed_output = _failed_target(work)
+    with open_engine(work, reporter) as engine:
+        sinks = Sinks(work.output, failed_output, engine.writer_options)
+        reporter.started(counts, number, failed_are_kept=failed_output is not None)
+        # Closed here: a traceback that is kept keeps generators too, and they the input.
+        with closing(engine.read(shards, counts.met)) as samples:
+            run_samples(samples, sinks, engine, counts)
+        if failed_output is not None and counts.failed:
+            counts.failed_output = failed_output
+        elif failed_output is not None:
+            _remove_stale(failed_output, reporter)
 
 
-def _run_shards(engine: Engine, inputs: Sequence[str], counts: Counts) -> None:
-    """Each input into an output of its own, unless it is done already."""
-    work = engine.work
-    outdir = str(work.outdir)
+def _outputs(work: Work, inputs: Sequence[str]) -> list[tuple[str, str]]:
+    """Each input with the output of its own."""
+    outdir, allow_pipe = str(work.outdir), work.allow_pipe
     # All names are looked at before the first shard is begun, and whatever the slice: a long run must not
     # end with the last name being that of another shard, and two slices must not make the same output.
     if work.slice is None:
-        outputs = list(plan_outputs(expand(inputs, allow_pipe_in_lists=work.allow_pipe), outdir))
-    else:
-        index, count = parse_slice(_with_index(work.slice))
-        outputs = plan_slice(
-            inputs, outdir, index, count, list_sha256=work.list_sha256, allow_pipe_in_lists=work.allow_pipe
-        )
-    folder = local_path(outdir)
-    if folder is not None:
-        try:
-            make_folder(folder, f"-O {folder}")
-        except StreamError as error:
-            raise UsageError(str(error)) from None
-    engine.reporter.started(counts, len(outputs), failed_are_kept=work.errors != "skip")
-    _make_outputs(engine, outputs, counts)
+        return list(plan_outputs(expand(inputs, allow_pipe_in_lists=allow_pipe), outdir))
+    index, count = parse_slice(_with_index(work.slice))
+    return plan_slice(inputs, outdir, index, count, list_sha256=work.list_sha256, allow_pipe_in_lists=allow_pipe)
 
 
 def process_outputs(work: Work, outputs: Sequence[tuple[str, str]], counts: Counts, reporter: Reporter) -> None:
     """Make each output that is not done, as :func:`tarkit.specs.outputnames.plan_outputs` pairs them with inputs.
     counts: filled, also with the shards that fail, which raise nothing. Raises: TarkitError: a wrong option, a function
     that cannot be loaded, and so on."""
-    with open_engine(work, reporter) as engine:
-        _make_outputs(engine, outputs, counts)
-
-
-def _make_outputs(engine: Engine, outputs: Sequence[tuple[str, str]], counts: Counts) -> None:
     from importlib.metadata import version
 
     from tarkit.runs.shards import ShardRun
 
-    ShardRun(engine, counts, engine.work.fingerprint(), version("tarkit")).run(outputs)
+    folder = local_path(str(work.outdir))
+    with open_engine(work, reporter) as engine:
+        if folder is not None:
+            try:
+                make_folder(folder, f"-O {folder}")
+            except StreamError as error:
+                raise UsageError(str(error)) from None
+        reporter.started(counts, len(outputs), failed_are_kept=work.errors != "skip")
+        ShardRun(engine, counts, work.fingerprint(), version("tarkit")).run(outputs)
 
 
 def _with_index(piece: str) -> str:

@@ -29,8 +29,7 @@ from tarkit.runs.account import Account, Sinks, TooManyErrorsError
 from tarkit.runs.counts import Counts
 from tarkit.runs.donerecord import SUFFIX, DoneRecord, read_record
 from tarkit.runs.engine import Engine
-from tarkit.specs.outputnames import FAILED_SUFFIX
-from tarkit.specs.shardspec import output_name
+from tarkit.specs.outputnames import FAILED_SUFFIX, output_name
 from tarkit.store.entries import Identity, identify, remove
 from tarkit.store.retry import GoneStores
 from tarkit.store.url import display_name, local_path

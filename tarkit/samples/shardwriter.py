@@ -12,7 +12,7 @@ from tarkit.errors import UsageError
 from tarkit.formats.fieldfile import FieldFile
 from tarkit.samples.codecs import make_encoder
 from tarkit.samples.tarwriter import TarWriter
-from tarkit.specs.shardspec import shard_name
+from tarkit.specs.outputnames import shard_name
 from tarkit.store.compression import write_compression
 from tarkit.store.publish import WholeOutput, check_target
 

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
+from tarkit.errors import UsageError, printable
 from tarkit.specs.braces import Choice
 from tarkit.specs.outputnames import FEW, are_distinct, plan_outputs
 from tarkit.specs.shardspec import expand, patterns_of, take_slice
 from tarkit.specs.slicedlist import SlicedList, changed, open_list, sha256_of
+
+
+def parse_slice(text: str) -> tuple[int, int]:
+    """``"I/W"`` as (I, W): slice I, counted from 0, of W slices.
+    Raises: UsageError: not two whole numbers with 0 <= I < W."""
+    match = re.fullmatch(r"([0-9]{1,18})/([0-9]{1,18})", text)
+    if match is None:
+        raise UsageError(f"slice {printable(text)!r} must be I/W, such as 0/4 for the first of four slices")
+    index, count = int(match[1]), int(match[2])
+    if not index < count:
+        raise UsageError(f"slice {text!r}: slices are counted from 0, so the first number must be below the second")
+    return index, count
 
 
 def plan_slice(

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from tarkit.errors import MissingInputError, UsageError
+from tarkit.errors import MissingInputError, UsageError, printable, quoted
+from tarkit.redaction import redact
 from tarkit.specs.braces import expand_braces
-from tarkit.specs.shardspec import output_name, shard_name, split_pattern
 from tarkit.store.entries import entries, stat
-from tarkit.store.url import display_name, local_path, split_query
+from tarkit.store.url import display_name, local_path, scheme_of, split_query
 
 FAILED_SUFFIX = ".failed.tar"
 """What is added to an output's name for the shard of its failed samples."""
@@ -20,9 +20,27 @@ FAILED_SUFFIX = ".failed.tar"
 FEW = 100_000
 """So many inputs are looked at one by one: that takes less than a second."""
 
+_CONVERSION = re.compile(r"%(?:(%)|(0?[0-9]*d)|)")
+_NUMBER = re.compile(r"(?<!%)(?:%%)*%(?:0[0-9]{1,2}d|d(?![0-9A-Za-z])(?!.*/))", re.DOTALL)
 _NUMBERED = re.compile(
     r"(?:[^{}\\#]*/)?(?P<head>[^{}\\#/]*)\{-?[0-9]+\.\.-?[0-9]+(?:\.\.-?[0-9]+)?\}(?P<end>[^{}\\#/]*)"
 )
+
+
+def output_name(url: str) -> str:
+    """The file name of a shard, the last part of its path, without the query of a URL.
+    Raises: UsageError: standard input, commands and folders have no such name."""
+    path = url
+    scheme = scheme_of(url)
+    if scheme:
+        path = url.partition("://")[2].partition("?")[0]
+        if scheme in ("http", "https"):
+            path = path.partition("#")[0]
+        path = path.partition("/")[2]
+    name = path.rpartition("/")[2]
+    if url == "-" or scheme == "pipe" or name in ("", ".", ".."):
+        raise UsageError(f"{quoted(url)} has no file name to give to its output; name the output yourself")
+    return name
 
 
 def plan_outputs(urls: Iterable[str], folder: str) -> Iterator[tuple[str, str]]:
@@ -82,6 +100,48 @@ class _Parents:
             inside = path is not None and os.path.realpath(os.path.dirname(path)) == self._folder
             self._known[parent] = inside
         return self._known[parent]
+
+
+def shard_name(pattern: str, number: int) -> str:
+    """The name of shard ``number`` (from 0): ``out-%06d.tar`` and 7 give ``out-000007.tar``.
+    ``%%`` stands for a plain percent sign. Raises: UsageError: the pattern has not exactly one ``%d`` (with or without
+    a width), or number is negative."""
+    split_pattern(pattern)
+    if number < 0:
+        raise UsageError(f"shards are numbered from 0; got {number}")
+    return pattern % number
+
+
+def split_pattern(pattern: str) -> tuple[str, str]:
+    """What comes before and after the number in the names that a pattern stands for. Raises: UsageError: as
+    :func:`shard_name`."""
+    places = []
+    for match in _CONVERSION.finditer(pattern):
+        if match[1] is None and match[2] is None:
+            raise UsageError(f"{quoted(pattern)}: write %06d where the number goes, and %% for a plain percent sign")
+        if match[2] is not None:
+            places.append(match)
+    if len(places) != 1:
+        raise UsageError(
+            f"{quoted(pattern)} must have exactly one place for the shard's number, such as %06d; it has {len(places)}"
+        )
+    return pattern[: places[0].start()].replace("%%", "%"), pattern[places[0].end() :].replace("%%", "%")
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a name has a place for a number: ``%06d`` anywhere, or ``%d`` in its last part with no letter or digit
+    behind it. Other names with a percent sign stay as they are (``a%20b.tar``, ``10%discount/a.tar``), and so does a
+    command (``pipe:… $(date +%d)``).
+    """
+    return not name.startswith("pipe:") and _NUMBER.search(name) is not None
+
+
+def reject_pattern(output: str) -> None:
+    """Refuse a pattern where the output is one shard. Raises: UsageError: it is one."""
+    if is_pattern(output):
+        raise UsageError(
+            f"-o {printable(redact(output))}: the output is one shard; pipe it into tarkit split - -o PATTERN"
+        )
 
 
 def existing_shards(pattern: str, start: int = 0) -> list[str]:

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tarkit.errors import MissingInputError, UsageError, printable, quoted
-from tarkit.redaction import redact
 from tarkit.specs.braces import Choice, Product, Range, expand_braces, parse_braces
 from tarkit.store.entries import glob as store_glob
 from tarkit.store.url import local_path, scheme_of
@@ -25,8 +24,6 @@ _LOCAL = ("", "file", "local")
 _ZMQ = re.compile(r"zr?(?:push|pull|pub|sub):")
 # What names of shards, which braces stand for, may not begin with.
 _WORDS = ("-", "@", "pipe:", *(f"{start}{kind}:" for start in ("z", "zr") for kind in ("push", "pull", "pub", "sub")))
-_CONVERSION = re.compile(r"%(?:(%)|(0?[0-9]*d)|)")
-_NUMBER = re.compile(r"(?<!%)(?:%%)*%(?:0[0-9]{1,2}d|d(?![0-9A-Za-z])(?!.*/))", re.DOTALL)
 _IPV6_HOST = re.compile(r"(?<=[/@])\[[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*\](?=[:/]|\Z)")
 _GLOB = re.compile(r"[*?\[]")
 _FEW = 1000
@@ -237,76 +234,6 @@ def counted_shards(specs: Iterable[str], *, allow_pipe_in_lists: bool) -> tuple[
     is_stream = len(first) == 1 and (first[0] == "-" or first[0].startswith("pipe:"))
     count = None if is_stream or len(first) > _MOST_SHARDS else len(first)
     return itertools.chain(first, shards), count
-
-
-def shard_name(pattern: str, number: int) -> str:
-    """The name of shard ``number`` (from 0): ``out-%06d.tar`` and 7 give ``out-000007.tar``.
-    ``%%`` stands for a plain percent sign. Raises: UsageError: the pattern has not exactly one ``%d`` (with or without
-    a width), or number is negative."""
-    split_pattern(pattern)
-    if number < 0:
-        raise UsageError(f"shards are numbered from 0; got {number}")
-    return pattern % number
-
-
-def split_pattern(pattern: str) -> tuple[str, str]:
-    """What comes before and after the number in the names that a pattern stands for. Raises: UsageError: as
-    :func:`shard_name`."""
-    places = []
-    for match in _CONVERSION.finditer(pattern):
-        if match[1] is None and match[2] is None:
-            raise UsageError(f"{quoted(pattern)}: write %06d where the number goes, and %% for a plain percent sign")
-        if match[2] is not None:
-            places.append(match)
-    if len(places) != 1:
-        raise UsageError(
-            f"{quoted(pattern)} must have exactly one place for the shard's number, such as %06d; it has {len(places)}"
-        )
-    return pattern[: places[0].start()].replace("%%", "%"), pattern[places[0].end() :].replace("%%", "%")
-
-
-def is_pattern(name: str) -> bool:
-    """Whether a name has a place for a number: ``%06d`` anywhere, or ``%d`` in its last part with no letter or digit
-    behind it. Other names with a percent sign stay as they are (``a%20b.tar``, ``10%discount/a.tar``), and so does a
-    command (``pipe:… $(date +%d)``).
-    """
-    return not name.startswith("pipe:") and _NUMBER.search(name) is not None
-
-
-def reject_pattern(output: str) -> None:
-    """Refuse a pattern where the output is one shard. Raises: UsageError: it is one."""
-    if is_pattern(output):
-        raise UsageError(
-            f"-o {printable(redact(output))}: the output is one shard; pipe it into tarkit split - -o PATTERN"
-        )
-
-
-def output_name(url: str) -> str:
-    """The file name of a shard, the last part of its path, without the query of a URL.
-    Raises: UsageError: standard input, commands and folders have no such name."""
-    path = url
-    scheme = scheme_of(url)
-    if scheme:
-        path = url.partition("://")[2].partition("?")[0]
-        if scheme in ("http", "https"):
-            path = path.partition("#")[0]
-        path = path.partition("/")[2]
-    name = path.rpartition("/")[2]
-    if url == "-" or scheme == "pipe" or name in ("", ".", ".."):
-        raise UsageError(f"{quoted(url)} has no file name to give to its output; name the output yourself")
-    return name
-
-
-def parse_slice(text: str) -> tuple[int, int]:
-    """``"I/W"`` as (I, W): slice I, counted from 0, of W slices.
-    Raises: UsageError: not two whole numbers with 0 <= I < W."""
-    match = re.fullmatch(r"([0-9]{1,18})/([0-9]{1,18})", text)
-    if match is None:
-        raise UsageError(f"slice {printable(text)!r} must be I/W, such as 0/4 for the first of four slices")
-    index, count = int(match[1]), int(match[2])
-    if not index < count:
-        raise UsageError(f"slice {text!r}: slices are counted from 0, so the first number must be below the second")
-    return index, count
 
 
 def take_slice(n: int, i: int, w: int) -> range:

@@ -11,8 +11,7 @@ import fsspec
 import pytest
 
 from tarkit import TarWriter, read_samples
-from tarkit.specs.outputnames import existing_shards
-from tarkit.specs.shardspec import shard_name
+from tarkit.specs.outputnames import existing_shards, shard_name
 from tarkit.store.entries import remove
 from tarkit.store.publish import open_publish
 
