@@ -106,7 +106,7 @@ PACKAGES = {
     "parquet": "pyarrow",
     "odps": "pyodps",
     "spark": "pyspark",
-    "service": "grpcio protobuf",
+    "service": "grpcio 'protobuf>=3.20'",
 }
 """Extra -> what to give to pip install."""
 
