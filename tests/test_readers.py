@@ -157,6 +157,8 @@ def test_a_reader_of_ones_own(tmp_path: Path) -> None:
         ("t.parquet", {}, "ParquetDataReader"),
         ("folder", {}, "RecordIODataReader"),
         ("x.tfrecord", {}, "TFRecordDataReader"),
+        ("x.seq", {}, "SequenceFileDataReader"),
+        ("x.sequencefile", {}, "SequenceFileDataReader"),
     ],
 )
 def test_the_reader_of_a_source(origin: str, more: dict[str, Any], kind: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tarkit.errors import UsageError, printable
+from tarkit.formats import sequencefile, tfrecord
 from tarkit.mapping.pythonworker import load
 from tarkit.readers.parameters import parse_reader_params
 from tarkit.readers.reader import AbstractDataReader
@@ -15,8 +16,8 @@ from tarkit.readers.reader import AbstractDataReader
 READERS = {
     "Tar": ("tar:TarDataReader", (".tar", ".tgz", ".tar.gz", ".tar.zst")),
     "RecordIO": ("recordio:RecordIODataReader", ()),
-    "TFRecord": ("tfrecord:TFRecordDataReader", (".tfrecord", ".tfrecords")),
-    "SequenceFile": ("sequencefile:SequenceFileDataReader", (".seq",)),
+    "TFRecord": ("tfrecord:TFRecordDataReader", tfrecord.SUFFIXES),
+    "SequenceFile": ("sequencefile:SequenceFileDataReader", sequencefile.SUFFIXES),
     "CSV": ("text:TextDataReader", (".csv",)),
     "Text": ("text:TextDataReader", (".txt",)),
     "Parquet": ("parquet:ParquetDataReader", (".parquet",)),

@@ -11,19 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tarkit.errors import (
-    EXIT_CANNOT_RUN,
-    EXIT_DATA,
-    EXIT_FAILED,
-    EXIT_MISSING,
-    EXIT_NOT_FOUND,
-    EXIT_SET_ASIDE,
-    EXIT_TEMPORARY,
-    EXIT_USAGE,
-    UsageError,
-    printable,
-    signal_name,
-)
+from tarkit import errors
+from tarkit.errors import UsageError, printable, signal_name
 from tarkit.k8s import apiobject as api
 from tarkit.k8s.apiobject import Object
 from tarkit.k8s.indexset import format_indexes
@@ -44,18 +33,20 @@ _SYSEXITS_USAGE, _SYSEXITS_CONFIG = 64, 78
 # 128 and the number of the last signal that Linux has.
 _LAST_SIGNAL = 192
 _ADVICE = {
-    EXIT_FAILED: "see kubetpl logs --failed; retry once the cause is fixed",
-    EXIT_USAGE: _COMMAND,
-    EXIT_SET_ASIDE: (
+    errors.EXIT_FAILED: "see kubetpl logs --failed; retry once the cause is fixed",
+    errors.EXIT_USAGE: _COMMAND,
+    errors.EXIT_SET_ASIDE: (
         "finished, but samples were set aside: see OUT/*.failed.tar; tarproc --retry-failed runs just those"
     ),
     _SYSEXITS_USAGE: _COMMAND,
-    EXIT_DATA: "input data is corrupt: the same again ends the same; replace the shard, or pass --on-damage skip",
-    EXIT_MISSING: "input is missing: correct --shards, or put the shard there, then retry",
-    EXIT_TEMPORARY: "temporary: kubetpl retry",
+    errors.EXIT_DATA: (
+        "input data is corrupt: the same again ends the same; replace the shard, or pass --on-damage skip"
+    ),
+    errors.EXIT_MISSING: "input is missing: correct --shards, or put the shard there, then retry",
+    errors.EXIT_TEMPORARY: "temporary: kubetpl retry",
     _SYSEXITS_CONFIG: _COMMAND,
-    EXIT_CANNOT_RUN: "the command is not executable: fix it or -I --image, then retry",
-    EXIT_NOT_FOUND: "the command does not exist in this image: fix it or -I --image, then retry",
+    errors.EXIT_CANNOT_RUN: "the command is not executable: fix it or -I --image, then retry",
+    errors.EXIT_NOT_FOUND: "the command does not exist in this image: fix it or -I --image, then retry",
 }
 
 
@@ -108,7 +99,7 @@ def group_failures(
         index = api.index_of(pod)
         if index is not None and index not in group.indexes:
             group.indexes.append(index)
-            if group.kind == "exit" and group.code in (EXIT_DATA, EXIT_MISSING):
+            if group.kind == "exit" and group.code in (errors.EXIT_DATA, errors.EXIT_MISSING):
                 group.shards.extend(name for name in names_of(index) if name not in group.shards)
     for group in groups.values():
         group.indexes.sort()
@@ -138,8 +129,8 @@ def failure_of(pod: Object) -> FailureGroup | None:
         return FailureGroup("signal", code, "", message, _of_signal(code - 128, pod))
     # By tarproc's codes, or the shell's; what other programs mean by theirs is not known.
     program = str((deciding_container(pod).get("command") or ["tarproc"])[0]).rpartition("/")[2]
-    known = program == "tarproc" or code in (EXIT_CANNOT_RUN, EXIT_NOT_FOUND)
-    advice = _ADVICE.get(code, _ADVICE[EXIT_FAILED]) if known else _OWN_CODE
+    known = program == "tarproc" or code in (errors.EXIT_CANNOT_RUN, errors.EXIT_NOT_FOUND)
+    advice = _ADVICE.get(code, _ADVICE[errors.EXIT_FAILED]) if known else _OWN_CODE
     return FailureGroup("exit", code, "", message, advice)
 
 
