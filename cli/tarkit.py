@@ -13,7 +13,7 @@ from .shared.program import nearest, run_program, version_option
 
 NAME = "tarkit"
 VERBS = (
-    "cat", "completion", "convert", "create", "demo", "get", "ls", "put", "recordio-gen", "rm",
+    "cat", "completion", "convert", "create", "demo", "get", "index", "ls", "put", "recordio-gen", "rm",
     "show", "split", "stat", "status",
 )  # fmt: skip
 

@@ -37,6 +37,8 @@ _PUBLIC = {
     "tarkit.store.publish": "open_publish",
     "tarkit.readers.create": "create_data_reader custom_data_reader",
     "tarkit.readers.reader": "AbstractDataReader Shard Task TaskShard shards_of",
+    "tarkit.samples.index": "IndexedMember ShardIndex build_index decode_index publish_index",
+    "tarkit.samples.indexedshard": "IndexedShard open_indexed read_sample_range",
     "tarkit.formats.recordio": "RecordIndex RecordWriter read_index read_records",
     "tarkit.formats.pyrecordio": "File Index Scanner Writer",
     "tarkit.formats.tfrecord": "RecordWriter read_records",

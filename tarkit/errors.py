@@ -213,6 +213,10 @@ class RepeatedKeyError(DataError):
     """A key comes back after another sample in the same shard: its files are not adjacent."""
 
 
+class StaleIndexError(DataError):
+    """The index beside a shard is of another one, such as the one that this shard has replaced. url: of the shard."""
+
+
 class CompressionError(DataError):
     """A compressed stream is damaged or cut short."""
 

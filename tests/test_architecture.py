@@ -25,8 +25,8 @@ ROOMS = {
     "specs": "braces inputslice outputnames shardspec slicedlist",
     "formats": "datafolder example fieldfile har recordio registry sequencefile tally textrows tfrecord "
     "tar.headers tar.large tar.raw tar.resync tar.walk",
-    "samples": "codecs dataset gather pieces read sample shardwriter tarwriter transforms",
-    "toolbox": "convert demodata encoding join prepare recordfiles sourcefiles tables",
+    "samples": "codecs dataset gather index indexedshard pieces read sample shardwriter tarwriter transforms",
+    "toolbox": "convert demodata encoding indexing join prepare recordfiles sourcefiles tables",
     "mapping": "output parallel pythonpool pythonworker removal scratch shellpool",
     "readers": "ranged reader",
     "service": "",

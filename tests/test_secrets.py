@@ -179,6 +179,7 @@ RUNS = {
     "ls": ["tarkit", "ls", "-v", "-l", "URL"],
     "stat": ["tarkit", "stat", "-v", "URL"],
     "rm": ["tarkit", "rm", "-v", "URL"],
+    "index": ["tarkit", "index", "-v", "--check", "URL"],
 }
 ANSWERS = ["200", "404", "503", "garbage"]
 # Exit codes where they are not the same for all verbs that read.
@@ -204,7 +205,7 @@ def test_url(name: str, url: str, folder: Path, request: pytest.FixtureRequest) 
         expected["200"] = 65  # the keys come twice
     if name in ("cat --raw", "create", "get", "stat", "ls"):
         expected["garbage"] = 0  # an error page of status 200 is a fine file
-    if name in ("put", "rm"):
+    if name in ("put", "rm", "index"):
         expected = dict.fromkeys(READS, None)
         assert seen.code != 0
     assert expected[answer] in (None, seen.code), (seen.code, seen.stderr)

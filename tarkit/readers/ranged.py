@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
-from tarkit.errors import LocatedError
 from tarkit.readers.files import FileDataReader
 from tarkit.store.compression import SNIFF_BYTES, begins_zlib, sniff
 from tarkit.store.rangedfile import BLOCK, RangedFile
@@ -19,18 +17,6 @@ def is_compressed(url: str) -> bool:
     """Whether its first bytes may be those of a compression, so that its records have no offsets of their own."""
     head = first_bytes(url, SNIFF_BYTES, compression=None)
     return sniff(head) is not None or begins_zlib(head)
-
-
-@contextmanager
-def offsets_from(base: int, url: str) -> Iterator[None]:
-    """Errors within it tell offsets in the whole file, of which what is read begins at ``base``."""
-    try:
-        yield
-    except LocatedError as error:
-        error.url = url
-        if error.offset is not None:
-            error.offset += base
-        raise
 
 
 def blocks_from(url: str, offset: int) -> Iterator[bytes]:

@@ -5,23 +5,56 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tarkit.readers.ranged import RangedDataReader, blocks_from, offsets_from
+from tarkit.readers.ranged import RangedDataReader, blocks_from
+from tarkit.samples.indexedshard import IndexedShard, open_indexed
 from tarkit.samples.read import placed_samples, read_members
 from tarkit.samples.sample import Sample, group_by_keys, key_rule
+from tarkit.store.rangedfile import offsets_from
 from tarkit.store.read import open_read, reading
+from tarkit.store.url import display_name
+
+_INDEXES_HELD = 16
 
 
 class TarDataReader(RangedDataReader):
     """Samples of tar shards, each a dict of field -> bytes with ``__key__`` and ``__url__``.
-    rule: key rule, ``first-dot``, ``last-dot`` or a regular expression."""
+    A shard with an index beside it (``tarkit index``) is counted by that, and of a task only its bytes are read.
+    rule: key rule, ``first-dot``, ``last-dot`` or a regular expression.
+    index: whether indexes are used. A stale one is an error (StaleIndexError)."""
 
     every = 64
 
     def __init__(
-        self, data_dir: str, records_per_task: int | None = None, rule: str = "first-dot", **kwargs: Any
+        self,
+        data_dir: str,
+        records_per_task: int | None = None,
+        rule: str = "first-dot",
+        index: bool = True,
+        **kwargs: Any,
     ) -> None:
         super().__init__(data_dir, records_per_task, **kwargs)
         self._rule = key_rule(rule)
+        self._use_index = index
+        self._indexed: dict[str, IndexedShard] = {}
+        """The shards that were read last."""
+
+    def count(self, url: str) -> int:
+        shard = self._open_indexed(url)
+        return super().count(url) if shard is None else len(shard)
+
+    def read(self, url: str, start: int, end: int) -> Iterator[Any]:
+        shard = self._indexed.pop(url, None)
+        if shard is None and url not in self._offsets:
+            shard = self._open_indexed(url)
+        if shard is None:
+            return super().read(url, start, end)
+        self._indexed[url] = shard
+        while len(self._indexed) > _INDEXES_HELD:
+            del self._indexed[next(iter(self._indexed))]
+        return shard.samples(min(start, len(shard)), min(end, len(shard)))
+
+    def _open_indexed(self, url: str) -> IndexedShard | None:
+        return open_indexed(url, self._rule) if self._use_index else None
 
     def offsets(self, url: str) -> Iterator[int]:
         with open_read(url) as stream:
@@ -29,6 +62,7 @@ class TarDataReader(RangedDataReader):
                 yield begin
 
     def read_from(self, url: str, offset: int) -> Iterator[Sample]:
-        members = read_members(reading(blocks_from(url, offset)), url=url, rule=self._rule)
+        name = display_name(url)
+        members = read_members(reading(blocks_from(url, offset)), url=name, rule=self._rule)
         with offsets_from(offset, url):
-            yield from group_by_keys(members, url=url, rule=self._rule)
+            yield from group_by_keys(members, url=name, rule=self._rule)

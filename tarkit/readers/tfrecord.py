@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tarkit.formats.tfrecord import read_records
-from tarkit.readers.ranged import RangedDataReader, offsets_from
-from tarkit.store.rangedfile import RangedFile
+from tarkit.readers.ranged import RangedDataReader
+from tarkit.store.rangedfile import RangedFile, offsets_from
 
 _AROUND = 16
 """Bytes of a record beside its content: its length, and two checksums."""

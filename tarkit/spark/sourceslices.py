@@ -14,9 +14,10 @@ from typing import NamedTuple
 from tarkit.errors import DataError, TemporaryStreamError
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.large import SkipLarge
-from tarkit.readers.ranged import blocks_from, is_compressed, offsets_from
+from tarkit.readers.ranged import blocks_from, is_compressed
 from tarkit.samples.read import read_members
 from tarkit.store.entries import Identity, identify
+from tarkit.store.rangedfile import offsets_from
 from tarkit.store.read import open_read, read_whole, reading
 from tarkit.toolbox.prepare import classes_of
 from tarkit.toolbox.sourcefiles import SourceFile, files_of_folder, is_hidden

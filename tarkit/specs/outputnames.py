@@ -11,11 +11,13 @@ from tarkit.errors import MissingInputError, UsageError, printable, quoted
 from tarkit.redaction import redact
 from tarkit.specs.braces import expand_braces
 from tarkit.store.entries import entries, stat
-from tarkit.store.url import display_name, local_path, scheme_of, split_query
+from tarkit.store.url import display_name, is_stream, local_path, scheme_of, split_query
 
 FAILED_SUFFIX = ".failed.tar"
 """What is added to an output's name for the shard of its failed samples."""
 
+SHARD_SUFFIX = ".tar"
+INDEX_SUFFIX = ".idx"
 
 FEW = 100_000
 """So many inputs are looked at one by one: that takes less than a second."""
@@ -41,6 +43,21 @@ def output_name(url: str) -> str:
     if url == "-" or scheme == "pipe" or name in ("", ".", ".."):
         raise UsageError(f"{quoted(url)} has no file name to give to its output; name the output yourself")
     return name
+
+
+def has_index_name(url: str) -> bool:
+    """Whether a shard of this name may have an index beside it: a file whose name ends in ``.tar``."""
+    return not is_stream(url) and split_query(url)[0].endswith(SHARD_SUFFIX)
+
+
+def index_url(url: str) -> str:
+    """The name of a shard's index: ``x.0.idx`` for ``x.0.tar``. Different shards have different ones.
+    Raises: UsageError: the shard's name does not end in ``.tar``."""
+    if not has_index_name(url):
+        reason = "only a shard that is not compressed, and whose name ends in .tar, has an index"
+        raise UsageError(f"{display_name(url)}: {reason}")
+    path, query = split_query(url)
+    return path.removesuffix(SHARD_SUFFIX) + INDEX_SUFFIX + query
 
 
 def plan_outputs(urls: Iterable[str], folder: str) -> Iterator[tuple[str, str]]:

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from tarkit.errors import StreamError
+from tarkit.errors import LocatedError, StreamError
 from tarkit.store.entries import identify
 from tarkit.store.read import read_range
 from tarkit.store.url import display_name
 
 BLOCK = 4 << 20
-"""Bytes of one request."""
+"""Bytes of one request, at least."""
+
+
+@contextmanager
+def offsets_from(base: int, url: str) -> Iterator[None]:
+    """Errors within it have offsets in the whole file, of which what is read begins at ``base``."""
+    try:
+        yield
+    except LocatedError as error:
+        error.url = url
+        if error.offset is not None:
+            error.offset += base
+        raise
 
 
 class RangedFile(io.RawIOBase):
-    """A seekable file over requests for ranges. size: of it, in bytes.
+    """A seekable file over requests for ranges. size: of it, in bytes. identity: of it, when it was opened.
+
+    stop: where what is wanted of it ends; nothing behind it is asked for.
 
     Raises:
         MissingInputError: there is nothing of this name. UsageError: the place cannot be read in parts. StreamError,
@@ -22,12 +38,13 @@ class RangedFile(io.RawIOBase):
         DataError: its size has changed.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, stop: int | None = None) -> None:
         self._url = url
-        self._identity = identify(url)
-        if self._identity.size is None:
+        self.identity = identify(url)
+        if self.identity.size is None:
             raise StreamError("its length is not known, so it cannot be read in parts", url=display_name(url))
-        self.size = self._identity.size
+        self.size = self.identity.size
+        self._stop = self.size if stop is None else min(stop, self.size)
         self._at = 0
         self._block, self._block_at = b"", 0
 
@@ -41,18 +58,18 @@ class RangedFile(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = max(0, offset + (0, self._at, self.size)[whence])
+        self._at = max(0, offset + (0, self._at, self._stop)[whence])
         return self._at
 
     def read(self, size: int = -1) -> bytes:
         """At most so many bytes; b"" at the end."""
-        end = self.size if size is None or size < 0 else min(self.size, self._at + size)
+        end = self._stop if size is None or size < 0 else min(self._stop, self._at + size)
         wanted = max(0, end - self._at)
         start = self._at - self._block_at
         if not 0 <= start <= len(self._block) - wanted:
-            last = min(self.size, max(end, self._at + BLOCK))
+            last = min(self._stop, max(end, self._at + BLOCK))
             self._block, self._block_at, start = read_range(self._url, self._at, last, size=self.size), self._at, 0
-            if identify(self._url) != self._identity:
+            if identify(self._url) != self.identity:
                 raise StreamError("it was replaced while it was read", url=display_name(self._url))
         self._at += wanted
         return self._block[start : start + wanted]

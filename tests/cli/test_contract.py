@@ -33,7 +33,7 @@ TO_STDOUT = {
     "tarkit split": ["-o", "OUT-%d.tar"],
     "tarproc": ["-c", "true", "-o", "-"],
 }
-# Those that take no shard, or move and list files without a look into them.
+# Those that take no shard, or move and list files without a look into them; of index, its own file tests the same.
 WITHOUT_INPUT = {
     "kubetpl",
     "kubetpl cancel",
@@ -57,6 +57,7 @@ WITHOUT_INPUT = {
     "tarkit completion",
     "tarkit demo",
     "tarkit get",
+    "tarkit index",
     "tarkit ls",
     "tarkit put",
     "tarkit recordio-gen",

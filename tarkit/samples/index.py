@@ -1,0 +1,249 @@
+"""The index of a shard: where the content of each member of each sample is. It is a text file beside the shard.
+
+The text is what NVIDIA DALI's program ``wds2idx`` writes, version ``v1.2``: the number of samples, then a line for each
+of them, with field, offset, size and name of its members. ``docs/formats/tar-index.md`` is the specification. An index
+is of a shard, not of an archive: it knows which members are a sample, by the key rule.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from tarkit.errors import DataError, DuplicateFieldError, MissingInputError, RepeatedKeyError, UsageError
+from tarkit.formats.tally import Tally
+from tarkit.formats.tar.headers import BLOCK
+from tarkit.formats.tar.large import SkipLarge
+from tarkit.formats.tar.walk import Archive, Member
+from tarkit.samples.sample import KeyRule, first_dot, group_by_keys, in_sample, is_reserved, key_rule, skip_reason
+from tarkit.specs.outputnames import index_url
+from tarkit.store.compression import SNIFF_BYTES, sniff, write_compression
+from tarkit.store.entries import remove
+from tarkit.store.publish import open_publish
+from tarkit.store.read import open_read
+from tarkit.store.url import display_name
+from tarkit.store.window import Window
+
+_FIRST_LINE = re.compile(rb"v1\.2 ([0-9]{1,18})")
+_NUMBER = re.compile(rb"[0-9]{1,18}")
+_BLANK = re.compile(r"[ \t-\r]")
+"""What separates words for a program in C, and ends lines."""
+
+ANEW = "tarkit index --force makes it anew"
+
+
+class IndexedMember(NamedTuple):
+    """A member of a sample. offset: of its content in the shard. size: of that, in bytes. name: key and field."""
+
+    field: str
+    offset: int
+    size: int
+    name: str
+
+
+class ShardIndex:
+    """The members of each sample of a shard. ``len()`` is the number of samples, ``[i]`` the members of sample i."""
+
+    def __init__(self) -> None:
+        # Text and numbers take a tenth of the memory of tuples.
+        self._lines: list[bytes] = []
+        self._ends = array("Q", [0])
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __getitem__(self, number: int) -> list[IndexedMember]:
+        return _members_of(self._lines[number])
+
+    def span(self, start: int, end: int) -> tuple[int, int]:
+        """Where the bytes of the samples from ``start`` up to, not including, ``end`` begin and end in the shard. They
+        have all headers of these samples, and may have members before them that belong to no sample."""
+        return self._ends[start], self._ends[end]
+
+    def add(self, members: Sequence[IndexedMember]) -> None:
+        """The next sample of the shard. Its names have no blanks (:func:`has_blank`)."""
+        words = (f"{each.field} {each.offset} {each.size} {each.name}" for each in members)
+        self._lines.append(" ".join(words).encode("utf-8", "surrogateescape"))
+        last = members[-1]
+        self._ends.append(last.offset + last.size + -last.size % BLOCK)
+
+    def encode(self) -> bytes:
+        """The text."""
+        return b"".join(line + b"\n" for line in (b"v1.2 %d" % len(self), *self._lines))
+
+
+def has_blank(name: str) -> bool:
+    """Whether a key, field or name has a blank or a line break, so that it cannot be a word of an index."""
+    return _BLANK.search(name) is not None
+
+
+def decode_index(text: bytes, url: str, rule: KeyRule = first_dot) -> ShardIndex:
+    """The index that a text is. url: of the text, for errors. rule: by which the shard is read.
+
+    Raises:
+        DataError: the text is not an index, is cut, or is of a shard that is read by another key rule.
+        RepeatedKeyError, DuplicateFieldError: the samples are not what a shard may have.
+    """
+    first, *lines = text.split(b"\n")
+    match = _FIRST_LINE.fullmatch(first)
+    if match is None:
+        raise DataError("its first line is not v1.2 and the number of samples", url=url, hint=ANEW)
+    if not lines or lines.pop():
+        raise DataError("its last line has no end, so it was cut", url=url, hint=ANEW)
+    if len(lines) != int(match[1]):
+        reason = f"its first line counts {int(match[1])} samples, and {len(lines)} follow"
+        raise DataError(reason, url=url, hint=ANEW)
+    index, keys = ShardIndex(), set[str]()
+    for number, line in enumerate(lines, 2):
+        try:
+            members = _members_of(line)
+            key = _key_of(members, index.span(0, len(index))[1], rule)
+        except ValueError as error:
+            raise DataError(f"line {number}: {error}", url=url, hint=ANEW) from None
+        if key in keys:
+            raise RepeatedKeyError(f"line {number}: the key comes back after other samples", url=url, key=key)
+        if len({each.field for each in members}) < len(members):
+            raise DuplicateFieldError(f"line {number}: a field comes twice in one sample", url=url, key=key)
+        keys.add(key)
+        index.add(members)
+    return index
+
+
+def _members_of(line: bytes) -> list[IndexedMember]:
+    """Raises: ValueError: it is not a line of an index."""
+    words = line.split(b" ")
+    if len(words) % 4 or not all(words):
+        raise ValueError("it is not field, offset, size and name of each member, with one blank between words")
+    found = []
+    for at in range(0, len(words), 4):
+        field, offset, size, name = words[at : at + 4]
+        if not (_NUMBER.fullmatch(offset) and _NUMBER.fullmatch(size)):
+            raise ValueError("an offset or size is not a number")
+        text, path = field.decode("utf-8", "surrogateescape"), name.decode("utf-8", "surrogateescape")
+        found.append(IndexedMember(text, int(offset), int(size), path))
+    return found
+
+
+def _key_of(members: Sequence[IndexedMember], end: int, rule: KeyRule) -> str:
+    """The key of a sample, behind one that ends at ``end``. Raises: ValueError: no shard has such a sample."""
+    key = ""
+    for field, offset, size, name in members:
+        if offset % BLOCK or offset < end + BLOCK:
+            raise ValueError(f"no member begins at offset {offset}: it is not behind a header of its own")
+        split = rule(name)
+        if split is None or split[1] != field or split[0] != (key or split[0]) or skip_reason(name, rule) is not None:
+            raise ValueError("its names are not those of one sample by this key rule")
+        key, end = split[0], offset + size
+    return key
+
+
+class _Place:
+    """Where the content of a member is: it takes the content's place among the members of a sample."""
+
+    def __init__(self, name: str, offset: int, size: int) -> None:
+        self.name, self.offset, self.size = name, offset, size
+
+    def __len__(self) -> int:
+        return self.size
+
+
+def build_index(url: str, *, rule: str | KeyRule = first_dot, tally: Tally | None = None) -> ShardIndex:
+    """The index of a shard, which is read once, front to back, with all checks of the reader.
+
+    Raises:
+        UsageError: its name does not end in ``.tar``, or it is compressed: such a shard has no index.
+        DataError: it is damaged, has repeated keys or fields, or a name of a sample has a blank.
+        MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
+    """
+    index_url(url)
+    rule, tally = key_rule(rule), Tally() if tally is None else tally
+    index = ShardIndex()
+    with open_read(url, compression=None) as stream:
+        window = Window(stream.read)
+        if (codec := sniff(window.peek(SNIFF_BYTES))) is not None:
+            raise UsageError(f"{stream.name} is compressed ({codec}); only a plain tar has an index")
+        members = _places(Archive(window.read, stream.name, tally, in_sample(rule), SkipLarge()))
+        for sample in group_by_keys(members, url=stream.name, rule=rule, tally=tally):
+            places = {field: place for field, place in sample.items() if isinstance(place, _Place)}
+            for place in places.values():
+                if has_blank(place.name):
+                    raise _blank(place, stream.name)
+            index.add([IndexedMember(field, each.offset, each.size, each.name) for field, each in places.items()])
+    return index
+
+
+def _places(archive: Archive) -> Iterator[Member]:
+    for name, content, header_offset in archive.members():
+        size = len(content)
+        # The walk is behind the content and its padding.
+        offset = archive.base + archive.position - size - -size % BLOCK
+        yield name, _Place(name, offset, size) if name else content, header_offset
+
+
+def _blank(place: _Place, url: str) -> DataError:
+    return DataError(
+        "the name has a blank, which separates the words of an index",
+        url=url,
+        offset=place.offset - BLOCK,
+        member=place.name,
+        hint="such a shard has no index; it can be read without",
+    )
+
+
+def publish_index(index: ShardIndex, url: str) -> None:
+    """Write the index of a shard beside it, whole or not at all."""
+    with open_publish(index_url(url), compression=None) as stream:
+        stream.write(index.encode())
+
+
+def remove_index(url: str) -> None:
+    """Remove the index of a shard, if there is one."""
+    with suppress(MissingInputError):
+        remove(index_url(url))
+
+
+class WrittenIndex:
+    """The index of a shard that is being written.
+
+    target: of the writer. compression: as its writer takes it.
+
+    Raises:
+        UsageError: such a shard has no index.
+    """
+
+    def __init__(self, target: Any, compression: str | bool | None) -> None:
+        if not isinstance(target, (str, os.PathLike)):
+            raise UsageError("an index is written beside a shard, so the shard must have a name, not be a file object")
+        self._url = os.fspath(target)
+        index_url(self._url)
+        if (codec := write_compression(compression, self._url)) is not None:
+            raise UsageError(f"{display_name(self._url)} is to be compressed ({codec}); only a plain tar has an index")
+        self._index = ShardIndex()
+        self._at = 0
+
+    def add(self, key: str, fields: Sequence[str], pieces: Sequence[Any]) -> None:
+        """One sample. pieces: header, content and padding of each field in turn."""
+        members = []
+        for number, field in enumerate(fields):
+            header, content, padding = (len(piece) for piece in pieces[3 * number : 3 * number + 3])
+            if not is_reserved(field):
+                members.append(IndexedMember(field, self._at + header, content, f"{key}.{field}"))
+            self._at += header + content + padding
+        if members:
+            self._index.add(members)
+
+    def pass_over(self, size: int) -> None:
+        """So many bytes of the shard that belong to no sample."""
+        self._at += size
+
+    def remove_earlier(self) -> None:
+        """Before the shard is published: the index of the one that it replaces."""
+        remove_index(self._url)
+
+    def publish(self) -> None:
+        """After the shard was published."""
+        publish_index(self._index, self._url)

@@ -1,0 +1,172 @@
+"""Samples of a shard by their numbers: only their bytes are read, wherever the shard is.
+
+An index does not name the shard that it was made of, so it may be stale. When it is opened, the end of the shard is
+held against it; whenever samples are read, their headers are. A sample that the index does not have is never given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, islice
+
+from tarkit.errors import DataError, MissingInputError, StaleIndexError, StreamError, TemporaryStreamError, UsageError
+from tarkit.formats.tally import Tally
+from tarkit.formats.tar.headers import BLOCK, END_OF_ARCHIVE
+from tarkit.formats.tar.walk import Archive
+from tarkit.samples.index import ShardIndex, decode_index
+from tarkit.samples.read import read_members, read_samples
+from tarkit.samples.sample import (
+    KeyRule,
+    Sample,
+    first_dot,
+    group_by_keys,
+    in_sample,
+    is_reserved,
+    key_rule,
+    skip_reason,
+)
+from tarkit.specs.outputnames import has_index_name, index_url
+from tarkit.store.entries import Identity
+from tarkit.store.rangedfile import RangedFile, offsets_from
+from tarkit.store.read import read_whole, reading
+from tarkit.store.url import display_name
+
+_PIECE = 16 << 20
+
+
+class IndexedShard:
+    """A shard with its index. ``len()`` is the number of samples.
+
+    identity: of the shard when the index was held against it.
+    """
+
+    def __init__(self, url: str, index: ShardIndex, identity: Identity, rule: KeyRule = first_dot) -> None:
+        self.url = url
+        self.index = index
+        self._identity = identity
+        self._rule = rule
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def samples(self, start: int, end: int) -> Iterator[Sample]:
+        """The samples from number ``start`` up to, not including, ``end``, by one request for each 16 MiB.
+
+        Raises:
+            UsageError: the shard has no such samples.
+            StaleIndexError: what is there is not what the index has.
+            DataError: damage, or the shard was replaced since the index was opened.
+            MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
+        """
+        if not 0 <= start <= end <= len(self):
+            shown = f"{display_name(self.url)} has {len(self)} samples"
+            raise UsageError(f"samples {start} to {end} are not a range: {shown}, and 0 <= start <= end")
+        begin, stop = self.index.span(start, end)
+        if begin == stop:
+            return
+        file = RangedFile(self.url, stop)
+        if file.identity != self._identity:
+            raise DataError("was replaced since its index was read", url=self.url, hint="open it again")
+        file.seek(begin)
+        # With an end mark behind them, these samples are an archive of their own.
+        pieces = chain(iter(lambda: file.read(_PIECE), b""), [END_OF_ARCHIVE])
+        name = display_name(self.url)
+        number = start
+        with offsets_from(begin, self.url):
+            try:
+                members = read_members(reading(pieces), url=name, rule=self._rule)
+                for sample in group_by_keys(members, url=name, rule=self._rule):
+                    if number == end or not self._is_as_indexed(number, sample):
+                        raise _stale(self.url, f"sample {number} is not the one that its index has")
+                    yield sample
+                    number += 1
+            except StaleIndexError:
+                raise
+            except DataError as error:
+                stale = f"{display_name(index_url(self.url))} is stale: tarkit index --force makes it anew"
+                error.hint = f"{error.hint}; or {stale}" if error.hint else f"the shard is damaged, or {stale}"
+                raise
+        if number != end:
+            raise _stale(self.url, f"samples {number} to {end - 1} of its index are not there")
+
+    def _is_as_indexed(self, number: int, sample: Sample) -> bool:
+        members = self.index[number]
+        split = self._rule(members[0].name)
+        found = [(field, len(value)) for field, value in sample.items() if not is_reserved(field)]
+        return split == (sample["__key__"], members[0].field) and found == [(each.field, each.size) for each in members]
+
+
+def _stale(url: str, reason: str) -> StaleIndexError:
+    index = display_name(index_url(url))
+    hint = f"make it anew: tarkit index --force {display_name(url)}"
+    return StaleIndexError(f"{reason}, so {index} is stale", url=url, hint=hint)
+
+
+def open_indexed(url: str, rule: str | KeyRule = first_dot) -> IndexedShard | None:
+    """A shard with the index that is beside it; None if there is none, or the length of the shard is not known.
+
+    Raises:
+        StaleIndexError: the shard does not end where the index says.
+        DataError: what is beside it is not an index by this key rule.
+        MissingInputError, StreamError, TemporaryStreamError: the shard cannot be read.
+    """
+    if not has_index_name(url):
+        return None
+    rule = key_rule(rule)
+    try:
+        text = read_whole(index_url(url), compression=None)
+    except MissingInputError:
+        return None
+    except StreamError as error:
+        if isinstance(error, TemporaryStreamError):
+            raise
+        # Stores that do not report what is missing refuse access to it: so nothing is known to be there.
+        return None
+    index = decode_index(text, display_name(index_url(url)), rule)
+    try:
+        file = RangedFile(url)
+    except StreamError as error:
+        if isinstance(error, TemporaryStreamError):
+            raise
+        return None
+    if (reason := _why_stale(file, index, rule)) is not None:
+        raise _stale(url, reason)
+    return IndexedShard(url, index, file.identity, rule)
+
+
+def _why_stale(file: RangedFile, index: ShardIndex, rule: KeyRule) -> str | None:
+    """What of the shard's end is not as the index has it; None if all is."""
+    _, end = index.span(0, len(index))
+    if file.size < end + BLOCK:
+        return f"it has {file.size} bytes, and by its index the last sample ends at {end}"
+    if len(index):
+        last = index[len(index) - 1][-1]
+        file.seek(last.offset - BLOCK)
+        try:
+            Archive(file.read, "", Tally(), in_sample(rule)).verified(file.read(BLOCK))
+        except DataError:
+            return f"no header is at {last.offset - BLOCK}, where its index has that of the last member"
+    file.seek(end)
+    try:
+        for name, _, offset in read_members(reading(iter(lambda: file.read(_PIECE), b"")), rule=rule):
+            if name and skip_reason(name, rule) is None:
+                return f"a member is at {end + offset}, behind the last sample of its index"
+    except DataError:
+        return f"what is behind {end}, where its index ends, is not the end of an archive"
+    return None
+
+
+def read_sample_range(url: str, start: int, end: int, rule: str | KeyRule = first_dot) -> Iterator[Sample]:
+    """The samples of a shard from number ``start`` up to, not including, ``end``: of one with an index only their bytes
+    are read, else the shard from its beginning. Fewer only if the shard has not so many.
+
+    Raises:
+        UsageError: not ``0 <= start <= end``. StaleIndexError: the index is of another shard. What reading it raises.
+    """
+    if not 0 <= start <= end:
+        raise UsageError(f"samples {start} to {end} are not a range: 0 <= start <= end")
+    shard = open_indexed(url, rule)
+    if shard is None:
+        yield from islice(read_samples([url], rule=rule, literal=True), start, end)
+    else:
+        yield from shard.samples(min(start, len(shard)), min(end, len(shard)))

@@ -1,0 +1,150 @@
+"""tarkit index: an index beside each shard, made, renewed, left or compared."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tarkit
+
+Run = Callable[..., Any]
+
+
+def write_shard(path: Path, count: int = 3) -> Path:
+    with tarkit.TarWriter(str(path)) as sink:
+        for number in range(count):
+            sink.write({"__key__": f"k{number}", "txt": "x" * number})
+    return path
+
+
+@pytest.fixture
+def shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    monkeypatch.chdir(tmp_path)
+    return [write_shard(tmp_path / f"s-{number}.tar", number) for number in range(4)]
+
+
+def told(counts: str, samples: str) -> str:
+    return f"tarkit index: {counts}; {samples}\n"
+
+
+def test_made_then_left_then_renewed(run: Run, shards: list[Path]) -> None:
+    first = run("tarkit", "index", "s-{0..3}.tar")
+    assert (first.code, first.stdout) == (0, b"")
+    assert first.stderr == told("4 shards: made 4, renewed 0, fresh 0", "6 samples")
+    text = Path("s-2.idx").read_bytes()
+    assert text == b"v1.2 2\ntxt 512 0 k0.txt\ntxt 1024 1 k1.txt\n"
+    os.utime("s-2.idx", ns=(1, Path("s-2.tar").stat().st_mtime_ns))
+    again = run("tarkit", "index", "s-{0..3}.tar", "-p", "1")
+    assert (again.code, again.stderr) == (0, told("4 shards: made 0, renewed 0, fresh 4", "6 samples"))
+    write_shard(shards[2], 5)
+    renewed = run("tarkit", "index", "s-{0..3}.tar")
+    assert (renewed.code, renewed.stderr) == (0, told("4 shards: made 0, renewed 1, fresh 3", "9 samples"))
+    forced = run("tarkit", "index", "s-{0..3}.tar", "--force", "-q")
+    assert (forced.code, forced.stderr) == (0, "")
+
+
+def test_an_index_that_is_older_than_its_shard_is_renewed(run: Run, shards: list[Path]) -> None:
+    run("tarkit", "index", "s-3.tar")
+    # Its end is as it was, so that nothing else shows that it was written again.
+    os.utime("s-3.idx", ns=(1, Path("s-3.tar").stat().st_mtime_ns - 1_000_000))
+    assert run("tarkit", "index", "s-3.tar").stderr == told("1 shard: made 0, renewed 1, fresh 0", "3 samples")
+    assert run("tarkit", "index", "s-3.tar").stderr == told("1 shard: made 0, renewed 0, fresh 1", "3 samples")
+
+
+@pytest.mark.parametrize("text", [b"", b"v1.2 1\n", b"v1.1 0\n", b"\0\xff"])
+def test_what_is_there_and_is_no_index_is_replaced(run: Run, shards: list[Path], text: bytes) -> None:
+    Path("s-3.idx").write_bytes(text)
+    assert run("tarkit", "index", "s-3.tar").stderr == told("1 shard: made 0, renewed 1, fresh 0", "3 samples")
+    assert run("tarkit", "index", "s-3.tar", "--check").code == 0
+
+
+def test_check_reads_the_shard_and_writes_nothing(run: Run, shards: list[Path]) -> None:
+    run("tarkit", "index", "s-0.tar", "s-1.tar", "s-2.tar")
+    good = run("tarkit", "index", "s-0.tar", "s-1.tar", "s-2.tar", "--check")
+    assert (good.code, good.stderr) == (0, told("3 shards: fresh 3", "3 samples"))
+    data = Path("s-2.tar").read_bytes()
+    Path("s-2.tar").write_bytes(b"".join([_renamed(data[:512]), data[512:]]))
+    before = {path.name: path.read_bytes() for path in Path().iterdir()}
+    wrong = run("tarkit", "index", "s-2.tar", "--check")
+    assert wrong.code == 65
+    line = "s-2.tar: s-2.idx is not the index of this shard; make it anew: tarkit index --force s-2.tar"
+    assert wrong.stderr.splitlines() == [f"tarkit index: {line}", "tarkit index: 1 shard: failed 1; 0 samples"]
+    missing = run("tarkit", "index", "s-3.tar", "--check", "-q")
+    line = "tarkit index: s-3.idx: is not there; make it: tarkit index s-3.tar\n"
+    assert (missing.code, missing.stderr) == (66, line)
+    assert {path.name: path.read_bytes() for path in Path().iterdir()} == before
+
+
+def _renamed(header: bytes) -> bytes:
+    """A header with another key, and its checksum."""
+    total = int(header[148:154], 8) + ord("9") - ord("0")
+    return header[:148].replace(b"k0", b"k9") + b"%06o" % total + header[154:]
+
+
+def test_a_shard_that_fails_stops_no_other(run: Run, shards: list[Path]) -> None:
+    shards[0].write_bytes(shards[0].read_bytes()[:100])
+    write_shard(shards[2]).write_bytes(shards[2].read_bytes()[:-9000])
+    with tarkit.TarWriter("blank.tar") as sink:
+        sink.write({"__key__": "a b", "txt": "x"})
+    found = run("tarkit", "index", "s-{0..4}.tar", "blank.tar", "-p", "3")
+    assert found.code == 65
+    lines = [line.removeprefix("tarkit index: ") for line in found.stderr.splitlines()]
+    assert [line.partition(":")[0] for line in lines[:4]] == [
+        "s-0.tar, offset 0",
+        "s-2.tar, offset 1240",
+        "s-4.tar",
+        "blank.tar, offset 0, member 'a b.txt'",
+    ]
+    assert "no such file" in lines[2] and "the name has a blank" in lines[3]
+    assert lines[4] == "6 shards: made 2, renewed 0, fresh 0, failed 4; 4 samples"
+    assert sorted(path.name for path in Path().glob("*.idx")) == ["s-1.idx", "s-3.idx"]
+
+
+def test_members_that_are_not_in_it_are_counted(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with tarkit.TarWriter("a.tar", keep_meta=True) as sink:
+        sink.write({"__key__": "a", "txt": "x", "__meta__": b"y"})
+    found = run("tarkit", "index", "a.tar")
+    assert found.stderr.endswith("; 1 sample; skipped members: reserved-field 1\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "message"),
+    [
+        (["a.tar.gz"], 2, "a.tar.gz: only a shard that is not compressed, and whose name ends in .tar, has an index"),
+        (["-"], 2, "only a shard that is not compressed"),
+        (["http://localhost/a.tar"], 2, "http"),
+        (["nosuch.tar"], 66, "nosuch.tar"),
+        ([], 2, "Missing argument"),
+        (["a.tar", "-p", "0"], 2, "0 is not in the range"),
+        (["a.tar", "--key-rule", "("], 2, "is not first-dot, last-dot or a regular expression"),
+    ],
+)
+def test_what_is_refused(run: Run, shards: list[Path], argv: list[str], code: int, message: str) -> None:
+    write_shard(Path("a.tar"))
+    found = run("tarkit", "index", *argv)
+    assert (found.code, found.stdout) == (code, b"")
+    assert message in found.stderr
+
+
+def test_a_shard_that_is_compressed_under_a_plain_name(run: Run, shards: list[Path]) -> None:
+    with tarkit.TarWriter("z.tar", compress="gz") as sink:
+        sink.write({"__key__": "a", "txt": "x"})
+    found = run("tarkit", "index", "z.tar")
+    assert (found.code, found.stderr.splitlines()[0]) == (
+        2,
+        "tarkit index: z.tar is compressed (gz); only a plain tar has an index",
+    )
+
+
+def test_another_key_rule(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with tarkit.TarWriter("a.tar", rule="last-dot") as sink:
+        sink.write({"__key__": "a.0", "txt": "x"})
+        sink.write({"__key__": "a.1", "txt": "y"})
+    assert run("tarkit", "index", "a.tar", "--key-rule", "last-dot").code == 0
+    assert Path("a.idx").read_bytes() == b"v1.2 2\ntxt 512 1 a.0.txt\ntxt 1536 1 a.1.txt\n"
