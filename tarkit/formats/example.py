@@ -73,8 +73,8 @@ def decode_example(data: bytes) -> dict[str, Feature]:
 
 def encode_sequence_example(context: Mapping[str, Any], feature_lists: Mapping[str, Sequence[Any]]) -> bytes:
     """A serialized tf.train.SequenceExample.
-    context: features, as for ``encode_example``. feature_lists: name -> features, one for each step. Raises:
-    EncodeError: a value of another type, or out of range; the message names the feature."""
+    context: features, as for ``encode_example``. feature_lists: name -> features, one for each step.
+    Raises: EncodeError: a value of another type, or out of range; the message names the feature."""
     return _field(_FIRST, _entries(context, _feature)) + _field(_SECOND, _entries(feature_lists, _feature_list))
 
 

@@ -28,8 +28,8 @@ _LONGEST = 60
 
 def parse_quantity(text: str | int | float) -> Decimal:
     """The number that a quantity stands for, exactly as a server takes it.
-    That is: blanks around it are ignored, and what is finer than 10^-9 is rounded away from zero. Raises: UsageError:
-    it is not a quantity, or servers take it (``TAKEN``) for another number than the one written."""
+    That is: blanks around it are ignored, and what is finer than 10^-9 is rounded away from zero.
+    Raises: UsageError: it is not a quantity, or servers take it (``TAKEN``) for another number than the one written."""
     # Exact: 2^63 - 1 with nine digits after the point has as many digits as Python's decimals.
     return Decimal(_read(text)[0]).scaleb(-9).normalize()
 

@@ -188,8 +188,8 @@ def _outputs(work: Work, inputs: Sequence[str]) -> list[tuple[str, str]]:
 
 def process_outputs(work: Work, outputs: Sequence[tuple[str, str]], counts: Counts, reporter: Reporter) -> None:
     """Make each output that is not done, as :func:`tarkit.specs.outputnames.plan_outputs` pairs them with inputs.
-    counts: filled, also with the shards that fail, which raise nothing. Raises: TarkitError: a wrong option, a function
-    that cannot be loaded, and so on."""
+    counts: filled, also with the shards that fail, which raise nothing.
+    Raises: TarkitError: a wrong option, a function that cannot be loaded, and so on."""
     from importlib.metadata import version
 
     from tarkit.runs.shards import ShardRun

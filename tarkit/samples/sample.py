@@ -77,8 +77,8 @@ def last_dot(name: str) -> tuple[str, str] | None:
 
 def key_rule(spec: str | KeyRule) -> KeyRule:
     """The rule named ``first-dot`` or ``last-dot``, or made from a regular expression.
-    A regular expression has two groups, key and field, and must match the whole name. Raises: UsageError: the
-    expression does not compile or has not exactly two groups."""
+    A regular expression has two groups, key and field, and must match the whole name.
+    Raises: UsageError: the expression does not compile or has not exactly two groups."""
     if callable(spec):
         return spec
     if spec in ("first-dot", "last-dot"):

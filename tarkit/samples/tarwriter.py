@@ -39,8 +39,8 @@ _Plan = list[tuple[str, bytes]]
 
 def default_mtime() -> int:
     """Seconds since 1970 for members: ``SOURCE_DATE_EPOCH`` if it is set, else 0.
-    Source: reproducible-builds.org, "SOURCE_DATE_EPOCH specification". Raises: UsageError: the variable is set to
-    something else than a number."""
+    Source: reproducible-builds.org, "SOURCE_DATE_EPOCH specification".
+    Raises: UsageError: the variable is set to something else than a number."""
     text = os.environ.get("SOURCE_DATE_EPOCH", "0")
     if not (text.isascii() and text.isdigit()):
         raise UsageError(f"SOURCE_DATE_EPOCH is {text!r}; it must be a number of seconds since 1970")

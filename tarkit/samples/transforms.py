@@ -129,8 +129,8 @@ def _kept(
 
 def require_fields(samples: Iterable[Sample], fields: Iterable[str]) -> Iterator[Sample]:
     """The same samples; after the last one, an error if a field was in none of them: its name is misspelt.
-    An input without samples passes. Raises: DataError: no sample had one of the fields; the message lists those that
-    there were."""
+    An input without samples passes.
+    Raises: DataError: no sample had one of the fields; the message lists those that there were."""
     unseen = dict.fromkeys(fields)
     others: dict[str, None] = {}
     urls: dict[str | None, None] = {}

@@ -107,8 +107,8 @@ def parse_braces(pattern: str) -> Product:
 
 
 def expand_braces(pattern: str) -> Iterator[str]:
-    """The names that a pattern stands for, one at a time; the first of a million at once. Raises: UsageError: the
-    braces are not balanced."""
+    """The names that a pattern stands for, one at a time; the first of a million at once.
+    Raises: UsageError: the braces are not balanced."""
     found = parse_braces(pattern)
     return found.items(0, found.count)
 

@@ -121,8 +121,8 @@ class _Parents:
 
 def shard_name(pattern: str, number: int) -> str:
     """The name of shard ``number`` (from 0): ``out-%06d.tar`` and 7 give ``out-000007.tar``.
-    ``%%`` stands for a plain percent sign. Raises: UsageError: the pattern has not exactly one ``%d`` (with or without
-    a width), or number is negative."""
+    ``%%`` stands for a plain percent sign.
+    Raises: UsageError: the pattern has not exactly one ``%d`` (with or without a width), or number is negative."""
     split_pattern(pattern)
     if number < 0:
         raise UsageError(f"shards are numbered from 0; got {number}")
@@ -130,8 +130,8 @@ def shard_name(pattern: str, number: int) -> str:
 
 
 def split_pattern(pattern: str) -> tuple[str, str]:
-    """What comes before and after the number in the names that a pattern stands for. Raises: UsageError: as
-    :func:`shard_name`."""
+    """What comes before and after the number in the names that a pattern stands for.
+    Raises: UsageError: as :func:`shard_name`."""
     places = []
     for match in _CONVERSION.finditer(pattern):
         if match[1] is None and match[2] is None:

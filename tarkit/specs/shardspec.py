@@ -109,8 +109,8 @@ def _expand_one(spec: str, stdin_uses: list[str], allow_pipe: bool) -> Iterator[
 
 def fixed_names(spec: str) -> Product | None:
     """The names that a spec stands for, each to be had by its number, if nothing need be listed or read for them.
-    None: it is ``-``, a command, a list or a glob; or one of its names may be what braces may not stand for. Raises:
-    UsageError: unbalanced braces."""
+    None: it is ``-``, a command, a list or a glob; or one of its names may be what braces may not stand for.
+    Raises: UsageError: unbalanced braces."""
     if _is_special(spec) or _GLOB.search(spec):
         return None
     if not scheme_of(spec) and os.path.exists(spec):
@@ -228,7 +228,7 @@ def check_local(specs: Iterable[str], *, allow_pipe_in_lists: bool = False) -> N
 
 def counted_shards(specs: Iterable[str], *, allow_pipe_in_lists: bool) -> tuple[Iterator[str], int | None]:
     """The shards that ``specs`` name, and how many; None if there are very many, or the only one is a stream.
-    Raises: As :func:`expand`."""
+    Raises: as :func:`expand`."""
     shards = expand(specs, allow_pipe_in_lists=allow_pipe_in_lists)
     first = list(itertools.islice(shards, _MOST_SHARDS + 1))
     is_stream = len(first) == 1 and (first[0] == "-" or first[0].startswith("pipe:"))

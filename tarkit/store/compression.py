@@ -58,8 +58,8 @@ def _ending(name: str) -> str:
 
 def write_compression(choice: str | bool | None, name: str) -> str | None:
     """The codec for writing: ``choice`` itself, or the one that ``name`` stands for if it is "auto".
-    True means gz; None and False mean none. Raises: UsageError: no codec has this name; or by its name the file is of a
-    format that is not written."""
+    True means gz; None and False mean none.
+    Raises: UsageError: no codec has this name; or by its name the file is of a format that is not written."""
     if choice == "auto":
         if _ending(name) in _NOT_WRITTEN:
             raise UsageError(
@@ -158,8 +158,8 @@ def _new_decoder(codec: str) -> Any:
 
 
 def _begins_member(source: _CompressedInput, codec: str, first: bool) -> bool:
-    """Whether another member or frame begins here; False at the end of the stream. Raises: CompressionError: something
-    else does."""
+    """Whether another member or frame begins here; False at the end of the stream.
+    Raises: CompressionError: something else does."""
     zeros = source.skip_zeros() if codec in ("gz", "xz") and not first else 0
     if codec == "xz" and zeros % 4:
         raise source.fail(f"has a padding of {zeros} zero bytes, which is not a multiple of 4")
@@ -203,8 +203,8 @@ def _members(source: _CompressedInput, codec: str) -> Iterator[bytes]:
 
 
 class DecompressingReader(Window):
-    """What a compressed stream holds; its end comes only when every checksum was right. Raises: CompressionError (by
-    read): damaged, cut short, or followed by other bytes."""
+    """What a compressed stream holds; its end comes only when every checksum was right.
+    Raises: CompressionError (by read): damaged, cut short, or followed by other bytes."""
 
     def __init__(self, read: ReadFunction, codec: str, url: str) -> None:
         members = _members(_CompressedInput(read, codec, url), codec)
@@ -237,8 +237,8 @@ class _Lz4Compressor:
 
 
 def new_compressor(codec: str) -> Compressor:
-    """A compressor for one stream. Same input, same output: no time, no name. Raises: UsageError: no codec has this
-    name."""
+    """A compressor for one stream. Same input, same output: no time, no name.
+    Raises: UsageError: no codec has this name."""
     compressor: Compressor
     if check_codec(codec) in ("gz", ZLIB):
         from isal import isal_zlib

@@ -31,8 +31,8 @@ _PIPE_CAPACITY = 1 << 20
 
 
 def open_read(url: str, name: str, retry: Retry) -> RawReader:
-    """A copy of standard input, so that closing it does no harm; or the output of a command. Raises: StreamError:
-    standard input is closed, or the command cannot be started."""
+    """A copy of standard input, so that closing it does no harm; or the output of a command.
+    Raises: StreamError: standard input is closed, or the command cannot be started."""
     if url != "-":
         return CommandReader(url, name)
     try:
@@ -80,8 +80,8 @@ class _Command:
         self._finalizer()
 
     def _finish(self, written: int | None = None) -> None:
-        """Wait for the end of the command. Raises: StreamError: it failed; or, if ``written`` bytes were all that it
-        took, it stopped reading."""
+        """Wait for the end of the command.
+        Raises: StreamError: it failed; or, if ``written`` bytes were all that it took, it stopped reading."""
         if not self._pipe.closed:
             with suppress(BrokenPipeError):
                 self._pipe.close()

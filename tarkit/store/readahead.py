@@ -67,8 +67,8 @@ class _Pump:
             return not self.stopping
 
     def take(self) -> bytes:
-        """The next piece, b"" at the end; or the error, after all that came before it. Raises: StreamError: in a
-        process that was forked since this was opened; or what the source raises."""
+        """The next piece, b"" at the end; or the error, after all that came before it.
+        Raises: StreamError: in a process that was forked since this was opened; or what the source raises."""
         if os.getpid() != self.owner:
             raise StreamError("the stream was opened before this process was forked; open it in the new process")
         with self.changed:

@@ -44,8 +44,8 @@ class Origin:
         self.checksum: Checksum | None = None
 
     def open(self, offset: int) -> Body:
-        """The object from byte ``offset`` on. Raises: Dropped: try again. StreamError: it is another object now, or
-        cannot be read."""
+        """The object from byte ``offset`` on.
+        Raises: Dropped: try again. StreamError: it is another object now, or cannot be read."""
         raise NotImplementedError
 
     def delivered(self, data: bytes) -> None:
@@ -55,8 +55,8 @@ class Origin:
 
     def at_end(self, body: Body, offset: int) -> bool:
         """After ``body`` gave b"": whether the object ends at ``offset``, verified.
-        False: it goes on, in another body. Raises: Dropped: the body was cut. StreamError: the length or checksum is
-        wrong, or it is another object now."""
+        False: it goes on, in another body.
+        Raises: Dropped: the body was cut. StreamError: the length or checksum is wrong, or it is another object now."""
         raise NotImplementedError
 
     def check_sum(self, problem: str | None, offset: int) -> None:
@@ -72,8 +72,8 @@ class ReportedOrigin(Origin):
     _marks: Mapping[str, Any] | None = None
 
     def report(self) -> tuple[Mapping[str, Any], Checksum | None]:
-        """The marks of the content, ``size`` among them if it is known, and its checksum, if there is one. Raises:
-        MissingInputError: it is not there. Dropped, StreamError: it cannot be asked."""
+        """The marks of the content, ``size`` among them if it is known, and its checksum, if there is one.
+        Raises: MissingInputError: it is not there. Dropped, StreamError: it cannot be asked."""
         raise NotImplementedError
 
     def open_at(self, offset: int) -> Body:
@@ -212,8 +212,8 @@ class ResumingReader:
 
 
 def read_part(origin: Origin, start: int, stop: int, size: int, retry: Retry) -> bytes:
-    """Bytes ``start`` to ``stop``, not counting the latter, of an object that has ``size``. Raises: DataError: it has
-    another length. StreamError, TemporaryStreamError."""
+    """Bytes ``start`` to ``stop``, not counting the latter, of an object that has ``size``.
+    Raises: DataError: it has another length. StreamError, TemporaryStreamError."""
     reader = ResumingReader(_Part(origin, start, stop, size), retry)
     try:
         return read_up_to(reader, stop - start)

@@ -101,8 +101,8 @@ def _bytes_in(pipe: int) -> int:
 
 
 def open_stdout(fd: int = 1, name: str = "-") -> DescriptorSink:
-    """A copy of standard output, or of another descriptor. Raises: UsageError: it is a terminal. StreamError: it is
-    closed."""
+    """A copy of standard output, or of another descriptor.
+    Raises: UsageError: it is a terminal. StreamError: it is closed."""
     try:
         copy = os.dup(fd)
     except OSError as error:

@@ -162,8 +162,8 @@ LEFT_BEHIND = LeftBehind()
 
 
 def create_temporary(folder: str, base: str) -> tuple[int, str]:
-    """Create and lock a file in a local folder under a :func:`temporary_name`: descriptor and path. Raises: OSError: it
-    cannot be created."""
+    """Create and lock a file in a local folder under a :func:`temporary_name`: descriptor and path.
+    Raises: OSError: it cannot be created."""
     name = temporary_name(base)
     LEFT_BEHIND.remove(folder, name)
     while True:

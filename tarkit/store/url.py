@@ -101,8 +101,8 @@ def one_name(url: str) -> str:
 
 
 def http_parts(url: str) -> urllib.parse.SplitResult:
-    """The parts of an http or https URL for which a request can be made. Raises: ValueError: it is not one; why,
-    without any of its text."""
+    """The parts of an http or https URL for which a request can be made.
+    Raises: ValueError: it is not one; why, without any of its text."""
     try:
         parts = urllib.parse.urlsplit(url)
         host = (parts.hostname or "").encode("idna")

@@ -64,8 +64,8 @@ def raise_if_stopped() -> None:
 
 
 def result_of(future: concurrent.futures.Future[T], seconds: float = _FOREVER) -> T:
-    """What a future gives. It is cancelled if the wait ends without that. Raises: Late: nothing came in time. Stopped.
-    What the future raises."""
+    """What a future gives. It is cancelled if the wait ends without that.
+    Raises: Late: nothing came in time. Stopped. What the future raises."""
     try:
         first_of((future,), time.monotonic() + seconds)
         if not future.done():

@@ -112,8 +112,8 @@ def _is_number(text: str) -> bool:
 
 def mnist_records(images: str, labels: str, image: str = "floats") -> Iterator[bytes]:
     """A record for each picture of MNIST's own files (``train-images-idx3-ubyte.gz`` …): ``image`` and ``label``.
-    Source of the format: http://yann.lecun.com/exdb/mnist/ (IDX). Raises: DataError: not such files, cut, or not of the
-    same number."""
+    Source of the format: http://yann.lecun.com/exdb/mnist/ (IDX).
+    Raises: DataError: not such files, cut, or not of the same number."""
     shape, pixels = _idx(images)
     (count, *more), classes = _idx(labels)
     if more:

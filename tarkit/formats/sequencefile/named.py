@@ -32,7 +32,7 @@ def read_named(source: str, *, on_damage: str, tally: Tally, mem: int) -> Iterat
 
 def read_sizes(source: str, *, on_damage: str, tally: Tally) -> Iterator[tuple[str | None, int]]:
     """(key as text, bytes of the value) of each pair; of a value that is neither text nor bytes, those it is stored in.
-    Raises: As :func:`tarkit.formats.sequencefile.read.read_pairs`."""
+    Raises: as :func:`tarkit.formats.sequencefile.read.read_pairs`."""
     for key, value in read_pairs(source, raw="content", on_damage=on_damage, tally=tally):
         yield _text(key), len(value.encode() if isinstance(value, str) else value)
 

@@ -60,8 +60,8 @@ class HdfsClient(Protocol):
             return None
 
     def patiently(self, call: Callable[..., T], path: str, *arguments: object) -> T:
-        """What a call about a path returns, in the end. Raises: TemporaryStreamError: given up. LocatedError: what
-        another attempt would not change."""
+        """What a call about a path returns, in the end.
+        Raises: TemporaryStreamError: given up. LocatedError: what another attempt would not change."""
         return Patience(self.retry, self.shown(path)).call(call, path, *arguments)
 
 

@@ -33,8 +33,8 @@ _MAGIC = re.compile(r"[*?\[]")
 
 
 def connect(url: str, retry: Retry = DEFAULT_RETRY) -> tuple[HdfsClient, str]:
-    """The cluster of a URL, and the path on it, from ``/`` on. Raises: UsageError: no such URL, or no cluster that
-    hdfs-native knows. MissingExtraError: it is not installed."""
+    """The cluster of a URL, and the path on it, from ``/`` on.
+    Raises: UsageError: no such URL, or no cluster that hdfs-native knows. MissingExtraError: it is not installed."""
     client: HdfsClient
     if scheme_of(url) in ("webhdfs", "swebhdfs"):
         address, path = parse_address(url)

@@ -44,8 +44,8 @@ def parse_address(url: str) -> tuple[Address, str]:
 
     The path stands as it is, without %XX. Options: ``delegation`` (a token), ``user.name``, ``doas``, ``base`` (in
     place of /webhdfs/v1, for proxies). Without user and token we are the user of the system. swebhdfs:// is the same
-    over https. Ports: 9870, 9871. Raises: UsageError: no host, a port that is none, a password without https, a token
-    beside a user."""
+    over https. Ports: 9870, 9871.
+    Raises: UsageError: no host, a port that is none, a password without https, a token beside a user."""
     head, query = split_query(url)
     scheme, _, rest = head.partition("://")
     scheme = scheme.lower()

@@ -74,8 +74,8 @@ class Marks:
     condition: tuple[str, str] | None
 
     def check(self, headers: Message) -> None:
-        """Whether an answer is about the same object. Raises: StreamError: it is another one (without a place).
-        Dropped: it does not say."""
+        """Whether an answer is about the same object.
+        Raises: StreamError: it is another one (without a place). Dropped: it does not say."""
         for header, value in self.values.items():
             found = headers.get(header)
             if found is None:
@@ -114,8 +114,8 @@ def encoding_of(headers: Message) -> str | None:
 
 
 def redirect_target(response: http.client.HTTPResponse, url: str, name: str) -> str | None:
-    """Where the answer from ``url`` redirects to, or None if it is the answer itself. Proxies also use 300. Raises:
-    StreamError: to nothing that can be asked."""
+    """Where the answer from ``url`` redirects to, or None if it is the answer itself. Proxies also use 300.
+    Raises: StreamError: to nothing that can be asked."""
     location = response.headers.get("Location", "").strip()
     if not 300 <= response.status < 400 or response.status == 304 or not location:
         return None
@@ -133,8 +133,8 @@ def redirect_target(response: http.client.HTTPResponse, url: str, name: str) -> 
 def follow(
     ask: Callable[[str], tuple[http.client.HTTPResponse, str]], url: str, name: str
 ) -> tuple[http.client.HTTPResponse, str]:
-    """The answer at the end of all redirects, and the URL that gave it. ask: gives both for a URL. Raises: StreamError:
-    a redirect to nothing that can be asked, or too many of them."""
+    """The answer at the end of all redirects, and the URL that gave it. ask: gives both for a URL.
+    Raises: StreamError: a redirect to nothing that can be asked, or too many of them."""
     for _ in range(MOST_REDIRECTS + 1):
         response, asked = ask(url)
         target = redirect_target(response, asked, name)

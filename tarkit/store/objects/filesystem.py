@@ -39,8 +39,8 @@ _UNQUOTED = re.compile(r"[\w+.-]+://(?!arn:)[^/?#@]*:(?!\d*[/?#])[^/?#@]*[/?#].*
 
 
 def filesystem(url: str, name: str) -> tuple[Any, str]:
-    """The fsspec filesystem of a URL, and the path in it. Raises: UsageError: the protocol is not known.
-    MissingExtraError: its library is not installed."""
+    """The fsspec filesystem of a URL, and the path in it.
+    Raises: UsageError: the protocol is not known. MissingExtraError: its library is not installed."""
     import fsspec
 
     place = module_of(url)
@@ -96,14 +96,14 @@ def _kind_without_retries(place: Any, kind: Any) -> Any:
 def ask(
     function: Callable[..., T], *arguments: Any, url: str, name: str, retry: Retry = DEFAULT_RETRY, seconds: float = 0.0
 ) -> T:
-    """What a call of a storage library returns in the end; see :meth:`tarkit.store.retry.Patience.call`. Raises:
-    MissingInputError, StreamError, GivenUpError."""
+    """What a call of a storage library returns in the end; see :meth:`tarkit.store.retry.Patience.call`.
+    Raises: MissingInputError, StreamError, GivenUpError."""
     return Patience(retry, name).call(lambda: translated(url, name, function, *arguments), seconds=seconds)
 
 
 def translated(url: str, name: str, function: Callable[..., T], *arguments: Any) -> T:
-    """What a call of a storage library returns. Raises: Dropped: another attempt may help. MissingInputError,
-    StreamError."""
+    """What a call of a storage library returns.
+    Raises: Dropped: another attempt may help. MissingInputError, StreamError."""
     try:
         return function(*arguments)
     except (TarkitError, Dropped):
