@@ -286,6 +286,30 @@ def test_an_archive_that_fails_leaves_no_folder(shard: Path, capsys: pytest.Capt
     assert "--on-damage skip" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("output", "to", "message"),
+    [
+        ("in.tar", "recordio", "in.tar is by its name tar, and would be recordio; give the output another name"),
+        ("x.tgz", "har", "x.tgz is by its name tar, and would be har"),
+        ("x.rio", "tfrecord", "x.rio is by its name recordio, and would be tfrecord"),
+        ("photos", "har", "photos: an archive is known by its name only, which must end with .har"),
+        ("x.rio", "excel", "'excel' is not a format"),
+    ],
+)
+def test_an_output_whose_name_is_that_of_another_format(shard: Path, output: str, to: str, message: str) -> None:
+    before = shard.read_bytes()
+    with pytest.raises(UsageError, match=re.escape(message)):
+        convert(str(shard), f"{shard.parent}/{output}", to)
+    assert [path.read_bytes() for path in shard.parent.iterdir()] == [before]
+
+
+def test_a_file_without_records_is_not_a_tar(tmp_path: Path) -> None:
+    (tmp_path / "a.recordio").touch()
+    with pytest.raises(TruncatedError, match="the stream is empty; a tar has at least .* the inputs have no records"):
+        convert(f"{tmp_path}/a.recordio", f"{tmp_path}/a.tar", "tar")
+    assert convert(f"{tmp_path}/a.recordio", f"{tmp_path}/b.tar", "tar", Encoding(field="txt"), verify=True) == 0
+
+
 def test_the_program(shard: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     from tarkit.cli.tarkit import main
 

@@ -20,7 +20,7 @@ from tarkit.errors import UsageError, printable
 from tarkit.formats.datafolder import data_files, is_folder
 from tarkit.formats.tally import Tally
 from tarkit.store.read import first_bytes
-from tarkit.store.url import base_name, is_stream, local_path, split_query
+from tarkit.store.url import base_name, display_name, is_stream, local_path, split_query
 
 FORMATS = {"har": "har", "recordio": "recordio", "sequencefile": "sequencefile", "tfrecord": "tfrecord"}
 """Format -> module below ``tarkit.formats``. ``tar`` is what they are converted from and to."""
@@ -65,6 +65,22 @@ def _format_by_name(url: str) -> str | None:
     path = "" if is_stream(url) else split_query(url)[0].rstrip("/")
     found = (name for name in FORMATS if path.endswith(format_module(name).SUFFIXES))
     return next(found, "tar" if path and is_tar_name(url) else None)
+
+
+def check_output_name(url: str, to: str) -> None:
+    """Refuse a name by which the output would be taken for another format.
+
+    Raises:
+        UsageError: no such format; the name ends as those of another format, or is not that of an archive.
+    """
+    if to != "tar":
+        format_module(to)
+    named = _format_by_name(url)
+    if named not in (None, to):
+        raise UsageError(f"{display_name(url)} is by its name {named}, and would be {to}; give the output another name")
+    if named is None and holds_files(to) and not is_stream(url):
+        (suffix,) = format_module(to).SUFFIXES
+        raise UsageError(f"{display_name(url)}: an archive is known by its name only, which must end with {suffix}")
 
 
 def input_files(names: Iterable[str], tally: Tally) -> Iterator[str]:

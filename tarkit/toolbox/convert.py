@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from tarkit.errors import DataError, DuplicateFieldError, RepeatedKeyError, UsageError, printable
 from tarkit.formats.registry import (
+    check_output_name,
     format_module,
     format_of,
     has_names,
@@ -70,11 +71,13 @@ def convert(
         progress: called with the number of records so far, often.
 
     Raises:
-        UsageError: a format that does not exist, tar to tar, an encoding without a tar, or ``verify`` of a stream.
+        UsageError: a format that does not exist, tar to tar, an encoding without a tar, an output whose name is that
+        of another format, or ``verify`` of a stream.
         VerifyError: ``verify`` found a difference. DataError: damage; a sample without the field; a record that the
         encoding does not know. What reading and writing raise.
     """
     tally = Tally() if tally is None else tally
+    check_output_name(output, to)
     if verify and reads_once(output):
         raise UsageError(f"{display_name(output)} cannot be read again to verify it; name a file as the output")
     written = _Digest() if verify else None
@@ -287,6 +290,8 @@ def _write_pieces(records: Iterator[Record], output: str, encoding: Encoding, wr
             raise
         except DataError as error:
             error.hint = "these records are not pieces of a tar: say what they are, with --field FIELD or --example"
+            if not stream.bytes_written:
+                error.hint = "the inputs have no records"
             raise
 
 
