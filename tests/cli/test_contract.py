@@ -69,7 +69,7 @@ WITHOUT_INPUT = {
 
 def arguments(name: str, table: dict[str, list[str]], folder: Path) -> list[str]:
     program, *verb = name.split()
-    return [program, *verb, *(text.replace("OUT", str(folder / "out.tar")) for text in table[name])]
+    return [program, *verb, *(text.replace("OUT", str(folder / "out")) for text in table[name])]
 
 
 @pytest.fixture
