@@ -10,13 +10,13 @@ from typing import Any
 
 import click
 
-from tarkit.runs.work import Work, options
+from tarkit.runs.work import PROGRAM, Work, options
 
 from .shared.program import refuse_terminal_input, run_program, verbose_option, version_option, work_options
 from .shared.results import counts_line, missing_line
 from .shared.sections import LongHelp
 
-NAME = "tarproc"
+NAME = PROGRAM
 _EPILOG = """\b
 Examples:
   tarproc -p 4 -c 'convert sample.jpg sample.png; rm sample.jpg' in.tar -o out.tar

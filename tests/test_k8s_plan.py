@@ -25,6 +25,7 @@ from tarkit.k8s.plan.estimate import (
 )
 from tarkit.k8s.plan.shardlist import bytes_of, spread
 from tarkit.k8s.plan.sliceplan import plan_shards
+from tarkit.runs.work import Work
 
 # Estimates
 
@@ -155,7 +156,8 @@ def test_what_can_not_be_measured(shards: list[str]) -> None:
 
 def test_arguments_for_one_shard() -> None:
     args = ["--slice", "4", "-O", "s3://o", "-p", "2", "-c", "cat --slice", "--report=x", "--outdir=y", "--", "a", "b"]
-    assert arguments_for(args, "s.tar", "d") == ["-O", "d", "-p", "2", "-c", "cat --slice", "--", "s.tar"]
+    work = Work.from_args(args)
+    assert arguments_for(work, "s.tar", "d") == ["-O", "d", "-p", "2", "-c", "cat --slice", "--", "s.tar"]
 
 
 # Lines

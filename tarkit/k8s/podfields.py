@@ -17,7 +17,7 @@ from tarkit.k8s.names import safe_label
 from tarkit.k8s.quantity import canonical, is_milli, parse_quantity, total
 from tarkit.k8s.settings import Settings
 from tarkit.k8s.yamltext import Document
-from tarkit.runs.work import Work
+from tarkit.runs.work import PROGRAM, Work
 
 POD_PATHS: dict[str, tuple[str, ...]] = {
     "Pod": (),
@@ -144,10 +144,14 @@ def escape(text: str, names: Collection[str]) -> str:
 def work_in(container: Document) -> Work | None:
     """What a container runs tarproc for; None if it runs another program. ``$(NAME)`` is in it as it is.
     Arguments that this tarproc does not have are a UsageError."""
-    command = container.get("command") or [""]
-    if str(command[0]).rpartition("/")[2] != "tarproc":
+    if not runs_tarproc(container):
         return None
-    return Work.from_args([str(each) for each in (*command[1:], *(container.get("args") or ()))])
+    return Work.from_args([str(each) for each in (*container["command"][1:], *(container.get("args") or ()))])
+
+
+def runs_tarproc(container: Document) -> bool:
+    """Whether the command of a container is tarproc, in whatever folder."""
+    return str((container.get("command") or [""])[0]).rpartition("/")[2] == PROGRAM
 
 
 def escape_in(container: Document, text: str) -> str:

@@ -15,6 +15,9 @@ from typing import Any, NamedTuple
 
 from tarkit.errors import UsageError, printable
 
+PROGRAM = "tarproc"
+"""The program whose arguments a Work is written as."""
+
 TEXT, INTEGER, SECONDS, BYTES, FLAG = "text", "integer", "seconds", "bytes", "flag"
 """The kinds of options."""
 

@@ -16,8 +16,9 @@ from tarkit.errors import UsageError, printable, signal_name
 from tarkit.k8s import apiobject as api
 from tarkit.k8s.apiobject import Object
 from tarkit.k8s.indexset import format_indexes
-from tarkit.k8s.podfields import main_container
+from tarkit.k8s.podfields import main_container, runs_tarproc
 from tarkit.k8s.quantity import is_milli, total
+from tarkit.runs.work import PROGRAM
 
 _VARIABLE = (
     (re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://[^\s'\",;)]+"), "URL"),
@@ -27,7 +28,7 @@ _VARIABLE = (
 )
 _COMMAND = "a retry does not help: fix the command or the image, then retry"
 _OWN_CODE = "the command's own exit code: see kubetpl logs --failed; retry once the cause is fixed"
-_COUNTS = re.compile(r"tarproc: (shards: done|in) [0-9]")
+_COUNTS = re.compile(rf"{PROGRAM}: (shards: done|in) [0-9]")
 # As other programs have it: sysexits.h.
 _SYSEXITS_USAGE, _SYSEXITS_CONFIG = 64, 78
 # 128 and the number of the last signal that Linux has.
@@ -128,8 +129,8 @@ def failure_of(pod: Object) -> FailureGroup | None:
     if 128 < code <= _LAST_SIGNAL:
         return FailureGroup("signal", code, "", message, _of_signal(code - 128, pod))
     # By tarproc's codes, or the shell's; what other programs mean by theirs is not known.
-    program = str((deciding_container(pod).get("command") or ["tarproc"])[0]).rpartition("/")[2]
-    known = program == "tarproc" or code in (errors.EXIT_CANNOT_RUN, errors.EXIT_NOT_FOUND)
+    own = deciding_container(pod)
+    known = not own.get("command") or runs_tarproc(own) or code in (errors.EXIT_CANNOT_RUN, errors.EXIT_NOT_FOUND)
     advice = _ADVICE.get(code, _ADVICE[errors.EXIT_FAILED]) if known else _OWN_CODE
     return FailureGroup("exit", code, "", message, advice)
 

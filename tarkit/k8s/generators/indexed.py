@@ -17,7 +17,7 @@ from tarkit.k8s.settings import Generator, Request, Settings
 from tarkit.k8s.wellknown import MIN_PARALLELISM, OUTDIR, PLAN, RUN
 from tarkit.k8s.yamltext import Document
 from tarkit.redaction import redact
-from tarkit.runs.work import Variable, Work, options
+from tarkit.runs.work import PROGRAM, Variable, Work, options
 from tarkit.store.url import scheme_of
 
 PARALLELISM = 128
@@ -185,7 +185,7 @@ def _fill_tarproc(container: Document, plan: ShardPlan, request: Request) -> Non
     if work.parallel is None and any(each.get("name") == "TARKIT_CPUS" for each in container["env"]):
         # Expanded by the kubelet: what the container was promised, not what the node has.
         arguments = dataclasses.replace(Work.from_args(arguments), parallel=Variable("$(TARKIT_CPUS)")).to_args()
-    container["command"] = ["tarproc"]
+    container["command"] = [PROGRAM]
     container["args"] = arguments
 
 

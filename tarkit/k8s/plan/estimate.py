@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from tarkit.errors import TarkitError, UsageError, printable
 from tarkit.k8s.durations import in_words
 from tarkit.k8s.plan.sliceplan import ShardPlan
-from tarkit.k8s.podfields import substitute
+from tarkit.k8s.podfields import substitute, work_in
 from tarkit.redaction import redact
 from tarkit.runs.work import Work
 from tarkit.store.entries import identify
@@ -89,14 +89,14 @@ def measure(
     """Run tarproc over one shard after the other, as the container would, into a temporary folder that is removed.
     container: of the manifest, with ``args`` for tarproc. shards: at least one. env: of the processes; the container's
     ``$(NAME)`` are taken from it. tarproc: the words that start the program."""
-    if list(container.get("command", ())) != ["tarproc"]:
+    work = work_in({**container, "args": [substitute(each, env) for each in container.get("args", ())]})
+    if work is None:
         raise UsageError("--measure runs tarproc over shards; without it, as with --raw, give --shard-seconds")
-    args = [substitute(each, env) for each in container.get("args", ())]
     took, rates = [], []
     for shard in shards:
         size = identify(shard).size
         with tempfile.TemporaryDirectory(prefix="tarkit-measure-") as folder:
-            words = [*tarproc, *arguments_for(args, shard, folder)]
+            words = [*tarproc, *arguments_for(work, shard, folder)]
             begun = clock()
             done = subprocess.run(
                 words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env, check=False
@@ -113,9 +113,8 @@ def _spread(values: Sequence[float]) -> Spread:
     return Spread(statistics.median(values), min(values), max(values))
 
 
-def arguments_for(args: Sequence[str], shard: str, folder: str) -> list[str]:
+def arguments_for(work: Work, shard: str, folder: str) -> list[str]:
     """The arguments of a pod's tarproc for one shard alone: all of them but slice, output folder, report and inputs."""
-    work = Work.from_args(args)
     return replace(work, slice=None, list_sha256=None, report=None, outdir=folder, inputs=(shard,)).to_args()
 
 
