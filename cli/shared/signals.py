@@ -30,8 +30,7 @@ class EndingSignals:
     that nothing but SIGKILL would end the program. So it is looked after, and raised anew when it is gone.
 
     A signal that comes right before the main thread begins to wait for another thread does not end that wait: Python
-    would run the handler only after it. So a timer ends such waits twice a second.
-    """
+    would run the handler only after it. So a timer ends such waits twice a second."""
 
     def __init__(self) -> None:
         self.came: type[BaseException] | None = None

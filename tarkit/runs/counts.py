@@ -55,8 +55,7 @@ class Counts:
 
     Of a run with an output for each input, all these are of the shards that it published, which shards_done counts.
     shards_before: those that an earlier run did; shards_set_aside: those done now or before that lack samples. codes:
-    exit codes of shards that failed or whose input is missing, each once; missing_names: the first missing inputs.
-    """
+    exit codes of shards that failed or whose input is missing, each once; missing_names: the first missing inputs."""
 
     read: int = 0
     out: int = 0

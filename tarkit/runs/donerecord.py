@@ -1,9 +1,8 @@
 """The done record: a file beside an output shard that says what the shard was made of.
 
-The record is published after the shard, so a shard without one is not finished. It holds
-everything that shows, without looking at any sample, whether the shard still is
-what a run would make: the input's identity, the command, the version, and the output's size
-and checksum.
+The record is published after the shard, so a shard without one is not finished. It holds everything that shows, without
+looking at any sample, whether the shard still is what a run would make: the input's identity, the command, the version,
+and the output's size and checksum.
 """
 
 from __future__ import annotations
@@ -32,13 +31,11 @@ _MAX_SIZE = 64 * 1024 * 1024
 class DoneRecord:
     """How one input shard became one output shard.
 
-    state: done, or failed (then error and exit_code say why, and it has no output).
-    input: URL as it may be shown, with size and tag as in Identity. work: fingerprint of the command and
-    all options that change the output. tarkit: version. output: name, size in bytes, sha256. samples:
-    counts. failed: for each failed sample its key and how many output samples come before its place.
-    skipped_members, missing_fields, dropped_fields, damage: what the reader met.
-    retried: fingerprints of later runs of the failed samples alone.
-    """
+    state: done, or failed (then error and exit_code say why, and it has no output). input: URL as it may be shown, with
+    size and tag as in Identity. work: fingerprint of the command and all options that change the output. tarkit:
+    version. output: name, size in bytes, sha256. samples: counts. failed: for each failed sample its key and how many
+    output samples come before its place. skipped_members, missing_fields, dropped_fields, damage: what the reader met.
+    retried: fingerprints of later runs of the failed samples alone."""
 
     state: str
     input: dict[str, Any]

@@ -32,8 +32,7 @@ ERROR_FIELD = "__error__.txt"
 class Reporter:
     """What a run reports while it goes on. This one shows nothing; override what is wanted.
 
-    Its methods are called from one thread, the samples' in the order of the input.
-    """
+    Its methods are called from one thread, the samples' in the order of the input."""
 
     def started(self, counts: Counts, shards: int | None, *, failed_are_kept: bool) -> None:
         """Before the first sample. counts: filled from now on. shards: how many inputs, None if that is not known.

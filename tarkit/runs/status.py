@@ -27,8 +27,7 @@ class Progress:
 
     stale: name -> why. failed: name -> error. set_aside: name -> number of failed samples. damaged: of
     those done, the ones whose input had damage that was skipped, or fields that were dropped.
-    missing is known only where the inputs were given.
-    """
+    missing is known only where the inputs were given."""
 
     done: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)

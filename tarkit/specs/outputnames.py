@@ -148,8 +148,7 @@ def split_pattern(pattern: str) -> tuple[str, str]:
 def is_pattern(name: str) -> bool:
     """Whether a name has a place for a number: ``%06d`` anywhere, or ``%d`` in its last part with no letter or digit
     behind it. Other names with a percent sign stay as they are (``a%20b.tar``, ``10%discount/a.tar``), and so does a
-    command (``pipe:… $(date +%d)``).
-    """
+    command (``pipe:… $(date +%d)``)."""
     return not name.startswith("pipe:") and _NUMBER.search(name) is not None
 
 
