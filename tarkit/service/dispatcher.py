@@ -23,6 +23,8 @@ from tarkit.service.ledger import Lease, LeaseRules, Ledger, NoShard, Verdict
 _log = logging.getLogger(__name__)
 _TICK = 0.25
 _RETRY = 1.0
+_BLOCKED = 1.0
+"""Seconds after which workers that can do nothing before they are answered are told to finish what they hold."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,21 @@ class Report:
     error: str = ""
 
 
+@dataclass(frozen=True, eq=False)
+class _Held:
+    """A call that waits. woken: with True, its worker is to finish what it holds."""
+
+    worker: str
+    drains: bool
+    woken: asyncio.Future[bool]
+
+
 class Dispatcher:
     """Hands out shards and takes reports, for any number of workers.
 
     journal: where the state is. rules: of leases. grace: seconds between the break of a worker's connection and the
-    loss of its leases, in which it may come back. clock: seconds that never go back.
+    loss of its leases, in which it may come back. standstill: seconds after which workers that hold all that is left,
+    and all wait, are told one by one to finish what they hold. clock: seconds that never go back.
     """
 
     def __init__(
@@ -72,6 +84,7 @@ class Dispatcher:
         *,
         limits: Limits | None = None,
         grace: float = 2.0,
+        standstill: float = 20.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limits = limits or Limits()
@@ -85,9 +98,13 @@ class Dispatcher:
         self.held = 0
         self.seen: dict[str, float] = {}
         """Worker -> when it was last heard of."""
-        self._journal, self._grace, self._clock = journal, grace, clock
+        self._journal, self._grace, self._standstill, self._clock = journal, grace, standstill, clock
         self._made: list[DataSet] = []
-        self._waiters: dict[str, deque[asyncio.Future[None]]] = {}
+        self._waiters: dict[str, deque[_Held]] = {}
+        self._moved: dict[str, float] = {}
+        """Data set -> when a shard of it was last handed out or reported."""
+        self._blocked: set[str] = set()
+        """Workers that can do nothing before a held call of theirs is answered."""
         self._attached: Counter[str] = Counter()
         self._uncommitted: list[asyncio.Future[None]] = []
         self._dirty = asyncio.Event()
@@ -157,10 +174,17 @@ class Dispatcher:
             await asyncio.sleep(_TICK)
         return self.ledger(name)
 
-    async def lease(self, ledger: Ledger, worker: str, want: int, wait: float | None = None) -> list[Lease] | NoShard:
+    async def lease(
+        self, ledger: Ledger, worker: str, want: int, wait: float | None = None, *, drains: bool = True
+    ) -> list[Lease] | NoShard:
         """Shards for a worker, ``want`` at most; the call is held until there is one, or the end.
 
-        wait: seconds after which the answer is WAIT; None: it is never.
+        A worker that makes batches across shards needs the end to finish its last one, while what it holds of that
+        batch keeps the end from coming. So where all that is left is with workers who wait, DRAIN is the answer to one
+        of them after another: finish what you hold, and ask again.
+
+        wait: seconds after which the answer is WAIT; None: it is never. drains: False: for this worker DRAIN would be
+        the end; it is answered so in the last epoch only.
 
         Raises:
             TooManyError: too many calls are held.
@@ -178,6 +202,7 @@ class Dispatcher:
                     ledger.release(worker, [lease.token for lease in leases])
                     self._wake(ledger)
                     raise
+                self._moves(ledger, worker)
                 return leases
             if leases is NoShard.END:
                 await self._durable()
@@ -185,8 +210,8 @@ class Dispatcher:
                     return leases
             elif until is not None and self._clock() >= until:
                 return leases
-            else:
-                await self._hold(ledger, worker, until)
+            elif await self._hold(ledger, worker, until, drains):
+                return NoShard.DRAIN
 
     def _take(self, ledger: Ledger, worker: str, want: int) -> list[Lease] | NoShard:
         self.seen[worker] = now = self._clock()
@@ -198,24 +223,34 @@ class Dispatcher:
             leases.append(lease)
         return leases
 
-    async def _hold(self, ledger: Ledger, worker: str, until: float | None) -> None:
+    def blocked(self, worker: str) -> None:
+        """The worker can do nothing before its held call is answered."""
+        self._blocked.add(worker)
+
+    def _moves(self, ledger: Ledger, worker: str) -> None:
+        self._moved[ledger.dataset.name] = self._clock()
+        self._blocked.discard(worker)
+
+    async def _hold(self, ledger: Ledger, worker: str, until: float | None, drains: bool) -> bool:
+        """Wait until there may be a shard or the end; whether the worker is to finish what it holds first."""
         if self.held >= self.limits.held:
             raise TooManyError(f"{counted(self.held, 'call')} are held, which is the service's limit; ask again later")
         waiters = self._waiters.setdefault(ledger.dataset.name, deque())
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiters.append(future)
+        held = _Held(worker, drains, asyncio.get_running_loop().create_future())
+        waiters.append(held)
         self.held += 1
         try:
             async with self.attached(worker, lost_at_once=True):
-                await asyncio.wait({future}, timeout=None if until is None else max(0.0, until - self._clock()))
+                await asyncio.wait({held.woken}, timeout=None if until is None else max(0.0, until - self._clock()))
         except asyncio.CancelledError:
-            if future.done():
+            if held.woken.done():
                 self._wake(ledger)  # what woke it is for another one
             raise
         finally:
             self.held -= 1
-            if future in waiters:
-                waiters.remove(future)
+            if held in waiters:
+                waiters.remove(held)
+        return held.woken.done() and held.woken.result()
 
     @asynccontextmanager
     async def attached(self, worker: str, *, lost_at_once: bool = False) -> AsyncIterator[None]:
@@ -261,6 +296,7 @@ class Dispatcher:
             ledger.release(worker, unused)
             self.heard(worker)
         finally:
+            self._moves(ledger, worker)
             self.verdicts.update(verdict.value for verdict in verdicts)
             self._wake(ledger)
             await self._durable()
@@ -303,9 +339,9 @@ class Dispatcher:
             return
         number = len(waiters) if ledger.ended else min(len(waiters), ledger.waiting)
         for _ in range(number):
-            future = waiters.popleft()
-            if not future.done():
-                future.set_result(None)
+            woken = waiters.popleft().woken
+            if not woken.done():
+                woken.set_result(False)
 
     async def _durable(self) -> None:
         """Return when all that has changed until now is on the disk."""
@@ -351,3 +387,27 @@ class Dispatcher:
                     if ledger.expire(now):
                         self._wake(ledger)
                         self._dirty.set()
+                self._end_standstill(ledger, now)
+
+    def _end_standstill(self, ledger: Ledger, now: float) -> None:
+        waiters, holders = self._waiters.get(ledger.dataset.name), ledger.workers().keys()
+        if not waiters or not holders or ledger.waiting:
+            return
+        still = now - self._moved.setdefault(ledger.dataset.name, now)
+        if still < (_BLOCKED if holders <= self._blocked else self._standstill) or not holders <= {
+            held.worker for held in waiters
+        }:
+            return
+        for held in waiters:
+            if held.worker in holders and (held.drains or ledger.last_epoch):
+                waiters.remove(held)
+                held.woken.set_result(True)
+                self._moves(ledger, held.worker)
+                return
+        self._moved[ledger.dataset.name] = now
+        _log.warning(
+            "data set %s: each worker waits for the end of epoch %d, and holds shards of it; "
+            "end batches with a shard, or let epochs overlap",
+            quoted(ledger.dataset.name),
+            ledger.epoch,
+        )

@@ -62,7 +62,7 @@ class ElasticDLCalls:
         ledger = await self._dispatcher.declared(request.dataset_name, UNDECLARED)
         # Processes may share a number; connections do not.
         worker = f"{getattr(request, 'worker_type', '') or 'worker'}-{request.worker_id} {context.peer()}"
-        leases = await self._dispatcher.lease(ledger, worker, 1)
+        leases = await self._dispatcher.lease(ledger, worker, 1, drains=False)
         if isinstance(leases, NoShard):
             return self._messages.Task()
         shard = leases[0].shard

@@ -40,6 +40,8 @@ class NoShard(enum.Enum):
 
     WAIT = "wait"
     END = "end"
+    DRAIN = "drain"
+    """Not of a ledger: all that is left is with workers who wait themselves, so each is to finish what it holds."""
 
 
 class Verdict(enum.Enum):
@@ -306,6 +308,11 @@ class Ledger:
             self.records,
             self.ended,
         )
+
+    @property
+    def last_epoch(self) -> bool:
+        """Whether no other epoch begins after this one."""
+        return bool(self.dataset.epochs) and self.epoch >= self.dataset.epochs
 
     def workers(self) -> dict[str, list[Outstanding]]:
         """Who holds what."""

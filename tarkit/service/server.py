@@ -184,12 +184,14 @@ class ShardCalls:
         if reports or request.unused:
             verdicts = await dispatcher.report(ledger, request.worker, reports, request.unused)
             reply.verdicts.extend(_VERDICTS[verdict] for verdict in verdicts)
+        if request.blocked:
+            dispatcher.blocked(request.worker)
         if request.want:
             # What it reported is answered at once; what it asks for may take long.
             wait = 0.0 if reports else request.wait or None
             leases = await dispatcher.lease(ledger, request.worker, request.want, wait)
             if isinstance(leases, NoShard):
-                reply.end = leases is NoShard.END
+                reply.end, reply.drain = leases is NoShard.END, leases is NoShard.DRAIN
             else:
                 reply.leases.extend(self._lease(lease) for lease in leases)
         else:

@@ -17,13 +17,15 @@ from tarkit.service.server import serving
 grpc = pytest.importorskip("grpc", reason="the shard service needs grpcio")
 
 
-def through_a_server(tmp_path: Path, calls: Callable[[Callable[..., Awaitable[Any]]], Awaitable[None]]) -> None:
+def through_a_server(
+    tmp_path: Path, calls: Callable[[Callable[..., Awaitable[Any]]], Awaitable[None]], **options: Any
+) -> None:
     """Run ``calls(call)`` with a server on a free port; ``call(protocol, method, **fields)`` is one unary call."""
 
     async def run() -> None:
         journal = Journal(str(tmp_path / "state"))
         async with (
-            Dispatcher(journal) as dispatcher,
+            Dispatcher(journal, **options) as dispatcher,
             serving(dispatcher, "127.0.0.1:0") as port,
             grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
         ):
@@ -66,3 +68,30 @@ def test_elasticdl_protocol_ends_with_an_empty_task(tmp_path: Path) -> None:
         assert shards == [(0, 8), (8, 16), (16, 22)] * 2
 
     through_a_server(tmp_path, calls)
+
+
+@pytest.mark.parametrize("blocked", [True, False])
+def test_workers_who_wait_for_each_other_are_told_to_finish(tmp_path: Path, blocked: bool) -> None:
+    """A batch of 12 of shards of 8: the last batch is short, and only the end of the data completes it."""
+
+    async def calls(call: Callable[..., Awaitable[Any]]) -> None:
+        await call("shards", "Declare", name="iris", size=16, records_per_shard=8, epochs=1)
+        drained: list[str] = []
+
+        async def train(worker: str) -> None:
+            ask = {"worker": worker, "name": "iris", "want": 1}
+            (lease,) = (await call("shards", "Exchange", **ask)).leases
+            reply = await call("shards", "Exchange", **ask, blocked=blocked)
+            assert (reply.drain, reply.end, len(reply.leases)) == (True, False, 0)
+            drained.append(worker)
+            reports = [{"token": lease.token}]
+            await call("shards", "Exchange", worker=worker, name="iris", reports=reports)
+            assert (await call("shards", "Exchange", **ask)).end
+
+        both = asyncio.gather(train("a"), train("b"))
+        await asyncio.sleep(0.5)
+        assert drained == []
+        await both
+        assert sorted(drained) == ["a", "b"]
+
+    through_a_server(tmp_path, calls, standstill=2.0)
