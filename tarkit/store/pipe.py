@@ -23,6 +23,7 @@ from tarkit.store.local import FileReader
 from tarkit.store.place import RawReader, Sink
 from tarkit.store.retry import Retry
 from tarkit.store.sinks import open_stdout, raise_write_error, wait_until_read, write_all
+from tarkit.store.window import Window
 
 _KEPT_STDERR = 2000
 _GRACE = 2.0
@@ -104,30 +105,22 @@ def _last_lines(file: IO[bytes]) -> str:
     return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-3:])
 
 
-class CommandReader(_Command):
+class CommandReader(_Command, Window):
     """The output of a command; its end is only an end if the command succeeded."""
 
     size = None
 
     def __init__(self, url: str, name: str) -> None:
-        super().__init__(url, name, "stdout")
-        self._failure: StreamError | None = None
-        self._done = False
+        _Command.__init__(self, url, name, "stdout")
+        Window.__init__(self, self._output)
+        self._ended = False
 
-    def read(self, count: int) -> bytes:
-        if self._done:
-            if self._failure is not None:
-                raise self._failure
-            return b""
-        data = self._pipe.read(count)
-        if not data:
-            self._done = True
-            try:
-                self._finish()
-            except StreamError as failure:
-                self._failure = failure
-                raise
-        return data or b""
+    def _output(self, count: int) -> bytes:
+        data = b"" if self._ended else self._pipe.read(count) or b""
+        if not data and not self._ended:
+            self._finish()
+            self._ended = True
+        return data
 
 
 class CommandSink(_Command):
