@@ -24,7 +24,7 @@ Examples:
   tarkit recordio-gen mnist-jpg/ -o records --records_per_file 200
   tarkit recordio-gen images.tar.gz -o records --model_file mnist.py
   tarkit recordio-gen --kind shards 'train-{0000..0009}.tar' -o s3://bucket/records
-  tarkit recordio-gen iris.csv -o records --columns a,b,c,d,class --label class
+  tarkit recordio-gen iris.data -o records --columns a,b,c,d,class --label class
   tarkit recordio-gen train-images-idx3-ubyte.gz train-labels-idx1-ubyte.gz -o records
 """
 
