@@ -98,22 +98,26 @@ class Series:
     @contextmanager
     def open(
         self, inputs: Collection[str | PurePath], earlier: list[str], post: Callable[[str], object],
-        *, key_rule: str, mtime: float | None, format: str, on_repeated_key: str = "error",
+        *, key_rule: str, mtime: float | None, format: str, on_repeated_key: str = "error", index: bool = False,
     ) -> Iterator[ShardWriter]:  # fmt: skip
         """A writer of the series. At a good end, shards of an earlier run that were not replaced are removed."""
+        from tarkit.samples.index import remove_index
+        from tarkit.specs.outputnames import has_index_name
         from tarkit.store.entries import remove
         from tarkit.writer import ShardWriter
 
         self._reject_own_inputs(inputs, earlier)
         with ShardWriter(
             self.pattern, self.maxcount, self.maxsize, post, self.start, encoder=False,
-            rule=key_rule, mtime=mtime, format=format, on_repeated_key=on_repeated_key,
+            rule=key_rule, mtime=mtime, format=format, on_repeated_key=on_repeated_key, index=index,
         ) as writer:  # fmt: skip
             yield writer
         stale = sorted(set(earlier) - set(writer.shards))
         for name in stale:
             with suppress(MissingInputError):
                 remove(name)
+            if has_index_name(name):
+                remove_index(name)
         if stale:
             first = printable(redact(stale[0]))
             say(self.program, f"removed {counted(len(stale), 'shard')} of an earlier run, from {first} on")

@@ -54,13 +54,14 @@ Examples:
 @click.option("-C", "--directory", default=".", metavar="FOLDER", help="Where relative paths begin.")
 @gathering_options
 @work_option("key_rule")
-@work_options("mtime", "format")
+@work_options("mtime", "format", "index")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no summary.")
 @verbose_option
 @version_option
 def command(
     paths: tuple[str, ...], output: str, plan: str | None, allow_pipe: bool, directory: str, on_same_extension: str,
-    skip_others: bool, key_rule: str, mtime: float | None, format: str, quiet: bool, verbose: bool, **limits: Any,
+    skip_others: bool, key_rule: str, mtime: float | None, format: str, index: bool, quiet: bool, verbose: bool,
+    **limits: Any,
 ) -> int:  # fmt: skip
     """Make a shard, or a series of shards, of files and folders, or of what a plan lists.
 
@@ -111,12 +112,14 @@ def command(
                 results.now(name)
 
         if series is None:
-            with TarWriter(output, encoder=False, rule=rule, mtime=mtime, format=format) as shard:
+            with TarWriter(output, encoder=False, rule=rule, mtime=mtime, format=format, index=index) as shard:
                 size = _write(files, shard, meter)
             written = counted(shard.samples, "sample")
         else:
             sources = [file.source for file in files]
-            with series.open(sources, earlier, published, key_rule=key_rule, mtime=mtime, format=format) as shards:
+            with series.open(
+                sources, earlier, published, key_rule=key_rule, mtime=mtime, format=format, index=index
+            ) as shards:
                 size = _write(files, shards, meter)
             written = f"{counted(shards.total, 'sample')} in {counted(len(shards.shards), 'shard')}"
     if rule is not rule_of("first-dot"):

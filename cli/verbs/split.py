@@ -34,13 +34,13 @@ class PostError(TarkitError):
 @click.option("-o", "--output", required=True, metavar="PATTERN", help="Shards to write, such as out-%06d.tar.")
 @series_options
 @click.option("--post", metavar="COMMAND", help="Run with bash after each shard was published; {} is its name.")
-@work_options("mtime", "format")
+@work_options("mtime", "format", "index")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no summary; only what was lost.")
 @reader_options
 @verbose_option
 @version_option
 def command(
-    inputs: tuple[str, ...], output: str, post: str | None, mtime: float | None, format: str, quiet: bool,
+    inputs: tuple[str, ...], output: str, post: str | None, mtime: float | None, format: str, index: bool, quiet: bool,
     key_rule: str, on_duplicate_field: str, on_repeated_key: str, on_damage: str, allow_pipe: bool, verbose: bool,
     **limits: Any,
 ) -> int:  # fmt: skip
@@ -81,7 +81,7 @@ def command(
         known = [*found] if series.force or None in map(fixed_names, urls) else []
         with series.open(
             known, earlier, _published(meter, results, post),
-            key_rule=key_rule, mtime=mtime, format=format, on_repeated_key=on_repeated_key,
+            key_rule=key_rule, mtime=mtime, format=format, on_repeated_key=on_repeated_key, index=index,
         ) as writer:  # fmt: skip
             samples = read_samples(
                 known or found, literal=True, rule=key_rule, on_duplicate_field=on_duplicate_field,

@@ -67,7 +67,7 @@ class Sinks(WholeOutput):
         if self._failed_target is None:
             return
         if self._failed is None:
-            options = {**self._options, "on_repeated_key": "allow", "keep_meta": True}
+            options = {**self._options, "on_repeated_key": "allow", "keep_meta": True, "index": False}
             if options.get("format") == "ustar":
                 # A sample may fail just because its name does not fit.
                 options["format"] = "pax"

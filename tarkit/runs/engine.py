@@ -80,6 +80,7 @@ class Engine:
             "format": work.format,
             "rule": work.key_rule,
             "on_repeated_key": work.on_repeated_key,
+            "index": work.index,
         }
         # For a command what is large is kept in files of the scratch folder, for a function what exceeds --mem.
         field = sample = max(LARGE, work.mem)

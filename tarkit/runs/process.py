@@ -18,7 +18,7 @@ from tarkit.runs.engine import Reporter, open_engine
 from tarkit.runs.work import Function, Work
 from tarkit.samples.sample import skip_reason
 from tarkit.specs.inputslice import parse_slice, plan_slice
-from tarkit.specs.outputnames import FAILED_SUFFIX, plan_outputs, reject_pattern
+from tarkit.specs.outputnames import FAILED_SUFFIX, index_url, plan_outputs, reject_pattern
 from tarkit.specs.shardspec import check_local, counted_shards, expand
 from tarkit.store.entries import remove
 from tarkit.store.publish import open_publish
@@ -119,6 +119,8 @@ def check_work(work: Work) -> None:
         raise UsageError("give -o OUT for one output, or -O OUTDIR for one for each input")
     if work.output is not None:
         reject_pattern(work.output)
+    if work.index:
+        _check_index(work)
     if work.list_sha256 is not None and work.slice is None:
         raise UsageError("--list-sha256 goes with --slice")
     if work.slice is not None and work.outdir is None:
@@ -130,6 +132,15 @@ def check_work(work: Work) -> None:
         raise UsageError("--add-log goes with -o or -O: without an output no sample can hold it")
     if field is not None and (skip_reason(f"k.{field}") is not None or "/" in field):
         raise UsageError(f"--add-log {field!r} cannot be a field's name")
+
+
+def _check_index(work: Work) -> None:
+    if work.output is None and work.outdir is None:
+        raise UsageError("--index goes with -o or -O: without an output there is nothing that could have one")
+    if work.on_repeated_key != "error":
+        raise UsageError("--index does not go with --on-repeated-key allow: a shard with repeated keys has no index")
+    if work.output is not None:
+        index_url(work.output)
 
 
 def _inputs(work: Work) -> tuple[str, ...]:

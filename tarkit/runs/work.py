@@ -201,6 +201,7 @@ class Work:
         "pax",
         choices=("pax", "gnu", "ustar"),
     )
+    index: bool = _unrecorded("", "Write an index beside each output shard, as tarkit index does.", False)
     report: str | None = _unrecorded("", "Write the counts as JSON.", metavar="FILE")
     quiet: bool = _unrecorded("-q --quiet --silent", "No progress, no counts; only failures.", False)
     key_rule: str = _option(

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from tarkit.errors import DataError, DuplicateFieldError, MissingInputError, RepeatedKeyError, UsageError
+from tarkit.errors import DataError, DuplicateFieldError, EncodeError, MissingInputError, RepeatedKeyError, UsageError
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.headers import BLOCK
 from tarkit.formats.tar.large import SkipLarge
@@ -225,10 +225,16 @@ class WrittenIndex:
         self._index = ShardIndex()
         self._at = 0
 
-    def add(self, key: str, fields: Sequence[str], pieces: Sequence[Any]) -> None:
-        """One sample. pieces: header, content and padding of each field in turn."""
+    def check(self, key: str, plan: Iterable[tuple[str, bytes]]) -> None:
+        """Raises: EncodeError: the names of a sample cannot be in an index. plan: as of :meth:`add`."""
+        if has_blank(key) or any(has_blank(field) for field, _ in plan):
+            reason = "a name with a blank cannot be in the index of the shard, whose words are separated by blanks"
+            raise EncodeError(reason, url=self._url, key=key, hint="write the shard without an index")
+
+    def add(self, key: str, plan: Iterable[tuple[str, bytes]], pieces: Sequence[Any]) -> None:
+        """One sample. plan: its fields. pieces: header, content and padding of each field in turn."""
         members = []
-        for number, field in enumerate(fields):
+        for number, (field, _) in enumerate(plan):
             header, content, padding = (len(piece) for piece in pieces[3 * number : 3 * number + 3])
             if not is_reserved(field):
                 members.append(IndexedMember(field, self._at + header, content, f"{key}.{field}"))

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 from tarkit.errors import UsageError
 from tarkit.formats.fieldfile import FieldFile
 from tarkit.samples.codecs import make_encoder
+from tarkit.samples.index import WrittenIndex
 from tarkit.samples.tarwriter import TarWriter
 from tarkit.specs.outputnames import shard_name
 from tarkit.store.compression import write_compression
@@ -75,7 +76,11 @@ class ShardWriter(WholeOutput):
         self._encode = make_encoder(encoder) if encoder else None
         self.kw = {**kw, "encoder": False}
         # What is wrong with an argument shows here, not at the first sample.
-        TarWriter(io.BytesIO(), **self.kw).discard()
+        TarWriter(io.BytesIO(), **{**self.kw, "index": False}).discard()
+        if kw.get("index"):
+            if opener is not None:
+                raise UsageError("opener decides how shards are written, so that no index can be written beside them")
+            WrittenIndex(first, kw.get("compress") or "auto")
         self.shard = start_shard
         self.total = 0
         self.shards: list[str] = []

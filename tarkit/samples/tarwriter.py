@@ -19,6 +19,7 @@ from tarkit.formats.tally import check_policy
 from tarkit.formats.tar import headers
 from tarkit.formats.tar.headers import BLOCK, RECORD
 from tarkit.samples.codecs import Encoder, make_encoder
+from tarkit.samples.index import WrittenIndex
 from tarkit.samples.sample import (
     REPEATED_KEY_POLICIES,
     KeyRule,
@@ -68,10 +69,12 @@ class TarWriter(FileWriter):
             a row, which would be read back as one sample.
         rule: key rule by which the shard will be read; keys and fields that would not come back through it are refused.
         checksum: compute the SHA-256 of the file, for :meth:`checksum_of_file`.
+        index: write the index of the shard beside it, after it was published (``docs/formats/tar-index.md``). The
+            shard's name must end in ``.tar``; keys and fields with blanks are refused, and so are repeated keys.
 
     Raises:
         EncodeError: (from write) a value cannot be encoded, or a key or field cannot be a name.
-        StreamError: the shard cannot be written.
+        StreamError: the shard, or (from close, when the shard is published) its index cannot be written.
     """
 
     def __init__(
@@ -89,8 +92,13 @@ class TarWriter(FileWriter):
         on_repeated_key: str = "error",
         rule: str | KeyRule = first_dot,
         checksum: bool = False,
+        index: bool = False,
     ) -> None:
         check_policy("on_repeated_key", on_repeated_key, REPEATED_KEY_POLICIES)
+        if index and on_repeated_key != "error":
+            raise UsageError("a shard with repeated keys has no index")
+        compression = "auto" if compress is None else compress
+        self._index = WrittenIndex(fileobj, compression) if index else None
         self.keep_meta = keep_meta
         self.samples = 0
         self.bytes_written = 0
@@ -113,7 +121,7 @@ class TarWriter(FileWriter):
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._ended = False
-        super().__init__(fileobj, "auto" if compress is None else compress)
+        super().__init__(fileobj, compression)
         if checksum:
             self._out.digest = hashlib.sha256()
 
@@ -121,10 +129,10 @@ class TarWriter(FileWriter):
         """Write one sample: ``__key__`` and its fields, in sorted order. Returns bytes of content, without headers.
 
         Nothing of a sample is written if any part of it is refused."""
-        pieces, size, _ = self._prepare(obj)
-        self._append(pieces, size)
+        prepared = self._prepare(obj)
+        self._append(*prepared)
         self.samples += 1
-        return size
+        return prepared[1]
 
     def write_all(self, samples: Sequence[Mapping[str, Any]]) -> int:
         """Write several samples, or none of them if any is refused. Returns bytes of content, without headers."""
@@ -136,15 +144,15 @@ class TarWriter(FileWriter):
         except BaseException:
             self._last_key = last_key
             if self._seen is not None:
-                self._seen.difference_update(key for _, _, key in prepared)
+                self._seen.difference_update(key for _, _, key, _ in prepared)
             raise
-        for pieces, size, _ in prepared:
-            self._append(pieces, size)
+        for each in prepared:
+            self._append(*each)
         self.samples += len(prepared)
-        return sum(size for _, size, _ in prepared)
+        return sum(size for _, size, _, _ in prepared)
 
-    def _prepare(self, obj: Mapping[str, Any]) -> tuple[list[bytes | FieldFile], int, str]:
-        """The blocks of one sample, checked, the bytes of its content, and its key."""
+    def _prepare(self, obj: Mapping[str, Any]) -> tuple[list[bytes | FieldFile], int, str, _Plan]:
+        """The blocks of one sample, checked, the bytes of its content, its key, and its fields."""
         if self._ended:
             raise StreamError("the shard is closed, so no sample can be written to it", url=self.name)
         sample = obj if self._encode is None else self._encode(obj)
@@ -163,6 +171,8 @@ class TarWriter(FileWriter):
         if key == self._last_key:
             reason = "the sample right before has the same key, and the two would be read back as one"
             raise EncodeError(reason, url=self.name, key=key, hint="give them different keys")
+        if self._index is not None:
+            self._index.check(key, plan)
         before_size, after_size, tail, constant = self._template.constant
         raw_key = key.encode("ascii") if key.isascii() else self._as_utf8(key, key)
         pieces: list[bytes | FieldFile] = []
@@ -192,7 +202,7 @@ class TarWriter(FileWriter):
         if self._seen is not None:
             self._seen.add(key)
         self._last_key = key
-        return pieces, total, key
+        return pieces, total, key, plan
 
     def _plan(self, names: tuple[str, ...], key: str) -> _Plan:
         """Which of the names are fields, in order, each with the end of its member name."""
@@ -244,7 +254,9 @@ class TarWriter(FileWriter):
         reason = f"field {field!r} is {type(value).__name__}, not bytes"
         raise EncodeError(reason, url=self.name, key=key, hint="encode it, or use an encoder that does")
 
-    def _append(self, pieces: list[bytes | FieldFile], content_bytes: int) -> None:
+    def _append(self, pieces: list[bytes | FieldFile], content_bytes: int, key: str, plan: _Plan) -> None:
+        if self._index is not None:
+            self._index.add(key, plan, pieces)
         self.bytes_written += content_bytes
         self._pending_bytes += content_bytes + BLOCK * len(pieces)
         if content_bytes < _DIRECT_FROM:
@@ -280,6 +292,8 @@ class TarWriter(FileWriter):
         ``--ignore-zeros``; readers that stop at it see only what is before."""
         self._pending.append(headers.END_OF_ARCHIVE)
         self._last_key = None
+        if self._index is not None:
+            self._index.pass_over(len(headers.END_OF_ARCHIVE))
 
     def _write_rest(self) -> None:
         self._ended = True
@@ -296,6 +310,15 @@ class TarWriter(FileWriter):
         """After close(): bytes of the file, and its SHA-256 in hex if that was asked for."""
         digest = self._out.digest
         return self._out.bytes_sent, None if digest is None else digest.hexdigest()
+
+    def close(self) -> None:
+        """Publish the shard, and then its index. Again: nothing."""
+        index = None if self.closed else self._index
+        if index is not None:
+            index.remove_earlier()
+        super().close()
+        if index is not None:
+            index.publish()
 
     def discard(self) -> None:
         self._ended = True

@@ -148,3 +148,56 @@ def test_another_key_rule(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         sink.write({"__key__": "a.1", "txt": "y"})
     assert run("tarkit", "index", "a.tar", "--key-rule", "last-dot").code == 0
     assert Path("a.idx").read_bytes() == b"v1.2 2\ntxt 512 1 a.0.txt\ntxt 1536 1 a.1.txt\n"
+
+
+# Written with the shards
+
+
+def all_indexed(folder: Path, run: Run, count: int) -> bool:
+    """Whether all shards of a folder have the index that reading them gives."""
+    return bool(run("tarkit", "index", "--check", "-q", *sorted(folder.glob("*.tar"))).code == 0) and (
+        len(list(folder.glob("*.idx"))) == len(list(folder.glob("*.tar"))) == count
+    )
+
+
+def test_split(run: Run, tmp_path: Path) -> None:
+    source = write_shard(tmp_path / "in.tgz", 10)
+    folder = tmp_path / "out"
+    assert run("tarkit", "split", source, "-o", f"{folder}/s-%d.tar", "--maxcount", "2", "--index").code == 0
+    assert all_indexed(folder, run, 5)
+    again = run("tarkit", "split", source, "-o", f"{folder}/s-%d.tar", "--maxcount", "4", "--index", "--force")
+    assert again.code == 0
+    assert all_indexed(folder, run, 3)
+    refused = run("tarkit", "split", source, "-o", f"{folder}/z-%d.tar.gz", "--index")
+    assert (refused.code, "only a shard that is not compressed" in refused.stderr) == (2, True)
+
+
+def test_split_without_indexes_over_shards_that_have_some(run: Run, tmp_path: Path) -> None:
+    """Those of shards that are removed go with them; those of shards that are replaced are stale, which readers see."""
+    source = write_shard(tmp_path / "in.tgz", 10)
+    folder = tmp_path / "out"
+    run("tarkit", "split", source, "-o", f"{folder}/s-%d.tar", "--maxcount", "2", "--index")
+    run("tarkit", "split", source, "-o", f"{folder}/s-%d.tar", "--maxcount", "9", "--force")
+    assert sorted(path.name for path in folder.iterdir()) == ["s-0.idx", "s-0.tar", "s-1.idx", "s-1.tar"]
+    assert run("tarkit", "index", "--check", "-q", f"{folder}/s-0.tar").code == 65
+    assert run("tarkit", "index", "-q", f"{folder}/s-0.tar", f"{folder}/s-1.tar").code == 0
+    assert all_indexed(folder, run, 2)
+
+
+def test_create(run: Run, tmp_path: Path) -> None:
+    for number in range(5):
+        (tmp_path / f"k{number}.txt").write_text("x" * number)
+    names = [f"k{number}.txt" for number in range(5)]
+    for output in ("one.tar", "s-%d.tar"):
+        argv = ["-C", tmp_path, "-o", f"{tmp_path}/out/{output}", "--index", *names]
+        assert run("tarkit", "create", *argv, *(["--maxcount", "2"] if "%" in output else [])).code == 0
+    assert all_indexed(tmp_path / "out", run, 4)
+
+
+def test_tarproc(run: Run, shards: list[Path], tmp_path: Path) -> None:
+    assert run("tarproc", "-c", "true", "s-{1..3}.tar", "-O", "out", "--index").code == 0
+    assert all_indexed(tmp_path / "out", run, 3)
+    assert run("tarproc", "-c", "test $(cat __key__) != k1", "s-3.tar", "-o", "one/x.tar", "--index").code == 3
+    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == ["x.idx", "x.tar", "x.tar.failed.tar"]
+    refused = run("tarproc", "-c", "true", "s-3.tar", "--index")
+    assert (refused.code, "--index goes with -o or -O" in refused.stderr) == (2, True)

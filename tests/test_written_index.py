@@ -1,0 +1,295 @@
+"""Indexes that are written with their shards: what reading the shard gives, and never one of another shard."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tarkit
+from tarkit.errors import EncodeError, MissingInputError, StreamError, TarkitError, UsageError
+from tarkit.formats.fieldfile import FieldFile
+from tarkit.runs.work import Work
+from tarkit.samples.index import WrittenIndex, build_index
+from tarkit.samples.indexedshard import open_indexed
+from tarkit.samples.tarwriter import TarWriter
+from tarkit.specs.outputnames import index_url
+
+SAMPLES = [{"__key__": f"k{number}", "txt": b"x" * number * 300, "cls": b"%d" % number} for number in range(8)]
+
+
+def write(path: Path, samples: list[dict[str, Any]] = SAMPLES, **options: Any) -> Path:
+    with TarWriter(str(path), encoder=False, index=True, **options) as sink:
+        for sample in samples:
+            sink.write(sample)
+    return path
+
+
+def is_indexed(path: Path) -> bool:
+    """Whether the index is that of reading the shard."""
+    return path.with_suffix(".idx").read_bytes() == build_index(str(path)).encode()
+
+
+KEYS = st.text("abé/.", min_size=1, max_size=130)
+FIELDS = st.dictionaries(
+    st.sampled_from(["cls", "jpg", "seg.png", "__meta__", "y" * 110, "ö"]), st.integers(0, 2000).map(bytes), min_size=1
+)
+
+
+@given(st.lists(st.tuples(KEYS, FIELDS), max_size=6), st.sampled_from(["pax", "gnu", "ustar"]), st.data())
+def test_the_bytes_that_reading_the_shard_gives(
+    samples: list[tuple[str, dict[str, bytes]]], format: str, data: st.DataObject
+) -> None:
+    url = "memory://written-index/h.tar"
+    rule = data.draw(st.sampled_from(["first-dot", "last-dot"]))
+    with TarWriter(url, encoder=False, index=True, format=format, keep_meta=True, rule=rule) as sink:
+        for key, fields in samples:
+            try:
+                sink.write({"__key__": key, **fields})
+            except EncodeError:
+                continue
+            if data.draw(st.booleans()):
+                sink.separate()
+    written = fsspec.filesystem("memory").cat("/written-index/h.idx")
+    assert written == build_index(url, rule=rule).encode()
+
+
+def test_large_fields_and_several_samples_at_once(tmp_path: Path) -> None:
+    large = FieldFile.keep([bytes(1 << 20)], str(tmp_path), url="", member="")
+    with TarWriter(str(tmp_path / "a.tar"), encoder=False, index=True) as sink:
+        sink.write_all(SAMPLES[:2])
+        sink.write({"__key__": "large", "a": large, "b": bytes(300_000), "c": b""})
+        with pytest.raises(EncodeError):
+            sink.write_all([SAMPLES[3], SAMPLES[0]])
+        sink.write_all(SAMPLES[2:])
+    assert is_indexed(tmp_path / "a.tar")
+    assert len(build_index(str(tmp_path / "a.tar"))) == 9
+
+
+def test_a_shard_of_no_samples(tmp_path: Path) -> None:
+    assert is_indexed(write(tmp_path / "a.tar", []))
+
+
+def test_values_that_are_encoded(tmp_path: Path) -> None:
+    with tarkit.TarWriter(tmp_path / "a.tar", index=True) as sink:
+        sink.write({"__key__": "a", "cls": 3, "json": {"b": [1, 2]}})
+    assert (tmp_path / "a.idx").read_bytes() == b"v1.2 1\ncls 512 1 a.cls json 1536 13 a.json\n"
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "message"),
+    [
+        (io.BytesIO(), {}, "the shard must have a name, not be a file object"),
+        ("-", {}, "only a shard that is not compressed, and whose name ends in .tar"),
+        ("pipe:cat > a.tar", {}, "only a shard that is not compressed"),
+        ("a.tar.gz", {}, "only a shard that is not compressed"),
+        ("a.tar", {"compress": "zst"}, r"a.tar is to be compressed \(zst\); only a plain tar has an index"),
+        ("a.tar", {"compress": True}, r"to be compressed \(gz\)"),
+        ("a.tar", {"on_repeated_key": "allow"}, "a shard with repeated keys has no index"),
+    ],
+)
+def test_shards_that_can_have_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Any, options: dict[str, Any], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=message):
+        TarWriter(target, index=True, **options)
+    assert os.listdir() == []
+
+
+def test_compression_that_is_switched_off(tmp_path: Path) -> None:
+    assert is_indexed(write(tmp_path / "a.tar", compress=False))
+
+
+@pytest.mark.parametrize("sample", [{"__key__": "a b", "x": b""}, {"__key__": "a", "x\ty": b""}])
+def test_a_blank_is_refused_before_anything_is_written(tmp_path: Path, sample: dict[str, Any]) -> None:
+    with TarWriter(str(tmp_path / "a.tar"), encoder=False, index=True) as sink:
+        sink.write(SAMPLES[0])
+        with pytest.raises(EncodeError, match="a name with a blank cannot be in the index of the shard"):
+            sink.write(sample)
+        sink.write({"__key__": sample["__key__"].replace(" ", ""), "z": b""})
+    assert is_indexed(tmp_path / "a.tar")
+
+
+def test_the_index_of_the_shard_that_is_replaced_is_gone_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "a.tar")
+    events = []
+    monkeypatch.setattr(
+        "tarkit.store.publish.PublishStream.commit",
+        lambda self, commit=tarkit.store.publish.PublishStream.commit: (
+            events.append((Path(self.name).name, path.with_suffix(".idx").exists())),
+            commit(self),
+        ),
+    )
+    write(path, SAMPLES[:3])
+    assert events == [("a.tar", False), ("a.idx", False)]
+    assert is_indexed(path)
+
+
+@pytest.mark.parametrize("error", [StreamError("full"), KeyboardInterrupt()])
+def test_an_index_that_cannot_be_written_is_not_that_of_another_shard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    path = write(tmp_path / "a.tar")
+
+    def fail(index: WrittenIndex) -> None:
+        raise error
+
+    monkeypatch.setattr(WrittenIndex, "publish", fail)
+    with pytest.raises(type(error)):
+        write(path, SAMPLES[:3])
+    assert os.listdir(tmp_path) == ["a.tar"]
+    assert len(list(tarkit.read_samples(str(path)))) == 3
+
+
+def test_a_kill_between_shard_and_index(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tar")
+    program = (
+        "import os, tarkit\n"
+        "from tarkit.samples.index import WrittenIndex\n"
+        "WrittenIndex.publish = lambda self: os.kill(os.getpid(), 9)\n"
+        f"with tarkit.TarWriter({str(path)!r}, index=True) as sink:\n"
+        "    sink.write({'__key__': 'other', 'cls': 1})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    assert [sample["__key__"] for sample in tarkit.read_samples(str(path))] == ["other"]
+    assert not path.with_suffix(".idx").exists()
+    assert open_indexed(str(path)) is None
+
+
+def test_what_is_discarded_leaves_shard_and_index_as_they_were(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tar")
+    with pytest.raises(ZeroDivisionError), TarWriter(str(path), index=True) as sink:
+        sink.write({"__key__": "a", "cls": 1})
+        _ = 1 / 0
+    assert is_indexed(path)
+    assert len(build_index(str(path))) == 8
+
+
+def test_close_twice(tmp_path: Path) -> None:
+    sink = TarWriter(str(tmp_path / "a.tar"), index=True)
+    sink.close()
+    (tmp_path / "a.idx").unlink()
+    sink.close()
+    sink.discard()
+    assert os.listdir(tmp_path) == ["a.tar"]
+
+
+def test_a_series(tmp_path: Path) -> None:
+    seen = []
+    with tarkit.ShardWriter(
+        f"{tmp_path}/a-%02d.tar", 3, encoder=False, index=True, post=lambda name: seen.append(is_indexed(Path(name)))
+    ) as sink:
+        for sample in SAMPLES:
+            sink.write(sample)
+    assert seen == [True, True, True]
+    counts = [len(shard) for name in sink.shards if (shard := open_indexed(name)) is not None]
+    assert counts == [3, 3, 2]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "options"),
+    [("a-%d.tar.gz", {}), ("a-%d.tar", {"compress": "gz"}), ("a-%d.tar", {"opener": io.BytesIO}), ("%d.x", {})],
+)
+def test_a_series_that_can_have_none(tmp_path: Path, pattern: str, options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="index"):
+        tarkit.ShardWriter(f"{tmp_path}/{pattern}", index=True, **options)
+    assert os.listdir(tmp_path) == []
+
+
+# Runs
+
+
+def upper(sample: dict[str, Any]) -> dict[str, Any] | None:
+    return None if sample["__key__"] == "k2" else {**sample, "new": b"x" * int(sample["cls"])}
+
+
+def fail_on_k5(sample: dict[str, Any]) -> dict[str, Any]:
+    if sample["__key__"] == "k5":
+        raise ValueError
+    return sample
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> list[str]:
+    for number in range(3):
+        with TarWriter(str(tmp_path / f"in-{number}.tar"), encoder=False) as sink:
+            for sample in SAMPLES[number:]:
+                sink.write(sample)
+    return [str(tmp_path / f"in-{number}.tar") for number in range(3)]
+
+
+def test_one_output(tmp_path: Path, inputs: list[str]) -> None:
+    counts = tarkit.process(inputs[0], output=f"{tmp_path}/out.tar", function=fail_on_k5, index=True)
+    assert counts.failed == 1
+    assert is_indexed(tmp_path / "out.tar")
+    assert sorted(path.name for path in tmp_path.glob("out*")) == ["out.idx", "out.tar", "out.tar.failed.tar"]
+
+
+def test_an_output_for_each_input(tmp_path: Path, inputs: list[str]) -> None:
+    plain, indexed = tmp_path / "plain", tmp_path / "indexed"
+    for outdir, index in ((plain, False), (indexed, True)):
+        tarkit.process(inputs, outdir=outdir, function=upper, index=index, work_id="upper")
+    for path in sorted(plain.glob("*.tar")):
+        assert (indexed / path.name).read_bytes() == path.read_bytes()
+        assert is_indexed(indexed / path.name)
+    assert not list(plain.glob("*.idx"))
+
+
+def test_shards_that_were_done_without_an_index_get_one(tmp_path: Path, inputs: list[str]) -> None:
+    """Their bytes are what they would be: they are not made again."""
+    outdir = tmp_path / "out"
+    tarkit.process(inputs, outdir=outdir, function=upper, work_id="upper")
+    before = {path: path.stat().st_ino for path in outdir.glob("*.tar")}
+    (outdir / "in-1.idx").write_bytes(b"v1.2 0\n")
+    for _ in range(2):
+        counts = tarkit.process(inputs, outdir=outdir, function=upper, work_id="upper", index=True)
+        assert (counts.shards_before, counts.shards_done) == (3, 0)
+        assert {path: path.stat().st_ino for path in outdir.glob("*.tar")} == before
+        assert all(map(is_indexed, before))
+
+
+def test_an_index_does_not_change_the_fingerprint() -> None:
+    work = Work(inputs=("a.tar",), outdir="out", command="true")
+    assert work.fingerprint() == Work(inputs=("a.tar",), outdir="out", command="true", index=True).fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "--index goes with -o or -O"),
+        ({"output": "-"}, "only a shard that is not compressed"),
+        ({"output": "out.tgz"}, "only a shard that is not compressed"),
+        ({"output": "out.tar", "on_repeated_key": "allow"}, "--index does not go with --on-repeated-key allow"),
+    ],
+)
+def test_runs_that_cannot_write_one(inputs: list[str], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        tarkit.process(inputs[0], function=upper, index=True, **options)
+
+
+def test_outputs_that_are_compressed(tmp_path: Path, inputs: list[str]) -> None:
+    os.rename(inputs[0], tmp_path / "in.tar.zst")
+    with pytest.raises(UsageError, match=r"in\.tar\.zst: only a shard that is not compressed"):
+        tarkit.process(str(tmp_path / "in.tar.zst"), outdir=tmp_path / "out", function=upper, index=True)
+
+
+def test_a_shard_that_was_done_and_cannot_be_indexed(tmp_path: Path, inputs: list[str]) -> None:
+    with TarWriter(inputs[0], encoder=False) as sink:
+        sink.write({"__key__": "a b", "cls": b"1"})
+    outdir = tmp_path / "out"
+    tarkit.process(inputs, outdir=outdir, function=fail_on_k5, work_id="x", errors="ignore")
+    with pytest.raises(TarkitError, match="1 shards failed .*; 2 are done"):
+        tarkit.process(inputs, outdir=outdir, function=fail_on_k5, work_id="x", errors="ignore", index=True)
+    with pytest.raises(MissingInputError):
+        tarkit.store.entries.stat(index_url(f"{outdir}/in-0.tar"))
