@@ -14,7 +14,7 @@ from .shared.program import nearest, run_program, version_option
 NAME = "tarkit"
 VERBS = (
     "cat", "completion", "convert", "create", "demo", "get", "index", "ls", "put", "recordio-gen", "rm",
-    "show", "split", "stat", "status",
+    "serve", "show", "split", "stat", "status",
 )  # fmt: skip
 
 

@@ -7,6 +7,11 @@ import click
 # The same name means the same in all programs. What is not here stands under the last heading.
 _SECTIONS = {
     "Object": "name namespace label app",
+    "Service": "listen state ready_file drain watched",
+    "Data sets": "data sized reader_type custom_reader params dataset_name records_per_shard epochs shuffle seed "
+    "strict_epochs remainder",
+    "Leases": "lease_floor lease_ceiling lease_errors lease_losses",
+    "Security": "tls_key tls_certificate token_file insecure",
     "Input": "shards over list_url slice list_sha256 count fields fieldmode key_rule on_duplicate_field "
     "on_repeated_key on_damage allow_pipe",
     "Command": "command script interpreter function setup shell shell_flags env param raw batch timeout base multi "

@@ -25,6 +25,8 @@ _TICK = 0.25
 _RETRY = 1.0
 _BLOCKED = 1.0
 """Seconds after which workers that can do nothing before they are answered are told to finish what they hold."""
+_LOOKS = 5.0
+"""Seconds after which one that looked at the progress does not look again."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,10 @@ class Dispatcher:
         self.held = 0
         self.seen: dict[str, float] = {}
         """Worker -> when it was last heard of."""
+        self.default = ""
+        """The data set of callers that name none; "": the only one."""
+        self._told: set[str] = set()
+        self._watching: dict[str, float] = {}
         self._journal, self._grace, self._standstill, self._clock = journal, grace, standstill, clock
         self._made: list[DataSet] = []
         self._waiters: dict[str, deque[_Held]] = {}
@@ -151,11 +157,12 @@ class Dispatcher:
         return known is None
 
     def ledger(self, name: str) -> Ledger:
-        """The ledger of a data set; "" is the only one.
+        """The ledger of a data set; "" is the default one, or the only one.
 
         Raises:
             NoSuchDataSetError: it was not declared.
         """
+        name = name or self.default
         if not name and len(self.ledgers) == 1:
             return next(iter(self.ledgers.values()))
         try:
@@ -207,6 +214,7 @@ class Dispatcher:
             if leases is NoShard.END:
                 await self._durable()
                 if ledger.ended:
+                    self._told.add(worker)
                     return leases
             elif until is not None and self._clock() >= until:
                 return leases
@@ -272,6 +280,7 @@ class Dispatcher:
         if self._attached[worker] or self._closing:
             return
         self.seen.pop(worker, None)
+        self._told.discard(worker)
         for ledger in self.ledgers.values():
             if ledger.lose(worker):
                 self._wake(ledger)
@@ -329,6 +338,21 @@ class Dispatcher:
     def ended(self) -> bool:
         """Whether all data sets have ended."""
         return all(ledger.ended for ledger in self.ledgers.values())
+
+    def looked(self, caller: str) -> None:
+        """Somebody looked at the progress; if it goes on looking, it is to see the end."""
+        if self.ended:
+            self._watching.pop(caller, None)
+        else:
+            self._watching[caller] = self._clock()
+
+    async def drained(self, seconds: float) -> None:
+        """Return when each worker that was seen was told of the end, or after so many seconds."""
+        until = self._clock() + seconds
+        while (now := self._clock()) < until and not (
+            self.seen.keys() <= self._told and all(at < now - _LOOKS for at in self._watching.values())
+        ):
+            await asyncio.sleep(_TICK)
 
     # Its own steps.
 

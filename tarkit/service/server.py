@@ -8,17 +8,18 @@ import ipaddress
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from tarkit.errors import TarkitError, UsageError, library, printable, quoted
 from tarkit.readers.reader import Shard
 from tarkit.service import checkpoint
+from tarkit.service.credentials import Security
 from tarkit.service.dataset import DataSet
 from tarkit.service.dispatcher import Dispatcher, NoSuchDataSetError, OtherDataSetError, Report, TooManyError
 from tarkit.service.elasticdl import ElasticDLCalls
 from tarkit.service.ledger import Lease, Ledger, NoShard, Verdict
 from tarkit.service.messages import Call, protocol
+from tarkit.service.progress import progress_of_ledger
 
 _log = logging.getLogger(__name__)
 _VERDICTS = {Verdict.ACCEPTED: 0, Verdict.LATE: 1, Verdict.STALE: 2, Verdict.UNKNOWN: 3}
@@ -26,20 +27,11 @@ _KEEPALIVE = 20.0
 """Seconds after which a connection without a call is tried."""
 
 
-@dataclass(frozen=True)
-class Security:
-    """What a caller needs. key, certificate: PEM, for TLS; b"": none. token: the bearer token; "": none."""
-
-    key: bytes = b""
-    certificate: bytes = b""
-    token: str = ""
-
-
 @asynccontextmanager
 async def serving(
     dispatcher: Dispatcher, listen: str, *, security: Security | None = None, insecure: bool = False
 ) -> AsyncIterator[int]:
-    """NoShard calls on a port for as long as it lasts; what it yields is the port.
+    """Answer calls on a port for as long as it lasts; what it yields is the port.
 
     Args:
         listen: ``HOST:PORT``; port 0 takes a free one.
@@ -227,36 +219,13 @@ class ShardCalls:
     async def GetProgress(self, request: Any, context: Any) -> Any:
         """Counts, of one data set or of all."""
         ledgers = [self._dispatcher.ledger(request.name)] if request.name else self._dispatcher.ledgers.values()
+        self._dispatcher.looked(context.peer())
         return self._messages.ProgressReply(progress=[self._progress(ledger) for ledger in ledgers])
 
     def _progress(self, ledger: Ledger) -> Any:
-        dead = [
-            self._messages.DeadShard(
-                epoch=each.epoch,
-                name=each.shard.name,
-                start=each.shard.start,
-                end=each.shard.end,
-                errors=each.errors,
-                losses=each.losses,
-                reason=printable(each.reason),
-            )
-            for each in ledger.dead()
-        ]
-        counts, dataset = ledger.progress(), ledger.dataset
-        return self._messages.Progress(
-            name=dataset.name,
-            shards=dataset.shards,
-            epochs=dataset.epochs,
-            epoch=counts.epoch,
-            todo=counts.todo,
-            leased=counts.leased,
-            done=counts.done,
-            dead=counts.dead,
-            records=counts.records,
-            ended=counts.ended,
-            dead_shards=dead[:1000],
-            workers=len(ledger.workers()),
-        )
+        progress = progress_of_ledger(ledger)
+        dead = [vars(each) | {"reason": printable(each.reason)} for each in progress.dead_shards]
+        return self._messages.Progress(**vars(progress) | {"dead_shards": dead})
 
     async def Save(self, request: Any, context: Any) -> Any:
         """A checkpoint."""

@@ -62,6 +62,7 @@ WITHOUT_INPUT = {
     "tarkit put",
     "tarkit recordio-gen",
     "tarkit rm",
+    "tarkit serve",
     "tarkit stat",
     "tarkit status",
 }

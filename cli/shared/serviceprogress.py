@@ -1,0 +1,133 @@
+"""What ``tarkit serve`` and ``tarkit serve --watch`` show: how far data sets are, and how they ended."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tarkit.errors import EXIT_OK, counted, printable
+
+from .meter import Meter
+from .results import Results
+
+if TYPE_CHECKING:
+    from tarkit.service.progress import DataSetProgress
+
+_NAME = "tarkit serve"
+_WINDOW = 60.0
+"""Seconds over which a rate is an average."""
+
+
+class _Rate:
+    """Shards per second, of late."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._points: deque[tuple[float, int]] = deque()
+
+    def per_second(self, done: int) -> float:
+        """The rate, after so many were done."""
+        now = self._clock()
+        if self._points and done < self._points[-1][1]:
+            self._points.clear()  # reset
+        self._points.append((now, done))
+        while len(self._points) > 2 and self._points[1][0] <= now - _WINDOW:
+            self._points.popleft()
+        then, before = self._points[0]
+        return (done - before) / (now - then) if now > then else 0.0
+
+
+def progress_line(progress: list[DataSetProgress], rate: float) -> str:
+    """All data sets on a line. rate: shards per second, of all."""
+    from tarkit.k8s.durations import in_words
+
+    if not progress:
+        return "no data set was declared yet"
+    lines = [_standing(each) for each in progress[:3]] + (["…"] if len(progress) > 3 else [])
+    if rate:
+        lines.append(f"{rate:.1f} shards/s" if rate < 100 else f"{rate:.0f} shards/s")
+        left = sum(each.total - each.done - each.dead for each in progress)
+        if all(each.total for each in progress) and left > 0:
+            lines.append(f"about {in_words(left / rate)} left")
+    return ", ".join(lines)
+
+
+def _standing(each: DataSetProgress) -> str:
+    done = f"{each.done} of {each.total} shards done" if each.total else f"{counted(each.done, 'shard')} done"
+    part = f" ({each.part:.0%})" if each.part is not None else ""
+    dead = f", {each.dead} dead" if each.dead else ""
+    epoch = f"epoch {each.epoch} of {each.epochs}, " if each.epochs != 1 and each.epoch else ""
+    return f"{printable(each.name)}: {epoch.replace(' of 0', '')}{done}{part}{dead}, {counted(each.workers, 'worker')}"
+
+
+def show_outcome(progress: list[DataSetProgress]) -> None:
+    """The counts of each data set, and its dead shards, on standard output."""
+    with Results(only_messages=True) as results:
+        for each in progress:
+            for dead in each.dead_shards:
+                results.line(
+                    f"dead {dead.name} {dead.start}-{dead.end} of epoch {dead.epoch}: {dead.reason} "
+                    f"({counted(dead.errors, 'error')}, {counted(dead.losses, 'lost worker')})"
+                )
+            if each.dead > len(each.dead_shards):
+                results.line(f"… and {each.dead - len(each.dead_shards)} more dead")
+            left = each.todo + each.leased + (max(0, each.epochs - each.epoch) * each.shards)
+            words = f"done {each.done}, dead {each.dead}" + (f", left {left}" if left else "")
+            results.line(f"{each.name}: shards: {words}; records done {each.records}; epochs begun {each.epoch}")
+
+
+class ServiceProgress:
+    """What ``tarkit serve`` shows. A context manager. code: the exit code, once the service has stopped."""
+
+    def __init__(self, state: str, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self.code = EXIT_OK
+        self._state = state
+        self._meter = Meter(_NAME, quiet=quiet)
+        self._rate = _Rate(clock)
+
+    def __enter__(self) -> ServiceProgress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._meter.close()
+
+    def listening(self, address: str) -> None:
+        """Say so."""
+        kept = "no state is kept" if self._state == "none" else f"state in {printable(self._state)}"
+        self._meter.say(f"listening on {address}, {kept}")
+
+    def progressed(self, look: Callable[[], list[DataSetProgress]]) -> None:
+        """Show it, now and then."""
+        if self._meter.is_due():
+            found = look()
+            self._meter.show(progress_line(found, self._rate.per_second(sum(each.done for each in found))), None)
+
+    def ended(self, seconds: float) -> None:
+        """Say that all is over, and what the service waits for."""
+        self._meter.say(f"all data sets have ended; workers are told so, for {seconds:g} s at most")
+
+    def stopped(self, progress: list[DataSetProgress]) -> None:
+        """Print the counts."""
+        from tarkit.service.progress import outcome_code
+
+        self.code = outcome_code(progress)
+        self._meter.close()
+        show_outcome(progress)
+
+
+def watch_service(address: str, certificate: str | None, token: str | None, *, quiet: bool) -> int:
+    """Show how far a service is until its data sets have ended; the exit code is that of the service."""
+    from tarkit.service.progress import outcome_code
+    from tarkit.service.watch import watched_progress
+
+    rate = _Rate(time.monotonic)
+    found: list[DataSetProgress] = []
+    with Meter(_NAME, quiet=quiet) as meter:
+        for found in watched_progress(address, certificate, token):
+            line = rate.per_second(sum(each.done for each in found))
+            if meter.is_due():
+                meter.show(progress_line(found, line), None)
+    show_outcome(found)
+    return outcome_code(found)

@@ -1,0 +1,157 @@
+"""``tarkit serve``: the shard service, and a look at one that runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tarkit.errors import UsageError
+
+from ..shared.program import verbose_option, version_option
+from ..shared.sections import LongHelp
+from ..shared.serviceprogress import ServiceProgress, watch_service
+from ..shared.signals import run_until_signal
+
+_EPILOG = """\b
+Examples:
+  tarkit serve --data 'shards-{000..147}.tar' --records-per-shard 512 --epochs 10 --shuffle shards
+  tarkit serve --dataset iris=150 --records-per-shard 20 --http 8080
+  tarkit serve --listen 127.0.0.1:50001
+  tarkit serve --watch 127.0.0.1:50001
+
+\b
+Exit codes: 0 complete; 3 complete, but shards are dead: they are listed; 2 the state is of
+another data set; 130, 143 stopped: the state is kept, and the same command goes on.
+"""
+
+
+def _sizes(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> list[tuple[str, int]]:
+    """Callback of --dataset: name and number of records of each."""
+    found = []
+    for value in values:
+        name, _, size = value.rpartition("=")
+        if not (name and size.isascii() and size.isdigit()):
+            raise click.BadParameter(f"{value!r} is not NAME=SIZE, such as iris=150")
+        found.append((name, int(size)))
+    return found
+
+
+@click.command("serve", cls=LongHelp, epilog=_EPILOG)
+@click.option(
+    "--listen", default="127.0.0.1:50001", show_default=True, metavar="HOST:PORT",
+    help="Where workers call; port 0 takes a free one.",
+)  # fmt: skip
+@click.option(
+    "--state", default="tarkit-serve.state", show_default=True, metavar="FILE",
+    help="Where the state is kept, so that the same command goes on after any end; none keeps it in memory.",
+)  # fmt: skip
+@click.option(
+    "--ready-file", default="", metavar="FILE", help="A file that has the address as long as workers can call."
+)
+@click.option(
+    "--drain", type=click.FloatRange(0), default=30.0, show_default=True, metavar="SECONDS",
+    help="At the end: how long at most to wait until every worker that is known was told of it.",
+)  # fmt: skip
+@click.option("--watch", "watched", metavar="HOST:PORT", help="Show how far a service is that runs; start none.")
+@click.option(
+    "--data", "--training_data", "--training-data", "data", metavar="SPEC",
+    help="A folder, shard spec or table to hand out, as tarkit.readers reads it.",
+)  # fmt: skip
+@click.option(
+    "--dataset", "sized", multiple=True, callback=_sizes, metavar="NAME=SIZE",
+    help="A data set of so many records; it may be given several times.",
+)  # fmt: skip
+@click.option("--reader-type", "--reader_type", metavar="TYPE", help="The reader of --data, such as CSV or Tar.")
+@click.option(
+    "--custom_data_reader", "--custom-data-reader", "custom_reader", metavar="MODULE:FUNCTION",
+    help="Makes the reader of --data, also FILE.py:FUNCTION.",
+)  # fmt: skip
+@click.option(
+    "--custom_data_reader_params", "--custom-data-reader-params", "--data_reader_params", "--data-reader-params",
+    "params", default="", metavar="'NAME=VALUE; …'", help="What that function is called with.",
+)  # fmt: skip
+@click.option("--name", "dataset_name", default="data", show_default=True, help="The data set of --data.")
+@click.option(
+    "--records-per-shard", "--records_per_shard", type=click.IntRange(1), default=1024, show_default=True, metavar="N",
+    help="Records that a worker is handed at once.",
+)  # fmt: skip
+@click.option(
+    "--epochs", "--num_epochs", "--num-epochs", "epochs", type=click.IntRange(0), default=1, show_default=True,
+    metavar="N", help="How often all is handed out; 0 is without an end.",
+)  # fmt: skip
+@click.option(
+    "--shuffle", type=click.Choice(["shards", "records"]), help="Another order of shards, or of records, each epoch."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of these orders.")
+@click.option("--strict-epochs", is_flag=True, help="Begin an epoch when the one before is complete.")
+@click.option(
+    "--remainder", type=click.Choice(["keep", "drop", "fill"]), default="keep", show_default=True,
+    help="Shards that are shorter than the others: keep them, leave them out, or begin them earlier.",
+)  # fmt: skip
+@click.option(
+    "--lease-floor", type=click.FloatRange(0, min_open=True), default=10.0, show_default=True, metavar="SECONDS",
+    help="The shortest lease: a worker that is silent so long loses its shards.",
+)  # fmt: skip
+@click.option(
+    "--lease-ceiling", type=click.FloatRange(0, min_open=True), default=3600.0, show_default=True, metavar="SECONDS",
+    help="The longest lease.",
+)  # fmt: skip
+@click.option(
+    "--max-errors", "lease_errors", type=click.IntRange(1), default=3, show_default=True, metavar="N",
+    help="A shard that workers report as failed so often is dead.",
+)  # fmt: skip
+@click.option(
+    "--max-losses", "lease_losses", type=click.IntRange(1), default=10, show_default=True, metavar="N",
+    help="A shard whose workers are lost so often is dead.",
+)  # fmt: skip
+@click.option("--tls-key", metavar="FILE", help="PEM of the private key.")
+@click.option("--tls-certificate", metavar="FILE", help="PEM of the certificate chain.")
+@click.option("--token-file", metavar="FILE", help="A file whose first line is the bearer token that callers need.")
+@click.option("--insecure", is_flag=True, help="Listen to other machines without TLS or without a token.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress; only the counts at the end.")
+@verbose_option
+@version_option
+def command(
+    listen: str, state: str, ready_file: str, drain: float, watched: str | None, data: str | None,
+    sized: list[tuple[str, int]], reader_type: str | None, custom_reader: str | None, params: str, dataset_name: str,
+    records_per_shard: int, epochs: int, shuffle: str | None, seed: int, strict_epochs: bool, remainder: str,
+    lease_floor: float, lease_ceiling: float, lease_errors: int, lease_losses: int, tls_key: str | None,
+    tls_certificate: str | None, token_file: str | None, insecure: bool, quiet: bool, verbose: bool,
+) -> int:  # fmt: skip
+    """Hand out ranges of records to trainers whose workers come and go.
+
+    Workers call by tarkit.service.client, or with ElasticDL's own client. What is handed out, and what is done, is in
+    the state file: after any end the same command goes on. Without --data and --dataset, clients declare
+    their data sets, and the service runs until it is stopped.
+    """
+    if watched is not None:
+        return watch_service(watched, tls_certificate, token_file, quiet=quiet)
+    from tarkit.service.credentials import security_of_files
+    from tarkit.service.dataset import DataSet
+    from tarkit.service.ledger import LeaseRules
+    from tarkit.service.serve import ServeSettings, files_of, serve
+
+    if sized and (data or custom_reader):
+        raise UsageError("--dataset goes without --data and --custom_data_reader")
+    if (reader_type and not data) or (params and not custom_reader) or (reader_type and custom_reader):
+        raise UsageError("--reader-type goes with --data alone, --custom_data_reader_params with --custom_data_reader")
+    settings = ServeSettings(
+        listen, state, security_of_files(tls_key, tls_certificate, token_file), insecure,
+        LeaseRules(lease_floor, lease_ceiling, errors=lease_errors, losses=lease_losses), drain, ready_file,
+    )  # fmt: skip
+    shape: dict[str, Any] = {
+        "epochs": epochs,
+        "shuffle_shards": shuffle == "shards",
+        "shuffle_records": shuffle == "records",
+        "seed": seed,
+        "remainder": "" if remainder == "keep" else remainder,
+        "strict_epochs": strict_epochs,
+    }
+    datasets = [DataSet(name, size, records_per_shard, **shape) for name, size in sized]
+    if data or custom_reader:
+        files = files_of(data or "", reader_type, custom_reader, params)
+        datasets = [DataSet.of_files(dataset_name, files, records_per_shard, **shape)]
+    with ServiceProgress(settings.state, quiet=quiet) as progress:
+        run_until_signal(serve(datasets, settings, progress))
+    return progress.code

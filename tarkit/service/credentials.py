@@ -1,0 +1,54 @@
+"""What a service asks of its callers, and what callers bring: TLS and a bearer token, from files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tarkit.errors import MissingInputError, UsageError
+
+
+@dataclass(frozen=True)
+class Security:
+    """What a caller needs. key, certificate: PEM, for TLS; b"": none. token: the bearer token; "": none."""
+
+    key: bytes = field(default=b"", repr=False)
+    certificate: bytes = b""
+    token: str = field(default="", repr=False)
+
+
+def security_of_files(key: str | None, certificate: str | None, token: str | None) -> Security:
+    """The security of a service. key, certificate: PEM files. token: as ``token_of_file`` reads it.
+
+    Raises:
+        UsageError: only one of key and certificate, or no token in its file.
+        MissingInputError: a file cannot be read.
+    """
+    if bool(key) != bool(certificate):
+        raise UsageError("TLS needs both a key and a certificate")
+    return Security(
+        bytes_of_file(key) if key else b"",
+        bytes_of_file(certificate) if certificate else b"",
+        token_of_file(token) if token else "",
+    )
+
+
+def token_of_file(path: str) -> str:
+    """The bearer token in the first line of a file.
+
+    Raises:
+        UsageError: the line is empty, or has what a header cannot have.
+        MissingInputError: the file cannot be read.
+    """
+    token = bytes_of_file(path).split(b"\n")[0].strip().decode("utf-8", "replace")
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise UsageError(f"{path}: the first line must be the token: printable ASCII without blanks")
+    return token
+
+
+def bytes_of_file(path: str) -> bytes:
+    """All of a local file. MissingInputError: it cannot be read."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise MissingInputError(f"cannot be read: {error.strerror or error}", url=path) from error

@@ -1,0 +1,105 @@
+"""How far the data sets of a service are: from a ledger, or from the answer of a service to ``GetProgress``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE
+from tarkit.service.ledger import Ledger
+
+MOST_DEAD = 1000
+"""Dead shards of a data set that are listed; all of them are counted."""
+
+
+@dataclass(frozen=True)
+class DeadShard:
+    """A shard that is not tried any more. start, end: its records. reason: of its last failure."""
+
+    epoch: int
+    name: str
+    start: int
+    end: int
+    errors: int
+    losses: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class DataSetProgress:
+    """Counts of a data set. shards: of an epoch. epochs: 0 is without an end. epoch: epochs begun. todo, leased, done,
+    dead: shards of the epochs that have begun. records: number of those done. workers: how many hold a shard."""
+
+    name: str
+    shards: int
+    epochs: int
+    epoch: int
+    todo: int
+    leased: int
+    done: int
+    dead: int
+    records: int
+    ended: bool
+    workers: int
+    dead_shards: list[DeadShard] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        """Shards of all epochs; 0: without an end."""
+        return self.shards * self.epochs
+
+    @property
+    def part(self) -> float | None:
+        """How much of all epochs is over, dead shards included, 0.0 to 1.0; None: they have no end."""
+        return (self.done + self.dead) / self.total if self.total else None
+
+
+def progress_of_ledger(ledger: Ledger) -> DataSetProgress:
+    """The counts of a ledger, and its first dead shards."""
+    counts, dataset = ledger.progress(), ledger.dataset
+    dead = [
+        DeadShard(each.epoch, each.shard.name, each.shard.start, each.shard.end, each.errors, each.losses, each.reason)
+        for each in ledger.dead()[:MOST_DEAD]
+    ]
+    return DataSetProgress(
+        dataset.name,
+        dataset.shards,
+        dataset.epochs,
+        counts.epoch,
+        counts.todo,
+        counts.leased,
+        counts.done,
+        counts.dead,
+        counts.records,
+        counts.ended,
+        len(ledger.workers()),
+        dead,
+    )
+
+
+def progress_of_message(message: Any) -> DataSetProgress:
+    """The same of a ``Progress`` message."""
+    dead = [
+        DeadShard(each.epoch, each.name, each.start, each.end, each.errors, each.losses, each.reason)
+        for each in message.dead_shards
+    ]
+    return DataSetProgress(
+        message.name,
+        message.shards,
+        message.epochs,
+        message.epoch,
+        message.todo,
+        message.leased,
+        message.done,
+        message.dead,
+        message.records,
+        message.ended,
+        message.workers,
+        dead,
+    )
+
+
+def outcome_code(progress: Iterable[DataSetProgress]) -> int:
+    """The exit code of data sets that have ended: 0, or 3 where shards are dead."""
+    return EXIT_SET_ASIDE if any(each.dead for each in progress) else EXIT_OK

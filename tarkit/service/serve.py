@@ -1,0 +1,150 @@
+"""A shard service from its settings: a state, data sets and a port, until all data sets have ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tarkit.errors import UsageError, printable, quoted
+from tarkit.readers.create import create_data_reader, custom_data_reader
+from tarkit.readers.reader import Shard, shards_of
+from tarkit.service.credentials import Security
+from tarkit.service.dataset import DataSet
+from tarkit.service.dispatcher import Dispatcher, OtherDataSetError
+from tarkit.service.journal import Journal
+from tarkit.service.ledger import LeaseRules
+from tarkit.service.progress import DataSetProgress, progress_of_ledger
+from tarkit.service.server import serving
+from tarkit.store.publish import open_publish
+
+STATE = "tarkit-serve.state"
+"""Where the state is by default, in the current folder."""
+NO_STATE = "none"
+"""In place of a file: the state is in memory, and ends with the service."""
+_LOOK = 0.25
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """listen: HOST:PORT. state: a file, or ``NO_STATE``. drain: seconds for which workers are told of the end.
+    ready_file: has the address while the service listens; "": none."""
+
+    listen: str = "127.0.0.1:50001"
+    state: str = STATE
+    security: Security = field(default_factory=Security)
+    insecure: bool = False
+    rules: LeaseRules = field(default_factory=LeaseRules)
+    drain: float = 30.0
+    ready_file: str = ""
+
+
+class ServeReporter(Protocol):
+    """What a service reports while it runs."""
+
+    def listening(self, address: str) -> None:
+        """Workers can call now."""
+
+    def progressed(self, look: Callable[[], list[DataSetProgress]]) -> None:
+        """Several times a second. look: the counts as they are."""
+
+    def ended(self, seconds: float) -> None:
+        """All data sets have ended; for so many seconds at most, workers that ask get this answer."""
+
+    def stopped(self, progress: list[DataSetProgress]) -> None:
+        """The service that listened stops, whether the data sets have ended or not."""
+
+
+async def serve(datasets: Sequence[DataSet], settings: ServeSettings, reporter: ServeReporter) -> None:
+    """Hand out data sets until all have ended; without one, those that clients declare, until it is cancelled.
+
+    The first data set is that of callers who name none.
+
+    Raises:
+        UsageError: the state is of another data set, or has another service; the port is taken or not allowed.
+        DataError: the state is damaged.
+        MissingExtraError: grpcio is not installed.
+    """
+    _remove(settings.ready_file)  # of a service that was killed
+    journal = Journal(":memory:" if settings.state == NO_STATE else settings.state)
+    try:
+        async with Dispatcher(journal, settings.rules) as dispatcher:
+            await _declare(dispatcher, datasets, settings.state)
+            await _serve(dispatcher, settings, reporter, until_ended=bool(datasets))
+    finally:
+        _remove(settings.ready_file)
+        journal.close()
+
+
+def _remove(path: str) -> None:
+    if path:
+        with suppress(FileNotFoundError):
+            os.remove(path)
+
+
+async def _serve(
+    dispatcher: Dispatcher, settings: ServeSettings, reporter: ServeReporter, *, until_ended: bool
+) -> None:
+    host = settings.listen.rpartition(":")[0]
+    async with serving(dispatcher, settings.listen, security=settings.security, insecure=settings.insecure) as port:
+        address = f"{host}:{port}"
+        if settings.ready_file:
+            with open_publish(settings.ready_file) as file:
+                file.write(f"{address}\n".encode())
+        reporter.listening(address)
+        before = until_ended and dispatcher.ended
+        try:
+            while not (until_ended and dispatcher.ended):
+                reporter.progressed(lambda: _progress(dispatcher))
+                await asyncio.sleep(_LOOK)
+            reporter.ended(settings.drain)
+            # Workers of a service that ended just before are not known to this one.
+            await (asyncio.sleep(settings.drain) if before else dispatcher.drained(settings.drain))
+        finally:
+            reporter.stopped(_progress(dispatcher))
+
+
+async def _declare(dispatcher: Dispatcher, datasets: Sequence[DataSet], state: str) -> None:
+    known = list(dispatcher.ledgers)
+    names = [dataset.name for dataset in datasets]
+    hint = "give another --state, or the arguments of before"
+    if known and names and not set(known) & set(names):
+        raise UsageError(
+            f"{printable(state)}: the state is of data set {quoted(known[0])}, not of {quoted(names[0])}; {hint}"
+        )
+    for dataset in datasets:
+        try:
+            await dispatcher.declare(dataset)
+        except OtherDataSetError as error:
+            raise UsageError(f"{printable(state)}: {error}; {hint}") from error
+    dispatcher.default = names[0] if names else ""
+
+
+def _progress(dispatcher: Dispatcher) -> list[DataSetProgress]:
+    return [progress_of_ledger(ledger) for ledger in dispatcher.ledgers.values()]
+
+
+def files_of(data: str, reader_type: str | None = None, function: str | None = None, params: str = "") -> list[Shard]:
+    """The files of a source of data with their numbers of records, as its reader names them.
+
+    Args:
+        data: a folder, file, shard spec or table; what a function of the user's own is given as ``data_origin``.
+        reader_type: as :func:`tarkit.readers.create.create_data_reader` takes it.
+        function: ``module:function`` or ``file.py:function``, which makes a reader.
+        params: of that function.
+
+    Raises:
+        UsageError: no record; no such reader or function.
+        MissingInputError: a file does not exist.
+    """
+    if function is None:
+        reader = create_data_reader(data, reader_type=reader_type)
+    else:
+        reader = custom_data_reader(function, data, params)
+    found = shards_of(reader)
+    if not any(shard.records for shard in found):
+        raise UsageError(f"{quoted(data or str(function))}: there is no record to hand out")
+    return found

@@ -1,0 +1,139 @@
+"""tarkit serve: its exit codes, its state, what it prints."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shardservice import Caller, service
+from tarproc_support import numbered, tar_bytes
+
+pytest.importorskip("grpc", reason="the shard service needs grpcio")
+
+Run = Callable[..., Any]
+SIZED = ("--dataset", "iris=22", "--records-per-shard", "8")
+
+
+def drain(address: str, worker: str = "a") -> list[tuple[str, int, int]]:
+    """All that a worker is handed; it reports each shard, and is told of the end."""
+    got = []
+    with Caller(address) as call:
+        reply = call("Exchange", worker=worker, want=1)
+        while not reply.end:
+            lease = reply.leases[0]
+            got.append((lease.name, lease.start, lease.end))
+            reply = call("Exchange", worker=worker, want=1, reports=[{"token": lease.token}])
+    return got
+
+
+def test_complete(tmp_path: Path) -> None:
+    with service(tmp_path, *SIZED, "--epochs", "2") as running:
+        assert drain(running.address) == [("iris", 0, 8), ("iris", 8, 16), ("iris", 16, 22)] * 2
+        code, out, err = running.end()
+    assert (code, out) == (0, ["iris: shards: done 6, dead 0; records done 44; epochs begun 2"])
+    assert err[0] == f"tarkit serve: listening on {running.address}, state in tarkit-serve.state"
+    assert err[1] == "tarkit serve: all data sets have ended; workers are told so, for 30 s at most"
+    assert {path.name for path in tmp_path.iterdir()} == {"tarkit-serve.state"}
+
+
+def test_dead_shards_are_listed_and_the_code_is_3(tmp_path: Path) -> None:
+    with service(tmp_path, *SIZED, "--max-errors", "1", "--state", "none") as running:
+        with Caller(running.address) as call:
+            lease = call("Exchange", worker="a", want=1).leases[0]
+            call("Exchange", worker="a", reports=[{"token": lease.token, "error": "a row has no label"}])
+        assert len(drain(running.address)) == 2
+        code, out, _ = running.end()
+    assert code == 3
+    assert out == [
+        "dead iris 0-8 of epoch 1: a row has no label (1 error, 0 lost workers)",
+        "iris: shards: done 2, dead 1; records done 14; epochs begun 1",
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_stopped_and_begun_again(tmp_path: Path, number: int, code: int) -> None:
+    with service(tmp_path, *SIZED) as running:
+        with Caller(running.address) as call:
+            lease = call("Exchange", worker="a", want=1).leases[0]
+            call("Exchange", worker="a", reports=[{"token": lease.token}])
+        running.process.send_signal(number)
+        assert running.end()[:2] == (code, ["iris: shards: done 1, dead 0, left 2; records done 8; epochs begun 1"])
+    with service(tmp_path, *SIZED) as running:
+        assert drain(running.address) == [("iris", 8, 16), ("iris", 16, 22)]
+        assert running.end()[0] == 0
+
+
+def test_another_data_set_is_refused(tmp_path: Path, run: Run) -> None:
+    with service(tmp_path, *SIZED) as running:
+        running.process.terminate()
+        running.end()
+    command = ("tarkit", "serve", "--listen", "127.0.0.1:0", "--state", tmp_path / "tarkit-serve.state")
+    for arguments, reason in (
+        (("--dataset", "iris=23", "--records-per-shard", "8"), "size 22, not 23"),
+        (("--dataset", "rose=22"), "the state is of data set 'iris', not of 'rose'"),
+    ):
+        result = run(*command, *arguments)
+        assert (result.code, result.stdout) == (2, b"")
+        assert reason in result.stderr and "give another --state" in result.stderr
+
+
+def test_shards_of_files(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(tar_bytes(numbered(5)))
+    (tmp_path / "b.tar").write_bytes(tar_bytes(numbered(3)))
+    with service(tmp_path, "--data", "{a,b}.tar", "--records-per-shard", "3", "--name", "photos") as running:
+        assert drain(running.address) == [("a.tar", 0, 3), ("a.tar", 3, 5), ("b.tar", 0, 3)]
+        assert running.end()[:2] == (0, ["photos: shards: done 3, dead 0; records done 8; epochs begun 1"])
+
+
+def test_a_reader_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "reader.py").write_text(
+        "from tarkit.readers.reader import AbstractDataReader\n"
+        "class Words(AbstractDataReader):\n"
+        "    def __init__(self, data_origin, number):\n"
+        "        self.number = number\n"
+        "    def read_records(self, task): yield from ()\n"
+        "    def create_shards(self): return {'words': self.number}\n"
+    )
+    arguments = ("--custom_data_reader", "reader.py:Words", "--data_reader_params", "number=4")
+    with service(tmp_path, *arguments, "--records_per_shard", "3", "--num_epochs", "1") as running:
+        assert drain(running.address) == [("words", 0, 3), ("words", 3, 4)]
+        assert running.end()[0] == 0
+
+
+def test_watch(tmp_path: Path) -> None:
+    with service(tmp_path, *SIZED) as running:
+        command = [sys.executable, "-m", "tarkit.cli.tarkit", "serve", "--watch", running.address, "-q"]
+        with Caller(running.address) as call:
+            # A second worker, for whom the service waits at the end.
+            call("Exchange", worker="b")
+            watcher = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            drain(running.address)
+            line = "iris: shards: done 3, dead 0; records done 22; epochs begun 1\n"
+            assert watcher.communicate(timeout=20)[0] == line
+            assert call("Exchange", worker="b", want=1).end
+        assert (watcher.returncode, running.end()[0]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--dataset", "iris"), "'iris' is not NAME=SIZE"),
+        (("--dataset", "iris=0"), "size is 0"),
+        (("--dataset", "iris=1", "--data", "x.tar"), "--dataset goes without --data"),
+        (("--reader-type", "CSV"), "--reader-type goes with --data"),
+        (("--data_reader_params", "a=1"), "--custom_data_reader_params with --custom_data_reader"),
+        (("--listen", "50001"), "'50001' is not HOST:PORT"),
+        (("--listen", "0.0.0.0:0"), "can be reached from other machines"),
+        (("--tls-key", "nosuch"), "TLS needs both"),
+    ],
+)
+def test_usage_errors(arguments: tuple[str, ...], reason: str, tmp_path: Path, run: Run) -> None:
+    result = run("tarkit", "serve", "--state", "none", *arguments)
+    assert (result.code, result.stdout) == (2, b"")
+    assert reason in result.stderr and result.stderr.count("\n") == 1
