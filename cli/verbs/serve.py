@@ -130,7 +130,7 @@ def command(
     from tarkit.service.credentials import security_of_files
     from tarkit.service.dataset import DataSet
     from tarkit.service.ledger import LeaseRules
-    from tarkit.service.serve import ServeSettings, files_of, serve
+    from tarkit.service.serve import ServeSettings, files_to_serve, serve
 
     if sized and (data or custom_reader):
         raise UsageError("--dataset goes without --data and --custom_data_reader")
@@ -150,7 +150,7 @@ def command(
     }
     datasets = [DataSet(name, size, records_per_shard, **shape) for name, size in sized]
     if data or custom_reader:
-        files = files_of(data or "", reader_type, custom_reader, params)
+        files = files_to_serve(data or "", reader_type, custom_reader, params)
         datasets = [DataSet.of_files(dataset_name, files, records_per_shard, **shape)]
     with ServiceProgress(settings.state, quiet=quiet) as progress:
         run_until_signal(serve(datasets, settings, progress))

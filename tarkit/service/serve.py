@@ -127,7 +127,9 @@ def _progress(dispatcher: Dispatcher) -> list[DataSetProgress]:
     return [progress_of_ledger(ledger) for ledger in dispatcher.ledgers.values()]
 
 
-def files_of(data: str, reader_type: str | None = None, function: str | None = None, params: str = "") -> list[Shard]:
+def files_to_serve(
+    data: str, reader_type: str | None = None, function: str | None = None, params: str = ""
+) -> list[Shard]:
     """The files of a source of data with their numbers of records, as its reader names them.
 
     Args:
