@@ -3,8 +3,7 @@
 One base class, :class:`TarkitError`. Each class carries the exit code with which a
 program ends because of it (the table is in ``docs/exit-codes.md``), and fields that say
 where things went wrong, so that callers need not parse sentences. ``str()`` of an error
-is one line: what is wrong, where, and what would be right.
-"""
+is one line: what is wrong, where, and what would be right."""
 
 from __future__ import annotations
 

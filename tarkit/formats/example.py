@@ -1,8 +1,7 @@
 """tf.train.Example and SequenceExample, to and from dicts, without TensorFlow. The format: docs/formats/example.md.
 
 Source: ``tensorflow/core/example/example.proto`` and ``feature.proto`` of TensorFlow 2.21, in the wire format of
-Protocol Buffers (protobuf.dev/programming-guides/encoding).
-"""
+Protocol Buffers (protobuf.dev/programming-guides/encoding)."""
 
 from __future__ import annotations
 

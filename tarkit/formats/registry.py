@@ -5,8 +5,7 @@ with these bytes is one; ``read_records(source, on_damage=, tally=, mem=)`` and 
 records have names or keys has instead ``read_named(source, on_damage=, tally=, mem=)``, which gives (name, content),
 and ``NamedWriter(target)``, whose ``write`` takes them; and ``read_sizes(source, on_damage=, tally=)`` if it knows
 sizes of more than it gives the content of. One whose names are those of files has ``Archive(url)``, too, with
-``names()`` and ``read(name)``.
-"""
+``names()`` and ``read(name)``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """TFRecord files, read and written without TensorFlow. The format with an example: docs/formats/tfrecord.md.
 
-Source: ``tensorflow/core/lib/io/record_writer.cc`` and ``record_reader.cc`` of TensorFlow 2.21.
-"""
+Source: ``tensorflow/core/lib/io/record_writer.cc`` and ``record_reader.cc`` of TensorFlow 2.21."""
 
 from __future__ import annotations
 

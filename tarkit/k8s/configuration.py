@@ -2,8 +2,7 @@
 
 From high to low: the command line; ``KUBETPL_*``; files given by ``--config``, later ones first; the
 files of the current folder; the user's own file. Inside a file: the selected profile, the
-generator's section, the top. Lists and pairs of all of them are added up, but for the shards.
-"""
+generator's section, the top. Lists and pairs of all of them are added up, but for the shards."""
 
 from __future__ import annotations
 

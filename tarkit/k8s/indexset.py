@@ -1,8 +1,7 @@
 """Completion indexes: sets of them in Kubernetes' notation, ``0-2,4,6,7``, and how many a Job can have.
 
 Source of the notation: the fields ``completedIndexes`` and ``failedIndexes`` of batch/v1 JobStatus; of the numbers:
-pkg/apis/batch/validation of Kubernetes.
-"""
+pkg/apis/batch/validation of Kubernetes."""
 
 from __future__ import annotations
 

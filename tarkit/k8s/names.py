@@ -1,8 +1,7 @@
 """Which names Kubernetes allows, and how to make a valid name of any text.
 
 Each check returns None, or a phrase with what is wrong and what would be right. The rules are
-those of k8s.io/apimachinery (pkg/util/validation, which follows RFC 1123 and RFC 1035).
-"""
+those of k8s.io/apimachinery (pkg/util/validation, which follows RFC 1123 and RFC 1035)."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Source of the rules for ``$`` in commands, arguments and environment values: ``Expand`` in Kubernetes'
 third_party/forked/golang/expansion: ``$$`` becomes ``$``; ``$(NAME)`` becomes the value of NAME if the container has
-such a variable, and stays as it is if not; every other ``$`` stays.
-"""
+such a variable, and stays as it is if not; every other ``$`` stays."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Amounts of a resource as Kubernetes writes them: ``500m`` CPUs, ``4Gi`` of memory.
 
 The grammar and the canonical form are those of the type Quantity of k8s.io/apimachinery
-(pkg/api/resource/quantity.go; the comment on the type, ParseQuantity, CanonicalizeBytes).
-"""
+(pkg/api/resource/quantity.go; the comment on the type, ParseQuantity, CanonicalizeBytes)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Everything that can be set about a manifest: one table, from which come the flags, the keys of
 ``kubetpl.yaml`` and the names of the environment variables.
 
-A setting that was not given leaves the template as it is: the defaults are the template's values.
-"""
+A setting that was not given leaves the template as it is: the defaults are the template's values."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Names of labels and annotations: tarkit's own, from which a Job's shards are known later, and those of others.
 
-Source of the others: https://kubernetes.io/docs/reference/labels-annotations-taints/ and Kueue's reference.
-"""
+Source of the others: https://kubernetes.io/docs/reference/labels-annotations-taints/ and Kueue's reference."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 What a plain word stands for is neither YAML 1.1 nor 1.2, but the table of sigs.k8s.io/yaml (goyaml.v2, resolve.go),
 with which kubectl turns YAML into JSON: ``y`` and ``on`` are true, ``1e3`` and ``0o17`` and ``08`` are numbers,
-``12:30`` is a text. A test asks kubectl itself.
-"""
+``12:30`` is a text. A test asks kubectl itself."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 YAML parsers do not agree on what a plain word is: ``1e3`` is a text for one and a number for
 another, and so is ``y``. Hence texts are quoted here unless no parser could read them as anything
-else; texts of several lines are literal blocks, so that a command stays readable.
-"""
+else; texts of several lines are literal blocks, so that a command stays readable."""
 
 from __future__ import annotations
 

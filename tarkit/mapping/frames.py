@@ -1,8 +1,7 @@
 """Messages between tarproc and its mappers' processes: a header, then the bytes of the fields as they are.
 
 The header is written by ``marshal``: both ends are the same interpreter, it is as fast as pickle for plain values, and
-it can make nothing else. It cannot hold 2 GiB, and need not: of a field it has the length.
-"""
+it can make nothing else. It cannot hold 2 GiB, and need not: of a field it has the length."""
 
 from __future__ import annotations
 

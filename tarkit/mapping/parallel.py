@@ -1,8 +1,7 @@
 """Batches through processes that stay alive, and an ordered parallel map over them whose memory is bounded in bytes.
 
 The order of the answers is the order of the questions, whatever runs at the same time, so
-that the output of a run does not depend on how many slots it had.
-"""
+that the output of a run does not depend on how many slots it had."""
 
 from __future__ import annotations
 

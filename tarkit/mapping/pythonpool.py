@@ -1,8 +1,7 @@
 """Runs a Python function over samples, in processes that stay alive.
 
 Samples travel to the workers and back on a socket, as :mod:`tarkit.mapping.frames`. The parent never
-blocks on one, so no two processes can wait for each other.
-"""
+blocks on one, so no two processes can wait for each other."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The scratch folder of a run, and samples as files in it.
 
 A scratch folder holds a locked file for as long as its run lives. A run that was killed
-leaves its folder behind, unlocked; the next run removes such folders.
-"""
+leaves its folder behind, unlocked; the next run removes such folders."""
 
 from __future__ import annotations
 

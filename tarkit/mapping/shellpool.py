@@ -3,8 +3,7 @@
 Starting bash costs about 1 ms, a subshell of a running one a third of that. So each slot keeps one shell that reads
 folders, one a line, and runs the command in each of them in a subshell. ``exit``, ``cd``, ``exec``, traps and
 ``set -e`` end with that subshell, as they would with ``bash -c``. If a command kills its shell, the sample has failed
-and the slot gets a new shell.
-"""
+and the slot gets a new shell."""
 
 from __future__ import annotations
 

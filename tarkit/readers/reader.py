@@ -1,7 +1,6 @@
 """The interface of a source of records that can be handed out in ranges, as ElasticDL's trainers know it.
 
-A reader names its shards and how many records each has; a task is a range of one shard's records.
-"""
+A reader names its shards and how many records each has; a task is a range of one shard's records."""
 
 from __future__ import annotations
 

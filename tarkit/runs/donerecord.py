@@ -2,8 +2,7 @@
 
 The record is published after the shard, so a shard without one is not finished. It holds everything that shows, without
 looking at any sample, whether the shard still is what a run would make: the input's identity, the command, the version,
-and the output's size and checksum.
-"""
+and the output's size and checksum."""
 
 from __future__ import annotations
 

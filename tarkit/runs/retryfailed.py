@@ -1,8 +1,7 @@
 """Runs the failed samples of an earlier run again, and puts the results into its shards.
 
 The done record says before which output sample each failed one has its place, so that a
-shard whose samples all succeed in the end has the bytes of one that never failed.
-"""
+shard whose samples all succeed in the end has the bytes of one that never failed."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 The samples of all shards go through one pool as one series, so that the next shard begins
 while the last samples of the one before it are still running. A shard that cannot be
-read or published does not stop the others: it is counted, and recorded with its reason.
-"""
+read or published does not stop the others: it is counted, and recorded with its reason."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 The dataclass is the table: each field's metadata has the flags, the kind and the help of the option that it is on
 tarproc's command line. The program makes its options of it, and Kubernetes manifests are written and read through
-:meth:`Work.to_args` and :meth:`Work.from_args`.
-"""
+:meth:`Work.to_args` and :meth:`Work.from_args`."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ differences, all of which keep data as it is:
 - ``.gz`` fields whose inner extension has no codec stay compressed bytes when decoded;
 - numbers in ``cls`` and its like are whole numbers; images that a format cannot hold are refused;
 - a str is text in fields of text, and elsewhere only what decodes to the same value: see ``encode_field``;
-- NaN and Infinity, which are not JSON, are refused both ways.
-"""
+- NaN and Infinity, which are not JSON, are refused both ways."""
 
 from __future__ import annotations
 

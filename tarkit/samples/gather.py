@@ -2,8 +2,7 @@
 
 A plan is a text of which each line says what a member is called and where its content comes from: ``NAME SOURCE``,
 with blanks or tabs between. SOURCE is ``text:TEXT`` (the rest of the line, as it is), ``file:PATH``, ``pipe:COMMAND``,
-a URL, or a plain path. Blank lines and lines that begin with ``#`` are skipped.
-"""
+a URL, or a plain path. Blank lines and lines that begin with ``#`` are skipped."""
 
 from __future__ import annotations
 

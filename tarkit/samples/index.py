@@ -2,8 +2,7 @@
 
 The text is what NVIDIA DALI's program ``wds2idx`` writes, version ``v1.2``: the number of samples, then a line for each
 of them, with field, offset, size and name of its members. ``docs/formats/tar-index.md`` is the specification. An index
-is of a shard, not of an archive: it knows which members are a sample, by the key rule.
-"""
+is of a shard, not of an archive: it knows which members are a sample, by the key rule."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Samples of a shard by their numbers: only their bytes are read, wherever the shard is.
 
 An index does not name the shard that it was made of, so it may be stale. When it is opened, the end of the shard is
-held against it; whenever samples are read, their headers are. A sample that the index does not have is never given.
-"""
+held against it; whenever samples are read, their headers are. A sample that the index does not have is never given."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 :func:`read_samples` is what most callers want. Under it, :func:`read_members` walks an archive front to back on big
 reads, without seeking, so that pipes and sockets do as well as files. It never gives a shortened answer: what is cut,
-damaged or no tar raises with shard, byte offset and member, unless ``on_damage="skip"`` was asked for.
-"""
+damaged or no tar raises with shard, byte offset and member, unless ``on_damage="skip"`` was asked for."""
 
 from __future__ import annotations
 

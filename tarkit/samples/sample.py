@@ -2,8 +2,7 @@
 
 A sample is a plain dict: ``__key__`` (str), ``__url__`` (str, the shard it came from) and,
 for each field, its bytes. ``docs/formats/tar.md`` is the specification of the three rules
-in this file, with a table of names that the tests hold against this code.
-"""
+in this file, with a table of names that the tests hold against this code."""
 
 from __future__ import annotations
 

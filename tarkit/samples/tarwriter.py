@@ -2,8 +2,7 @@
 
 The same samples give the same bytes, for every user, place and time: time stamps are 0 unless asked for, owner and mode
 are fixed, fields come in sorted order. Headers are ustar; only where a name or size needs more, it comes as a PAX
-header, or as GNU tar writes it. Names and arguments are those of webdataset 1.0.2's writer.
-"""
+header, or as GNU tar writes it. Names and arguments are those of webdataset 1.0.2's writer."""
 
 from __future__ import annotations
 

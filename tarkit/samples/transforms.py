@@ -1,7 +1,6 @@
 """Lazy steps over samples: each takes an iterable of samples and gives an iterator.
 
-Nothing is drawn from the input before it is asked for. Arguments are checked at the call, samples as they pass.
-"""
+Nothing is drawn from the input before it is asked for. Arguments are checked at the call, samples as they pass."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 NaN and Infinity are not JSON (RFC 8259). Python and webdataset write and read them all the same; jq 1.6 reads NaN as
 null and Infinity as 1.8e308 without an error, and browsers and Go refuse the whole document. So they are refused, when
-writing and when reading. So are arrays of objects, which would be pickles.
-"""
+writing and when reading. So are arrays of objects, which would be pickles."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A pattern is parsed once, into parts that know how many texts they stand for; so the millionth name is
 found by arithmetic. What is a range, a sequence or neither is decided as by the library braceexpand,
-which tests hold against this: it makes all names before it gives the first.
-"""
+which tests hold against this: it makes all names before it gives the first."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Shard specs: the text with which people name many shards, and what it stands for.
 
 A spec is a path, a URL, ``-`` (standard input), a ``pipe:`` command, a pattern with braces or with ``*?[``, or
-``@LIST``, a file of specs. Nothing is opened here except such lists; object stores are asked only for listings.
-"""
+``@LIST``, a file of specs. Nothing is opened here except such lists; object stores are asked only for listings."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@
 reads it. ``LIST.offsets`` beside it says where the slices are, all of it little-endian: the header
 (``_HEADER``: magic, number of shards, number of slices, length of LIST, 1 if it was checked that no two shards
 become the same output, SHA-256 of LIST), then the W+1 borders of the slices as 64-bit offsets into LIST, then a CRC-32
-for the bytes of each slice. The slices need not have the same number of shards.
-"""
+for the bytes of each slice. The slices need not have the same number of shards."""
 
 from __future__ import annotations
 

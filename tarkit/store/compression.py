@@ -2,8 +2,7 @@
 
 Formats: gzip (RFC 1952), Zstandard (RFC 8878), bzip2, xz (The .xz File Format 1.1.0), the LZ4 frame format 1.6.4, and
 zlib (RFC 1950) where it is asked for. All of them may be several members or frames one after another; such a stream is
-read to its true end. Memory is bounded whatever the input says: every step of decompression yields at most 1 MiB.
-"""
+read to its true end. Memory is bounded whatever the input says: every step of decompression yields at most 1 MiB."""
 
 from __future__ import annotations
 

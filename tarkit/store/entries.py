@@ -2,8 +2,7 @@
 
 All of these raise MissingInputError where nothing is (``glob`` finds nothing then); StreamError and
 TemporaryStreamError where the place cannot be asked; UsageError and MissingExtraError for a URL of which no place is
-known, or that is at one which cannot do this, such as a command.
-"""
+known, or that is at one which cannot do this, such as a command."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Which errors are temporary, so that trying again may help: of HTTP servers, storage libraries and Hadoop.
 
-How often and how long it is tried again is the part of :mod:`tarkit.store.retry`.
-"""
+How often and how long it is tried again is the part of :mod:`tarkit.store.retry`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Streams, which have no name, length or identity: standard input and output, and commands behind ``pipe:`` URLs.
 
-Commands are run by bash, in a process group of their own, and never left behind.
-"""
+Commands are run by bash, in a process group of their own, and never left behind."""
 
 from __future__ import annotations
 

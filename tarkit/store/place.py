@@ -12,8 +12,7 @@ A place is a module that has some of these functions, and is named in :mod:`tark
 - ``check(url)``: refuse a URL that can never be written to; where nothing has to be looked at, there is none.
 - ``remove_unfinished(url, older_than, now)``: abort uploads that were never finished; the URLs of these.
 
-They raise the errors of :mod:`tarkit.errors`, without secrets.
-"""
+They raise the errors of :mod:`tarkit.errors`, without secrets."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Streams of bytes by URL: open one to read, or read some bytes out of the middle.
 
 A URL is a local path or file://, ``-`` for stdin or stdout, ``pipe:COMMAND``, http(s)://, or
-whatever fsspec reaches (s3://, gs://, hdfs://, memory://, …).
-"""
+whatever fsspec reaches (s3://, gs://, hdfs://, memory://, …)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Reading one remote object, or a part of it, to its verified end, however often the connection drops.
 
 This is the policy; how an object is opened at a byte, and how it is known that it is still the
-same object, is the part of an :class:`Origin`, of which each place over a network has one.
-"""
+same object, is the part of an :class:`Origin`, of which each place over a network has one."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ libraries below are switched off where they allow that, and nothing above tries 
 
 Waits grow exponentially with full jitter (M. Brooker, "Exponential Backoff And Jitter": a wait
 is drawn evenly from 0 to its limit), so that a thousand readers that lost the same server do
-not come back in step. What a server asks for by Retry-After is the least that is waited.
-"""
+not come back in step. What a server asks for by Retry-After is the least that is waited."""
 
 from __future__ import annotations
 

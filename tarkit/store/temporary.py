@@ -1,8 +1,7 @@
 """Temporary names of files that are being written, locked as long as their writer lives, and removed once it is dead.
 
 A lock (flock) lasts as long as any process has the descriptor open. It is a sign of life, so it must not live on in a
-child that outlives its parent: what is locked here is closed in every process that is forked from this one.
-"""
+child that outlives its parent: what is locked here is closed in every process that is forked from this one."""
 
 from __future__ import annotations
 

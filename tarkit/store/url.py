@@ -1,8 +1,7 @@
 """What a URL says: its scheme, the local path that it is, its parts, and its name as it may be shown.
 
 A URL is ``SCHEME://…``, fsspec's chain of such (``simplecache::s3://…``), ``pipe:COMMAND``, or ``-`` for standard
-input or output; every other text is a path.
-"""
+input or output; every other text is a path."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A signal interrupts only the main thread, and that only while it waits for a lock or a socket: not in a look-up of a
 host name, and not in a library of another language. So what may wait for a network is run by an assistant thread, and
-the caller waits for its result here. If the wait is ended, the assistant is left behind with what it was doing.
-"""
+the caller waits for its result here. If the wait is ended, the assistant is left behind with what it was doing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Shards to record files and back, and record files to one another.
 
 How a sample is a record: as its piece of the tar (joined, they are the tar again, byte for byte), as one of its
-fields, or as a tf.train.Example whose features are its fields. An archive of files has each field as a file.
-"""
+fields, or as a tf.train.Example whose features are its fields. An archive of files has each field as a file."""
 
 from __future__ import annotations
 

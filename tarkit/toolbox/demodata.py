@@ -1,7 +1,6 @@
 """Samples to try things out with: small pictures drawn by code, the same at every call.
 
-Pictures are PPM (netpbm, "PPM Format Specification", raw variant), which needs no library to write.
-"""
+Pictures are PPM (netpbm, "PPM Format Specification", raw variant), which needs no library to write."""
 
 from __future__ import annotations
 

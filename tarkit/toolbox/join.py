@@ -1,8 +1,7 @@
 """Joins tar shards: byte for byte, or with new headers in the format that was asked for.
 
 Byte for byte, everything is read through :class:`tarkit.formats.tar.walk.Archive` all the same, so that what is
-damaged, cut or no tar is found, and samples that would run into each other are refused.
-"""
+damaged, cut or no tar is found, and samples that would run into each other are refused."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """``kubetpl cancel``: stop a Job, or all Jobs of a run, for now or for good. What is done stays done.
 
-Of what is deleted nothing is at work afterwards: pods go first, lists last.
-"""
+Of what is deleted nothing is at work afterwards: pods go first, lists last."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A folder ``NAME.har`` holds ``part-0`` and so on, the concatenated contents; ``_index``, a line for each file
 and folder, in the order of a hash of its path; and ``_masterindex``, the version, and which hashes are where in
-``_index``. :class:`HarArchive` reads one, :class:`HarWriter` writes version 3.
-"""
+``_index``. :class:`HarArchive` reads one, :class:`HarWriter` writes version 3."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Hadoop's SequenceFile: pairs of keys and values, versions 1 to 6; ``docs/formats/sequencefile.md`` is its page.
 
-:func:`read_pairs` reads files, parts of files and folders; :class:`PairWriter` writes version 6.
-"""
+:func:`read_pairs` reads files, parts of files and folders; :class:`PairWriter` writes version 6."""
 
 from __future__ import annotations
 

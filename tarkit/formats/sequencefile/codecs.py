@@ -2,8 +2,7 @@
 
 DefaultCodec and DeflateCodec are a zlib stream, GzipCodec gzip members, BZip2Codec bzip2 streams, ZStandardCodec
 zstd frames. SnappyCodec and Lz4Codec are blocks: the length of the plain bytes (int32), then one or more times the
-length of compressed bytes (int32) and these, until the plain length is reached. All numbers are big-endian.
-"""
+length of compressed bytes (int32) and these, until the plain length is reached. All numbers are big-endian."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Layout: ``SEQ``, version (1 byte), key class, value class; from version 3 a flag: compressed; from 4 a flag: in blocks;
 from 5, if compressed, the codec's class; from 6 metadata: int32 count, and as many pairs of Text; from 2 the sync mark,
-16 bytes. Class names are Text from version 4 on, before they have a length of two bytes and Java's modified UTF-8.
-"""
+16 bytes. Class names are Text from version 4 on, before they have a length of two bytes and Java's modified UTF-8."""
 
 from __future__ import annotations
 

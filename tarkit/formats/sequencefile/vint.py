@@ -1,8 +1,7 @@
 """Hadoop's whole numbers of variable length (WritableUtils.writeVLong).
 
 One byte for -112 to 127. Otherwise a first byte of -113 to -120 for a positive number, -121 to -128 for a negative one,
-which is stored as its complement; it gives 1 to 8 as the number of big-endian bytes that follow.
-"""
+which is stored as its complement; it gives 1 to 8 as the number of big-endian bytes that follow."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Hadoop's writables: the bytes of a key or value, and what they are in Python, by class name.
 
 Text is a vint length and UTF-8; BytesWritable an int32 length and bytes; NullWritable nothing. The numbers are
-big-endian, of a fixed size, or a vint. UTF8, which Hadoop had before Text, has a length of two bytes.
-"""
+big-endian, of a fixed size, or a vint. UTF8, which Hadoop had before Text, has a length of two bytes."""
 
 from __future__ import annotations
 

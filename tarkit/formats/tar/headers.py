@@ -2,8 +2,7 @@
 
 Layout: POSIX.1-1988 ustar (IEEE Std 1003.1, pax, "ustar Interchange Format"), with what
 programs in the field write besides: base-256 numbers and long names of GNU tar, extended
-headers of pax, and the older v7 layout, which ends after the link name.
-"""
+headers of pax, and the older v7 layout, which ends after the link name."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Walks a tar stream front to back: the position in it, and what is known so far.
 
 Never seeks, reads in big pieces, and copies each byte once or twice. Bytes and headers
-only: what a sample is, :mod:`tarkit.samples.sample` knows.
-"""
+only: what a sample is, :mod:`tarkit.samples.sample` knows."""
 
 from __future__ import annotations
 

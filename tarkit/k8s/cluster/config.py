@@ -1,8 +1,7 @@
 """Which cluster to talk to: from kubeconfig files, or from inside a pod.
 
 Source of the rules: kubectl's. Files are separated as in PATH, the first that sets something wins; the
-current context counts unless another one is named; without any file, a pod's own service account.
-"""
+current context counts unless another one is named; without any file, a pod's own service account."""
 
 from __future__ import annotations
 

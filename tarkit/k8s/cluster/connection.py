@@ -3,8 +3,7 @@
 The official client brings the configuration, the credentials and the connections. Its model
 classes are not used: what the API answers is passed on as it is, as dicts.
 
-Source of paths, verbs and status codes: https://kubernetes.io/docs/reference/using-api/api-concepts/
-"""
+Source of paths, verbs and status codes: https://kubernetes.io/docs/reference/using-api/api-concepts/"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Why pods failed: alike failures together, with what to change.
 
 Source of the codes: docs/exit-codes.md for those of tarproc; 128+n for signals; OOMKilled, StartError and
-DisruptionTarget from https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/ and .../disruptions/.
-"""
+DisruptionTarget from https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/ and .../disruptions/."""
 
 from __future__ import annotations
 

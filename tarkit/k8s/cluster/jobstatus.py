@@ -1,7 +1,6 @@
 """Everything that a cluster has on Jobs, and the done records of their shards, in one view.
 
-One list of each kind of object, however many Jobs there are; and none that is not needed.
-"""
+One list of each kind of object, however many Jobs there are; and none that is not needed."""
 
 from __future__ import annotations
 

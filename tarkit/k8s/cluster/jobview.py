@@ -16,8 +16,7 @@ runs), ``pending`` (its pod does not run yet), ``left`` (none of these). Sums ov
 ``retried`` (failed or suspended, and a later Job counts instead), ``deleted`` (removed before it had ended). The states
 of a shard are those of its done record (``tarkit.runs.status``): done, missing, stale, failed.
 
-Source of the fields: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/job-v1/
-"""
+Source of the fields: https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/job-v1/"""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The Job that does what another one left undone, and never beside pods that are at work on the same shards.
 
 Made from the other Job as the cluster has it, or as its manifest had: what the server had added is taken off,
-the inputs are the shards that are not done, and it gets a name of its own.
-"""
+the inputs are the shards that are not done, and it gets a name of its own."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Why nothing runs, or less than was asked for: from a Job, its pods and what events say.
 
-Source of the messages: Kubernetes' scheduler, kubelet and admission plugins; facts measured on 1.36.
-"""
+Source of the messages: Kubernetes' scheduler, kubelet and admission plugins; facts measured on 1.36."""
 
 from __future__ import annotations
 

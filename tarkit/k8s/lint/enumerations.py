@@ -3,8 +3,7 @@
 A server serves both in its OpenAPI document (``enum``), or refuses the rest in its validation; the schemas that are
 published with a release have the words in the descriptions of the fields only, where a test looks for them. An empty
 word is the default. Left out are words that servers take with some feature gate only.
-Source: staging/src/k8s.io/api (``+enum``), pkg/apis/core/validation and pkg/apis/batch/validation of Kubernetes.
-"""
+Source: staging/src/k8s.io/api (``+enum``), pkg/apis/core/validation and pkg/apis/batch/validation of Kubernetes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Rules on fields as data: which texts and numbers a field can have, and which fields of a mapping go together.
 
 A row is where to look, the kind of rule, and its arguments; the kinds are the functions here and those of ``nodes``.
-Source: pkg/apis/core/validation and pkg/apis/batch/validation of Kubernetes.
-"""
+Source: pkg/apis/core/validation and pkg/apis/batch/validation of Kubernetes."""
 
 from __future__ import annotations
 

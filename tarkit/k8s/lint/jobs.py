@@ -1,7 +1,6 @@
 """Rules on Jobs: indexes, retries, the pod failure policy, what the pods' template must be like.
 
-Every rule takes the Job's ``spec``; those on single fields, and on which go together, are in ``fieldrules``.
-"""
+Every rule takes the Job's ``spec``; those on single fields, and on which go together, are in ``fieldrules``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Rules on what all objects have: names, labels, annotations, size; and on ConfigMaps, Secrets and Services.
 
-Every rule takes the document, but for ``labels`` and ``ports``.
-"""
+Every rule takes the document, but for ``labels`` and ``ports``."""
 
 from __future__ import annotations
 

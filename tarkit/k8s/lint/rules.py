@@ -2,8 +2,7 @@
 
 A rule is a function that takes a place in a manifest and yields what it finds there, or a row of ``fieldrules``. An
 error is what servers of 1.33 to 1.37 refuse, and nothing else. The rules need no server and nothing installed. Fields,
-types, words and ranges are the schema's; the rest is left to ``lint --server``.
-"""
+types, words and ranges are the schema's; the rest is left to ``lint --server``."""
 
 from __future__ import annotations
 

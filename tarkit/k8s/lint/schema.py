@@ -2,8 +2,7 @@
 
 The schemas are those of the package kubernetes-validate (the extra ``lint``), with the words and ranges of
 ``enumerations``. What a schema cannot express about Jobs, names, quantities and volumes is in ``rules``;
-everything else is left to a server.
-"""
+everything else is left to a server."""
 
 from __future__ import annotations
 

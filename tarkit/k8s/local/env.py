@@ -2,8 +2,7 @@
 
 Source of the rules: ``makeEnvironmentVariables`` in Kubernetes' pkg/kubelet/kubelet_pods.go: envFrom comes
 first, then env in order; ``$(NAME)`` takes what is known so far. Downward API: ``ExtractFieldPathAsString`` in
-pkg/fieldpath and ``ExtractContainerResourceValue`` in pkg/api/v1/resource, which rounds up.
-"""
+pkg/fieldpath and ``ExtractContainerResourceValue`` in pkg/api/v1/resource, which rounds up."""
 
 from __future__ import annotations
 

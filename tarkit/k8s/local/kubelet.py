@@ -2,8 +2,7 @@
 
 Nothing is mounted: words and values that are a mount path, or lie in one, are rewritten. A script is
 left alone, whatever it names: changed text would be another command, with other done records. Exit codes
-are as a kubelet gives them: a signal is 128 plus its number, and so is 137 for more memory than the limit.
-"""
+are as a kubelet gives them: a signal is 128 plus its number, and so is 137 for more memory than the limit."""
 
 from __future__ import annotations
 

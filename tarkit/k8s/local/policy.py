@@ -3,8 +3,7 @@
 Nothing here runs anything or looks at a clock: a runner tells what happened and when, and asks what
 is to be started. Source of the rules, reasons and messages: Kubernetes' pkg/controller/job
 (``job_controller.go``, ``pod_failure_policy.go``, ``indexed_job_utils.go``, ``backoff_utils.go``) of 1.33
-and later, and the fields of batch/v1 JobSpec.
-"""
+and later, and the fields of batch/v1 JobSpec."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The processes of pods: how much memory they take, and that none outlives its runner.
 
-Memory, descendants and daemons are found in /proc, which is Linux only; elsewhere a pod is its process group.
-"""
+Memory, descendants and daemons are found in /proc, which is Linux only; elsewhere a pod is its process group."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """A manifest's Jobs and Pods, run on this machine by the rules of the Job controller.
 
-What went well is remembered in a state folder, so that a run that was killed goes on where it was.
-"""
+What went well is remembered in a state folder, so that a run that was killed goes on where it was."""
 
 from __future__ import annotations
 

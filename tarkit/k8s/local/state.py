@@ -1,8 +1,7 @@
 """The folder in which a run on this machine keeps what it must remember, and its lock.
 
 ``journal`` is JSON lines, each synced to the disk before anything builds on it; a line cut short by a
-crash is as if it had not been written. ``logs/`` stays; ``pods/`` and ``volumes/`` are gone after the run.
-"""
+crash is as if it had not been written. ``logs/`` stays; ``pods/`` and ``volumes/`` are gone after the run."""
 
 from __future__ import annotations
 

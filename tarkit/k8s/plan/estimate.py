@@ -1,8 +1,7 @@
 """How long a run over shards will take, and what it will cost: a few shards are run on this machine, with the very
 command that pods will run, and the rest is arithmetic.
 
-Nothing is looked up and nothing is guessed: what is not known stays None, and is reported as not known.
-"""
+Nothing is looked up and nothing is guessed: what is not known stays None, and is reported as not known."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """How the shards of a run are cut into slices, one for each index of a Job, and where their list is kept.
 
 Three forms: a pattern, of which each pod computes its part; a ConfigMap beside the Job; a list in a bucket
-with the offsets of its slices beside it.
-"""
+with the offsets of its slices beside it."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Source: "WebHDFS REST API" of Apache Hadoop 3.3.6. Reads and writes take two hops: the NameNode redirects to a
 DataNode. Redirects are followed by hand, since each hop's status counts, and a DataNode that fails is to be
-avoided by name (``excludedatanodes``).
-"""
+avoided by name (``excludedatanodes``)."""
 
 from __future__ import annotations
 

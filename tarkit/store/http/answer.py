@@ -1,7 +1,6 @@
 """What an HTTP answer says: where to ask instead, which object it is about, which bytes come, when to come back.
 
-RFC 9110: validators (8.8), Content-Range (14.4), Retry-After (10.2.3).
-"""
+RFC 9110: validators (8.8), Content-Range (14.4), Retry-After (10.2.3)."""
 
 from __future__ import annotations
 

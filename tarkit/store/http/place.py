@@ -2,8 +2,7 @@
 
 What the transport cannot notice: an error page of status 200 as the very first answer, and a
 server that says one length and means another, if it also closes as if all were well. The format
-above notices: the end mark of a tar, the trailer of a compressed stream.
-"""
+above notices: the end mark of a tar, the trailer of a compressed stream."""
 
 from __future__ import annotations
 

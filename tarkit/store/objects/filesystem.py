@@ -2,8 +2,7 @@
 
 Storage libraries raise all sorts of errors, with URLs in them; here they become those of this
 package, and lose their secrets. Libraries that try again by themselves are kept from it: one
-:class:`~tarkit.store.retry.Patience` does that for all of them.
-"""
+:class:`~tarkit.store.retry.Patience` does that for all of them."""
 
 from __future__ import annotations
 
