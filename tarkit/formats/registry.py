@@ -68,10 +68,7 @@ def _format_by_name(url: str) -> str | None:
 
 def check_output_name(url: str, to: str) -> None:
     """Refuse a name by which the output would be taken for another format.
-
-    Raises:
-        UsageError: no such format; the name ends as those of another format, or is not that of an archive.
-    """
+    Raises: UsageError: no such format; the name ends as those of another format, or is not that of an archive."""
     if to != "tar":
         format_module(to)
     named = _format_by_name(url)

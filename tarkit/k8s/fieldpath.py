@@ -14,10 +14,9 @@ _STEP = re.compile(r'\.?(?:([^.\[\]"]+)|"([^"]+)")|\[([^\]]*)\]')
 
 def set_field(document: Document, assignment: str) -> None:
     """Set a field to a value: ``PATH=VALUE``. The value is YAML; null removes the field.
-
-    Steps of a path are names, in double quotes if they have dots themselves
-    (``metadata.annotations."a.b/c"``), places in lists (``[0]``; ``[]`` is after the last), and names of items in
-    lists (``containers[main]``). What is missing on the way is made."""
+    Steps of a path are names, in double quotes if they have dots themselves (``metadata.annotations."a.b/c"``), places
+    in lists (``[0]``; ``[]`` is after the last), and names of items in lists (``containers[main]``). What is missing on
+    the way is made."""
     path, value = _parsed(assignment)
     at: Any = document
     for step, following in zip(path, [*path[1:], None], strict=True):

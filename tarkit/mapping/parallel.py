@@ -40,10 +40,9 @@ class Failure:
 @dataclass
 class Outcome:
     """What came of one batch.
-
-    made: for each sample of the batch, the samples that were made of it; empty if filtered out.
-    It is meaningful only without failure, or where failures are ignored. printed: what the
-    command printed. stray: names of files that were left but belong to no sample."""
+    made: for each sample of the batch, the samples that were made of it; empty if filtered out. It is meaningful only
+    without failure, or where failures are ignored. printed: what the command printed. stray: names of files that were
+    left but belong to no sample."""
 
     made: list[list[Sample]]
     printed: Printed

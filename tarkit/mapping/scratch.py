@@ -187,13 +187,9 @@ def has_other_names(folder: str, depth: int) -> bool:
 
 def collect(folder: str, original: Sample, rules: Rules, within: str = "") -> tuple[list[Sample], list[str]]:
     """Samples made of the files in a folder, and names of files that belong to no sample.
-
-    Links are followed to whatever is in the folder. within: the name of one in it, of which samples are made.
-
-    Raises:
-        FileNotFoundError: the folder is gone.
-        ValueError: the keys cannot be used, a file's name cannot be that of a field, or a link leads out of the folder.
-    """
+    Links are followed to whatever is in the folder. within: the name of one in it, of which samples are made. Raises:
+    FileNotFoundError: the folder is gone. ValueError: the keys cannot be used, a file's name cannot be that of a field,
+    or a link leads out of the folder."""
     with OpenFolder(folder) as root:
         if not within:
             return _collect(root, original["__key__"], rules)

@@ -24,10 +24,9 @@ _PART = 2_000
 @dataclass
 class Progress:
     """Names of shards by what is known of them, and counts of the samples of those that are done.
-
-    stale: name -> why. failed: name -> error. set_aside: name -> number of failed samples. damaged: of
-    those done, the ones whose input had damage that was skipped, or fields that were dropped.
-    missing is known only where the inputs were given."""
+    stale: name -> why. failed: name -> error. set_aside: name -> number of failed samples. damaged: of those done, the
+    ones whose input had damage that was skipped, or fields that were dropped. missing is known only where the inputs
+    were given."""
 
     done: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)

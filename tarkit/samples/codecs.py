@@ -113,13 +113,9 @@ def decode_sample(
 
 def make_encoder(spec: Encoder) -> Callable[[Mapping[str, Any]], Sample]:
     """The function that encodes samples, from what webdataset's ``TarWriter`` takes as ``encoder``.
-
     False or None: no encoding. True: by extension. A function from sample to sample: itself. A dict of extension ->
     function from a value to bytes: these and no others; bytes, and str in other fields, pass as in ``encode_field``.
-
-    Raises:
-        UsageError: anything else.
-    """
+    Raises: UsageError: anything else."""
     if spec is None or spec is False:
         return dict
     if spec is True:

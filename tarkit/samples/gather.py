@@ -59,11 +59,9 @@ class Gathered:
 
 def gather(paths: Iterable[str], *, rule: KeyRule, folder: str = ".", leave_out: Iterable[str] = ()) -> Gathered:
     """All files that ``paths`` name or hold, looked at but not opened.
-
-    Folders are walked to any depth; links to files are followed, links to folders only where
-    they are named themselves. Member names are the paths as given, without a leading slash or ``./``.
-    paths: relative to ``folder``. leave_out: files that are left out where they are met in a folder: the output itself.
-    """
+    Folders are walked to any depth; links to files are followed, links to folders only where they are named themselves.
+    Member names are the paths as given, without a leading slash or ``./``. paths: relative to ``folder``. leave_out:
+    files that are left out where they are met in a folder: the output itself."""
     gathered = Gathered()
     outputs = {_file_id(path) for path in leave_out} - {None}
     for path in paths:

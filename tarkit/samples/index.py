@@ -207,12 +207,7 @@ def remove_index(url: str) -> None:
 
 class WrittenIndex:
     """The index of a shard that is being written.
-
-    target: of the writer. compression: as its writer takes it.
-
-    Raises:
-        UsageError: such a shard has no index.
-    """
+    target: of the writer. compression: as its writer takes it. Raises: UsageError: such a shard has no index."""
 
     def __init__(self, target: Any, compression: str | bool | None) -> None:
         if not isinstance(target, (str, os.PathLike)):

@@ -161,13 +161,9 @@ def even_counts(n: int, w: int) -> list[int]:
 
 def slices_by_bytes(sizes: Sequence[int], w: int) -> list[list[int]]:
     """Numbers of the shards in each of ``w`` slices of about the same number of bytes, the largest slice first.
-
-    Largest shard first, each into the slice that has least so far (longest processing time first). In a
-    slice the shards keep their order. The same sizes give the same slices.
-
-    Raises:
-        UsageError: w is not positive, or a size is negative.
-    """
+    Largest shard first, each into the slice that has least so far (longest processing time first). In a slice the
+    shards keep their order. The same sizes give the same slices.
+    Raises: UsageError: w is not positive, or a size is negative."""
     if w < 1 or min(sizes, default=0) < 0:
         raise UsageError(f"{w} slices of shards of {min(sizes, default=0)} bytes and more; both must be positive")
     members: list[list[int]] = [[] for _ in range(w)]

@@ -58,10 +58,9 @@ def remove(url: str, recursive: bool = False) -> None:
 
 def remove_left_behind(folder: str, *, older_than: float, now: float) -> Iterator[str]:
     """Remove what killed programs left in a folder under temporary names; the names, as they may be shown.
-
-    A local file that a living program still writes is locked, and stays. Elsewhere a dead writer looks like a slow
-    one, so only what is older than ``older_than`` seconds at the time ``now`` goes; on S3 that is also parts of
-    uploads that were never finished."""
+    A local file that a living program still writes is locked, and stays. Elsewhere a dead writer looks like a slow one,
+    so only what is older than ``older_than`` seconds at the time ``now`` goes; on S3 that is also parts of uploads that
+    were never finished."""
     try:
         left = [entry for entry in entries(folder) if not entry.is_folder and is_temporary_name(entry.name)]
     except MissingInputError:

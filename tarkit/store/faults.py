@@ -55,7 +55,6 @@ def is_temporary_java(exception: str, message: str) -> bool:
 
 def is_temporary(error: BaseException) -> bool:
     """Whether an error of a storage library speaks of the network or a busy server, so that trying again may help.
-
     Judged by the code and status of an answer that it or its cause carries, by Python's own classes, and by the names
     of the libraries' classes, which are not imported for this. If none of them says anything, by errno (s3fs: EBUSY for
     throttling, EIO for faults of the server, and for every answer that it does not know)."""

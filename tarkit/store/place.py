@@ -39,10 +39,9 @@ class Sink(Protocol):
 
 class Entry(NamedTuple):
     """A file or folder.
-
-    url: to open it by; it may hold secrets. name: relative to what was listed, without a slash at the ends.
-    size: bytes, None if it is not known, and for folders. mtime: seconds since 1970, None if it is not known.
-    checksum: ``NAME:VALUE`` as the store gives it."""
+    url: to open it by; it may hold secrets. name: relative to what was listed, without a slash at the ends. size:
+    bytes, None if it is not known, and for folders. mtime: seconds since 1970, None if it is not known. checksum:
+    ``NAME:VALUE`` as the store gives it."""
 
     url: str
     name: str

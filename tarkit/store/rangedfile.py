@@ -29,14 +29,9 @@ def offsets_from(base: int, url: str) -> Iterator[None]:
 
 class RangedFile(io.RawIOBase):
     """A seekable file over requests for ranges. size: of it, in bytes. identity: of it, when it was opened.
-
-    stop: where what is wanted of it ends; nothing behind it is asked for.
-
-    Raises:
-        MissingInputError: there is nothing of this name. UsageError: the place cannot be read in parts. StreamError,
-        TemporaryStreamError: it cannot be read, or its length is not known, or (from read) it was replaced meanwhile.
-        DataError: its size has changed.
-    """
+    stop: where what is wanted of it ends; nothing behind it is asked for. Raises: MissingInputError: there is nothing
+    of this name. UsageError: the place cannot be read in parts. StreamError, TemporaryStreamError: it cannot be read,
+    or its length is not known, or (from read) it was replaced meanwhile. DataError: its size has changed."""
 
     def __init__(self, url: str, stop: int | None = None) -> None:
         self._url = url

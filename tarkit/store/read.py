@@ -23,10 +23,9 @@ from tarkit.store.window import Window
 
 class ReadStream:
     """Bytes to read, decompressed.
-
     read(n): at most n > 0 bytes; b"" only at the true end, when lengths, checksums and exit codes were verified. For a
-    plain local file it is the file's own method, so it costs nothing (and raises OSError as the system does).
-    name: the URL as it may be shown. size_hint: length in bytes of a plain local file, else None."""
+    plain local file it is the file's own method, so it costs nothing (and raises OSError as the system does). name: the
+    URL as it may be shown. size_hint: length in bytes of a plain local file, else None."""
 
     __slots__ = ("__weakref__", "_raw", "_source", "name", "read", "size_hint")
 

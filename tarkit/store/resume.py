@@ -112,10 +112,9 @@ class ReportedOrigin(Origin):
 
 class ResumingReader:
     """A :class:`tarkit.store.place.RawReader` over an origin, opened at once.
-
-    An error is raised again by every later read: it never turns into an end. Raises: MissingInputError, StreamError:
-    what trying again does not change. TemporaryStreamError: given up, as ``retry`` says; with offset, reason and
-    attempts."""
+    An error is raised again by every later read: it never turns into an end.
+    Raises: MissingInputError, StreamError: what trying again does not change. TemporaryStreamError: given up, as
+    ``retry`` says; with offset, reason and attempts."""
 
     def __init__(self, origin: Origin, retry: Retry) -> None:
         self._origin = origin

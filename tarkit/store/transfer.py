@@ -139,10 +139,9 @@ def copy_all(
     under_way: Callable[[int], object] = lambda count: None,
 ) -> Generator[CopyOutcome, None, None]:
     """Copy, several files at a time; what became of each, as they finish. One that fails stops no other.
-
-    overwrite: replace what is under the name. Without: keep it, which is an error if its length differs.
-    under_way: called from threads with the length of each piece that is copied; and where a try of a file fails, with
-    the sum of its pieces as a negative number."""
+    overwrite: replace what is under the name. Without: keep it, which is an error if its length differs. under_way:
+    called from threads with the length of each piece that is copied; and where a try of a file fails, with the sum of
+    its pieces as a negative number."""
     if parallel < 1:
         raise UsageError(f"files at a time is {parallel}; it must be at least 1")
     gone = GoneStores()

@@ -9,10 +9,9 @@ _PIECE = 1 << 20
 
 class Window:
     """buffer: bytes of the stream. at: the next one to use, in it. base: offset in the stream of its first byte.
-
-    A length that a file gives is never allocated before the bytes are there: they come in pieces.
-    read: gives some bytes, at most as many as it is asked for or as many as it likes; b"" is the end. Its error comes
-    again with every later read."""
+    A length that a file gives is never allocated before the bytes are there: they come in pieces. read: gives some
+    bytes, at most as many as it is asked for or as many as it likes; b"" is the end. Its error comes again with every
+    later read."""
 
     def __init__(self, read: Callable[[int], bytes], base: int = 0, buffer: bytes = b"") -> None:
         self.buffer = buffer

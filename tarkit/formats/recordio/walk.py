@@ -28,7 +28,6 @@ class Chunk(NamedTuple):
 
 class ChunkWalk:
     """A position in a stream of chunks, and the number of the next record.
-
     read: gives some bytes, b"" at the end. url: for errors. skip: whether to go on behind damage, which is reported to
     the tally. mem: bytes that a chunk may take. base, number: offset and record number that the stream begins with.
     counted: False after damage that hides how many records were lost."""

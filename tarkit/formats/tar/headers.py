@@ -83,13 +83,9 @@ def number(digits: bytes) -> int:
 
 def expected_adler(checksum_field: bytes) -> int:
     """Low half of ``zlib.adler32(header)`` that a header with this checksum field must have.
-
     The checksum is the sum of all bytes with the checksum field taken as blanks; the low half of Adler-32 is one more
     than the plain sum, modulo 65,521 (RFC 1950). So one call of a C function checks a header.
-
-    Raises:
-        ValueError: the field is not a number.
-    """
+    Raises: ValueError: the field is not a number."""
     return (number(checksum_field) - 8 * 0x20 + sum(checksum_field) + 1) % _CHECKSUM_MODULUS
 
 

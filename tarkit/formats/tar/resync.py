@@ -15,10 +15,9 @@ _MAX_TRUSTED_SIZE = 64 * 1024 * 1024
 
 def resynchronise(archive: Archive, error: DataError) -> Member:
     """Bring the archive to the next good header after an error, record what lies between, and give the mark for it.
-
-    A member whose content cannot be delivered has a good header, and the archive is behind it: it is counted.
-    What a damaged header's own size points to is tried first, so that a tar inside the damaged
-    member is not taken for a part of this one; if the size is what was damaged, it may be."""
+    A member whose content cannot be delivered has a good header, and the archive is behind it: it is counted. What a
+    damaged header's own size points to is tried first, so that a tar inside the damaged member is not taken for a part
+    of this one; if the size is what was damaged, it may be."""
     start = archive.header_offset
     if isinstance(error, UnsupportedMemberError) and error.member is not None:
         archive.tally.skip(error.kind)

@@ -57,12 +57,9 @@ _POOL = re.compile(r"^(<[^>]*>|HTTPS?Connection(Pool)?\([^)]*\)): ")
 
 class Cluster:
     """One namespace of one cluster.
-
-    sleep: called with seconds between tries.
-
-    All methods raise ClusterUnreachableError if the server does not answer, NoSuchObjectError on 404, ClusterError
-    with the status on every other refusal, and UsageError, before anything is sent, for a name that no object can
-    have: it would be another path of the API."""
+    sleep: called with seconds between tries. All methods raise ClusterUnreachableError if the server does not answer,
+    NoSuchObjectError on 404, ClusterError with the status on every other refusal, and UsageError, before anything is
+    sent, for a name that no object can have: it would be another path of the API."""
 
     def __init__(self, access: Access, sleep: Callable[[float], None]) -> None:
         self.namespace = access.namespace

@@ -53,10 +53,9 @@ _ADVICE = {
 @dataclass
 class FailureGroup:
     """Failed pods that failed alike.
-
     kind: OOMKilled, disrupted, evicted, deadline, start, signal or exit. code: the container's exit code. message: the
-    last line of the first one's log or status. shards: of the slices of these indexes, where it matters and is known.
-    """
+    last line of the first one's log or status. shards: of the slices of these indexes, where it matters and is
+    known."""
 
     kind: str
     code: int | None

@@ -88,7 +88,6 @@ def listed_specs(config_map: Object) -> list[str]:
 @dataclass(frozen=True)
 class RecordSource:
     """Where the done records of a Job are, and which shards they are of: as the Job says, or as the user names them.
-
     outdir, specs: the output folder and the inputs that the user names. check_inputs: ask every input whether it
     changed since; it must be reachable from here. documents: manifests in which a ConfigMap with a list of shards may
     be, before the cluster is asked."""

@@ -87,14 +87,9 @@ def _errors(root: Node, schemas: str, release: str) -> list[tuple[Finding, bool]
 
 def refuse_types(documents: Sequence[Mapping[str, Any]]) -> None:
     """Refuse manifests with values of other types than the API has, which could not be followed.
-
     Fields and kinds that the newest schema does not have are left to lint.
-
-    Raises:
-        UsageError: a value is of another type, or not one of the words of its field; or a text that is passed to a
-            process holds a NUL.
-        MissingExtraError: kubernetes-validate is not installed.
-    """
+    Raises: UsageError: a value is of another type, or not one of the words of its field; or a text that is passed to a
+    process holds a NUL. MissingExtraError: kubernetes-validate is not installed."""
     roots = [root_of(document, number, NEWEST) for number, document in enumerate(documents, 1)]
     for root in roots:
         for unfit in _unfit(root, keys_only=root.manifest.kind in ("ConfigMap", "Secret")):

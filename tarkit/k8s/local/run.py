@@ -31,10 +31,9 @@ _MEMORY_EVERY = 0.2
 @dataclass(frozen=True)
 class LocalSettings:
     """How a manifest is run here.
-
-    parallelism: pods at once, instead of the manifest's; None takes the manifest's, but no more than
-    there are CPUs. indexes: only these. retry_delay: seconds before the first retry, it doubles.
-    fresh: forget what an earlier run has done."""
+    parallelism: pods at once, instead of the manifest's; None takes the manifest's, but no more than there are CPUs.
+    indexes: only these. retry_delay: seconds before the first retry, it doubles. fresh: forget what an earlier run has
+    done."""
 
     parallelism: int | None = None
     indexes: Collection[int] | None = None

@@ -25,11 +25,9 @@ seconds after SIGTERM, and many more on a busy machine."""
 
 class StateFolder:
     """An open state folder. A context manager; within it no other run has the folder.
-
-    completed: indexes by Job, from earlier runs. logs: the folder of the logs.
-
-    folder: is made if it does not exist; one that another run is using, or that is not such a folder, is refused.
-    digest: of the work; another work's folder is refused. fresh: forget what is there, and begin anew."""
+    completed: indexes by Job, from earlier runs. logs: the folder of the logs. folder: is made if it does not exist;
+    one that another run is using, or that is not such a folder, is refused. digest: of the work; another work's folder
+    is refused. fresh: forget what is there, and begin anew."""
 
     def __init__(
         self, folder: str, digest: str, *, fresh: bool = False, sleep: Callable[[float], None] = time.sleep

@@ -17,10 +17,9 @@ _PREFIX = "/webhdfs/v1"
 
 class Address(NamedTuple):
     """One cluster, as one user.
-
-    bases: http://HOST:PORT of each NameNode. prefix: the path below which the interface is. identity: the
-    parameters that say who asks. authorization: header of that name for the NameNodes. secrets: the URL with
-    all its secrets, by which they are found in foreign texts. label: how shown paths begin."""
+    bases: http://HOST:PORT of each NameNode. prefix: the path below which the interface is. identity: the parameters
+    that say who asks. authorization: header of that name for the NameNodes. secrets: the URL with all its secrets, by
+    which they are found in foreign texts. label: how shown paths begin."""
 
     bases: tuple[str, ...]
     prefix: str

@@ -30,7 +30,6 @@ def without_retries(kind: Any) -> Any:
 
 class AzureStore(ObjectStore):
     """A block blob that is put at once or uploaded in blocks.
-
     Protocol: https://learn.microsoft.com/rest/api/storageservices/put-block-list. The store verifies the MD5 of each
     body. Blocks that were never committed are no part of any blob, and the store forgets them after a week. Of two
     writers to one name, the first that commits discards the blocks of the other, which then is an error."""

@@ -29,7 +29,6 @@ class _Payload(io.BytesIO):
 
 class GcsStore(ObjectStore):
     """An object that is put at once or uploaded in a resumable session.
-
     Protocol: https://cloud.google.com/storage/docs/performing-resumable-uploads. A session takes its bytes in order, so
     one part is in flight while the next is filled; after an error the store is asked how far it got. Part sizes are
     multiples of 256 KiB, as the protocol wants. The CRC32C that the store computed is verified at the end."""

@@ -42,7 +42,6 @@ def open_read(url: str, name: str, retry: Retry) -> ResumingReader:
 
 def open_sink(url: str, name: str, *, if_absent: bool = False, sync: bool = True, retry: Retry = DEFAULT_RETRY) -> Sink:
     """A file that appears at commit.
-
     if_absent: publish only where nothing is. A store for which a module has the class ``STORE`` decides that itself, at
     commit. At others it is looked at when opening and right before the upload, so two writers that finish at the same
     moment may both believe that they were first; the file is whole."""

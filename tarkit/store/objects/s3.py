@@ -54,10 +54,9 @@ def _with_whole_listings(call: Callable[..., Any]) -> Callable[..., Any]:
 
 class S3Store(ObjectStore):
     """An object that is put at once or uploaded in parts.
-
-    Protocol: https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html. Bodies carry the
-    checksums that botocore computes (CRC32 by default), and the store verifies them. Only the
-    filesystem knows the endpoint and the credentials."""
+    Protocol: https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html. Bodies carry the checksums that
+    botocore computes (CRC32 by default), and the store verifies them. Only the filesystem knows the endpoint and the
+    credentials."""
 
     library_has = "_call_s3"
 
