@@ -18,11 +18,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tarkit
-from tarkit.errors import DataError, MissingInputError, RepeatedKeyError, TooLargeError, TruncatedError, UsageError
+from tarkit.errors import (
+    DataError,
+    EncodeError,
+    MissingInputError,
+    RepeatedKeyError,
+    TooLargeError,
+    TruncatedError,
+    UsageError,
+)
 from tarkit.formats import tfrecord
 from tarkit.formats.example import BytesList, decode_example, encode_example
 from tarkit.formats.recordio import RecordWriter, read_records
 from tarkit.formats.registry import FORMATS, format_module, format_of, input_files, named_writer, read_named
+from tarkit.formats.sequencefile import PairWriter, read_pairs
 from tarkit.formats.tally import Tally
 from tarkit.toolbox.convert import VerifyError, convert
 from tarkit.toolbox.encoding import Encoding
@@ -352,6 +361,23 @@ def test_no_feature_replaces_another(tmp_path: Path, features: dict[str, Any], w
         writer.write(encode_example(features))
     with pytest.raises(DataError, match=rf"a\.recordio, key '000000000': {words}"):
         convert(f"{tmp_path}/a.recordio", f"{tmp_path}/a.tar", "tar", Encoding(example=True))
+
+
+def test_a_feature_that_a_sample_cannot_have_is_not_dropped(tmp_path: Path) -> None:
+    with RecordWriter(f"{tmp_path}/a.recordio") as writer:
+        writer.write(encode_example({"__url__": b"http://x/1.jpg", "jpg": b"1"}))
+    with pytest.raises(DataError, match=r"a\.recordio, key '000000000': a feature is called __url__"):
+        convert(f"{tmp_path}/a.recordio", f"{tmp_path}/a.tar", "tar", Encoding(example=True))
+
+
+def test_an_empty_key_stays_between_record_files(tmp_path: Path) -> None:
+    with PairWriter(f"{tmp_path}/a.seq") as pairs:
+        for key in ("", "000000000", ""):
+            pairs.write(key, b"1")
+    convert(f"{tmp_path}/a.seq", f"{tmp_path}/b.seq", "sequencefile", verify=True)
+    assert [key for key, _ in read_pairs(f"{tmp_path}/b.seq")] == ["", "000000000", ""]
+    with pytest.raises(EncodeError, match="the key was written before"):
+        convert(f"{tmp_path}/a.seq", f"{tmp_path}/a.tar", "tar", Encoding(field="txt"))
 
 
 def test_features_without_values_are_counted(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ What Hadoop's own reader makes of them is in services/test_hadoop_formats.py.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tarkit.errors import (
     DataError,
     EncodeError,
     MissingInputError,
+    StreamError,
     TarkitError,
     TruncatedError,
     UsageError,
@@ -102,11 +104,11 @@ def test_what_is_not_there(tmp_path: Path) -> None:
 def test_urls_of_hadoop(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def missing(url: str, **_: Any) -> Any:
+    def missing(url: str) -> Any:
         asked.append(url)
         raise MissingInputError("gone", url=url)
 
-    monkeypatch.setattr(read, "read_whole", missing)
+    monkeypatch.setattr(read, "identify", missing)
     for url in ("har://hdfs-nn.example:9000/data/x.har", "har://webhdfs-nn:9870/x.har"):
         with pytest.raises(MissingInputError):
             HarArchive(url)
@@ -260,6 +262,60 @@ def test_an_archive_that_is_there_stays(tmp_path: Path) -> None:
     assert HarArchive(tmp_path / "x.har").read("a") == b"1"
 
 
+def test_of_two_writers_at_once_one_wins(tmp_path: Path) -> None:
+    first, second = HarWriter(tmp_path / "x.har"), HarWriter(tmp_path / "x.har")
+    first.write("a", b"1")
+    second.write("b", b"2")
+    first.close()
+    with pytest.raises(AlreadyPublishedError):
+        second.close()
+    second.discard()
+    assert dict(HarArchive(tmp_path / "x.har").items()) == {"a": b"1"}
+
+
+def test_a_writer_in_the_middle_of_publishing_keeps_its_parts(tmp_path: Path) -> None:
+    late = HarWriter(tmp_path / "x.har")
+    late.write("b", b"2")
+    with HarWriter(tmp_path / "x.har") as writer:
+        writer.write("a", b"1")
+    (tmp_path / "x.har" / "_masterindex").unlink()
+    with pytest.raises(AlreadyPublishedError, match="part-0"), late:
+        pass
+    assert (tmp_path / "x.har" / "part-0").read_bytes() == b"1"
+
+
+def test_what_a_killed_writer_left_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "x.har").mkdir()
+    for name in ("part-0", "_index"):
+        (tmp_path / "x.har" / name).write_bytes(b"left behind")
+    with HarWriter(tmp_path / "x.har") as writer:
+        writer.write("a", b"1")
+    assert dict(HarArchive(tmp_path / "x.har").items()) == {"a": b"1"}
+
+
+@pytest.mark.parametrize("when", ["before a part was read", "between two files", "while all are read"])
+def test_an_archive_that_is_replaced_while_it_is_read(tmp_path: Path, when: str) -> None:
+    """By one whose parts have the same length: the index that was read is not theirs."""
+
+    def build(content: bytes) -> None:
+        shutil.rmtree(tmp_path / "x.har", ignore_errors=True)
+        harbuild.build(tmp_path / "x.har", {"/a": content, "/b": content[::-1]})
+
+    build(b"old one")
+    archive = HarArchive(tmp_path / "x.har")
+    files = archive.items()
+    if when == "between two files":
+        assert archive.read("a") == b"old one"
+    elif when == "while all are read":
+        assert next(files) == ("a", b"old one")
+    build(b"new one")
+    with pytest.raises(StreamError, match="was replaced while the archive was read"):
+        if when == "while all are read":
+            list(files)
+        else:
+            archive.read("b")
+
+
 def test_an_archive_of_nothing(tmp_path: Path) -> None:
     with HarWriter(tmp_path / "x.har"):
         pass
@@ -360,6 +416,13 @@ def test_a_size_that_lies_allocates_nothing(tmp_path: Path, line: str) -> None:
         "\n",
         "%2F%FF file part-0 0 1 0+420+a+b \n",
         "%2F dir 0+420+a+b 0 0 \n",
+        "%2F..%2Fx file part-0 0 1 0+420+a+b \n",
+        "%2Fa%2F%2Fx file part-0 0 1 0+420+a+b \n",
+        "%2Fa%2F. dir 0+420+a+b 0 0 \n",
+        f"%2Fx file part-{'9' * 5000} 0 1 0+420+a+b \n",
+        f"%2Fx file part-0 {'9' * 4300} {'9' * 4300} 0+420+a+b \n",
+        f"%2Fx file part-0 0 1 {'9' * 400}+420+a+b \n",
+        f"%2Fx file part-0 0 1 0+{'9' * 400}+a+b \n",
         "%2Fy dir 0+420+a+b 0 0 gone \n",
     ],
 )
@@ -374,7 +437,19 @@ def test_lines_that_cannot_be(tmp_path: Path, line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["4 \n", "0 \n", "x \n", "\n", "", "3 \n0 1 0\n", "3 \n0 1 5 10 \n", "3 \n0 1 0 -1 \n"]
+    "text",
+    [
+        "4 \n",
+        "0 \n",
+        "x \n",
+        "\n",
+        "",
+        "3 \n0 1 0\n",
+        "3 \n0 1 5 10 \n",
+        "3 \n0 1 0 -1 \n",
+        f"3 \n0 1 0 {'9' * 5000} \n",
+        "3" * 5000,
+    ],
 )
 def test_master_indexes_that_cannot_be(tmp_path: Path, text: str) -> None:
     harbuild.build(tmp_path / "x.har", FILES)

@@ -104,3 +104,36 @@ def test_arguments_that_are_refused(account: dict[str, Any]) -> None:
         ODPSDataReader("clicks", partitions="x", **account)
     with pytest.raises(UsageError, match="ODPS needs project, access_id and access_key"):
         create_data_reader("clicks", reader_type="ODPS", environ={})
+
+
+def test_a_table_that_has_another_number_of_rows_than_when_it_was_counted(
+    account: dict[str, Any], table: Table
+) -> None:
+    reader = ODPSDataReader("clicks", **account)
+    assert shards_of(reader) == [Shard("clicks", 0, 1000)]
+    table.rows = [*ROWS, (1000, "new", 0.0)]
+    with pytest.raises(DataError, match="has 1001 rows, and had 1000 when they were counted; create the shards anew"):
+        rows_of(reader, 0, 10)
+    assert shards_of(reader) == [Shard("clicks", 0, 1001)]
+    assert len(rows_of(reader, 0, 1001)) == 1001
+
+
+def test_a_table_that_grows_between_two_attempts(account: dict[str, Any], table: Table) -> None:
+    """The second attempt would count from another first row."""
+
+    def grows(*part: Any) -> bytes:
+        content = encoded(*part)
+        table.rows = [(-1, "first", 0.0), *ROWS]
+        return content
+
+    encoded, table.faults = table.encoded, ["cut"]
+    table.encoded = grows  # type: ignore[method-assign]
+    with pytest.raises(DataError, match="has 1001 rows, and had 1000"):
+        rows_of(ODPSDataReader("clicks", **account), 0, 1000)
+
+
+def test_columns_that_are_not_there(account: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match="has no column nope; it has id, name, score"):
+        ODPSDataReader("clicks", columns=["id", "nope"], **account).metadata  # noqa: B018
+    with pytest.raises(UsageError, match="columns is 'id'; it must be a list of names"):
+        ODPSDataReader("clicks", columns="id", **account)

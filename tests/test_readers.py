@@ -22,6 +22,7 @@ import tarkit
 from tarkit.errors import DataError, StreamError, UsageError
 from tarkit.formats import recordio, tfrecord
 from tarkit.formats.sequencefile import PairWriter
+from tarkit.formats.textrows import text_rows
 from tarkit.readers.create import READERS, create_data_reader, custom_data_reader
 from tarkit.readers.parameters import parse_reader_params
 from tarkit.readers.parquet import ParquetDataReader
@@ -117,6 +118,8 @@ def test_what_a_reader_has_unless_it_says_otherwise() -> None:
         ("name=don't; b=2", {"name": "don't", "b": 2}),
         ("evil=__import__('os').system('true')", {"evil": "__import__('os').system('true')"}),
         ("empty=", {"empty": ""}),
+        (r"name='it\'s; here'; b=2", {"name": "it's; here", "b": 2}),
+        ("unhashable={[]: 1}", {"unhashable": "{[]: 1}"}),
     ],
 )
 def test_parameters(text: str, expected: dict[str, Any]) -> None:
@@ -143,7 +146,11 @@ def test_a_reader_of_ones_own(tmp_path: Path) -> None:
     made = custom_data_reader(f"{__file__}:Own", "x", "shards=[('a', 0, 2)]; more=3")
     assert (made.data_origin, made.kwargs) == ("x", {"more": 3})  # type: ignore[attr-defined]
     assert all_records(made) == [0, 1]
-    (tmp_path / "model.py").write_text("def reader(data_origin, **params): return [data_origin]\n")
+    (tmp_path / "model.py").write_text("def reader(data_origin, **params): return [data_origin]\ndef other(x): 1\n")
+    with pytest.raises(UsageError, match="the parameter data_origin is the source, which is named on its own"):
+        custom_data_reader(f"{__file__}:Own", "x", "data_origin='y'")
+    with pytest.raises(UsageError, match="py:other cannot be called with data_origin, a: missing a required argument"):
+        custom_data_reader(f"{tmp_path}/model.py:other", "x", "a=1")
     with pytest.raises(UsageError, match=r"gave list; it must give a reader derived from .*AbstractDataReader"):
         custom_data_reader(f"{tmp_path}/model.py:reader", "x")
 
@@ -215,6 +222,53 @@ def test_a_header_is_not_a_record(tmp_path: Path) -> None:
     assert list(reader.metadata.column_names) == ["id", "name"]
 
 
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [
+        (b'a,5" disk\nb,6" disk\n', ['a,5" disk', 'b,6" disk']),
+        (b'5" x,"q\nr"\nc\n', ['5" x,"q\nr"', "c"]),
+        (b'"a""\n""b","c"x"\nd\n', ['"a""\n""b","c"x"', "d"]),
+        (b'"",""""\n', ['"",""""']),
+        (b'a, "b\n', ['a, "b']),
+        (b'\xef\xbb\xbf"a\nb",c\n\xef\xbb\xbfd\n', ['"a\nb",c', "\ufeffd"]),
+        (b"a\r\r\nb\r\n\r\nc\r", ["a\r", "b", "c"]),
+        (b"a\0b\n\0\n", ["a\0b", "\0"]),
+    ],
+)
+def test_quotes_marks_and_line_ends(tmp_path: Path, content: bytes, rows: list[str]) -> None:
+    (tmp_path / "a.csv").write_bytes(content)
+    assert all_records(TextDataReader(f"{tmp_path}/a.csv")) == rows
+
+
+@given(st.text('a",\n ', max_size=20))
+def test_rows_are_those_of_the_csv_module(text: str) -> None:
+    try:
+        rows = [row.decode() for _, row in text_rows([text[:7].encode(), text[7:].encode()], "x")]
+    except DataError:
+        # Another character is then in quotes, too: it does not begin a row.
+        longer = list(csv.reader(io.StringIO(f"{text}\nx", newline="")))
+        assert longer[-1] != ["x"]
+    else:
+        found = [next(csv.reader(io.StringIO(row, newline=""))) for row in rows]
+        assert found == [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+
+
+def test_the_names_of_columns(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b'\xef\xbb\xbfid,"a, b"\n1,2\n')
+    assert TextDataReader(f"{tmp_path}/a.csv", header=True).metadata.column_names == ["id", "a, b"]
+    for names in (b"caf\xe9", b"x" * 200_000):
+        (tmp_path / "b.csv").write_bytes(names + b"\n1\n")
+        with pytest.raises(DataError, match=r"b\.csv: the names of its columns cannot be read"):
+            TextDataReader(f"{tmp_path}/b.csv", header=True).metadata  # noqa: B018
+
+
+def test_a_source_that_can_be_read_only_once(tmp_path: Path) -> None:
+    """A reader that opened it would wait for ever."""
+    os.mkfifo(tmp_path / "a.csv")
+    with pytest.raises(UsageError, match=r"a\.csv can be read only once, and a reader reads it for each task"):
+        TextDataReader(f"{tmp_path}/a.csv").create_shards()
+
+
 def test_text_that_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.csv").write_text('1,a\n2,"b\n')
     with pytest.raises(DataError, match=r"a\.csv, offset 4: ends inside of a quoted field"):
@@ -226,6 +280,10 @@ def test_text_that_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "c.csv").write_bytes(b'"' + b"x\n" * (2 << 20))
     with pytest.raises(DataError, match=r"c\.csv, offset 0: a quote is open for more than 2 MiB"):
         TextDataReader(f"{tmp_path}/c.csv").create_shards()
+    # A few bytes can stand for more than memory has.
+    (tmp_path / "d.csv.gz").write_bytes(gzip.compress(b"a\n" + bytes(9 << 20)))
+    with pytest.raises(DataError, match=r"d\.csv\.gz, offset 2: a row has no end for more than 2 MiB"):
+        TextDataReader(f"{tmp_path}/d.csv.gz").create_shards()
 
 
 def test_a_task_beyond_the_end_is_an_error(tmp_path: Path) -> None:
@@ -331,6 +389,77 @@ def test_pairs_of_sequence_files(tmp_path: Path) -> None:
         list(reader.read_records(task(str(path), 0, 128)))
 
 
+def test_shards_that_are_created_anew_are_those_of_the_new_file(tmp_path: Path) -> None:
+    """Of the same length as the old one, or compressed where the old one was not: nothing of its index is used."""
+
+    def write(kind: str, name: str, records: list[bytes]) -> None:
+        if kind == "RecordIO":
+            with recordio.RecordWriter(name, compression="none") as writer:
+                writer.write_batch(records)
+        elif kind == "TFRecord":
+            with tfrecord.RecordWriter(name, compression=None) as writer:
+                for record in records:
+                    writer.write(record)
+        elif kind == "SequenceFile":
+            with PairWriter(name, "NullWritable", compression="none", sync_interval=100) as pairs:
+                for record in records:
+                    pairs.write(None, record)
+        else:
+            Path(name).write_bytes(b"".join(record + b"\n" for record in records))
+
+    def found(reader: AbstractDataReader) -> list[bytes]:
+        records = [each[1] if isinstance(each, tuple) else each for each in all_records(reader)]
+        return [each.encode() if isinstance(each, str) else each for each in records]
+
+    name = f"{tmp_path}/a"
+    for kind in ("RecordIO", "TFRecord", "SequenceFile", "CSV"):
+        reader = create_data_reader(name, 1100, reader_type=kind)
+        write(kind, name, [b"%016d" % number for number in range(3000)])
+        assert len(found(reader)) == 3000
+        new = [b"%06d" % number for number in range(6000)]
+        write(kind, name, new)
+        assert found(reader) == new
+        if kind != "RecordIO":
+            Path(name).write_bytes(gzip.compress(Path(name).read_bytes()))
+            assert found(reader) == new
+    write("RecordIO", name, [b"12345678"])
+    fresh = create_data_reader(name, reader_type="RecordIO")
+    assert list(fresh.read_records(task(name, 0, 1))) == [b"12345678"]
+    write("RecordIO", name, [b"12", b"34"])
+    assert list(fresh.read_records(task(name, 0, 2))) == [b"12", b"34"]
+
+
+def test_parquet_that_is_damaged_or_has_other_columns(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed, so Parquet is not tested")
+    import pyarrow.parquet
+
+    path = tmp_path / "a.parquet"
+
+    def read(table: Any, at: int = 0, count: int = 0, columns: Any = None, **options: Any) -> list[Any]:
+        pyarrow.parquet.write_table(table, path, **options)
+        content = bytearray(path.read_bytes())
+        for place in range(at, at + count):
+            content[place] ^= 0xFF
+        path.write_bytes(content)
+        return all_records(ParquetDataReader(str(path), columns=columns))
+
+    table = arrow.table({"id": list(range(1000)), "s": [{"x": 1, "y": 2}] * 1000})
+    for compression, at, count in (("snappy", 100, 400), ("snappy", 4, 20), ("none", 200, 1)):
+        options = {"compression": compression, "use_dictionary": False, "write_page_checksum": True}
+        with pytest.raises(DataError, match=r"a\.parquet: row group 0 cannot be read: "):
+            read(table, at, count, **options)
+    assert read(table, columns=["s.x"])[0] == {"s": {"x": 1}}
+    for columns in (["nope"], ["id", "nope"], ["s.z"]):
+        with pytest.raises(DataError, match=rf"a\.parquet: has no column {columns[-1]}; it has id, s"):
+            read(table, columns=columns)
+    for wrong in ("id", []):
+        with pytest.raises(UsageError, match="it must be a list of names, or None for all"):
+            read(table, columns=wrong)
+    twice = arrow.Table.from_arrays([arrow.array([1]), arrow.array([2])], names=["a", "a"])
+    with pytest.raises(DataError, match=r"a\.parquet: has two columns a"):
+        read(twice)
+
+
 def test_rows_of_parquet(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed, so Parquet is not tested")
     import pyarrow.parquet
@@ -346,7 +475,7 @@ def test_rows_of_parquet(tmp_path: Path) -> None:
         narrow = ParquetDataReader(name, columns=["name"])
         assert list(narrow.read_records(task(name, 127, 130))) == [{"name": f"n{number}"} for number in (127, 128, 129)]
     (tmp_path / "c.parquet").write_bytes(b"not parquet")
-    with pytest.raises(DataError, match=r"c\.parquet: is not a Parquet file"):
+    with pytest.raises(DataError, match=r"c\.parquet: is not a Parquet file that can be read"):
         ParquetDataReader(f"{tmp_path}/c.parquet").create_shards()
 
 

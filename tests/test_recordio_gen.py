@@ -6,6 +6,7 @@ import gzip
 import io
 import struct
 import tarfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tarkit.cli.tarkit import main
 import tarkit
 from tarkit.formats.example import decode_example
 from tarkit.formats.recordio import read_records
+from tarkit.toolbox import tables
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -285,6 +287,47 @@ def test_tables_that_are_damaged(run: Run, tmp_path: Path, content: bytes, code:
     (tmp_path / "t.csv").write_bytes(content)
     found, _, err = run("t.csv", "-o", "out")
     assert found == code and message in err and not (tmp_path / "out").exists()
+
+
+def test_a_row_is_what_csv_says(run: Run, tmp_path: Path) -> None:
+    """Blanks in quotes are kept, and a quote in the middle of a field is a character."""
+    (tmp_path / "t.csv").write_text('a , b\n1,"  x "\n 2, 5" disk\n3 ,6" disk\n')
+    assert run("t.csv", "-o", "out")[0] == 0
+    assert [found["b"] for found in examples("out/data-00000")] == [[b"  x "], [b'5" disk'], [b'6" disk']]
+    assert [found["a"] for found in examples("out/data-00000")] == [[1.0], [2.0], [3.0]]
+
+
+def test_a_table_of_many_columns(run: Run, tmp_path: Path) -> None:
+    """The time grows with their number, not with its square: a minute for these."""
+    many = 60_000
+    (tmp_path / "t.csv").write_text(f"{','.join(f'c{number}' for number in range(many))}\n{','.join('1' * many)}\n")
+    begin = time.monotonic()
+    assert run("t.csv", "-o", "out", "--label", "c7", "--leave-out", "c3")[0] == 0
+    assert time.monotonic() - begin < 20
+    (found,) = examples("out/data-00000")
+    assert len(found) == many - 1 and found["label"] == [0]
+
+
+@pytest.mark.parametrize("label", [[], ["--label", "b"]], ids=["numbers", "label"])
+@pytest.mark.parametrize("new", ["a,b\nx,9\n", "a,b\n3,4\n"], ids=["other-type", "other-value"])
+def test_a_table_that_is_replaced_between_the_two_readings(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, label: list[str], new: str
+) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    numbered = 0
+
+    def replacing(text: str) -> bool:
+        nonlocal numbered
+        numbered += 1
+        if numbered == 2:
+            (tmp_path / "new").write_text(new)
+            (tmp_path / "new").replace(tmp_path / "t.csv")
+        return is_number(text)
+
+    is_number = tables._is_number
+    monkeypatch.setattr(tables, "_is_number", replacing)
+    code, _, err = run("t.csv", "-o", "out", *label)
+    assert code == 1 and "t.csv: was replaced while it was read" in err and not (tmp_path / "out").exists()
 
 
 def test_a_column_is_not_replaced_by_the_label(run: Run, tmp_path: Path) -> None:

@@ -450,6 +450,19 @@ def test_wrong_arguments_of_the_writer(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_header_that_no_reader_takes_is_not_written(tmp_path: Path) -> None:
+    for wrong in (
+        {"metadata": {"a": "x" * (1 << 20)}},
+        {"metadata": {str(number): "" for number in range(70_000)}},
+        {"metadata": {"\udcff": ""}},
+        {"key_class": "a.b\udcff"},
+        {"value_class": "a." + "b" * (1 << 20)},
+    ):
+        with pytest.raises(EncodeError):
+            PairWriter(tmp_path / "x.seq", **wrong)  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_cut_file_object_is_no_quiet_end() -> None:
     with pytest.raises(TruncatedError, match="empty"):
         list(read_pairs(io.BytesIO(b"")))

@@ -2,39 +2,68 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from tarkit.errors import DataError
 
 _LONGEST_ROW = 64 << 20
+_MARK = b"\xef\xbb\xbf"
+"""Of UTF-8, at the beginning of a file."""
+_QUOTED = re.compile(rb'(?:^|,)"[^"]*("?)')
+_QUOTED_BEHIND_BLANKS = re.compile(rb'(?:^|,) *"[^"]*("?)')
 
 
-def text_rows(blocks: Iterable[bytes], url: str, offset: int = 0) -> Iterator[tuple[int, bytes]]:
+def text_rows(
+    blocks: Iterable[bytes], url: str, offset: int = 0, *, skip_blanks: bool = False
+) -> Iterator[tuple[int, bytes]]:
     """(offset, row without its line end) of what begins at ``offset``. Empty lines are not rows.
-    Raises: DataError: a quote is not closed."""
+    UTF-8's mark at the beginning of a file is not part of a row. A quote begins or ends quoted text only where Python's
+    csv module says so: elsewhere it is a character, as in ``5" disk``.
+    skip_blanks: whether a quote may follow blanks at the beginning of a field.
+    Raises: DataError: a quote is not closed, or a row has more than 64 MiB."""
+    quoted = _QUOTED_BEHIND_BLANKS if skip_blanks else _QUOTED
     parts: list[bytes] = []
-    size = quotes = 0
+    size, is_open = 0, False
     for line in _lines(blocks):
-        parts.append(line)
         size += len(line)
-        quotes += line.count(b'"')
-        if quotes % 2:
-            if size > _LONGEST_ROW:
-                raise DataError(f"a quote is open for more than {_LONGEST_ROW >> 20} MiB", url=url, offset=offset)
+        if size > _LONGEST_ROW:
+            reason = "a quote is open" if is_open else "a row has no end"
+            raise DataError(f"{reason} for more than {_LONGEST_ROW >> 20} MiB", url=url, offset=offset)
+        if offset == 0 and not parts:
+            line = line.removeprefix(_MARK)
+        if b'"' in line:
+            is_open = _ends_in_quotes(line, is_open, quoted)
+        parts.append(line)
+        if is_open:
             continue
-        row = b"".join(parts).rstrip(b"\r\n")
+        row = b"".join(parts).removesuffix(b"\n").removesuffix(b"\r")
         if row:
             yield offset, row
         offset += size
-        parts, size, quotes = [], 0, 0
+        parts, size = [], 0
     if parts:
         raise DataError("ends inside of a quoted field", url=url, offset=offset)
 
 
+def _ends_in_quotes(line: bytes, is_open: bool, quoted: re.Pattern[bytes]) -> bool:
+    """Whether quoted text goes on behind a line. is_open: whether it goes on into the line; else a row begins here."""
+    # Two quotes stand for one, or for an empty field. Without them, what is quoted has no quote in it.
+    line = line.replace(b'""', b"")
+    begin = line.find(b'"') + 1 if is_open else 0
+    if is_open and not begin:
+        return True
+    ends = quoted.findall(line, begin)
+    return bool(ends) and not ends[-1]
+
+
 def _lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines with their ends. What is too long for a row comes as it is, and is the last."""
     rest = b""
     for block in blocks:
         *lines, rest = (rest + block).split(b"\n")
         yield from (line + b"\n" for line in lines)
+        if len(rest) > _LONGEST_ROW:
+            break
     if rest:
         yield rest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -80,9 +81,19 @@ def custom_data_reader(function: str, data_origin: str, params: str = "") -> Abs
         params: as :func:`tarkit.readers.parameters.parse_reader_params` reads them.
 
     Raises:
-        UsageError: no such function, the parameters are not ``NAME=VALUE``, or what it gives is not a reader.
+        UsageError: no such function, the parameters are not ``NAME=VALUE`` or not those of the function, or what it
+        gives is not a reader.
     """
-    reader = load(function)(data_origin=data_origin, **parse_reader_params(params))
+    make, arguments = load(function), {"data_origin": data_origin}
+    for name, value in parse_reader_params(params).items():
+        if name in arguments:
+            raise UsageError(f"the parameter {name} is the source, which is named on its own; leave it out")
+        arguments[name] = value
+    try:
+        inspect.signature(make).bind(**arguments)
+    except TypeError as error:
+        raise UsageError(f"{function} cannot be called with {', '.join(arguments)}: {error}") from None
+    reader = make(**arguments)
     if not isinstance(reader, AbstractDataReader):
         raise UsageError(
             f"{function} gave {type(reader).__name__}; it must give a reader derived from "

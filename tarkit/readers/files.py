@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,13 +11,14 @@ from typing import Any
 
 from tarkit.errors import DataError, UsageError
 from tarkit.formats.datafolder import data_files, is_folder
+from tarkit.formats.registry import reads_once
 from tarkit.formats.tally import Tally
-from tarkit.readers.reader import AbstractDataReader, Shard, TaskShard, in_task_order, ranges, task_shard
+from tarkit.readers.reader import ANEW, AbstractDataReader, Shard, TaskShard, in_task_order, ranges, task_shard
 from tarkit.specs.shardspec import expand
 from tarkit.store.entries import Identity, identify
+from tarkit.store.url import display_name
 
 _COUNTED_AT_ONCE = 8
-_ANEW = "create the shards anew"
 
 
 class FileDataReader(AbstractDataReader):
@@ -45,13 +47,23 @@ class FileDataReader(AbstractDataReader):
 
     def create_shards(self) -> list[Shard]:
         """(file, first record, number of records), the files in the order of their names."""
-        folder = is_folder(self.data_dir)
-        files = list(data_files(self.data_dir, self.tally) if folder else expand([self.data_dir]))
+        files = list(self.files())
         with ThreadPoolExecutor(_COUNTED_AT_ONCE) as pool:
             counts = pool.map(self._count, files)
             return [each for file, count in zip(files, counts, strict=True) for each in self._ranges(file, count)]
 
+    def files(self) -> Iterator[str]:
+        """The paths or URLs of the files, in the order of their names.
+
+        Raises:
+            MissingInputError: no data in a folder. StreamError, TemporaryStreamError: it cannot be listed.
+        """
+        folder = is_folder(self.data_dir)
+        return data_files(self.data_dir, self.tally) if folder else expand([self.data_dir])
+
     def _count(self, url: str) -> int:
+        if reads_once(url):
+            raise UsageError(f"{display_name(url)} can be read only once, and a reader reads it for each task")
         # Before it is counted, so that a file that is replaced meanwhile is not taken for this one.
         self._identities[url] = identify(url)
         return self.count(url)
@@ -71,17 +83,17 @@ class FileDataReader(AbstractDataReader):
             raise UsageError(f"records {shard.start} to {shard.end} are not a range: 0 <= start <= end")
         known = self._identities.get(shard.name)
         if known is not None and identify(shard.name) != known:
-            raise DataError("was replaced since its records were counted", url=shard.name, hint=_ANEW)
+            raise DataError("was replaced since its records were counted", url=shard.name, hint=ANEW)
         wanted = shard.end - shard.start
         given = 0
-        for record in islice(self.read(shard.name, shard.start, shard.end), wanted):
+        for record in islice(self.read(shard.name, shard.start, shard.end), min(wanted, sys.maxsize)):
             given += 1
             yield record
         if given < wanted:
             raise DataError(
                 f"has {shard.start + given} records, and records {shard.start} to {shard.end - 1} were asked for",
                 url=shard.name,
-                hint=_ANEW,
+                hint=ANEW,
             )
 
     @abstractmethod

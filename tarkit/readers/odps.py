@@ -7,7 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from tarkit.errors import DataError, MissingInputError, StreamError, UsageError, library, printable
-from tarkit.readers.reader import AbstractDataReader, Metadata, Shard, in_task_order, ranges, task_shard
+from tarkit.readers.reader import (
+    ANEW,
+    AbstractDataReader,
+    Metadata,
+    Shard,
+    column_names,
+    in_task_order,
+    ranges,
+    task_shard,
+)
 from tarkit.store.faults import is_temporary
 from tarkit.store.retry import DEFAULT_RETRY, Dropped, Patience, Retry
 
@@ -55,16 +64,25 @@ class ODPSDataReader(AbstractDataReader):
         self._own_project, _, self._table_name = table.rpartition(".")
         self._odps = odps.ODPS(access_id, access_key, project, endpoint=endpoint, tunnel_endpoint=tunnel_endpoint)
         self._name = f"odps://{self._own_project or project}/{self._table_name}"
-        self._partition, self._columns = partition, None if columns is None else list(columns)
+        self._partition, self._columns = partition, column_names(columns)
+        self._counted: int | None = None
+        """Rows when the shards were created."""
         self._records_per_task, self._retry, self.table = records_per_task, retry, table
 
     @property
     def metadata(self) -> Metadata:
-        """The table's columns, or those that were asked for."""
+        """The table's columns, or those that were asked for.
+
+        Raises:
+            DataError: it has none of a column that was asked for. Others as :meth:`read_records`.
+        """
         columns = Patience(self._retry, self._name).run(self._attempt(lambda: list(self._table().table_schema.columns)))
         known = {str(column.name): str(column.type).lower() for column in columns}
         names = list(known) if self._columns is None else self._columns
-        return Metadata(names, {name: known[name] for name in names if name in known})
+        if missing := next((name for name in names if name not in known), None):
+            has = printable(", ".join(known))
+            raise DataError(f"has no column {printable(missing)}; it has {has}", url=self._name)
+        return Metadata(names, {name: known[name] for name in names})
 
     def create_shards(self) -> list[Shard]:
         """Ranges of the rows; the name of each is that of the table."""
@@ -73,29 +91,36 @@ class ODPSDataReader(AbstractDataReader):
             with self._table().open_reader(partition=self._partition, reopen=True) as reader:
                 return int(reader.count)
 
-        rows = Patience(self._retry, self._name).run(self._attempt(count))
-        return ranges(self.table, rows, self._records_per_task)
+        self._counted = Patience(self._retry, self._name).run(self._attempt(count))
+        return ranges(self.table, self._counted, self._records_per_task)
 
     def read_records(self, task: Any) -> Iterator[list[str | None]]:
         """The rows of a task.
-        Raises: DataError: the table has fewer. MissingInputError: no such table or partition. StreamError: it is
-        refused. TemporaryStreamError: the last attempt failed."""
+        Raises: DataError: the table has fewer, or another number than when the shards were created or this read began.
+        MissingInputError: no such table or partition. StreamError: it is refused. TemporaryStreamError: the last
+        attempt failed."""
         shard = task_shard(task)
         return in_task_order(shard, self._rows(shard.start, shard.end))
 
     def _rows(self, start: int, end: int) -> Iterator[list[str | None]]:
         patience = Patience(self._retry, self._name)
         rows: Iterator[Any] = iter(())
+        counted = self._counted
 
         def first() -> list[Any]:
-            nonlocal rows
+            nonlocal rows, counted
             reader = self._table().open_reader(partition=self._partition, reopen=True)
             if reader.count < end:
                 raise DataError(
                     f"has {reader.count} rows, and rows {start} to {end - 1} were asked for",
                     url=self._name,
-                    hint="create the shards anew",
+                    hint=ANEW,
                 )
+            if counted is not None and reader.count != counted:
+                # A session has the rows of the time when it was opened, and their numbers.
+                reason = f"has {reader.count} rows, and had {counted} when they were counted"
+                raise DataError(reason, url=self._name, hint=ANEW)
+            counted = reader.count
             rows = iter(reader.read(start=start, count=end - start, columns=self._columns))
             return list(itertools.islice(rows, 1))
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from tarkit.errors import UsageError, printable
 
-# A quote that is not closed is a character like others.
-_PARAMETER = re.compile(r"(?:[^;'\"]|'[^']*'|\"[^\"]*\"|['\"])+")
+# Up to a semicolon that is not in quotes. A quote that is not closed is a character like others.
+_PARAMETER = re.compile(r"(?:[^;'\"]|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|['\"])+", re.DOTALL)
 
 
 def parse_reader_params(text: str) -> dict[str, Any]:
@@ -33,5 +33,5 @@ def parse_reader_params(text: str) -> dict[str, Any]:
 def _value(text: str) -> Any:
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return text

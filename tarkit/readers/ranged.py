@@ -38,15 +38,15 @@ class RangedDataReader(FileDataReader):
     def __init__(self, data_dir: str, records_per_task: int | None = None, **kwargs: Any) -> None:
         super().__init__(data_dir, records_per_task, **kwargs)
         self._offsets: dict[str, list[int]] = {}
-        """Of each file that is not compressed."""
+        """Of each file; none of a compressed one."""
 
     def count(self, url: str) -> int:
         offsets, number = [], 0
         for number, offset in enumerate(self.offsets(url), 1):
             if number % self.every == 1:
                 offsets.append(offset)
-        if not is_compressed(url):
-            self._offsets[url] = offsets
+        # What an earlier file of this name had is no longer true.
+        self._offsets[url] = [] if is_compressed(url) else offsets
         return number
 
     def read(self, url: str, start: int, end: int) -> Iterator[Any]:

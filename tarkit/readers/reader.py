@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 
 from tarkit.errors import UsageError
 
+ANEW = "create the shards anew"
+"""What to do about a source that is another one than when its records were counted."""
+
 
 @dataclass
 class Metadata:
@@ -137,6 +140,17 @@ def ranges(name: str, count: int, records_per_task: int | None) -> list[Shard]:
     """The records of a shard, cut into ranges of so many at most; None: one range."""
     size = records_per_task or max(1, count)
     return [Shard(name, start, min(size, count - start)) for start in range(0, count, size)]
+
+
+def column_names(columns: Sequence[str] | None) -> list[str] | None:
+    """Which columns of a table are wanted; None is all.
+
+    Raises:
+        UsageError: it is a text, which would be one column for each character, or names none.
+    """
+    if isinstance(columns, str) or (columns is not None and not columns):
+        raise UsageError(f"columns is {columns!r}; it must be a list of names, or None for all")
+    return None if columns is None else list(columns)
 
 
 def in_task_order(shard: TaskShard, records: Iterator[Any]) -> Iterator[Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tarkit.formats.recordio import RecordIndex, read_index, read_records
 from tarkit.readers.files import FileDataReader
+from tarkit.store.entries import Identity, identify
 
 
 class RecordIODataReader(FileDataReader):
@@ -14,7 +15,8 @@ class RecordIODataReader(FileDataReader):
 
     def __init__(self, data_dir: str, records_per_task: int | None = None, **kwargs: Any) -> None:
         super().__init__(data_dir, records_per_task, **kwargs)
-        self._indexes: dict[str, RecordIndex] = {}
+        self._indexes: dict[str, tuple[Identity, RecordIndex]] = {}
+        """Of each file, and which content it is of."""
 
     def count(self, url: str) -> int:
         return self._index(url).records
@@ -23,6 +25,8 @@ class RecordIODataReader(FileDataReader):
         return read_records(url, start=start, stop=end, index=self._index(url))
 
     def _index(self, url: str) -> RecordIndex:
-        if url not in self._indexes:
-            self._indexes[url] = read_index(url)
-        return self._indexes[url]
+        identity = identify(url)
+        known = self._indexes.get(url)
+        if known is None or known[0] != identity:
+            known = self._indexes[url] = identity, read_index(url)
+        return known[1]

@@ -19,12 +19,12 @@ class SequenceFileDataReader(FileDataReader):
     def __init__(self, data_dir: str, records_per_task: int | None = None, **kwargs: Any) -> None:
         super().__init__(data_dir, records_per_task, **kwargs)
         self._indexes: dict[str, PairIndex] = {}
-        """Of each file that is not compressed as a whole."""
+        """Of each file; without offsets of one that is compressed as a whole."""
 
     def count(self, url: str) -> int:
         index = read_index(url)
-        if not is_compressed(url):
-            self._indexes[url] = index
+        # Offsets in a compressed file are none that can be sought.
+        self._indexes[url] = index._replace(offsets=[], firsts=[]) if is_compressed(url) else index
         return index.records
 
     def read(self, url: str, start: int, end: int) -> Iterator[tuple[Any, Any]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from itertools import islice
 from typing import Any
 
@@ -16,7 +17,8 @@ from tarkit.readers.reader import Metadata
 class TextDataReader(RangedDataReader):
     """Rows of CSV files (RFC 4180), each a str as it is in the file, without its line end.
 
-    A row goes on over line breaks in quotes. Empty lines are not rows.
+    A row goes on over line breaks in quotes. Empty lines are not rows, and UTF-8's mark at the beginning of a file is
+    not part of one.
 
     Args:
         filename: a file, folder or shard spec.
@@ -29,11 +31,18 @@ class TextDataReader(RangedDataReader):
 
     @property
     def metadata(self) -> Metadata:
-        """The names of the columns, of the first file with rows, if it has a header."""
-        if self._header:
-            for shard in self.create_shards():
-                row = next(text_rows(blocks_from(shard.name, 0), shard.name))[1]
-                return Metadata(next(csv.reader([row.decode()])))
+        """The names of the columns, of the first file that is not empty, if it has a header.
+
+        Raises:
+            DataError: the first row is not CSV in UTF-8.
+        """
+        for url in self.files() if self._header else ():
+            with closing(_rows(url, 0)) as rows:
+                for _, row in rows:
+                    try:
+                        return Metadata(next(csv.reader([row.decode()])))
+                    except (UnicodeDecodeError, csv.Error) as error:
+                        raise DataError(f"the names of its columns cannot be read: {error}", url=url) from error
         return Metadata()
 
     def offsets(self, url: str) -> Iterator[int]:
@@ -50,5 +59,9 @@ class TextDataReader(RangedDataReader):
                 raise DataError(f"a row is not UTF-8: {error}", url=url) from error
 
     def _records(self, url: str, offset: int) -> Iterator[tuple[int, bytes]]:
-        rows = text_rows(blocks_from(url, offset), url, offset)
+        rows = _rows(url, offset)
         return islice(rows, 1, None) if self._header and not offset else rows
+
+
+def _rows(url: str, offset: int) -> Generator[tuple[int, bytes], None, None]:
+    yield from text_rows(blocks_from(url, offset), url, offset)

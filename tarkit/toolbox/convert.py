@@ -182,9 +182,14 @@ class _Source:
                 raise _tar_already(name)
             if source != "tar" and to != "tar" and (self._encoding.field is not None or self._encoding.example):
                 raise UsageError("between two record files, records stay as they are; leave out --field and --example")
-            suffix = self._encoding.suffix if source == "tar" and holds_files(to) else ""
-            found = self._of_tar(name) if source == "tar" else self._of_records(name, source)
-            yield (self._numbered((f"{key or self.number}{suffix}", content)) for key, content in found)
+            if source == "tar":
+                suffix = self._encoding.suffix if holds_files(to) else ""
+                found: Iterator[Record] = (
+                    (f"{key or self.number}{suffix}", content) for key, content in self._of_tar(name)
+                )
+            else:
+                found = self._of_records(name, source, empty_keys=to != "tar" and not holds_files(to))
+            yield map(self._numbered, found)
 
     def samples(self) -> Iterator[Sample]:
         """Those that the records are."""
@@ -209,10 +214,13 @@ class _Source:
                     sample = sample_of(name, key.removesuffix(suffix), content, self._encoding, self._tally)
                     yield self._numbered(sample)
 
-    def _of_records(self, name: str, source: str) -> Iterator[Record]:
+    def _of_records(self, name: str, source: str, *, empty_keys: bool = False) -> Iterator[Record]:
+        """empty_keys: whether an empty key stays; else its record is named by its number, as one without a key."""
         mem = self._encoding.mem
         for key, content in read_named(source, name, on_damage=self._on_damage, tally=self._tally, mem=mem):
-            yield key or f"{self.number:09d}", content
+            if key is None or not (key or empty_keys):
+                key = f"{self.number:09d}"
+            yield key, content
 
     def _of_tar(self, name: str) -> Iterator[Record]:
         encoding = self._encoding

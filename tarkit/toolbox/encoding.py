@@ -77,6 +77,9 @@ def sample_of(url: str, key: str, content: bytes, encoding: Encoding, tally: Tal
         error.url, error.key, error.hint = display_name(url), key, "say what the records are, with --field FIELD"
         raise
     for name, values in features.items():
+        if name == "__url__":
+            reason = "a feature is called __url__, which in a sample is the shard that it comes from; call it url"
+            raise DataError(reason, url=display_name(url), key=key)
         if name == "__key__" and values is not None and len(values) == 1 and isinstance(values[0], bytes):
             sample["__key__"] = values[0].decode("utf-8", "surrogateescape")
             continue

@@ -6,14 +6,16 @@ import csv
 import math
 import struct
 from array import array
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
-from tarkit.errors import DataError, UsageError, printable
+from tarkit.errors import DataError, StreamError, UsageError, printable
 from tarkit.formats.example import encode_example
 from tarkit.formats.registry import reads_once
 from tarkit.formats.textrows import text_rows
+from tarkit.store.entries import identify
 from tarkit.store.read import open_read, read_whole
 from tarkit.store.url import display_name
 
@@ -26,7 +28,8 @@ def table_records(
 
     An integer that a float of 32 bits cannot hold is not taken for a number.
 
-    The file is read twice: first to know the types, and the values of the label.
+    The file is read twice: first to know the types, and the values of the label. Blanks around the names of columns
+    and before values are not part of them, unless they are in quotes.
 
     Args:
         columns: their names; None takes them from the first row.
@@ -35,60 +38,83 @@ def table_records(
         skip_rows: rows at the beginning that are passed over.
 
     Raises:
-        DataError: a row has another number of columns, or is not UTF-8 or CSV. UsageError: no such column, two of one
-        name, a number as a name, or a source that cannot be read twice.
+        DataError: a row has another number of columns, or is not UTF-8 or CSV. StreamError: the file was replaced
+        between the two. UsageError: no such column, two of one name, a number as a name, or a source that cannot be
+        read twice.
     """
     shown = display_name(url)
     if reads_once(url):
         raise UsageError(f"{shown} is read twice; name a file")
+    identity = identify(url)
+    names = _names(url, columns, skip_rows)
+    _check_columns(shown, names, label, leave_out)
+    skip_rows += columns is None
+    texts = [False] * len(names)
+    values: set[str] = set()
+    label_at = None if label is None else names.index(label)
+    for row in _rows(url, names, skip_rows):
+        for number, value in enumerate(row):
+            texts[number] = texts[number] or not _is_number(value)
+        if label_at is not None:
+            values.add(row[label_at])
+    classes = {value: number for number, value in enumerate(sorted(values))}
+    left_out = set(leave_out)
+    replaced = StreamError("was replaced while it was read", url=shown)
+    if identify(url) != identity:
+        raise replaced
+    for row in _rows(url, names, skip_rows):
+        features: dict[str, Any] = {}
+        try:
+            for number, (name, value) in enumerate(zip(names, row, strict=True)):
+                if number == label_at:
+                    features["label"] = classes[value]
+                elif name not in left_out:
+                    features[name] = value.encode() if texts[number] else float(value)
+        except (KeyError, ValueError):
+            # The first time, the file did not have this value.
+            raise replaced from None
+        yield encode_example(features)
+    if identify(url) != identity:
+        raise replaced
+
+
+def _names(url: str, columns: Sequence[str] | None, skip_rows: int) -> list[str]:
+    """Of the columns, from the first row unless they are given."""
+    shown = display_name(url)
     with closing(_rows(url, None, skip_rows)) as rows:
-        names = next(rows, [])
+        names = [name.strip() for name in next(rows, [])]
     if columns is None:
-        skip_rows += 1
         if found := next(filter(_is_number, names), None):
             raise UsageError(
                 f"{shown} has {printable(found)} in the row of names; name the columns with --columns, and "
                 "pass rows over that are not data with --skip-rows"
             )
-    elif names == list(columns):
+        return names
+    if names == list(columns):
         raise UsageError(
             f"{shown} has a row of these names; leave out --columns, or pass that row over with --skip-rows"
         )
-    else:
-        names = list(columns)
+    return list(columns)
+
+
+def _check_columns(shown: str, names: Sequence[str], label: str | None, leave_out: Sequence[str]) -> None:
     unknown = [name for name in (*leave_out, *([label] if label else [])) if name not in names]
     if unknown:
         raise UsageError(f"{shown} has no column {printable(unknown[0])}; it has {printable(', '.join(names))}")
-    written = ["label" if name == label else name for name in names if name == label or name not in leave_out]
-    if twice := next((name for name in written if written.count(name) > 1), None):
+    left_out = set(leave_out)
+    written = Counter("label" if name == label else name for name in names if name == label or name not in left_out)
+    if twice := next((name for name, count in written.items() if count > 1), None):
         raise UsageError(f"{shown} has two columns {printable(twice)}; name them with --columns, or leave one out")
-    texts = [False] * len(names)
-    values: set[str] = set()
-    for row in _rows(url, names, skip_rows):
-        for number, value in enumerate(row):
-            texts[number] = texts[number] or not _is_number(value)
-        if label is not None:
-            values.add(row[names.index(label)])
-    classes = {value: number for number, value in enumerate(sorted(values))}
-    for row in _rows(url, names, skip_rows):
-        features: dict[str, Any] = {}
-        for name, text, value in zip(names, texts, row, strict=True):
-            if name == label:
-                features["label"] = classes[value]
-            elif name not in leave_out:
-                features[name] = value.encode() if text else float(value)
-        yield encode_example(features)
 
 
 def _rows(url: str, names: Sequence[str] | None, skip: int) -> Generator[list[str], None, None]:
     with open_read(url) as stream:
-        rows = text_rows(iter(lambda: stream.read(1 << 20), b""), stream.name)
+        rows = text_rows(iter(lambda: stream.read(1 << 20), b""), stream.name, skip_blanks=True)
         for number, (offset, data) in enumerate(rows, 1):
             if number <= skip:
                 continue
             try:
-                text = data.decode("utf-8" if offset else "utf-8-sig")
-                row = next(csv.reader([text], skipinitialspace=True, strict=True))
+                row = next(csv.reader([data.decode()], skipinitialspace=True, strict=True))
             except (UnicodeDecodeError, csv.Error) as error:
                 hint = "tables are CSV (RFC 4180) in UTF-8"
                 raise DataError(
@@ -97,7 +123,7 @@ def _rows(url: str, names: Sequence[str] | None, skip: int) -> Generator[list[st
             if names is not None and len(row) != len(names):
                 reason = f"row {number} has {len(row)} columns, and there are {len(names)} names"
                 raise DataError(reason, url=stream.name, offset=offset)
-            yield [value.strip() for value in row]
+            yield row
 
 
 def _is_number(text: str) -> bool:
@@ -106,6 +132,7 @@ def _is_number(text: str) -> bool:
         (value,) = struct.unpack("f", struct.pack("f", float(text)))
     except (ValueError, OverflowError):
         return False
+    text = text.strip()
     is_integer = text.lstrip("+-").isdigit()
     return math.isfinite(value) and "_" not in text and (not is_integer or value == int(text))
 

@@ -10,11 +10,14 @@ from urllib.parse import quote_plus, unquote_plus
 from tarkit.errors import CorruptHeaderError, TruncatedError, printable
 
 VERSION = 3
+_VERSIONS = ("1", "2", "3")
 MASTER_INDEX = "_masterindex"
 INDEX = "_index"
 HINT = "the archive is damaged; fetch or make it again"
 _LINES_OF_RANGE = 1000
-_PART_NAME = re.compile(r"part-[0-9]+")
+_PART_NAME = re.compile(r"part-[0-9]{1,9}")
+_NUMBER = re.compile(r"[0-9]{1,19}")
+"""Of bytes, milliseconds, and so on: Java's have 64 bits at most."""
 
 
 class HarEntry(NamedTuple):
@@ -38,12 +41,12 @@ def check_master(data: bytes, index_size: int, url: str) -> int:
     if lines.pop():
         raise TruncatedError("the last line has no end", url=url, offset=len(data), hint=HINT)
     words = lines[0].split() if lines else []
-    if len(words) != 1 or not words[0].isdecimal() or not 1 <= int(words[0]) <= VERSION:
+    if len(words) != 1 or words[0] not in _VERSIONS:
         raise CorruptHeaderError(f"the first line is not a version from 1 to {VERSION}", url=url, offset=0, hint=HINT)
     end = 0
     for number, line in enumerate(lines[1:], 2):
         words = line.split()
-        if len(words) != 4 or not all(word.isdecimal() for word in words) or int(words[2]) != end:
+        if len(words) != 4 or not all(map(_NUMBER.fullmatch, words)) or int(words[2]) != end:
             raise CorruptHeaderError(f"line {number} is not the next range of the index", url=url, hint=HINT)
         end = int(words[3])
     if end != index_size:
@@ -52,7 +55,7 @@ def check_master(data: bytes, index_size: int, url: str) -> int:
 
 
 def parse_index(data: bytes, version: int, url: str) -> dict[str, HarEntry]:
-    """Its files, by name, in the order of their contents. Each path must be named by the folder that it is in."""
+    """Its files, by name, in the order of their contents. Each name in the line of a folder must have a line."""
     files: dict[str, HarEntry] = {}
     children: dict[str, list[str]] = {}
     offset = 0
@@ -62,8 +65,8 @@ def parse_index(data: bytes, version: int, url: str) -> dict[str, HarEntry]:
         try:
             words = line.decode().rstrip(" ").split(" ")
             path = _decoded(words[0], version)
-            if path in files or path in children or not path.startswith("/"):
-                raise ValueError("it comes twice, or does not begin with a slash")
+            if path in files or path in children or not is_path(path):
+                raise ValueError("its path comes twice, or is not one")
             if words[1] == "dir":
                 children[path] = [_decoded(word, version) for word in words[5:]]
             else:
@@ -77,18 +80,27 @@ def parse_index(data: bytes, version: int, url: str) -> dict[str, HarEntry]:
     return {entry.name: entry for entry in found}
 
 
+def is_path(path: str) -> bool:
+    """Whether this can be the path of a file or folder in an archive: it begins with a slash, and no part of it is
+    empty, ``.`` or ``..``."""
+    first, *parts = path.split("/")
+    return not first and (parts == [""] or not any(part in ("", ".", "..") for part in parts))
+
+
 def _decoded(text: str, version: int) -> str:
     return unquote_plus(text, errors="strict") if version > 1 else text
 
 
 def _parse_file(path: str, words: list[str], version: int) -> HarEntry:
     kind, part, offset, size = words[1:5]
-    if kind != "file" or not _PART_NAME.fullmatch(part) or not (offset.isdecimal() and size.isdecimal()):
+    if kind != "file" or not all(map(_NUMBER.fullmatch, (offset, size))) or not _PART_NAME.fullmatch(part):
         raise ValueError(f"{kind} {part} {offset} {size}")
     entry = HarEntry(path[1:], part, int(offset), int(size))
     if version < VERSION:
         return entry
     mtime, mode, owner, group = _decoded(words[5], version).split(" ")[:4]
+    if not all(map(_NUMBER.fullmatch, (mtime.removeprefix("-"), mode))):
+        raise ValueError(f"{mtime} {mode}")
     return entry._replace(
         mtime=int(mtime) / 1000, mode=int(mode), owner=_decoded(owner, version), group=_decoded(group, version)
     )

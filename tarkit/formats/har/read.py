@@ -7,15 +7,16 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 
-from tarkit.errors import MissingInputError, TooLargeError, TruncatedError, UsageError, printable
+from tarkit.errors import MissingInputError, StreamError, TooLargeError, TruncatedError, UsageError, printable
 from tarkit.formats.har.index import INDEX, MASTER_INDEX, HarEntry, check_master, parse_index
 from tarkit.formats.tally import CUT_HINT, DAMAGE_POLICIES, LARGER_MEM, Tally, check_policy
-from tarkit.store.entries import stat
+from tarkit.store.entries import Identity, identify
 from tarkit.store.read import open_read, read_range, read_whole
 from tarkit.store.url import display_name, join
 from tarkit.store.window import Window
 
 DEFAULT_MEM = 1 << 30
+_REPLACED = "was replaced while the archive was read"
 _HADOOP_URL = re.compile(r"har://(?:([a-z0-9+.]+)-([^/]*))?(/.*)")
 
 
@@ -31,18 +32,21 @@ class HarArchive:
 
     Raises:
         MissingInputError: no archive. DataError: its index is damaged. TruncatedError: it is cut.
-        StreamError, TemporaryStreamError: it cannot be read. UsageError: no such protocol.
+        StreamError, TemporaryStreamError: it cannot be read; or (from its methods) the archive was replaced after its
+        index was read. UsageError: no such protocol.
     """
 
     def __init__(self, url: str | os.PathLike[str]) -> None:
         self._url = _plain_url(os.fspath(url))
         self.name = display_name(self._url)
         index = join(self._url, INDEX)
+        self._master = identify(join(self._url, MASTER_INDEX))
         master = read_whole(join(self._url, MASTER_INDEX), compression=None)
         text = read_whole(index, compression=None)
         self.version = check_master(master, len(text), display_name(join(self._url, MASTER_INDEX)))
         self._entries = parse_index(text, self.version, display_name(index))
-        self._sizes: dict[str, int] = {}
+        self._parts: dict[str, Identity] = {}
+        """Those that were asked for, and which contents they had then."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -60,7 +64,7 @@ class HarArchive:
 
         Raises:
             MissingInputError: no such file. TruncatedError: the part ends before. StreamError,
-            TemporaryStreamError: it cannot be read. DataError: the part was replaced by one of another length.
+            TemporaryStreamError: it cannot be read, or the part was replaced. DataError: by one of another length.
         """
         entry = self._entries.get(name)
         if entry is None:
@@ -69,7 +73,9 @@ class HarArchive:
         size = self._size_of(entry.part)
         if entry.offset + entry.size > size:
             raise _cut_part(entry, display_name(url), size)
-        return read_range(url, entry.offset, entry.offset + entry.size, size=size)
+        content = read_range(url, entry.offset, entry.offset + entry.size, size=size)
+        self._check_same(entry.part)
+        return content
 
     def items(
         self, *, on_damage: str = "error", tally: Tally | None = None, mem: int = DEFAULT_MEM
@@ -89,6 +95,7 @@ class HarArchive:
             for entry, content in self._items_of(part, entries, mem):
                 yield entry.name, content
                 tally.members += 1
+            self._check_same(part)
 
     def sizes(self, *, on_damage: str = "error", tally: Tally | None = None) -> Iterator[tuple[str, int]]:
         """(name, size) of all files, in the order of their contents, which are not read.
@@ -140,13 +147,21 @@ class HarArchive:
                 yield entry, content
 
     def _size_of(self, part: str) -> int:
-        if part not in self._sizes:
-            url = join(self._url, part)
-            size = stat(url).size
-            if size is None:
-                raise UsageError(f"{display_name(url)}: its length is not known, so it cannot be read in parts")
-            self._sizes[part] = size
-        return self._sizes[part]
+        url = join(self._url, part)
+        if part not in self._parts:
+            self._parts[part] = identify(url)
+            # The index is not that of the parts if another archive came in between.
+            if identify(join(self._url, MASTER_INDEX)) != self._master:
+                raise StreamError(_REPLACED, url=self.name)
+        size = self._parts[part].size
+        if size is None:
+            raise UsageError(f"{display_name(url)}: its length is not known, so it cannot be read in parts")
+        return size
+
+    def _check_same(self, part: str) -> None:
+        url = join(self._url, part)
+        if identify(url) != self._parts[part]:
+            raise StreamError(_REPLACED, url=display_name(url))
 
 
 def _cut_part(entry: HarEntry, url: str, size: int) -> TruncatedError:

@@ -25,6 +25,9 @@ class _Part:
 class HarWriter(WholeOutput):
     """Writes an archive. Its ``_masterindex``, without which it is not one, is published last.
 
+    Of several writers of one archive, one wins, and the others publish nothing. Files that a writer which was killed
+    while it published left in the folder are replaced.
+
     The same files and arguments give the same bytes. A context manager: an exception discards what was written.
 
     >>> with HarWriter("hdfs://nn:8020/data/photos.har") as writer:  # doctest: +SKIP
@@ -37,7 +40,8 @@ class HarWriter(WholeOutput):
         owner, group: of all files and folders.
 
     Raises:
-        AlreadyPublishedError: there is an archive. StreamError: it cannot be written. UsageError: no such protocol.
+        AlreadyPublishedError: there is an archive, or (from write and close) another writer publishes one.
+        StreamError: it cannot be written. UsageError: no such protocol.
     """
 
     def __init__(
@@ -61,10 +65,21 @@ class HarWriter(WholeOutput):
         self._folders: dict[str, list[str]] = {"/": []}
         self._parts: list[_Part] = []
         self._closed = False
+        self._left_behind: set[str] = set()
         self._is_new = not _is_there(self._target)
+        if not self._is_new:
+            self._refuse_existing()
+            self._left_behind = {entry.name for entry in entries(self._target)}
+
+    def _refuse_existing(self) -> None:
         master = join(self._target, MASTER_INDEX)
-        if not self._is_new and _is_there(master):
+        if _is_there(master):
             raise AlreadyPublishedError("there is an archive already", url=display_name(master), hint="remove it first")
+
+    def _open(self, name: str) -> PublishStream:
+        """A file of the archive. What was not there at the beginning is of another writer, and stays."""
+        if_absent = name not in self._left_behind
+        return open_publish(join(self._target, name), compression=None, if_absent=if_absent)
 
     def write(
         self, name: str, content: bytes | Iterable[bytes], *, mtime: float | None = None, mode: int = 0o644
@@ -113,7 +128,7 @@ class HarWriter(WholeOutput):
             raise UsageError(f"{self.name}: the archive is closed")
         if not self._parts or self._parts[-1].out.bytes_written >= self._part_size:
             name = f"part-{len(self._parts)}"
-            self._parts.append(_Part(name, open_publish(join(self._target, name), compression=None)))
+            self._parts.append(_Part(name, self._open(name)))
         return self._parts[-1].out
 
     def _props(self, mtime: float, mode: int) -> str:
@@ -123,13 +138,12 @@ class HarWriter(WholeOutput):
         if self._closed:
             return
         self._part()
+        self._refuse_existing()
         for part in self._parts:
             part.out.commit()
-        index, ranges = self._index()
-        with open_publish(join(self._target, INDEX), compression=None) as out:
-            out.write(index)
-        with open_publish(join(self._target, MASTER_INDEX), compression=None, if_absent=True) as out:
-            out.write(ranges)
+        for name, content in zip((INDEX, MASTER_INDEX), self._index(), strict=True):
+            with self._open(name) as out:
+                out.write(content)
         self._closed = True
 
     def _index(self) -> tuple[bytes, bytes]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tarkit.errors import CorruptHeaderError, TruncatedError
+from tarkit.errors import CorruptHeaderError, EncodeError, TruncatedError, printable
 from tarkit.formats.sequencefile.codecs import PACKAGE
 from tarkit.formats.sequencefile.vint import vint_at, vint_bytes, vint_size
 from tarkit.formats.sequencefile.writables import java_text
@@ -43,7 +43,16 @@ class Header:
     size: int = field(default=0, compare=False)
 
     def encode(self) -> bytes:
-        """Its bytes, in version 6."""
+        """Its bytes, in version 6.
+
+        Raises:
+            EncodeError: a text is not Unicode, or there is more than readers take.
+        """
+        texts = (self.key_class, self.value_class, *self.metadata, *self.metadata.values())
+        if len(self.metadata) > _MOST_METADATA or any(len(_text(text)) > _MOST_TEXT for text in texts):
+            raise EncodeError(
+                f"a header has at most {_MOST_METADATA} entries of metadata, and texts of at most {_MOST_TEXT} bytes"
+            )
         flags = {"none": b"\0\0", "record": b"\1\0", "block": b"\1\1"}[self.compression]
         parts = [MAGIC, bytes([VERSION]), _text(self.key_class), _text(self.value_class), flags]
         if self.codec:
@@ -56,7 +65,10 @@ class Header:
 
 
 def _text(value: str) -> bytes:
-    data = value.encode()
+    try:
+        data = value.encode()
+    except UnicodeEncodeError:
+        raise EncodeError(f"{printable(value)!r} cannot be written as UTF-8") from None
     return vint_bytes(len(data)) + data
 
 

@@ -41,7 +41,8 @@ class PairWriter(FileWriter):
         block_bytes: bytes of keys and values after which a block is written.
 
     Raises:
-        UsageError: a wrong argument. StreamError: the file cannot be written.
+        UsageError: a wrong argument. EncodeError: a class name or the metadata cannot be written, or is too long.
+        StreamError: the file cannot be written.
     """
 
     def __init__(
