@@ -26,6 +26,11 @@ SECRET = {
     "data": {"TOKEN": base64.b64encode(b"t0ken").decode()},
     "stringData": {"PLAIN": "plain"},
 }
+SERVICE = {
+    "kind": "Service",
+    "metadata": {"name": "shards"},
+    "spec": {"ports": [{"port": 80, "targetPort": 50001}, {"port": 81, "targetPort": "web"}, {"port": 82}]},
+}
 HOST = {"PATH": os.environ["PATH"], "HOME": "/home/me"}
 
 
@@ -44,7 +49,7 @@ def main_process(
     }
     spec = {"completionMode": "Indexed", "completions": 9, "template": template}
     document = {"kind": "Job", "metadata": {"name": "j", "namespace": "ns"}, "spec": spec}
-    documents = [CONFIG, document, SECRET]
+    documents = [CONFIG, document, SECRET, SERVICE]
     pod = local_pod(jobs_of(documents)[0], 7, 2)
     node = LocalNode("here", 6, 16 << 30, 100 << 30, HOST, folders or {})
     return process_of(pod, str(tmp_path / "pod"), str(tmp_path / "run"), Sources(documents), node)
@@ -68,6 +73,22 @@ def test_variables_in_order_with_expansion(tmp_path: Path) -> None:
     )
     assert found["SECOND"] == "1$(THIRD)$(FIRST)plain$(JOB_COMPLETION_INDEX)$(PATH)"
     assert (found["FIRST"], found["EMPTY"]) == ("again", "")
+
+
+@pytest.mark.parametrize(
+    ("address", "here"),
+    [
+        ("shards:80", "localhost:50001"),
+        ("shards:81", "localhost:81"),
+        ("shards:82", "localhost:82"),
+        ("shards:83", "shards:83"),
+        ("shards", "shards"),
+        ("other:80", "other:80"),
+    ],
+)
+def test_addresses_of_services_are_of_this_machine(tmp_path: Path, address: str, here: str) -> None:
+    found = main_process(tmp_path, {"env": [{"name": "X", "value": address}], "args": [address]})
+    assert (found.env["X"], found.words[1]) == (here, here)
 
 
 @pytest.mark.parametrize(

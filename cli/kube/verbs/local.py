@@ -67,8 +67,9 @@ def command(words: tuple[str, ...], file: str | None, **options: Any) -> int:
 
     Not as in a cluster: images, users, limits of disk space, and mounts. Commands run as you do, with the
     programs of this machine, each pod, which has one container, in a folder of its own. Arguments and variables
-    that are a path in a volume (/scratch/x, @/files/x, --list=/files/x) are changed to where it is here; scripts are
-    not changed, so write $TMPDIR in them, and not /scratch. The clock of activeDeadlineSeconds, and retries,
+    that are a path in a volume (/scratch/x, @/files/x, --list=/files/x) or the address of a service of the manifest
+    (NAME:PORT) are changed to where it is here; scripts are not changed, so write $TMPDIR in them, and not /scratch.
+    The clock of activeDeadlineSeconds, and retries,
     begin anew with each run.
 
     Of this machine's environment pods see PATH, HOME (unless the manifest sets it), LANG, LC_*, TZ,

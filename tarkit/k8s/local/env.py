@@ -10,7 +10,7 @@ import base64
 import math
 import os.path
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -63,11 +63,22 @@ def host_env(environ: Mapping[str, str], *, everything: bool = False) -> dict[st
 
 
 class Sources:
-    """The ConfigMaps and Secrets among documents."""
+    """The ConfigMaps, Secrets and Services among documents."""
 
-    def __init__(self, documents: Iterable[Object]) -> None:
+    def __init__(self, documents: Sequence[Object]) -> None:
         kinds = ("ConfigMap", "Secret")
         self._found = {(each["kind"], name_of(each)): _content(each) for each in documents if each.get("kind") in kinds}
+        self._addresses: dict[str, str] = {}
+        for service in (each for each in documents if each.get("kind") == "Service"):
+            for entry in part_of(service, "spec").get("ports") or ():
+                port, target = entry.get("port"), entry.get("targetPort")
+                self._addresses[f"{name_of(service)}:{port}"] = (
+                    f"localhost:{target if isinstance(target, int) else port}"
+                )
+
+    def address(self, text: str) -> str:
+        """Where a service is, if the text is NAME:PORT of one: its pods run on this machine."""
+        return self._addresses.get(text, text)
 
     def content(self, kind: str, name: str, reference: Object, wanted_by: str) -> dict[str, bytes]:
         """Keys and values of a ConfigMap or Secret; none if it is optional and not there."""

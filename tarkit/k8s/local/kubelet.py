@@ -1,8 +1,9 @@
 """What a kubelet does for a pod, here: its folders, and its container as a process group (and session) of its own.
 
-Nothing is mounted: words and values that are a mount path, or lie in one, are rewritten. A script is
-left alone, whatever it names: changed text would be another command, with other done records. Exit codes
-are as a kubelet gives them: a signal is 128 plus its number, and so is 137 for more memory than the limit."""
+Nothing is mounted: words and values that are a mount path, or lie in one, are rewritten; so are those that are the
+address of a service. A script is left alone, whatever it names: changed text would be another command, with other
+done records. Exit codes are as a kubelet gives them: a signal is 128 plus its number, and so is 137 for more memory
+than the limit."""
 
 from __future__ import annotations
 
@@ -85,9 +86,10 @@ def process_of(pod: Object, own: str, shared: str, sources: Sources, node: Local
     mounts = _mounts_of(container, volumes, where)
     variables = container_env(pod, container, sources, node, where)
     env = {**node.env, "HOSTNAME": str(spec.get("hostname") or name)}
-    env.update((key, mounts.word(value)) for key, value in variables.items())
+    env.update((key, sources.address(mounts.word(value))) for key, value in variables.items())
     env[MARK] = os.path.abspath(folder)
     words, cwd = _command_of(container, mounts, variables, folder, env.get("PATH"), where)
+    words = [sources.address(word) for word in words]
     memory = part_of(container, "resources", "limits").get("memory")
     limit = None if memory is None else int(parse_quantity(str(memory)))
     return Process(str(container.get("name")), words, env, cwd, limit)
