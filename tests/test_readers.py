@@ -8,6 +8,7 @@ import io
 import os
 import random
 import shutil
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 import tarkit
 from tarkit.errors import DataError, StreamError, UsageError
 from tarkit.formats import recordio, tfrecord
+from tarkit.formats.har import HarWriter
 from tarkit.formats.sequencefile import PairWriter
 from tarkit.formats.textrows import text_rows
 from tarkit.readers.create import READERS, create_data_reader, custom_data_reader
@@ -170,6 +172,36 @@ def test_a_reader_of_ones_own(tmp_path: Path) -> None:
 )
 def test_the_reader_of_a_source(origin: str, more: dict[str, Any], kind: str) -> None:
     assert type(create_data_reader(origin, environ={}, **more)).__name__ == kind
+
+
+def test_the_reader_of_a_folder_or_of_a_name_that_shows_nothing_is_that_of_the_first_file(tmp_path: Path) -> None:
+    tar = io.BytesIO()
+    with tarfile.open(fileobj=tar, mode="w:bz2") as archive:
+        archive.addfile(tarfile.TarInfo("a.txt"))
+    with tfrecord.RecordWriter(tmp_path / "t") as records:
+        records.write(b"x")
+    with PairWriter(tmp_path / "s", "Text", "Text") as pairs:
+        pairs.write("a", "b")
+    contents = {
+        "Tar": ("a.tar.bz2", tar.getvalue()),
+        "TFRecord": ("part-0", (tmp_path / "t").read_bytes()),
+        "SequenceFile": ("part-00000", (tmp_path / "s").read_bytes()),
+        "CSV": ("a.csv", b"1,2"),
+        "RecordIO": ("data-0-0000", b""),
+    }
+    for reader_type, (name, content) in contents.items():
+        folder = tmp_path / reader_type
+        folder.mkdir()
+        (folder / "_SUCCESS").touch()
+        (folder / name).write_bytes(content)
+        (tmp_path / "list.txt").write_text(f"{folder / name}\n")
+        expected = READERS[reader_type][0].partition(":")[2]
+        for origin in (f"{folder}", f"{folder}/{name}", f"@{tmp_path}/list.txt"):
+            assert type(create_data_reader(origin, environ={})).__name__ == expected
+    with HarWriter(tmp_path / "x.har") as archives:
+        archives.write("a", b"")
+    with pytest.raises(UsageError, match="x.har is har, for which there is no reader"):
+        create_data_reader(f"{tmp_path}/x.har", environ={})
 
 
 def test_sources_that_are_refused() -> None:

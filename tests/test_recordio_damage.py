@@ -232,6 +232,12 @@ def test_a_chunk_with_a_right_checksum_that_makes_no_sense(chunk: bytes, reason:
     assert len(damage) == 1
 
 
+def test_the_hint_for_a_first_chunk_names_another_format() -> None:
+    for offset, words in ((0, "if it is of another format, name that (--from, reader_type=)"), (1, "fetch the file")):
+        error = delivered(written(HELLO) * offset + b"\x1f\x8b" + written(HELLO))[1]
+        assert isinstance(error, CorruptRecordError) and f"; {words}" in str(error)
+
+
 def test_a_chunk_without_records() -> None:
     assert list(read_records(io.BytesIO(py_chunk(b"", 0, 1) + written(HELLO, "none", dialect=PYRECORDIO)))) == HELLO
     assert isinstance(delivered(py_chunk(b"\0\0\0\0", 0, 1))[1], CorruptRecordError)

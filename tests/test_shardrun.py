@@ -18,7 +18,7 @@ from tarkit.mapping.output import Printed
 from tarkit.mapping.parallel import Batch, Failure, Outcome
 from tarkit.runs.account import Sinks
 from tarkit.runs.counts import Counts
-from tarkit.runs.donerecord import SUFFIX, DoneRecord, read_record
+from tarkit.runs.donerecord import DoneRecord, read_record
 from tarkit.runs.engine import Engine, Reporter
 from tarkit.runs.retryfailed import RetryRun, outputs_of
 from tarkit.runs.shards import ShardRun
@@ -26,7 +26,7 @@ from tarkit.runs.status import progress_of
 from tarkit.runs.work import Work
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import Sample
-from tarkit.specs.outputnames import plan_outputs
+from tarkit.specs.outputnames import DONE_SUFFIX, plan_outputs
 from tarkit.specs.shardspec import check_local
 from tarkit.store.entries import Identity
 from tarkit.store.url import display_name
@@ -186,7 +186,7 @@ def test_with_one_slot_a_shard_is_published_before_the_next_begins(world: World)
     there: list[int] = []
 
     def look(sample: Sample) -> Sample:
-        there.append(len(list(world.out.glob(f"*{SUFFIX}"))))
+        there.append(len(list(world.out.glob(f"*{DONE_SUFFIX}"))))
         return sample
 
     assert world.run(look, slots=1).shards_done == 3
@@ -207,9 +207,9 @@ def test_an_old_record_is_gone_before_a_new_output_is_there(world: World, monkey
         with pytest.raises(Crash):
             world.run()
     assert (world.out / "s1.tar").stat().st_size == size
-    assert not (world.out / ("s1.tar" + SUFFIX)).exists()
+    assert not (world.out / ("s1.tar" + DONE_SUFFIX)).exists()
     assert world.run().shards_done == 1
-    assert world.names() == sorted(f"s{n}.tar{end}" for n in range(3) for end in ("", SUFFIX))
+    assert world.names() == sorted(f"s{n}.tar{end}" for n in range(3) for end in ("", DONE_SUFFIX))
 
 
 def test_a_retry_that_crashes_between_output_and_record(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +263,7 @@ def test_an_output_that_can_not_be_written(world: World, monkeypatch: pytest.Mon
     monkeypatch.setattr(TarWriter, "write_all", break_one)
     totals = world.run()
     assert (totals.shards_done, totals.shards_failed, totals.exit_code) == (2, 1, 1)
-    record = read_record(f"{world.out}/s1.tar{SUFFIX}")
+    record = read_record(f"{world.out}/s1.tar{DONE_SUFFIX}")
     assert record is not None and record.state == "failed" and "no space left" in str(record.error)
 
 
@@ -278,7 +278,7 @@ def test_a_folder_that_takes_nothing(world: World) -> None:
 
 def test_a_store_that_can_not_be_asked_spoils_no_record(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     assert world.run().shards_done == 3
-    before = (world.out / ("s1.tar" + SUFFIX)).read_bytes()
+    before = (world.out / ("s1.tar" + DONE_SUFFIX)).read_bytes()
 
     def tired(url: str) -> Any:
         raise TemporaryStreamError("the store is tired")
@@ -287,7 +287,7 @@ def test_a_store_that_can_not_be_asked_spoils_no_record(world: World, monkeypatc
         patch.setattr("tarkit.runs.shards.identify", tired)
         totals = world.run()
     assert (totals.shards_failed, totals.exit_code) == (3, 75)
-    assert (world.out / ("s1.tar" + SUFFIX)).read_bytes() == before
+    assert (world.out / ("s1.tar" + DONE_SUFFIX)).read_bytes() == before
     assert world.run().shards_before == 3
 
 
@@ -381,12 +381,12 @@ def test_record_there_and_back(tmp_path: Path) -> None:
     output = str(tmp_path / "a.tar")
     record = DoneRecord("done", {"url": "x", "size": 1, "tag": "t"}, "w", "1", failed=[("k", 3)], dropped_fields=2)
     record.publish(output)
-    assert read_record(output + SUFFIX) == record
+    assert read_record(output + DONE_SUFFIX) == record
     assert read_record(output) is None
 
 
 def test_fields_of_a_later_version_are_passed_over(tmp_path: Path) -> None:
-    path = tmp_path / ("a.tar" + SUFFIX)
+    path = tmp_path / ("a.tar" + DONE_SUFFIX)
     DoneRecord("done", {}, "w", "1").publish(str(tmp_path / "a.tar"))
     path.write_text(json.dumps({**json.loads(path.read_bytes()), "new": 1}))
     assert read_record(str(path)) == DoneRecord("done", {}, "w", "1")
@@ -419,7 +419,7 @@ def test_an_input_of_which_only_the_size_is_known_may_have_changed(world: World)
     """As of an http server that sends neither ETag nor Last-Modified."""
     world.run()
     output = f"{world.out}/s0.tar"
-    record = read_record(f"{output}{SUFFIX}")
+    record = read_record(f"{output}{DONE_SUFFIX}")
     assert record is not None
     record.input["tag"] = None
     why = record.why_stale(lambda: None, source=Identity(record.input["size"], None), url=world.inputs[0])
@@ -452,7 +452,7 @@ def test_which_input_a_record_is_of(recorded: str, url: str, same: bool) -> None
 )  # fmt: skip
 def test_one_record_of_wrong_values_hides_no_other(world: World, wrong: dict[str, Any]) -> None:
     world.run()
-    path = world.out / f"s0.tar{SUFFIX}"
+    path = world.out / f"s0.tar{DONE_SUFFIX}"
     path.write_text(json.dumps({**json.loads(path.read_bytes()), **wrong}))
     found = progress_of(str(world.out))
     assert (found.done, list(found.failed)) == (["s1.tar", "s2.tar"], ["s0.tar"])

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from tarkit.errors import MissingInputError
 from tarkit.formats.tally import Tally
-from tarkit.specs.outputnames import INDEX_SUFFIX, SHARD_SUFFIX
+from tarkit.specs.outputnames import DONE_SUFFIX, FAILED_SUFFIX, INDEX_SUFFIX, SHARD_SUFFIX
 from tarkit.store.entries import entries, stat
 from tarkit.store.url import display_name, is_stream, join, local_path, scheme_of
 
@@ -42,7 +42,8 @@ def data_files(
     Skipped, and counted in ``tally.skipped``: ``checksum``: ``.NAME.crc`` and ``NAME.crc``; ``hidden``: a name, or a
     folder's name, that begins with ``.``; ``metadata``: one that begins with ``_``, such as ``_SUCCESS`` and what is in
     ``_temporary``; ``map-file-index``: the index of a MapFile; ``index``: ``x.idx`` beside ``x.tar``;
-    ``linked-folder``: a symbolic link to a folder.
+    ``linked-folder``: a symbolic link to a folder; ``done-record``, ``failed-samples``: what ``tarproc -O`` writes
+    beside a shard.
 
     Raises:
         MissingInputError: no data in it. StreamError, TemporaryStreamError: it cannot be listed.
@@ -82,6 +83,10 @@ def _skipped(name: str, names: Container[str], tally: Tally) -> bool:
         reason = "metadata"
     elif name.endswith(INDEX_SUFFIX) and f"{name.removesuffix(INDEX_SUFFIX)}{SHARD_SUFFIX}" in names:
         reason = "index"
+    elif name.endswith(DONE_SUFFIX) and name.removesuffix(DONE_SUFFIX) in names:
+        reason = "done-record"
+    elif name.endswith(FAILED_SUFFIX) and name.removesuffix(FAILED_SUFFIX) in names:
+        reason = "failed-samples"
     elif parts[-1] == MAP_FILE[1] and "/".join([*parts[:-1], MAP_FILE[0]]) in names:
         reason = "map-file-index"
     if reason is not None:

@@ -8,11 +8,15 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tarkit.errors import UsageError, printable
+from tarkit.errors import MissingInputError, UsageError, printable
 from tarkit.formats import sequencefile, tfrecord
+from tarkit.formats.registry import format_of, input_files, is_tar_name
+from tarkit.formats.tally import Tally
 from tarkit.mapping.pythonworker import load
 from tarkit.readers.parameters import parse_reader_params
 from tarkit.readers.reader import AbstractDataReader
+from tarkit.specs.shardspec import expand
+from tarkit.store.url import display_name
 
 READERS = {
     "Tar": ("tar:TarDataReader", (".tar", ".tgz", ".tar.gz", ".tar.zst")),
@@ -24,8 +28,8 @@ READERS = {
     "Parquet": ("parquet:ParquetDataReader", (".parquet",)),
     "ODPS": ("odps:ODPSDataReader", ()),
 }
-"""reader_type -> module below ``tarkit.readers`` and class, and the ends of its files' names; RecordIO is everything
-else, and a folder."""
+"""reader_type -> module below ``tarkit.readers`` and class, and the ends of its files' names; a reader of a format has
+the name of its module. RecordIO is everything else."""
 
 _ODPS_VARIABLES = {
     "MAXCOMPUTE_PROJECT": "project",
@@ -51,16 +55,17 @@ def create_data_reader(
         data_origin: a folder, file, shard spec, or the name of an ODPS table.
         records_per_task: the records of a shard are cut into ranges of so many; None: one range a shard.
         reader_type: a key of ``READERS``. Without it: ODPS where the environment has MAXCOMPUTE_PROJECT,
-            MAXCOMPUTE_AK and MAXCOMPUTE_SK; else by the end of the name; else RecordIO.
+            MAXCOMPUTE_AK and MAXCOMPUTE_SK; else by the end of the name; if that shows nothing, as that of a folder, by
+            the name or first bytes of the first file; else RecordIO.
         kwargs: of that reader.
 
     Raises:
-        UsageError: no such reader_type, or an argument that the reader does not have.
-        MissingExtraError: its library is not installed.
+        UsageError: no such reader_type, or an argument that the reader does not have; a format without a reader.
+        MissingExtraError: its library is not installed. StreamError, TemporaryStreamError: the first file cannot be
+        read.
     """
     if reader_type is None:
-        by_name = (kind for kind, (_, suffixes) in READERS.items() if data_origin.endswith(suffixes))
-        reader_type = "ODPS" if all(environ.get(name) for name in _ODPS_NEEDS) else next(by_name, "RecordIO")
+        reader_type = "ODPS" if all(environ.get(name) for name in _ODPS_NEEDS) else _type_of(data_origin)
     if reader_type not in READERS:
         raise UsageError(f"reader_type is {printable(repr(reader_type))}; it must be one of {', '.join(READERS)}")
     if reader_type == "ODPS":
@@ -70,6 +75,32 @@ def create_data_reader(
     module, _, name = READERS[reader_type][0].partition(":")
     kind: Callable[..., AbstractDataReader] = getattr(importlib.import_module(f"tarkit.readers.{module}"), name)
     return kind(data_origin, records_per_task, **kwargs)
+
+
+def _type_of(source: str) -> str:
+    is_list = source.startswith("@")
+    if not is_list and (named := _type_by_name(source)) is not None:
+        return named
+    try:
+        first = next(input_files(expand(source), Tally()))
+        if (named := _type_by_name(first)) is not None:
+            return named
+        found = format_of(first)
+    except MissingInputError:
+        return "RecordIO"
+    if found == "tar" and not is_tar_name(first):
+        # It is none of the formats that first bytes show.
+        return "RecordIO"
+    types = (kind for kind, (module, _) in READERS.items() if module.startswith(f"{found}:"))
+    if (kind := next(types, None)) is None:
+        raise UsageError(
+            f"{display_name(source)} is {found}, for which there is no reader; tarkit convert makes it tar"
+        )
+    return kind
+
+
+def _type_by_name(name: str) -> str | None:
+    return next((kind for kind, (_, suffixes) in READERS.items() if name.endswith(suffixes)), None)
 
 
 def custom_data_reader(function: str, data_origin: str, params: str = "") -> AbstractDataReader:

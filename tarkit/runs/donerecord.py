@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tarkit.errors import DataError, MissingInputError, UsageError
+from tarkit.specs.outputnames import DONE_SUFFIX
 from tarkit.store.entries import Identity
 from tarkit.store.publish import open_publish
 from tarkit.store.read import open_read
 from tarkit.store.url import display_name, local_path
 
-SUFFIX = ".done.json"
 _FORMAT = "tarkit-done-1"
 """Change it when the meaning of a field changes; older records are stale then."""
 
@@ -96,12 +96,12 @@ class DoneRecord:
     def publish(self, output_url: str) -> None:
         """Write the record beside the shard ``output_url``, whole or not at all."""
         document = {"format": _FORMAT, **vars(self)}
-        with open_publish(output_url + SUFFIX, compression=None) as stream:
+        with open_publish(output_url + DONE_SUFFIX, compression=None) as stream:
             stream.write(json.dumps(document, indent=1, sort_keys=True).encode("utf-8") + b"\n")
 
 
 def read_record(url: str) -> DoneRecord | None:
-    """The record at ``url`` (which ends in SUFFIX); None if there is none of this format.
+    """The record at ``url`` (which ends in DONE_SUFFIX); None if there is none of this format.
     Raises: DataError: it is not a done record. StreamError, TemporaryStreamError: it cannot be read."""
     try:
         with open_read(url, compression=None) as stream:

@@ -23,11 +23,11 @@ from tarkit.formats.tally import lost_samples
 from tarkit.mapping.parallel import in_batches
 from tarkit.runs.account import Account, Sinks, TooManyErrorsError
 from tarkit.runs.counts import Counts
-from tarkit.runs.donerecord import SUFFIX, DoneRecord, read_record
+from tarkit.runs.donerecord import DoneRecord, read_record
 from tarkit.runs.engine import Engine, without_reports
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import Sample
-from tarkit.specs.outputnames import FAILED_SUFFIX
+from tarkit.specs.outputnames import DONE_SUFFIX, FAILED_SUFFIX
 from tarkit.store.entries import entries, remove
 from tarkit.store.retry import GoneStores
 
@@ -37,10 +37,10 @@ _INTERRUPTED = "putting back its failed samples was interrupted; run it anew, wi
 def outputs_of(folder: str) -> list[str]:
     """Each output of a folder that has a done record, in order of names."""
     base = folder.rstrip("/")
-    names = sorted(entry.name for entry in entries(folder) if entry.name.endswith(SUFFIX))
+    names = sorted(entry.name for entry in entries(folder) if entry.name.endswith(DONE_SUFFIX))
     if not names:
         raise MissingInputError("holds no done record", url=folder, hint="name the folder of an earlier run with -O")
-    return [f"{base}/{name.removesuffix(SUFFIX)}" for name in names]
+    return [f"{base}/{name.removesuffix(DONE_SUFFIX)}" for name in names]
 
 
 class RetryRun:
@@ -59,7 +59,7 @@ class RetryRun:
         for output_url in outputs_of(folder):
             try:
                 with gone.asking(output_url):
-                    record = read_record(output_url + SUFFIX)
+                    record = read_record(output_url + DONE_SUFFIX)
                     if record is None:
                         raise TarkitError("its record is of another version")
                     if record.state == "done" and not record.failed:

@@ -26,9 +26,9 @@ from tarkit.errors import (
 from tarkit.mapping.parallel import Batch, Outcome, in_batches
 from tarkit.runs.account import Account, Sinks, TooManyErrorsError
 from tarkit.runs.counts import Counts
-from tarkit.runs.donerecord import SUFFIX, DoneRecord, read_record
+from tarkit.runs.donerecord import DoneRecord, read_record
 from tarkit.runs.engine import Engine
-from tarkit.specs.outputnames import FAILED_SUFFIX, output_name
+from tarkit.specs.outputnames import DONE_SUFFIX, FAILED_SUFFIX, output_name
 from tarkit.store.entries import Identity, identify, remove
 from tarkit.store.retry import GoneStores
 from tarkit.store.url import display_name, local_path
@@ -173,7 +173,7 @@ class ShardRun:
 
     def _look_at_record(self, shard: _Shard) -> None:
         """Note whether a record is there, and whether the shard is done by it."""
-        record = read_record(shard.output_url + SUFFIX)
+        record = read_record(shard.output_url + DONE_SUFFIX)
         shard.recorded = record is not None
         if record is not None and not record.why_stale(
             lambda: identify(shard.output_url).size,
@@ -260,7 +260,7 @@ class ShardRun:
         if shard.recorded:
             # Sizes are multiples of 10 KiB: an old record might be taken for that of a new output.
             with suppress(MissingInputError):
-                remove(shard.output_url + SUFFIX)
+                remove(shard.output_url + DONE_SUFFIX)
         account.sinks.close()
         counts, failed_url = account.counts, shard.output_url + FAILED_SUFFIX
         size, sha256 = account.sinks.checksum()

@@ -8,8 +8,8 @@ from typing import Any
 
 from tarkit.errors import EXIT_SET_ASIDE, DataError, MissingInputError, TarkitError
 from tarkit.runs.counts import Counts
-from tarkit.runs.donerecord import SUFFIX, DoneRecord, read_record
-from tarkit.specs.outputnames import plan_outputs
+from tarkit.runs.donerecord import DoneRecord, read_record
+from tarkit.specs.outputnames import DONE_SUFFIX, plan_outputs
 from tarkit.store.entries import entries, identify
 from tarkit.store.retry import GoneStores
 from tarkit.store.waits import Workers
@@ -93,7 +93,7 @@ def progress_of(
         if sources is None:
             raise
         sizes = {}
-    names = sorted(name.removesuffix(SUFFIX) for name in sizes if name.endswith(SUFFIX))
+    names = sorted(name.removesuffix(DONE_SUFFIX) for name in sizes if name.endswith(DONE_SUFFIX))
     if sources is not None:
         recorded = set(names)
         found.missing = [name for name in sources if name not in recorded]
@@ -109,7 +109,7 @@ def progress_of(
     def look(name: str) -> tuple[str, DoneRecord | None, str | None]:
         """Name, record, and why the shard is stale, or its record cannot be read."""
         try:
-            record = read_record(f"{base}/{name}{SUFFIX}")
+            record = read_record(f"{base}/{name}{DONE_SUFFIX}")
         except DataError as problem:
             return name, None, str(problem)
         if record is None or record.state != "done":

@@ -10,12 +10,12 @@ from typing import Any
 
 from tarkit.errors import MissingInputError, UsageError
 from tarkit.runs.counts import Counts
-from tarkit.runs.donerecord import SUFFIX, read_record
+from tarkit.runs.donerecord import read_record
 from tarkit.runs.engine import Reporter
 from tarkit.runs.process import ShardsFailedError, check_work, process_outputs, with_work_id
 from tarkit.runs.work import Work
 from tarkit.spark.tasks import current_context, on_all_machines, remove_left_by_tasks, run_tasks, seconds_after_end
-from tarkit.specs.outputnames import plan_outputs
+from tarkit.specs.outputnames import DONE_SUFFIX, plan_outputs
 from tarkit.specs.shardspec import expand
 from tarkit.store.entries import entries
 from tarkit.store.url import base_name
@@ -78,7 +78,7 @@ def process(
         for each, skipped in run_tasks(context, partial(_run, work), parts):
             counts.add(each)
             for url in skipped:
-                if base_name(url) + SUFFIX not in recorded:
+                if base_name(url) + DONE_SUFFIX not in recorded:
                     _count_as_done(url, counts)
     finally:
         remove_left_by_tasks(str(work.outdir), seconds_after_end(context), alone=False)
@@ -116,7 +116,7 @@ def _names(folder: str) -> set[str]:
 
 def _count_as_done(output_url: str, counts: Counts) -> None:
     """A shard that was done before for the task that counts, but by another attempt of this run."""
-    record = read_record(output_url + SUFFIX)
+    record = read_record(output_url + DONE_SUFFIX)
     if record is not None:
         counts.shards_before -= 1
         counts.shards_done += 1

@@ -16,6 +16,9 @@ from tarkit.store.url import display_name, is_stream, local_path, scheme_of, spl
 FAILED_SUFFIX = ".failed.tar"
 """What is added to an output's name for the shard of its failed samples."""
 
+DONE_SUFFIX = ".done.json"
+"""What is added to an output's name for its done record."""
+
 SHARD_SUFFIX = ".tar"
 INDEX_SUFFIX = ".idx"
 

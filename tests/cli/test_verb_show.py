@@ -283,6 +283,11 @@ def test_a_folder_is_its_data(run: Run, shards: str, tmp_path: Path) -> None:
     result = run("tarkit", "show", "--count", tmp_path)
     assert result.lines == run("tarkit", "show", "--count", shards).lines
     assert result.stderr == "tarkit show: skipped members: metadata 1\n"
+    for end in (".done.json", ".failed.tar"):
+        (tmp_path / f"s-0.tar{end}").write_bytes(b"what tarproc -O writes beside a shard")
+    result = run("tarkit", "show", "--count", tmp_path)
+    assert result.lines == run("tarkit", "show", "--count", shards).lines
+    assert result.stderr == "tarkit show: skipped members: done-record 1, failed-samples 1, metadata 1\n"
     (tmp_path / "empty").mkdir()
     result = run("tarkit", "show", tmp_path / "empty")
     assert result.code == 66 and "there are no data files in this folder" in result.stderr

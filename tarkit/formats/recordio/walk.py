@@ -10,6 +10,11 @@ from tarkit.formats.recordio.chunk import GO, HEADER_SIZE, LENGTH, MAGIC, PYRECO
 from tarkit.formats.tally import CUT_HINT, DAMAGED_HINT, LARGER_MEM, Tally
 from tarkit.store.window import Window
 
+_ANOTHER_FORMAT = (
+    "if it is of another format, name that (--from, reader_type=); if it is compressed as a whole, decompress it; "
+    f"if it is damaged, {DAMAGED_HINT}"
+)
+
 _TRUSTED = 64 << 20
 """Bytes; a damaged header's size is believed up to here, and a chunk's end is sought so far."""
 _IN_VAIN = 1 << 30
@@ -222,7 +227,7 @@ def chunk_header(head: bytes, url: str, offset: int) -> ChunkHeader:
     Raises: CorruptRecordError: they are not one. TruncatedError: they are the beginning of one."""
     if not MAGIC.startswith(head[:4]):
         reason = f"a chunk begins with {MAGIC.hex(' ')}, and here is {head[:4].hex(' ')}"
-        raise CorruptRecordError(reason, url=url, offset=offset, hint=DAMAGED_HINT)
+        raise CorruptRecordError(reason, url=url, offset=offset, hint=DAMAGED_HINT if offset else _ANOTHER_FORMAT)
     if len(head) < HEADER_SIZE:
         raise cut(f"the header of a chunk: {len(head)} of {HEADER_SIZE} bytes are there", url, offset)
     return parse_header(head)
