@@ -149,8 +149,8 @@ def by_blocks(path: Path) -> Files:
         infos = archive.getmembers()
     found: Files = {}
     with open(path, "rb") as file:
-        for info, following in zip(infos, blocks[1:], strict=True):
-            start = (following - -(-info.size // 512)) * 512
+        for info, block in zip(infos, blocks[:-1], strict=True):
+            start = (block + 1) * 512
             file.seek(start)
             found[info.name] = digest(file.read(info.size)) if info.size < BIG else (info.size, None)
             if start != info.offset_data:

@@ -195,8 +195,7 @@ class Work:
     mtime: int | None = _option("", "Time stamp of members.  [default: 0]", metavar="SECONDS", bounds=(0, None))
     format: str = _unrecorded(
         "",
-        "For names and sizes too long for a plain header: PAX headers, those of GNU tar (for NVIDIA DALI's index "
-        "tool and busybox), or an error.",
+        "For names and sizes too long for a plain header: PAX headers, those of GNU tar (for busybox), or an error.",
         "pax",
         choices=("pax", "gnu", "ustar"),
     )
