@@ -303,3 +303,9 @@ class ClusterUnreachableError(TarkitError):
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.status = status
+
+
+class ServiceLostError(TarkitError):
+    """The shard service did not answer for as long as a client tries. What was not reported is handed out again."""
+
+    exit_code = EXIT_TEMPORARY

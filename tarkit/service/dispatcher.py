@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -105,6 +105,8 @@ class Dispatcher:
         self._told: set[str] = set()
         self._watching: dict[str, float] = {}
         self._journal, self._grace, self._standstill, self._clock = journal, grace, standstill, clock
+        self._calls: dict[str, dict[str, int]] = {}
+        """Worker -> data set -> number of its last call for shards."""
         self._made: list[DataSet] = []
         self._waiters: dict[str, deque[_Held]] = {}
         self._moved: dict[str, float] = {}
@@ -281,6 +283,7 @@ class Dispatcher:
             return
         self.seen.pop(worker, None)
         self._told.discard(worker)
+        self._calls.pop(worker, None)
         for ledger in self.ledgers.values():
             if ledger.lose(worker):
                 self._wake(ledger)
@@ -310,6 +313,21 @@ class Dispatcher:
             self._wake(ledger)
             await self._durable()
         return verdicts
+
+    def unanswered(self, ledger: Ledger, worker: str, call: int, held: Iterable[int]) -> list[int]:
+        """Tokens of a worker's leases that it does not know of, because the answer was lost.
+
+        call: the number of the call that says what the worker holds.
+
+        Raises:
+            UsageError: a later call of the worker came first, so that ``held`` is out of date.
+        """
+        calls = self._calls.setdefault(worker, {})
+        if call <= calls.get(ledger.dataset.name, 0):
+            raise UsageError(f"call {call} of worker {quoted(worker)} came after a later one; it is not answered")
+        calls[ledger.dataset.name] = call
+        known = set(held)
+        return [token for token in ledger.tokens(worker) if token not in known]
 
     def heard(self, worker: str) -> None:
         """A worker gave a sign of life; "" is one that has no name."""

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import enum
 import heapq
-from bisect import insort
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tarkit.errors import UsageError
 from tarkit.readers.reader import TaskShard
 from tarkit.service.dataset import DataSet
+from tarkit.service.ranges import covered_records, merged_ranges, missing_ranges
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,9 @@ class Ledger:
         self._watch(entry)
         self._touch(entry)
         shard = self.dataset.shard(entry.epoch, entry.place)
-        return Lease(token, entry.epoch, shard, self.seconds, tuple(_gaps(entry.ranges, shard.end - shard.start)))
+        return Lease(
+            token, entry.epoch, shard, self.seconds, tuple(missing_ranges(entry.ranges, shard.end - shard.start))
+        )
 
     def complete(self, token: int, now: float, ranges: Iterable[tuple[int, int]] | None = None) -> Verdict:
         """A shard is done; with ``ranges``, these of its records, as [first, end) in their order, and when all are, it.
@@ -172,9 +173,9 @@ class Ledger:
         worker = entry.worker if entry.tokens[-1] == token else None
         shard = self.dataset.shard(entry.epoch, entry.place)
         records = shard.end - shard.start
-        before = _covered(entry.ranges)
-        entry.ranges = [(0, records)] if ranges is None else _merged(entry.ranges, ranges, records)
-        self.records += _covered(entry.ranges) - before
+        before = covered_records(entry.ranges)
+        entry.ranges = [(0, records)] if ranges is None else merged_ranges(entry.ranges, ranges, records)
+        self.records += covered_records(entry.ranges) - before
         self._touch(entry)
         if entry.ranges == [(0, records)]:
             if worker is not None:
@@ -314,6 +315,10 @@ class Ledger:
         """Whether no other epoch begins after this one."""
         return bool(self.dataset.epochs) and self.epoch >= self.dataset.epochs
 
+    def tokens(self, worker: str) -> list[int]:
+        """Of the leases that a worker has."""
+        return list(self._by_worker.get(worker, ()))
+
     def workers(self) -> dict[str, list[Outstanding]]:
         """Who holds what."""
         return {worker: list(held.values()) for worker, held in self._by_worker.items()}
@@ -392,29 +397,3 @@ class Ledger:
         for token in entry.tokens:
             del self._by_token[token]
         del self.entries[key]
-
-
-def _covered(ranges: Sequence[tuple[int, int]]) -> int:
-    return sum(end - first for first, end in ranges)
-
-
-def _merged(ranges: Sequence[tuple[int, int]], more: Iterable[tuple[int, int]], records: int) -> list[tuple[int, int]]:
-    """The union of ranges, sorted, none adjacent to another."""
-    joined = list(ranges)
-    for first, end in more:
-        if not 0 <= first < end <= records:
-            raise UsageError(f"records {first} to {end} are not in a shard of {records} records")
-        insort(joined, (first, end))
-    union: list[tuple[int, int]] = []
-    for first, end in joined:
-        if union and first <= union[-1][1]:
-            union[-1] = (union[-1][0], max(end, union[-1][1]))
-        else:
-            union.append((first, end))
-    return union
-
-
-def _gaps(ranges: Sequence[tuple[int, int]], records: int) -> list[tuple[int, int]]:
-    """What the ranges leave of a shard."""
-    edges = [0, *(edge for pair in ranges for edge in pair), records]
-    return [(first, end) for first, end in zip(edges[::2], edges[1::2], strict=True) if first < end]

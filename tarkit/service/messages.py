@@ -35,8 +35,9 @@ class Call:
 
 @dataclass(frozen=True)
 class Protocol:
-    """What a file defines. messages: name -> class."""
+    """What a file defines. package: its name, before a dot in the names of services. messages: name -> class."""
 
+    package: str
     messages: dict[str, Any]
     calls: list[Call]
 
@@ -77,7 +78,7 @@ def protocol(name: str) -> Protocol:
         if kind == "service"
         for call, request, stream, reply in _CALL.findall(body)
     ]
-    return Protocol(messages, calls)
+    return Protocol(package, messages, calls)
 
 
 def _add_fields(message: Any, body: str, package: str, enums: set[str]) -> None:

@@ -156,6 +156,7 @@ class ShardCalls:
             request.seed,
             request.remainder,
             request.strict_epochs,
+            request.task_type or 1,
         )
         made = await self._dispatcher.declare(dataset)
         return self._messages.Declared(shards=dataset.shards, made=made, heartbeat=self._heartbeat)
@@ -173,8 +174,11 @@ class ShardCalls:
             for each in request.reports
         ]
         reply = messages.ExchangeReply()
-        if reports or request.unused:
-            verdicts = await dispatcher.report(ledger, request.worker, reports, request.unused)
+        unused = [*request.unused]
+        if request.call:
+            unused += dispatcher.unanswered(ledger, request.worker, request.call, request.held)
+        if reports or unused:
+            verdicts = await dispatcher.report(ledger, request.worker, reports, unused)
             reply.verdicts.extend(_VERDICTS[verdict] for verdict in verdicts)
         if request.blocked:
             dispatcher.blocked(request.worker)

@@ -1,0 +1,157 @@
+"""Calls of ``shards.proto`` at an address: what a service refuses is raised at once, all else is tried again."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tarkit.errors import ServiceLostError, TarkitError, UsageError, library, printable, quoted
+from tarkit.service.messages import protocol
+from tarkit.store.retry import Retry
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+_REFUSALS = ("INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "UNAUTHENTICATED", "PERMISSION_DENIED")
+_QUIET = 5.0
+"""Seconds without an answer after which it is logged, and again each time that twice as many have passed."""
+_OPTIONS = [
+    ("grpc.max_receive_message_length", 256 << 20),
+    ("grpc.max_send_message_length", 256 << 20),
+    # A service whose machine is gone says nothing: held calls have no other end.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+    # A process that was forked makes a connection of its own.
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+
+class Unwanted(Exception):
+    """The answer that was waited for is not wanted any more."""
+
+
+class Connection:
+    """A channel to a shard service; threads share it.
+
+    address: ``HOST:PORT``. token: for its bearer token. certificate: PEM of the authority that signed the service's
+    certificate; with it, TLS is spoken. patience: seconds for which a call is tried again.
+
+    Raises:
+        UsageError: ``address`` is not HOST:PORT.
+        MissingExtraError: grpcio or protobuf is not installed.
+    """
+
+    def __init__(self, address: str, token: str, certificate: bytes, patience: float) -> None:
+        grpc = library("grpc", "a client of the shard service", "service")
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit():
+            raise UsageError(f"{quoted(address)} is not HOST:PORT of a shard service, such as localhost:50001")
+        spoken = protocol("shards")
+        self.patience = patience
+        self._address, self._error, self._cancelled = address, grpc.RpcError, grpc.FutureCancelledError
+        if certificate:
+            self._channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(certificate), options=_OPTIONS)
+        else:
+            self._channel = grpc.insecure_channel(address, options=_OPTIONS)
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        self._stubs = {
+            call.name: (
+                (self._channel.unary_stream if call.stream else self._channel.unary_unary)(
+                    f"/{spoken.package}.ShardService/{call.name}",
+                    request_serializer=call.request.SerializeToString,
+                    response_deserializer=call.reply.FromString,
+                ),
+                call.request,
+            )
+            for call in spoken.calls
+        }
+
+    def start(self, name: str, /, **fields: Any) -> Any:
+        """Begin a call: of one answer, with ``result()`` and ``cancel()``; of many, an iterator with ``cancel()``."""
+        stub, request = self._stubs[name]
+        return getattr(stub, "future", stub)(request(**fields), metadata=self._metadata)
+
+    def once(self, name: str, /, **fields: Any) -> Any:
+        """The answer to a call of one answer, tried once."""
+        stub, request = self._stubs[name]
+        return stub(request(**fields), metadata=self._metadata)
+
+    def call(self, name: str, patience: float | None = None, /, **fields: Any) -> Any:
+        """The answer to a call, which is tried again; it raises what :meth:`insist` does."""
+        return self.insist(lambda progress: self.once(name, **fields), threading.Event(), patience)
+
+    def insist(
+        self,
+        attempt: Callable[[Callable[[], None]], T],
+        stopped: threading.Event,
+        patience: float | None = None,
+    ) -> T:
+        """What ``attempt(progress)`` returns in the end; it calls ``progress`` when the service has answered it.
+
+        Raises:
+            UsageError: the service refuses it, with its sentence.
+            ServiceLostError: the service did not answer for ``patience`` seconds.
+            Unwanted: ``stopped`` is set.
+        """
+        patience = self.patience if patience is None else patience
+        waits = Retry(base=0.1, cap=2.0)
+        failures, since, quiet = 0, time.monotonic(), _QUIET
+
+        def progress() -> None:
+            nonlocal failures
+            failures = 0
+
+        while not stopped.is_set():
+            began = time.monotonic()
+            try:
+                return attempt(progress)
+            except (self._error, self._cancelled) as error:
+                reason = self._reason(error)
+            if stopped.is_set():
+                break
+            if not failures:
+                # A held call may have lasted for hours before it broke.
+                since, quiet = max(began, time.monotonic() - 1.0), _QUIET
+            failures += 1
+            passed = time.monotonic() - since
+            if passed >= patience:
+                raise ServiceLostError(
+                    f"the shard service at {self._address} has not answered for {passed:.0f} s: {reason}; "
+                    "start it again with the same state, then this program"
+                )
+            if passed >= quiet:
+                quiet = 2 * passed
+                _log.warning("no answer from %s for %.0f s: %s; trying again", self._address, passed, reason)
+            stopped.wait(min(waits.wait_before(failures), patience - passed))
+        raise Unwanted
+
+    def _reason(self, error: Any) -> str:
+        """Why a call failed that may be tried again. Raises: UsageError: it may not."""
+        if isinstance(error, self._cancelled) or not hasattr(error, "code"):
+            return "the call was cancelled"
+        code, details = error.code().name, printable(error.details() or "")
+        if code in _REFUSALS:
+            raise UsageError(details) from None
+        if code == "UNIMPLEMENTED":
+            raise UsageError(f"{quoted(self._address)} is not a shard service of tarkit: {details}") from None
+        if "CERTIFICATE_VERIFY_FAILED" in details:
+            raise UsageError(
+                f"the certificate of {quoted(self._address)} is not signed by the given one, or is of another name: "
+                f"{details}"
+            ) from None
+        return f"{code}: {details}" if details else code
+
+    def close(self) -> None:
+        """Break all calls."""
+        self._channel.close()
+
+
+def lost(error: TarkitError) -> TarkitError:
+    """The same error, to be raised once more, in another thread."""
+    return type(error)(str(error))

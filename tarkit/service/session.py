@@ -1,0 +1,377 @@
+"""A worker's part in one data set of a shard service: shards fetched ahead, reports sent beside, and a sign of life."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tarkit.errors import ServiceLostError, TarkitError, UsageError, counted
+from tarkit.readers.reader import Task, TaskShard
+from tarkit.service.connection import Connection, Unwanted, lost
+from tarkit.service.ledger import NoShard
+from tarkit.service.ranges import merged_ranges, missing_ranges
+
+_log = logging.getLogger(__name__)
+_HELD = 30.0
+"""Seconds for which the service may hold a call for shards; then it is made again."""
+_LINGER = 0.2
+"""Seconds for which reports of parts of a shard wait for more of them."""
+_GIVING_BACK = 5.0
+_VERDICTS = ("accepted", "late", "stale", "unknown")
+
+
+@dataclass(frozen=True)
+class HeldShard:
+    """A shard that this process is to read. It has the fields of the published clients' shards.
+
+    name: of its file, or of the data set. start, end: the records from ``start`` to before ``end``. indices: the
+    records in the order in which they are wanted, if they are shuffled; else (). epoch: from 1. token: of its lease.
+    ranges: what is to be done of it, [first, end) in the order of its records: all of it, unless another worker
+    reported a part before it was lost. worker: the word of the session that holds it.
+    """
+
+    name: str
+    start: int
+    end: int
+    indices: tuple[int, ...] = ()
+    epoch: int = 1
+    token: int = 0
+    ranges: tuple[tuple[int, int], ...] = ()
+    worker: str = ""
+
+    @property
+    def task(self) -> Task:
+        """What a reader's ``read_records`` takes."""
+        return Task(TaskShard(self.name, self.start, self.end, self.indices), task_id=self.token)
+
+    @property
+    def records(self) -> Iterator[int]:
+        """Numbers of the records that are to be done, in their order."""
+        order = self.indices or range(self.start, self.end)
+        return (order[at] for first, end in self.ranges for at in range(first, end))
+
+
+@dataclass
+class _Holding:
+    """What is known of a lease. done: reported, or to be. unsent: of ``done``, what is to be sent. over: nothing more
+    will be reported of it."""
+
+    records: int
+    done: list[tuple[int, int]]
+    unsent: list[tuple[int, int]] = field(default_factory=list)
+    error: str = ""
+    over: bool = False
+
+
+class Session:
+    """Three threads: one asks for shards, one sends reports, one holds a call open for as long as the worker lives.
+
+    What is leased and not answered for is in ``_holdings``, which goes with each call for shards: the service takes
+    back what is not in it. label: begins the worker's word.
+    """
+
+    def __init__(self, connection: Connection, name: str, prefetch: int, label: str = "") -> None:
+        self.pid = os.getpid()
+        self.worker = f"{label or socket.gethostname()}-{self.pid}-{secrets.token_hex(6)}"
+        self.counts: Counter[str] = Counter(dict.fromkeys((*_VERDICTS, "repeated"), 0))
+        self.ended = False
+        self.connection, self._name, self._prefetch = connection, name, prefetch
+        self._lock = threading.RLock()
+        self._room = threading.Condition(self._lock)  # for the thread that asks for shards
+        self._mail = threading.Condition(self._lock)  # for the thread that sends reports
+        self._news = threading.Condition(self._lock)  # for callers
+        self._shards: deque[HeldShard] = deque()
+        self._holdings: dict[int, _Holding] = {}
+        self._outbox: dict[int, _Holding] = {}
+        self._sending: dict[int, _Holding] = {}
+        self._void: set[int] = set()
+        self._due: float | None = None
+        self._waiting = 0
+        self._asked = 0
+        self._call: Any = None
+        self._attending: Any = None
+        self._paused = False
+        self._error: TarkitError | None = None
+        self._stopped = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, args=(work,), name=f"tarkit shards: {work.__name__}", daemon=True)
+            for work in (self._ask_ahead, self._send_reports, self._attend)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    # What callers ask.
+
+    def fetch(self, timeout: float | None) -> HeldShard | NoShard:
+        """The next shard; WAIT: there was none in that time; END: the end."""
+        with self._lock:
+            self._waiting += 1
+            self._room.notify_all()
+            try:
+                self._news.wait_for(lambda: self._shards or self.ended or self._error, timeout)
+            finally:
+                self._waiting -= 1
+            self._raise_error()
+            if self._shards:
+                shard = self._shards.popleft()
+                self._room.notify_all()
+                return shard
+            return NoShard.END if self.ended else NoShard.WAIT
+
+    def report(self, shard: HeldShard, ranges: Iterable[tuple[int, int]] | None, error: str) -> None:
+        """A shard, or ranges of it, is done; or with ``error``, it failed. Never waits for the service."""
+        if shard.worker != self.worker:
+            raise UsageError(
+                f"shard {shard.name} {shard.start} to {shard.end} was handed to another process, or before this "
+                "client was opened; report it where it was fetched"
+            )
+        with self._lock:
+            self._raise_error()
+            holding = self._holdings.get(shard.token)
+            if holding is None or holding.over:
+                if shard.token in self._void:
+                    self._void.remove(shard.token)
+                    self.counts["stale"] += 1
+                return
+            if error:
+                holding.error, holding.over = error, True
+            else:
+                parts = [(0, holding.records)] if ranges is None else list(ranges)
+                holding.done = merged_ranges(holding.done, parts, holding.records)
+                holding.unsent = merged_ranges(holding.unsent, parts, holding.records)
+                holding.over = holding.done == [(0, holding.records)]
+            self._outbox[shard.token] = holding
+            self._hurry(0.0 if holding.over else _LINGER)
+
+    def _hurry(self, seconds: float) -> None:
+        due = time.monotonic() + seconds
+        if self._due is None or due < self._due:
+            self._due = due
+            self._mail.notify()
+
+    @property
+    def in_hand(self) -> int:
+        """Number of shards that were fetched by a caller, and are not reported."""
+        with self._lock:
+            return sum(not each.over for each in self._holdings.values()) - len(self._shards)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Return when the service has all reports on its disk. Raises: ServiceLostError: not in that time."""
+        with self._lock:
+            self._hurry(0.0)
+            sent = self._news.wait_for(lambda: self._error or not (self._outbox or self._sending), timeout)
+            self._raise_error()
+            if not sent:
+                number = len(self._outbox.keys() | self._sending.keys())
+                raise ServiceLostError(
+                    f"reports of {counted(number, 'shard')} were not answered in time; what they hold is done again"
+                )
+
+    def anew(self, call: Callable[[], Any]) -> Any:
+        """Make a call after which no lease of before counts: a reset, or a restore."""
+        self._pause()
+        try:
+            self.flush()
+            answer = call()
+            with self._lock:
+                self._void |= {token for token, each in self._holdings.items() if not each.over}
+                self._void -= {shard.token for shard in self._shards}
+                self._shards.clear()
+                self._holdings.clear()
+                self.ended = False
+            return answer
+        finally:
+            with self._lock:
+                self._paused = False
+                self._room.notify_all()
+
+    def close(self, *, give_back: bool = True, seconds: float | None = None) -> None:
+        """Send what was reported, give back what was not used, and end the threads.
+
+        give_back: of shards in the caller's hands, too; else the service counts them as lost. seconds: to wait for the
+        service at most; None: for as long as calls are tried.
+        """
+        try:
+            self._pause()
+            with self._lock:
+                if self._outbox or self._sending:
+                    self.flush(seconds)
+            self._give_back(give_back)
+        finally:
+            self._stopped.set()
+            with self._lock:
+                for condition in (self._room, self._mail, self._news):
+                    condition.notify_all()
+            if self._attending is not None:
+                self._attending.cancel()
+            self.connection.close()
+            for thread in self._threads:
+                thread.join(_GIVING_BACK)
+
+    def _give_back(self, give_back: bool) -> None:
+        with self._lock:
+            if self._error or (self.ended and not self._holdings):
+                return
+            unused = {shard.token for shard in self._shards}
+            held = [] if give_back else [token for token in self._holdings if token not in unused]
+        try:
+            self.connection.call("Exchange", _GIVING_BACK, **self._request(0, held))
+        except TarkitError as error:
+            _log.warning("%s; the shards of this worker are handed out again when their leases end", error)
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise lost(self._error)
+
+    # Its threads.
+
+    def _run(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Unwanted:
+            return
+        except TarkitError as error:
+            with self._lock:
+                self._error = self._error or error
+                self._news.notify_all()
+
+    def _request(self, want: int, held: Iterable[int]) -> dict[str, Any]:
+        self._asked += 1
+        exchange = {"worker": self.worker, "name": self._name, "call": self._asked, "held": held}
+        return {**exchange, "want": want, "wait": _HELD}
+
+    def _pause(self) -> None:
+        """No call for shards is made any more, and none is open."""
+        with self._lock:
+            self._paused = True
+            if self._call is not None:
+                self._call.cancel()
+            self._news.wait_for(lambda: self._call is None, _GIVING_BACK)
+
+    def _ask_ahead(self) -> None:
+        while not self._stopped.is_set():
+            with self._lock:
+                self._room.wait_for(lambda: self._stopped.is_set() or self._wanted())
+            self.connection.insist(lambda progress: self._ask(), self._stopped)
+
+    def _ask(self) -> None:
+        with self._lock:
+            want = self._wanted()
+            if not want:
+                return
+            self._call = self.connection.start("Exchange", **self._request(want, list(self._holdings)))
+        reply = None
+        try:
+            reply = self._call.result()
+        finally:
+            with self._lock:
+                self._call = None
+                if reply is not None:
+                    self._take(reply)
+                self._news.notify_all()
+
+    def _wanted(self) -> int:
+        """How many shards to ask for now; not before half of those ahead are gone, so that calls bring several."""
+        ahead = len(self._shards) - self._waiting
+        if self._paused or self.ended or ahead > self._prefetch // 2:
+            return 0
+        return max(0, self._prefetch - ahead)
+
+    def _take(self, reply: Any) -> None:
+        self.ended = reply.end
+        self._leave()
+        for lease in reply.leases:
+            ranges = tuple((part.first, part.end) for part in lease.ranges)
+            records = lease.end - lease.start
+            self._holdings[lease.token] = _Holding(records, missing_ranges(ranges, records))
+            self._shards.append(
+                HeldShard(
+                    lease.name,
+                    lease.start,
+                    lease.end,
+                    tuple(lease.indices),
+                    lease.epoch,
+                    lease.token,
+                    ranges,
+                    self.worker,
+                )
+            )
+
+    def _send_reports(self) -> None:
+        while self._collect_reports():
+            reports = [report for token, each in self._sending.items() for report in self._reports_of(token, each)]
+            tries = 0
+
+            def attempt(progress: Callable[[], None], reports: list[dict[str, Any]] = reports) -> Any:
+                nonlocal tries
+                tries += 1
+                return self.connection.once("Exchange", worker=self.worker, name=self._name, reports=reports)
+
+            reply = self.connection.insist(attempt, self._stopped)
+            with self._lock:
+                for verdict in reply.verdicts:
+                    # The first answer to it was lost, and may have been another.
+                    again = tries > 1 and _VERDICTS[verdict] == "stale"
+                    self.counts["repeated" if again else _VERDICTS[verdict]] += 1
+                for token, holding in self._sending.items():
+                    if holding.over and token not in self._outbox:
+                        self._holdings.pop(token, None)
+                self._sending = {}
+                self._leave()
+                self._news.notify_all()
+
+    def _collect_reports(self) -> bool:
+        """Wait for reports that are due. False: the session is closed."""
+        with self._lock:
+            while not (self._outbox and self._due is not None and self._due <= time.monotonic()):
+                if self._stopped.is_set():
+                    return False
+                due = self._due if self._outbox else None
+                self._mail.wait(None if due is None else max(0.0, due - time.monotonic()))
+            self._sending, self._outbox, self._due = self._outbox, {}, None
+            return True
+
+    def _reports_of(self, token: int, holding: _Holding) -> Iterator[dict[str, Any]]:
+        with self._lock:
+            parts, holding.unsent = holding.unsent, []
+            over, error = holding.over, holding.error
+        if over and not error:
+            # Without ranges it is the whole shard, of which another worker may have done a part.
+            yield {"token": token}
+            return
+        if parts:
+            yield {"token": token, "ranges": [{"first": first, "end": end} for first, end in parts]}
+        if error:
+            yield {"token": token, "error": error}
+
+    def _attend(self) -> None:
+        while not self._stopped.is_set():
+            with self._lock:
+                self._room.wait_for(lambda: self._stopped.is_set() or not self._idle)
+            self.connection.insist(self._be_there, self._stopped)
+
+    def _be_there(self, progress: Callable[[], None]) -> None:
+        with self._lock:
+            if self._idle:
+                return
+            self._attending = self.connection.start("Attend", worker=self.worker)
+        for _ in self._attending:
+            progress()
+        self._stopped.wait(1.0)
+
+    @property
+    def _idle(self) -> bool:
+        """Whether it does not matter any more if the service is there."""
+        return self.ended and not self._holdings
+
+    def _leave(self) -> None:
+        if self._idle and self._attending is not None:
+            self._attending.cancel()

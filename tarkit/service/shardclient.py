@@ -1,0 +1,239 @@
+"""A client of the shard service for one process: configuration that can be sent to others, and a session of its own."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Any
+
+from tarkit.errors import TarkitError, UsageError
+from tarkit.service.connection import Connection
+from tarkit.service.dataset import DataSet
+from tarkit.service.ledger import LedgerCounts, NoShard
+from tarkit.service.session import HeldShard, Session
+
+_log = logging.getLogger(__name__)
+_AT_EXIT = 5.0
+"""Seconds that the end of the interpreter waits for reports."""
+_inherited: list[Session] = []
+"""Sessions of the process from which this one was forked: their end here would end them there."""
+_open_clients: weakref.WeakSet[ShardClient] = weakref.WeakSet()
+
+
+class ShardClient:
+    """The part of one process in a data set of a shard service.
+
+    >>> with ShardClient("localhost:50001", "iris") as client:  # doctest: +SKIP
+    ...     for shard in client:
+    ...         train(shard.records)
+    ...         client.done(shard)
+
+    It connects when it is first used. In a process that was forked from this one it begins anew, as another worker;
+    pickled, it is its configuration. Its methods may be called from several threads.
+
+    Args:
+        address: ``HOST:PORT`` of the service.
+        dataset: the name of a data set that is declared, "" for the only one; or a declaration, which must be the
+            same in all workers.
+        prefetch: number of shards that are fetched ahead of the one that is asked for.
+        patience: seconds for which a service that does not answer is tried again.
+        token: the bearer token that the service asks for.
+        certificate: PEM of the authority that signed the service's certificate; with it, TLS is spoken.
+        label: the beginning of the worker's word, which the service shows.
+
+    Raises:
+        UsageError: an argument that cannot be; and from all methods, that the service refuses what it was asked.
+        ServiceLostError: from all methods, the service did not answer for ``patience`` seconds.
+        MissingExtraError: grpcio or protobuf is not installed.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        dataset: str | DataSet = "",
+        *,
+        prefetch: int = 1,
+        patience: float = 300.0,
+        token: str = "",
+        certificate: bytes = b"",
+        label: str = "",
+    ) -> None:
+        if prefetch < 0 or not patience >= 0:
+            raise UsageError(f"prefetch is {prefetch} and patience is {patience}; both must be 0 or more")
+        self._settings: dict[str, Any] = {
+            "prefetch": prefetch,
+            "patience": patience,
+            "token": token,
+            "certificate": certificate,
+            "label": label,
+        }
+        self._address, self._dataset = address, dataset
+        self._name = dataset.name if isinstance(dataset, DataSet) else dataset
+        self._pid = os.getpid()
+        self._opening = threading.Lock()
+        self._session: Session | None = None
+        self._closed = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made_anew, (self._address, self._dataset, self._settings)
+
+    def __enter__(self) -> ShardClient:
+        self._opened()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Close it. After an exception of the body, shards in its hands count as lost, as one of them may be why."""
+        if error is None:
+            self.close()
+            return
+        try:
+            self._close(give_back=not isinstance(error, Exception), seconds=_AT_EXIT)
+        except TarkitError as problem:
+            _log.warning("%s", problem)
+
+    def __iter__(self) -> Iterator[HeldShard]:
+        """Shards to the end of the data set."""
+        while isinstance(shard := self.fetch(), HeldShard):
+            yield shard
+
+    def fetch(self, timeout: float | None = None) -> HeldShard | NoShard:
+        """The next shard; or ``NoShard.END``; or ``NoShard.WAIT``, that there was none for ``timeout`` seconds.
+
+        A worker waits for the shards of others: they come back when those are lost. So a process that fetches before
+        it has reported what it holds needs a ``timeout``, or another thread that reports.
+        """
+        return self._opened().fetch(timeout)
+
+    def done(self, shard: HeldShard, ranges: Iterable[tuple[int, int]] | None = None) -> None:
+        """A shard was used; or ``ranges`` of it, [first, end) in the order of its records. Returns at once.
+
+        Raises:
+            UsageError: a range that the shard does not have, or a shard that another process fetched.
+        """
+        self._opened().report(shard, ranges, "")
+
+    def failed(self, shard: HeldShard, reason: str) -> None:
+        """What is left of a shard could not be used; it is handed out again, or is dead. Returns at once."""
+        self._opened().report(shard, None, reason or "the trainer gave no reason")
+
+    def flush(self) -> None:
+        """Return when all reports are on the service's disk."""
+        self._opened().flush()
+
+    def close(self) -> None:
+        """Send all reports, and give back the shards that are not done. A closed client cannot be used again."""
+        self._close(give_back=True, seconds=None)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Answers to the reports of this process. accepted; late: accepted after the lease had ended; stale: the
+        shard had been completed, taken over or reset; unknown: never leased; repeated: stale, of a report that was
+        sent again because its answer was lost."""
+        return dict(self._session.counts) if self._session is not None and self._pid == os.getpid() else {}
+
+    @property
+    def in_hand(self) -> int:
+        """Number of shards that were fetched, and are not done or failed."""
+        return self._session.in_hand if self._session is not None and self._pid == os.getpid() else 0
+
+    @property
+    def worker(self) -> str:
+        """The word by which the service knows this process."""
+        return self._opened().worker
+
+    def progress(self) -> LedgerCounts:
+        """Counts of the data set, of all workers."""
+        (found,) = self._opened().connection.call("GetProgress", name=self._name).progress
+        return LedgerCounts(found.epoch, found.todo, found.leased, found.done, found.dead, found.records, found.ended)
+
+    def save(self) -> str:
+        """A checkpoint of the data set: JSON text of what is not done. Reports of this process are in it."""
+        session = self._opened()
+        session.flush()
+        return str(session.connection.call("Save", name=self._name).content)
+
+    def restore(self, checkpoint: str) -> None:
+        """Take a checkpoint for the state of the data set. Shards that any worker holds are stale.
+
+        Raises:
+            UsageError: not a checkpoint of this data set.
+        """
+        session = self._opened()
+        session.anew(lambda: session.connection.call("Restore", name=self._name, content=checkpoint))
+
+    def reset(self) -> None:
+        """Begin the data set anew. Shards that any worker holds are stale."""
+        session = self._opened()
+        session.anew(lambda: session.connection.call("Reset", name=self._name))
+
+    def _opened(self) -> Session:
+        if self._pid != os.getpid():
+            # Nothing of a lock that a thread of the other process may have held.
+            self._pid, self._opening = os.getpid(), threading.Lock()
+            if self._session is not None:
+                _inherited.append(self._session)
+            self._session, self._closed = None, False
+        with self._opening:
+            if self._closed:
+                raise UsageError("the client of the shard service is closed; make another one")
+            if self._session is None:
+                self._session = self._open()
+                _open_clients.add(self)
+            return self._session
+
+    def _open(self) -> Session:
+        settings = self._settings
+        connection = Connection(self._address, settings["token"], settings["certificate"], settings["patience"])
+        try:
+            if isinstance(self._dataset, DataSet):
+                connection.call("Declare", **_declaration(self._dataset))
+            # Whether it is there, before anything is begun.
+            connection.call("GetProgress", name=self._name)
+        except BaseException:
+            connection.close()
+            raise
+        return Session(connection, self._name, settings["prefetch"], settings["label"])
+
+    def _close(self, give_back: bool, seconds: float | None) -> None:
+        session = self._session
+        if self._closed or session is None or session.pid != os.getpid():
+            return
+        self._closed = True
+        _open_clients.discard(self)
+        session.close(give_back=give_back, seconds=seconds)
+
+
+def _made_anew(address: str, dataset: str | DataSet, settings: dict[str, Any]) -> ShardClient:
+    return ShardClient(address, dataset, **settings)
+
+
+def _declaration(dataset: DataSet) -> dict[str, Any]:
+    files = [{"name": name, "start": start, "records": records} for name, start, records in dataset.files]
+    return {
+        "name": dataset.name,
+        "size": dataset.size,
+        "records_per_shard": dataset.records_per_shard,
+        "epochs": dataset.epochs,
+        "files": files,
+        "shuffle_shards": dataset.shuffle_shards,
+        "shuffle_records": dataset.shuffle_records,
+        "seed": dataset.seed,
+        "remainder": dataset.remainder,
+        "strict_epochs": dataset.strict_epochs,
+        "task_type": dataset.task_type,
+    }
+
+
+@atexit.register
+def _close_at_exit() -> None:
+    """What a program that never closed its client has reported is sent, if the service is there."""
+    for client in list(_open_clients):
+        try:
+            client._close(give_back=True, seconds=_AT_EXIT)
+        except TarkitError as error:
+            _log.warning("%s", error)
