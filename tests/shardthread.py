@@ -12,13 +12,15 @@ import threading
 from pathlib import Path
 from types import TracebackType
 
+from tarkit.service.credentials import Security
 from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.journal import Journal
 from tarkit.service.ledger import LeaseRules
-from tarkit.service.server import Security, serving
+from tarkit.service.server import serving
 
 _PROGRAM = """
 import asyncio, sys
+from tarkit.service.credentials import Security
 from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.journal import Journal
 from tarkit.service.ledger import LeaseRules

@@ -25,6 +25,8 @@ _HELD = 30.0
 _LINGER = 0.2
 """Seconds for which reports of parts of a shard wait for more of them."""
 _GIVING_BACK = 5.0
+_BLOCKED = 5.0
+"""Seconds without a report, while a caller waits and holds shards, after which the service hears of it."""
 _VERDICTS = ("accepted", "late", "stale", "unknown")
 
 
@@ -83,6 +85,9 @@ class Session:
         self.worker = f"{label or socket.gethostname()}-{self.pid}-{secrets.token_hex(6)}"
         self.counts: Counter[str] = Counter(dict.fromkeys((*_VERDICTS, "repeated"), 0))
         self.ended = False
+        self._drain = False
+        self._reported = time.monotonic()
+        self._say_blocked = self._said_blocked = False
         self.connection, self._name, self._prefetch = connection, name, prefetch
         self._lock = threading.RLock()
         self._room = threading.Condition(self._lock)  # for the thread that asks for shards
@@ -101,6 +106,8 @@ class Session:
         self._paused = False
         self._error: TarkitError | None = None
         self._stopped = threading.Event()
+        # Whether the data set is there is found out before anything is begun.
+        connection.call("Exchange", worker=self.worker, name=name)
         self._threads = [
             threading.Thread(target=self._run, args=(work,), name=f"tarkit shards: {work.__name__}", daemon=True)
             for work in (self._ask_ahead, self._send_reports, self._attend)
@@ -111,20 +118,38 @@ class Session:
     # What callers ask.
 
     def fetch(self, timeout: float | None) -> HeldShard | NoShard:
-        """The next shard; WAIT: there was none in that time; END: the end."""
+        """The next shard; WAIT: there was none in that time; END: the end; DRAIN: none comes before this process, or
+        another one that waits as well, reports what it holds."""
+        until = None if timeout is None else time.monotonic() + timeout
         with self._lock:
             self._waiting += 1
             self._room.notify_all()
             try:
-                self._news.wait_for(lambda: self._shards or self.ended or self._error, timeout)
+                return self._next(until)
             finally:
                 self._waiting -= 1
+
+    def _next(self, until: float | None) -> HeldShard | NoShard:
+        began = time.monotonic()
+        while True:
             self._raise_error()
             if self._shards:
-                shard = self._shards.popleft()
                 self._room.notify_all()
-                return shard
-            return NoShard.END if self.ended else NoShard.WAIT
+                return self._shards.popleft()
+            if self.ended:
+                return NoShard.END
+            now = time.monotonic()
+            if self._drain and self.in_hand:
+                self._drain = self._said_blocked = False
+                return NoShard.DRAIN
+            if until is not None and now >= until:
+                return NoShard.WAIT
+            blocked = max(began, self._reported) + _BLOCKED
+            if blocked <= now and self.in_hand and not (self._outbox or self._sending or self._said_blocked):
+                self._say_blocked = self._said_blocked = True
+                self._hurry(0.0)
+            due = min(until or now + _BLOCKED, blocked if blocked > now else now + _BLOCKED)
+            self._news.wait(max(0.0, due - now))
 
     def report(self, shard: HeldShard, ranges: Iterable[tuple[int, int]] | None, error: str) -> None:
         """A shard, or ranges of it, is done; or with ``error``, it failed. Never waits for the service."""
@@ -149,6 +174,8 @@ class Session:
                 holding.unsent = merged_ranges(holding.unsent, parts, holding.records)
                 holding.over = holding.done == [(0, holding.records)]
             self._outbox[shard.token] = holding
+            self._reported = time.monotonic()
+            self._say_blocked = self._said_blocked = self._drain = False
             self._hurry(0.0 if holding.over else _LINGER)
 
     def _hurry(self, seconds: float) -> None:
@@ -286,7 +313,7 @@ class Session:
         return max(0, self._prefetch - ahead)
 
     def _take(self, reply: Any) -> None:
-        self.ended = reply.end
+        self.ended, self._drain = reply.end, reply.drain and bool(self._waiting)
         self._leave()
         for lease in reply.leases:
             ranges = tuple((part.first, part.end) for part in lease.ranges)
@@ -313,7 +340,9 @@ class Session:
             def attempt(progress: Callable[[], None], reports: list[dict[str, Any]] = reports) -> Any:
                 nonlocal tries
                 tries += 1
-                return self.connection.once("Exchange", worker=self.worker, name=self._name, reports=reports)
+                return self.connection.once(
+                    "Exchange", worker=self.worker, name=self._name, reports=reports, blocked=not reports
+                )
 
             reply = self.connection.insist(attempt, self._stopped)
             with self._lock:
@@ -331,12 +360,15 @@ class Session:
     def _collect_reports(self) -> bool:
         """Wait for reports that are due. False: the session is closed."""
         with self._lock:
-            while not (self._outbox and self._due is not None and self._due <= time.monotonic()):
+            while True:
+                mail = bool(self._outbox) or self._say_blocked
+                if mail and self._due is not None and self._due <= time.monotonic():
+                    break
                 if self._stopped.is_set():
                     return False
-                due = self._due if self._outbox else None
+                due = self._due if mail else None
                 self._mail.wait(None if due is None else max(0.0, due - time.monotonic()))
-            self._sending, self._outbox, self._due = self._outbox, {}, None
+            self._sending, self._outbox, self._due, self._say_blocked = self._outbox, {}, None, False
             return True
 
     def _reports_of(self, token: int, holding: _Holding) -> Iterator[dict[str, Any]]:

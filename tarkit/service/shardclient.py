@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any
 
-from tarkit.errors import TarkitError, UsageError
+from tarkit.errors import TarkitError, UsageError, counted
 from tarkit.service.connection import Connection
 from tarkit.service.dataset import DataSet
 from tarkit.service.ledger import LedgerCounts, NoShard
@@ -97,15 +97,16 @@ class ShardClient:
             _log.warning("%s", problem)
 
     def __iter__(self) -> Iterator[HeldShard]:
-        """Shards to the end of the data set."""
+        """Shards to the end of the data set; or to where none comes before this process reports what it holds."""
         while isinstance(shard := self.fetch(), HeldShard):
             yield shard
 
     def fetch(self, timeout: float | None = None) -> HeldShard | NoShard:
         """The next shard; or ``NoShard.END``; or ``NoShard.WAIT``, that there was none for ``timeout`` seconds.
 
-        A worker waits for the shards of others: they come back when those are lost. So a process that fetches before
-        it has reported what it holds needs a ``timeout``, or another thread that reports.
+        A worker waits for the shards of others: they come back when those are lost. Where all that is left is with
+        workers that wait themselves, which happens when batches are made across shards, ``NoShard.DRAIN`` is the
+        answer to one that holds shards: report them, and ask again.
         """
         return self._opened().fetch(timeout)
 
@@ -142,13 +143,21 @@ class ShardClient:
         return self._session.in_hand if self._session is not None and self._pid == os.getpid() else 0
 
     @property
+    def ended(self) -> bool:
+        """Whether the data set has ended, as far as this process was told."""
+        return self._session is not None and self._pid == os.getpid() and self._session.ended
+
+    @property
     def worker(self) -> str:
         """The word by which the service knows this process."""
         return self._opened().worker
 
     def progress(self) -> LedgerCounts:
         """Counts of the data set, of all workers."""
-        (found,) = self._opened().connection.call("GetProgress", name=self._name).progress
+        progress = self._opened().connection.call("GetProgress", name=self._name).progress
+        if len(progress) != 1:
+            raise UsageError(f"the service has {counted(len(progress), 'data set')}; name the one that is meant")
+        (found,) = progress
         return LedgerCounts(found.epoch, found.todo, found.leased, found.done, found.dead, found.records, found.ended)
 
     def save(self) -> str:
@@ -192,12 +201,10 @@ class ShardClient:
         try:
             if isinstance(self._dataset, DataSet):
                 connection.call("Declare", **_declaration(self._dataset))
-            # Whether it is there, before anything is begun.
-            connection.call("GetProgress", name=self._name)
+            return Session(connection, self._name, settings["prefetch"], settings["label"])
         except BaseException:
             connection.close()
             raise
-        return Session(connection, self._name, settings["prefetch"], settings["label"])
 
     def _close(self, give_back: bool, seconds: float | None) -> None:
         session = self._session
