@@ -36,7 +36,7 @@ class Unwanted(Exception):
     """The answer that was waited for is not wanted any more."""
 
 
-class Connection:
+class ServiceConnection:
     """A channel to a shard service; threads share it.
 
     address: ``HOST:PORT``. token: for its bearer token. certificate: PEM of the authority that signed the service's

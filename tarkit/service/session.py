@@ -15,7 +15,7 @@ from typing import Any
 
 from tarkit.errors import ServiceLostError, TarkitError, UsageError, counted
 from tarkit.readers.reader import Task, TaskShard
-from tarkit.service.connection import Connection, Unwanted, lost
+from tarkit.service.connection import ServiceConnection, Unwanted, lost
 from tarkit.service.ledger import NoShard
 from tarkit.service.ranges import merged_ranges, missing_ranges
 
@@ -80,7 +80,7 @@ class Session:
     back what is not in it. label: begins the worker's word.
     """
 
-    def __init__(self, connection: Connection, name: str, prefetch: int, label: str = "") -> None:
+    def __init__(self, connection: ServiceConnection, name: str, prefetch: int, label: str = "") -> None:
         self.pid = os.getpid()
         self.worker = f"{label or socket.gethostname()}-{self.pid}-{secrets.token_hex(6)}"
         self.counts: Counter[str] = Counter(dict.fromkeys((*_VERDICTS, "repeated"), 0))

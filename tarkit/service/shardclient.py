@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from tarkit.errors import TarkitError, UsageError, counted
-from tarkit.service.connection import Connection
+from tarkit.service.connection import ServiceConnection
 from tarkit.service.dataset import DataSet
 from tarkit.service.ledger import LedgerCounts, NoShard
 from tarkit.service.session import HeldShard, Session
@@ -197,7 +197,7 @@ class ShardClient:
 
     def _open(self) -> Session:
         settings = self._settings
-        connection = Connection(self._address, settings["token"], settings["certificate"], settings["patience"])
+        connection = ServiceConnection(self._address, settings["token"], settings["certificate"], settings["patience"])
         try:
             if isinstance(self._dataset, DataSet):
                 connection.call("Declare", **_declaration(self._dataset))
