@@ -1,4 +1,5 @@
-"""Which tests are fast (``pytest -m fast``): those whose code reaches no server, no process and no signal."""
+"""Which tests are fast (``pytest -m fast``): those whose code reaches no server, no process and no signal, and that
+are not marked as slow or exhaustive."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ SERVERS = {"s3_endpoint", "gcs_endpoint", "azure_endpoint", "hdfs", "cluster", "
 """Fixtures, or parameters that name them: a server that runs for the whole session."""
 SERVER_FOLDERS = {HERE / name for name in ("faults", "kube", "services")}
 """What is defined here has to do with a server."""
-SLOW_MARKERS = ("slow", "cluster", "spark")
+SLOW_MARKERS = ("slow", "exhaustive", "cluster", "spark")
 SLOW_NAMES = {"fork", "kill", "killpg", "PythonPool", "ShellPool", "run_documents", "signal", "socket", "subprocess"}
 """Names (modules, functions, classes, attributes) that a fast test does not use."""
 

@@ -72,6 +72,13 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _trees_end_here() -> Iterator[None]:
+    """They are half of all objects that the garbage collector would look at in later tests."""
+    yield
+    tree_of.cache_clear()
+
+
 def module_name(path: Path) -> str:
     """The name under which a file is installed: cli/x.py is tarkit.cli.x."""
     parts = list(path.relative_to(ROOT).with_suffix("").parts)

@@ -143,6 +143,7 @@ json_values = st.recursive(
 ).filter(lambda value: not isinstance(value, str))
 
 
+@pytest.mark.exhaustive
 @given(json_values)
 def test_json_round_trip(value: Any) -> None:
     for field in ("json", "a.JSN", "json.gz"):

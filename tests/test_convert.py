@@ -61,6 +61,7 @@ def shard(tmp_path: Path) -> Path:
     return tmp_path / "in.tar"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("to", FORMATS)
 @given(files=files, form=st.sampled_from(FORMS))
 def test_a_tar_comes_back_byte_for_byte(

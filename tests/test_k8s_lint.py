@@ -154,6 +154,7 @@ def test_every_row_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {row for each in rows.values() for row, *_ in each} - spoke == set()
 
 
+@pytest.mark.exhaustive
 def test_the_schema_alone_finds_as_many_as_the_page_says() -> None:
     refused = [changed("indexed", case["set"]) for case in VERDICTS if case["verdict"] == "refused"]
     found = [any(each.severity == "error" for each in check_schema(document, "1.36")) for document in refused]
@@ -360,6 +361,7 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
         yield from places(value[key])
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_whatever_is_in_a_manifest_ends_in_findings(data: st.DataObject) -> None:

@@ -202,6 +202,7 @@ def test_what_no_server_would_take(spec: dict[str, Any], says: str) -> None:
         LocalJob("j", spec)
 
 
+@pytest.mark.exhaustive
 @settings(deadline=None, max_examples=150)
 @given(
     completions=st.integers(1, 12),

@@ -110,6 +110,7 @@ def test_the_manifest_as_it_is_can_be_run(tmp_path: Path) -> None:
     prepare(DOCUMENTS, tmp_path / "x")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("path", [each for each in paths(DOCUMENTS) if len(each) > 1 and each[-1] != "kind"], ids=str)
 def test_any_value_in_any_place_is_refused_or_followed(path: tuple[Any, ...], tmp_path: Path) -> None:
     for number, value in enumerate(VALUES):

@@ -113,6 +113,7 @@ def test_outputs_that_would_be_the_same() -> None:
     assert plan("s3://{b,c}/x-{0..9}.tar", outdir=None).shards == 20
 
 
+@pytest.mark.exhaustive
 def test_a_pattern_of_which_pods_look_at_all_names() -> None:
     (note,) = plan("s3://b/{0..59}{a,aa}{000..999}").notes
     assert "each pod looks at all 120,000 names" in note and "--list-url" in note
@@ -204,6 +205,7 @@ def test_config_maps_are_the_same_for_the_same_list() -> None:
     assert first["metadata"] == {"name": "run-shards-" + first["metadata"]["name"][-8:]}
 
 
+@pytest.mark.exhaustive
 def test_config_maps_have_an_end() -> None:
     names = [f"s3://b/{uuid.uuid4()}.tar" for _ in range(20_000)]
     low, high = 1, len(names)

@@ -112,6 +112,7 @@ WORDS = [
 ]
 
 
+@pytest.mark.exhaustive
 @given(TREES)
 @settings(max_examples=150, deadline=None)
 def test_what_is_written_is_read_back(tree: Any) -> None:

@@ -74,6 +74,7 @@ def check(container: dict[str, Any], command: str) -> None:
         assert text == command
 
 
+@pytest.mark.exhaustive
 @given(COMMANDS)
 @settings(max_examples=200, deadline=None)
 def test_commands_of_a_job_come_back(command: str) -> None:
@@ -112,6 +113,7 @@ def test_values_of_variables_are_not_touched(first: str, second: str) -> None:
     assert (env["A"], env["B"]) == (first, second)
 
 
+@pytest.mark.exhaustive
 @given(COMMANDS)
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_commands_of_files_come_back(command: str) -> None:
@@ -124,6 +126,7 @@ def test_commands_of_files_come_back(command: str) -> None:
     assert kubetpl("job", "-l", "d.yaml", "-e", "A=value of A", "--no-lint").out == outcome.out
 
 
+@pytest.mark.exhaustive
 @given(COMMANDS)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_commands_of_indexed_come_back(command: str) -> None:

@@ -165,6 +165,7 @@ def test_every_setting_is_in_the_table() -> None:
         assert case.spellings == next(each.flags for each in TABLE.values() if each.name == case.name)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_flag_says_the_same_in_every_way(case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = [case.generator, *case.besides, *case.words(case.spellings[0])]

@@ -44,6 +44,7 @@ def delivered(content: bytes) -> tuple[list[bytes], DataError | None]:
     return records, None
 
 
+@pytest.mark.exhaustive
 @KINDS
 def test_a_flipped_byte_costs_its_chunk_and_is_reported_by_its_records(dialect: Dialect, compression: str) -> None:
     content = written(RECORDS, compression, 60, dialect)
@@ -67,6 +68,7 @@ def test_a_flipped_byte_costs_its_chunk_and_is_reported_by_its_records(dialect: 
                 assert chunk.first <= len(before) <= end
 
 
+@pytest.mark.exhaustive
 @KINDS
 def test_a_cut_is_an_error_at_every_byte(dialect: Dialect, compression: str) -> None:
     content = written(RECORDS, compression, 60, dialect)

@@ -228,6 +228,7 @@ def test_parts_give_each_record_once(name: str, local: bool, cuts: list[int]) ->
     assert parts(read, cuts) == list(read_pairs(path))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["none", "block-default"])
 def test_parts_at_every_byte(name: str) -> None:
     path = DATA / f"{name}.seq"

@@ -391,6 +391,7 @@ def test_slices_by_bytes_by_hand() -> None:
             slices_by_bytes(sizes, w)
 
 
+@pytest.mark.exhaustive
 def test_large_lists_are_quick(tmp_path: Path) -> None:
     n = 100_000
     names = [f"s3://bucket/folder/{number:08d}.tar" for number in range(n)]

@@ -65,6 +65,7 @@ def is_closed_too_early(pattern: str) -> bool:
     return False
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=400, deadline=None)
 @given(PIECES, st.integers(0, 60), st.integers(0, 60))
 @example("{a,b{00..11},{x,{1..3}}}-{Z..X}.tar", 3, 40)
@@ -117,6 +118,7 @@ TAILS = st.lists(
 ).map("".join)  # fmt: skip
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=600, deadline=None)
 @given(st.lists(TAILS, min_size=1, max_size=3))
 @example(["x-{0..4}.tar", "y-{0..4}.tar"])
@@ -211,6 +213,7 @@ SPECS = st.lists(
 )  # fmt: skip
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=300, deadline=None)
 @given(SPECS, st.integers(1, 9), st.data())
 def test_a_slice_is_that_of_the_whole(specs: list[str], w: int, data: st.DataObject) -> None:

@@ -354,6 +354,7 @@ KEYS = st.lists(st.text("abé/_-", min_size=1, max_size=4).filter(lambda key: no
 FIELDS = st.dictionaries(st.sampled_from(["cls", "jpg", "seg.png", "x" * 120]), st.binary(max_size=1500), min_size=1)
 
 
+@pytest.mark.exhaustive
 @given(st.data(), KEYS)
 def test_each_range_is_the_slice_of_the_whole_reading(data: st.DataObject, keys: list[str]) -> None:
     sink = io.BytesIO()

@@ -52,6 +52,7 @@ def whole(format: str) -> tuple[bytes, list[Member], int]:
 # ---- every cut
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("format", FORMATS)
 def test_every_cut_is_an_error_and_what_came_before_is_right(format: str) -> None:
     data, expected, end = whole(format)
@@ -86,6 +87,7 @@ def test_no_cut_gives_a_torn_sample(format: str) -> None:
         assert found == expected[: len(found)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("format", FORMATS)
 def test_short_reads_change_nothing(format: str) -> None:
     data, expected, _ = whole(format)
@@ -137,6 +139,7 @@ def is_signed_sum(block: bytes) -> bool:
     return int(block[148:154], 8) == signed
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("format", FORMATS)
 def test_every_flipped_bit_of_every_header_is_noticed_or_harmless(format: str) -> None:
     data, expected, end = whole(format)

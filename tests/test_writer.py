@@ -63,6 +63,7 @@ SAMPLES = st.lists(
 )
 
 
+@pytest.mark.exhaustive
 @given(SAMPLES)
 @example([("k" * 96, {"jpg": b"1"}), ("k" * 97, {"jpg": b"2"}), ("k" * 300, {"jpg": b"3"})])
 @example([("d" * 155 + "/" + "k" * 96, {"jpg": b"1"}), ("d" * 156 + "/" + "k" * 96, {"jpg": b"2"})])
