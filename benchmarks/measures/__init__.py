@@ -36,6 +36,7 @@ ALL: dict[str, Callable[[Settings], Result]] = {
     "recordio-read": recordio.read_small,
     "recordio-write": recordio.write_small,
     "recordio-4k": recordio.large,
+    "tar-to-recordio": recordio.of_photos,
     "many-shards": manyshards.many_shards,
     "convert": converting.convert_photos,
     "convert-by-hand": converting.convert_by_hand,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 
+from data import photo_shard
 from environments import PYRECORDIO, Environment, Settings, pyrecordio_environment, tarkit_environment
-from rounds import Bar, Line, Result, Side, Trial, compare, raw_trials, shown, take_turns, timed
+from rounds import Bar, Line, MeasureError, Result, Side, Trial, compare, raw_trials, shown, take_turns, timed
 
 from measures.loop import run_loop
 
@@ -74,19 +75,44 @@ def large(settings: Settings) -> Result:
     for what, side in (("read", _reader), ("write", _writer)):
         name = f"{what} 4 KiB"
         trials = take_turns([Side(name, side(settings, environment, "recordio_tarkit", count, 4096))], settings.repeats)
-        seconds = timed(trials[name])
-        rates = [count * 4096 / each / 1e6 for each in seconds]
+        note = "half of each record is random" + (", safe writing to the disk included" if what == "write" else "")
         lines.append(
-            Line(
-                f"{what} {count:,} RecordIO records of 4 KiB, snappy",
-                f"tarkit.formats.recordio: {shown(seconds, count, 'records')}",
-                "a fixed bar",
-                statistics.median(rates),
-                " MB/s",
-                f"{min(rates):,.0f}-{max(rates):,.0f}",
-                Bar(600, at_least=True),
-                "half of each record is random" + (", safe writing to the disk included" if what == "write" else ""),
-            )
+            _rate(f"{what} {count:,} RecordIO records of 4 KiB, snappy", trials[name], count, 4096 * count, 600, note)
         )
         raw.update(raw_trials(trials))
     return Result(lines, raw)
+
+
+def of_photos(settings: Settings) -> Result:
+    """A shard of photos as RecordIO: what a conversion costs per byte."""
+    shard = photo_shard(settings, 200 if settings.quick else 1000)
+    environment = tarkit_environment(settings.work)
+
+    def run(_number: int) -> Trial:
+        out = settings.fresh("tar_to_recordio") / "out.recordio"
+        result = run_loop(environment, "tar_to_recordio", [shard.path, out])
+        if result["evidence"] != {"records": shard.samples, "same": True}:
+            raise MeasureError("the records are not the shard")
+        return Trial(result["seconds"], result["evidence"])
+
+    trials = take_turns([Side("convert", run)], settings.repeats)
+    size = shard.path.stat().st_size
+    what = f"convert {shard.samples:,} photo samples from tar to RecordIO, snappy"
+    line = _rate(what, trials["convert"], shard.samples, size, 300, "safe writing to the disk included")
+    return Result([line], raw_trials(trials))
+
+
+def _rate(what: str, trials: list[Trial], count: int, size: int, bar: float, note: str) -> Line:
+    """The median of bytes a second, against a fixed bar in MB/s."""
+    seconds = timed(trials)
+    rates = [size / each / 1e6 for each in seconds]
+    return Line(
+        what,
+        f"tarkit: {shown(seconds, count, 'records')}",
+        "a fixed bar",
+        statistics.median(rates),
+        " MB/s",
+        f"{min(rates):,.0f}-{max(rates):,.0f}",
+        Bar(bar, at_least=True),
+        note,
+    )
