@@ -567,6 +567,26 @@ def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert f"| `{kind}`" in page or f"`{kind}` |" in page, f"{kind} is not in the table of docs/readers.md"
 
 
+@pytest.mark.parametrize("counted", [False, True], ids=["not-counted", "counted"])
+def test_a_file_that_changes_while_a_task_reads_it_is_an_error(tmp_path: Path, counted: bool) -> None:
+    """Replaced, or grown: the records that came before are as they were, and the task fails."""
+    for change in ("replace", "grow"):
+        (tmp_path / "a.csv").write_text("1\n2\n3\n")
+        reader = TextDataReader(f"{tmp_path}/a.csv")
+        if counted:
+            assert shards_of(reader)[0].records == 3
+        rows = reader.read_records(task(f"{tmp_path}/a.csv", 0, 3))
+        assert next(rows) == "1"
+        if change == "grow":
+            with (tmp_path / "a.csv").open("a") as file:
+                file.write("4\n")
+        else:
+            (tmp_path / "b").write_text("7\n8\n9\n")
+            (tmp_path / "b").replace(tmp_path / "a.csv")
+        with pytest.raises(DataError, match=r"a\.csv: was replaced while it was read; create the shards anew"):
+            list(rows)
+
+
 def test_a_file_that_was_replaced_since_it_was_counted_is_an_error(tmp_path: Path) -> None:
     """Offsets of the file that was there lead to other records of this one."""
     name = f"{tmp_path}/a.csv"

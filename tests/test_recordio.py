@@ -19,7 +19,15 @@ from httpserver import FaultServer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarkit.errors import CorruptRecordError, DataError, EncodeError, TooLargeError, TruncatedError, UsageError
+from tarkit.errors import (
+    CorruptRecordError,
+    DataError,
+    EncodeError,
+    StreamError,
+    TooLargeError,
+    TruncatedError,
+    UsageError,
+)
 from tarkit.formats.recordio import RecordWriter, read_batches, read_index, read_records
 from tarkit.formats.recordio.chunk import GO, PYRECORDIO, Dialect
 from tarkit.formats.tally import Tally
@@ -284,6 +292,35 @@ def test_a_range_passes_over_many_batches_of_a_chunk() -> None:
     tally = Tally()
     assert list(read_records(io.BytesIO(file), start=2000, stop=4500, tally=tally)) == records[2000:4500]
     assert tally.members == 2500
+
+
+def test_ranges_of_a_file_that_is_replaced_are_not_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of the other file are as good, and at the same places."""
+    monkeypatch.setattr("tarkit.formats.recordio.read._WINDOW", 100)
+    monkeypatch.setattr("tarkit.formats.recordio.index._WINDOW", 50)
+    for name, fill in (("a", b"a"), ("new", b"b")):
+        with RecordWriter(tmp_path / name, compression="none", max_chunk_size=30) as writer:
+            writer.write_batch([fill * 30] * 40)
+    url = str(tmp_path / "a")
+    index = read_index(url)
+    records = read_records(url, index=index)
+    assert next(records) == b"a" * 30
+    (tmp_path / "new").replace(tmp_path / "a")
+    with pytest.raises(StreamError, match="a: was replaced while it was read"):
+        list(records)
+
+
+def test_an_index_of_a_file_that_is_replaced_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def replacing(url: str, start: int, stop: int, *, size: int) -> bytes:
+        (tmp_path / "new").write_bytes(content)
+        (tmp_path / "new").replace(tmp_path / "a")
+        return content[start:stop]
+
+    content = written(RECORDS)
+    (tmp_path / "a").write_bytes(content)
+    monkeypatch.setattr("tarkit.formats.recordio.index.read_range", replacing)
+    with pytest.raises(StreamError, match="a: was replaced while it was read"):
+        read_index(str(tmp_path / "a"))
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import io
 import struct
 import tarfile
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,9 +17,12 @@ from PIL import Image
 from tarkit.cli.tarkit import main
 
 import tarkit
+from tarkit.errors import TemporaryStreamError
 from tarkit.formats.example import decode_example
 from tarkit.formats.recordio import read_records
 from tarkit.toolbox import tables
+from tarkit.toolbox.prepare import prepare_images
+from tarkit.toolbox.sourcefiles import SourceFile
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -150,6 +154,47 @@ def test_mnist(run: Run, tmp_path: Path) -> None:
         (tmp_path / "text").write_text("hello")
         code, _, err = run("images.gz", labels, "-o", f"out-{labels}")
         assert (code == 65 and message in err) or labels == "images.gz", err
+
+
+def test_what_is_compressed_behind_pictures_is_not_read(run: Run, tmp_path: Path) -> None:
+    """A few bytes can stand for more than memory has."""
+    (tmp_path / "images.gz").write_bytes(gzip.compress(idx((1, 1, 1), b"x") + bytes(50 << 20)))
+    (tmp_path / "labels").write_bytes(idx((1,), b"1"))
+    code, _, err = run("images.gz", "labels", "-o", "out")
+    assert code == 65 and "images.gz, offset 16: has more bytes of data, and its header says 1" in err
+    code, _, err = run("labels", "labels", "-o", "out")
+    assert code == 65 and "labels: has labels, and no pictures" in err
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", struct.pack(">II5B", 60_000, 60_000, 8, 0, 0, 0, 0))
+        + chunk(b"IEND", b""),
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">II5B", 9, 9, 8, 0, 0, 0, 0)) + b"\xff" * 30,
+        b"P6 9999999999 1 255\n",
+    ],
+    ids=["large", "broken", "wide"],
+)
+def test_an_image_that_does_not_decode(run: Run, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "images" / "cat").mkdir(parents=True)
+    (tmp_path / "images" / "cat" / "1.png").write_bytes(content)
+    code, _, err = run("images", "-o", "out", "--image", "floats")
+    assert code == 65 and "'cat/1.png': is not an image that can be decoded: " in err
+
+
+def test_a_network_that_fails_is_not_a_damaged_image() -> None:
+    def read() -> bytes:
+        raise TemporaryStreamError("no answer", url="s3://b/cat/1.png")
+
+    prepare = prepare_images(["cat"], "floats")
+    with pytest.raises(TemporaryStreamError):
+        list(prepare(SourceFile("cat/1.png", "s3://b/cat/1.png", read)))
 
 
 MODEL = """
@@ -368,4 +413,4 @@ def test_pictures_are_not_labels(run: Run, tmp_path: Path) -> None:
     header = struct.pack(">4B3I", 0, 0, 8, 3, 2, 1, 1)
     (tmp_path / "images").write_bytes(header + b"ab")
     code, _, err = run("images", "images", "-o", "out")
-    assert code == 65 and "has no labels" in err
+    assert code == 65 and "has pictures, and no labels" in err

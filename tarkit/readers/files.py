@@ -81,8 +81,8 @@ class FileDataReader(AbstractDataReader):
     def _whole(self, shard: TaskShard) -> Iterator[Any]:
         if not 0 <= shard.start <= shard.end:
             raise UsageError(f"records {shard.start} to {shard.end} are not a range: 0 <= start <= end")
-        known = self._identities.get(shard.name)
-        if known is not None and identify(shard.name) != known:
+        identity = identify(shard.name)
+        if identity != self._identities.get(shard.name, identity):
             raise DataError("was replaced since its records were counted", url=shard.name, hint=ANEW)
         wanted = shard.end - shard.start
         given = 0
@@ -95,6 +95,8 @@ class FileDataReader(AbstractDataReader):
                 url=shard.name,
                 hint=ANEW,
             )
+        if identify(shard.name) != identity:
+            raise DataError("was replaced while it was read", url=shard.name, hint=ANEW)
 
     @abstractmethod
     def count(self, url: str) -> int:

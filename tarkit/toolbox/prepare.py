@@ -79,10 +79,15 @@ def prepare_images(classes: Sequence[str] | None, image: str = "bytes") -> Prepa
 def _pixels(file: SourceFile) -> array[float]:
     """As they are in the file: a grey image has one number a pixel."""
     pillow, numpy = (library(name, "the pixels of images", "images") for name in ("PIL.Image", "numpy"))
+    # Outside: a file that cannot be read is not a damaged image.
+    content = file.read()
     try:
-        with pillow.open(io.BytesIO(file.read())) as image:
+        with pillow.open(io.BytesIO(content)) as image:
             return array("f", numpy.asarray(image, "float32").tobytes())
-    except (OSError, ValueError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:
+        # Pillow's decoders raise many classes, SyntaxError among them.
         raise DataError(f"is not an image that can be decoded: {error}", member=file.name) from error
 
 

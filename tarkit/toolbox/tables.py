@@ -16,8 +16,9 @@ from tarkit.formats.example import encode_example
 from tarkit.formats.registry import reads_once
 from tarkit.formats.textrows import text_rows
 from tarkit.store.entries import identify
-from tarkit.store.read import open_read, read_whole
+from tarkit.store.read import open_read
 from tarkit.store.url import display_name
+from tarkit.store.window import Window
 
 
 def table_records(
@@ -144,8 +145,10 @@ def mnist_records(images: str, labels: str, image: str = "floats") -> Iterator[b
     shape, pixels = _idx(images)
     (count, *more), classes = _idx(labels)
     if more:
-        raise DataError("has no labels: they are numbers one behind the other", url=labels)
-    if len(shape) != 3 or shape[0] != count:
+        raise DataError("has pictures, and no labels", url=labels)
+    if len(shape) != 3:
+        raise DataError("has labels, and no pictures", url=images)
+    if shape[0] != count:
         raise DataError(f"has {shape[0]} pictures, and {count} labels are in {printable(labels)}", url=images)
     size = shape[1] * shape[2]
     for number in range(count):
@@ -156,16 +159,19 @@ def mnist_records(images: str, labels: str, image: str = "floats") -> Iterator[b
 
 
 def _idx(url: str) -> tuple[tuple[int, ...], bytes]:
-    data = read_whole(url)
-    if len(data) < 4 or data[:2] != b"\0\0" or data[2] != 8 or not data[3]:
-        raise DataError("is not one of MNIST's files (IDX of bytes)", url=url, offset=0)
-    begin = 4 + 4 * data[3]
-    if len(data) < begin:
-        raise DataError("is cut in its header", url=url, offset=len(data))
-    shape = struct.unpack_from(f">{data[3]}I", data, 4)
-    wanted = 1
-    for length in shape:
-        wanted *= length
-    if len(data) - begin != wanted:
-        raise DataError(f"has {len(data) - begin} bytes of data, and its header says {wanted}", url=url, offset=begin)
-    return shape, data[begin:]
+    """Shape and data. No more is read than the header announces, whatever is compressed behind it."""
+    with open_read(url) as stream:
+        window = Window(stream.read)
+        head = window.peek(4)
+        if len(head) < 4 or head[:3] != b"\0\0\x08" or head[3] not in (1, 3):
+            raise DataError("is not one of MNIST's files (IDX of bytes)", url=url, offset=0)
+        begin = 4 + 4 * head[3]
+        if not window.have(begin):
+            raise DataError("is cut in its header", url=url, offset=window.held)
+        shape = struct.unpack_from(f">{head[3]}I", window.peek(begin), 4)
+        wanted = math.prod(shape)
+        data = window.peek(begin + wanted + 1)[begin:]
+    if len(data) != wanted:
+        there = "more" if len(data) > wanted else str(len(data))
+        raise DataError(f"has {there} bytes of data, and its header says {wanted}", url=url, offset=begin)
+    return shape, data

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO, NamedTuple
 
-from tarkit.errors import UsageError
+from tarkit.errors import StreamError, UsageError
 from tarkit.formats.recordio.chunk import HEADER_SIZE
 from tarkit.formats.recordio.walk import chunk_header, cut
-from tarkit.store.entries import stat
+from tarkit.store.entries import Identity, identify
 from tarkit.store.read import read_range
 from tarkit.store.url import display_name, name_of_file
 
@@ -49,11 +49,13 @@ class RecordIndex:
 
 
 class RangeSource(NamedTuple):
-    """A file of which ranges can be read. name: as it may be shown. size: in bytes. read: bytes from, up to."""
+    """A file of which ranges can be read. name: as it may be shown. size: in bytes. read: bytes from, up to.
+    check_same: raises StreamError if the file was replaced since this object was made."""
 
     name: str
     size: int
     read: Callable[[int, int], bytes]
+    check_same: Callable[[], None]
 
 
 def read_index(source: str | os.PathLike[str] | BinaryIO) -> RecordIndex:
@@ -63,10 +65,12 @@ def read_index(source: str | os.PathLike[str] | BinaryIO) -> RecordIndex:
 
     Raises:
         CorruptRecordError: no chunk begins where the one before ends. TruncatedError: the file ends inside a chunk.
-        UsageError: ranges of the source cannot be read. What reading it raises.
+        UsageError: ranges of the source cannot be read. StreamError: it was replaced meanwhile. What reading it raises.
     """
     file = range_source(source)
-    return RecordIndex(file.size, tuple(_chunks(file)))
+    chunks = tuple(_chunks(file))
+    file.check_same()
+    return RecordIndex(file.size, chunks)
 
 
 def range_source(source: str | os.PathLike[str] | BinaryIO) -> RangeSource:
@@ -75,13 +79,20 @@ def range_source(source: str | os.PathLike[str] | BinaryIO) -> RangeSource:
     if isinstance(source, (str, os.PathLike)):
         # A path object is a local path, whatever it looks like.
         url = source if isinstance(source, str) else os.path.abspath(source)
-        size = stat(url).size
-        if size is None:
+        identity = identify(url)
+        if identity.size is None:
             raise UsageError(f"{display_name(url)}: its length is not known, so ranges of it cannot be read")
-        return RangeSource(display_name(url), size, partial(read_range, url, size=size))
+        read = partial(read_range, url, size=identity.size)
+        return RangeSource(display_name(url), identity.size, read, partial(_check_same, url, identity))
     if not source.seekable():
         raise UsageError("the file object cannot seek, so ranges of it cannot be read")
-    return RangeSource(name_of_file(source), source.seek(0, os.SEEK_END), partial(_seek_and_read, source))
+    size = source.seek(0, os.SEEK_END)
+    return RangeSource(name_of_file(source), size, partial(_seek_and_read, source), lambda: None)
+
+
+def _check_same(url: str, identity: Identity) -> None:
+    if identify(url) != identity:
+        raise StreamError("was replaced while it was read", url=display_name(url))
 
 
 def _seek_and_read(file: BinaryIO, start: int, stop: int) -> bytes:

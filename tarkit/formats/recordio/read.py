@@ -9,7 +9,7 @@ from typing import BinaryIO, Literal
 
 from tarkit.errors import DataError, UsageError
 from tarkit.formats.recordio.chunk import LENGTH, BadContentError, content_pieces, count_records, take_records
-from tarkit.formats.recordio.index import RecordIndex, range_source
+from tarkit.formats.recordio.index import RangeSource, RecordIndex, range_source
 from tarkit.formats.recordio.walk import Chunk, ChunkWalk
 from tarkit.formats.tally import DAMAGE_POLICIES, Tally, check_policy
 from tarkit.store.read import open_read
@@ -86,9 +86,17 @@ def read_batches(
         reason = f"the file has {file.size} bytes, and had {index.size} when it was indexed"
         raise DataError(reason, url=file.name, hint="read the index again")
     begin, end = (chunks[0].offset, chunks[-1].offset + chunks[-1].size) if chunks else (0, 0)
-    ranges = (file.read(at, min(at + _WINDOW, end)) for at in range(begin, end, _WINDOW))
+    ranges = _ranges(file, begin, end)
     first = chunks[0].first if chunks else stop
     yield from _batches(new_walk(lambda count: next(ranges, b""), file.name, base=begin, number=first), start, stop)
+
+
+def _ranges(file: RangeSource, begin: int, end: int) -> Iterator[bytes]:
+    for at in range(begin, end, _WINDOW):
+        data = file.read(at, min(at + _WINDOW, end))
+        # Before it is used: each range is a request of its own, and its chunks are good in the new file, too.
+        file.check_same()
+        yield data
 
 
 def _batches(walk: ChunkWalk, start: int, stop: int | None) -> Iterator[list[bytes]]:
