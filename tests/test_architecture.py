@@ -31,6 +31,7 @@ ROOMS = {
     "readers": "create ranged reader",
     "service": "credentials dataset ledger progress serve watch",
     "runs": "counts donerecord engine process status work",
+    "trainers": "",
     "spark": "records",
     "writer": "",
     "": "",

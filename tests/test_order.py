@@ -1,0 +1,121 @@
+"""The order of an epoch: the page's numbers, and that ranks and workers only deal it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from itertools import chain, zip_longest
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarkit.errors import UsageError
+from tarkit.trainers.order import EpochOrder, OrderSettings, Place
+
+PAGE = (Path(__file__).resolve().parent.parent / "docs" / "order.md").read_text("utf-8")
+EXAMPLE = OrderSettings(6, seed=1, lanes=3, turns=2, run=4, block=4)
+
+
+def words(places: list[Place]) -> str:
+    return " ".join(f"{place.shard}.{place.sample}" for place in places)
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_the_pages_example(epoch: int) -> None:
+    rows = re.findall(r"^\| (\d) \| ([\d. ]+) \| ([\d. ]+) \|$", PAGE, re.MULTILINE)
+    order = EpochOrder([4] * 6, EXAMPLE, epoch)
+    assert [(str(number), words(order.batch(number))) for number in range(order.batches)] == [
+        (row[0], row[1 + epoch]) for row in rows
+    ]
+
+
+def test_the_pages_consumers() -> None:
+    found = re.search(r"worker 0 of rank 0 has (.*) in epoch 0, and worker 1 (.*): each", PAGE)
+    assert found is not None
+    order = EpochOrder([4] * 6, EXAMPLE, 0)
+    for worker, text in enumerate(found.groups()):
+        parts = [words(places) for _, places in order.rank_batches(0, 3, worker, 2)]
+        assert text == " and ".join(f"`{part}`" for part in parts)
+
+
+def test_the_same_order_with_other_hashes() -> None:
+    """Python's own hashes differ in each process."""
+    program = "from tarkit.trainers.order import *; print(EpochOrder([9] * 9, OrderSettings(7, seed=3), 2).batch(5))"
+    environments = ({**os.environ, "PYTHONHASHSEED": seed} for seed in ("1", "2"))
+    found = {subprocess.check_output([sys.executable, "-c", program], env=each) for each in environments}
+    assert found == {f"{EpochOrder([9] * 9, OrderSettings(7, seed=3), 2).batch(5)}\n".encode()}
+
+
+@st.composite
+def orders(draw: st.DrawFn) -> EpochOrder:
+    counts = draw(st.lists(st.integers(0, 9), min_size=1, max_size=9).filter(any))
+    lanes = draw(st.integers(1, 4))
+    equalize = draw(st.sampled_from(["drop", "pad", "repeat"]))
+    most = max(1, sum(counts) // lanes) if equalize == "drop" else 8
+    batch = lanes * draw(st.integers(1, most))
+    if equalize == "drop" and batch > sum(counts):
+        lanes = batch = 1
+    seed = draw(st.one_of(st.none(), st.integers(-(2**70), 2**70)))
+    numbers = (draw(st.integers(1, 4)), draw(st.integers(1, 5)), draw(st.integers(1, 12)))
+    return EpochOrder(counts, OrderSettings(batch, seed, lanes, *numbers, equalize), draw(st.integers(0, 99)))
+
+
+@given(orders(), st.integers(1, 5), st.integers(1, 4), st.integers(0, 12))
+def test_consumers_deal_the_global_batches(order: EpochOrder, world: int, workers: int, begin: int) -> None:
+    """A loader takes the batches of a rank's workers in turn; all ranks' parts are the batch."""
+    ranks = []
+    for rank in range(world):
+        streams = [list(order.rank_batches(rank, world, worker, workers, begin)) for worker in range(workers)]
+        ranks.append([each for turn in zip_longest(*streams) for each in turn if each is not None])
+    for number in range(begin, order.batches):
+        parts = [rank[number - begin] for rank in ranks]
+        assert {part[0] for part in parts} == {number}
+        assert list(chain.from_iterable(part[1] for part in parts)) == order.batch(number)
+    assert {len(rank) for rank in ranks} == {max(0, order.batches - begin)}
+
+
+@given(orders())
+def test_an_epoch_has_each_sample(order: EpochOrder) -> None:
+    settings = order.settings
+    dealt = [place for number in range(order.batches) for place in order.batch(number)]
+    real = [place[:2] for place in dealt if not place.filler]
+    every = {(shard, sample) for shard, count in enumerate(order.counts) for sample in range(count)}
+    assert len(dealt) == order.batches * settings.batch
+    assert set(real) <= every
+    if settings.equalize == "repeat":
+        assert set(real) == every
+    else:
+        assert len(set(real)) == len(real)
+        assert len(every) - len(real) in (range(settings.batch) if settings.equalize == "drop" else {0})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch": 0}, "batch is 0; it must be at least 1"),
+        ({"batch": 4, "lanes": 3}, "lanes is 3; it must divide the batch, 4"),
+        ({"batch": 4, "turns": 0}, "turns is 0; it must be at least 1"),
+        ({"batch": 4, "run": 0}, "run is 0; it must be at least 1"),
+        ({"batch": 4, "block": -1}, "block is -1; it must be at least 1"),
+        ({"batch": 4, "equalize": "cut"}, "equalize is 'cut'; it must be one of drop, pad, repeat"),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        OrderSettings(**settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("counts", "equalize"), [([3], "drop"), ([], "pad"), ([0, 0], "repeat")])
+def test_too_few_samples(counts: list[int], equalize: str) -> None:
+    with pytest.raises(UsageError, match=rf"^{sum(counts)} samples do not fill a batch of 4$"):
+        EpochOrder(counts, OrderSettings(4, equalize=equalize), 0)
+
+
+@pytest.mark.parametrize("number", [-1, 4])
+def test_batches_that_are_not(number: int) -> None:
+    with pytest.raises(IndexError):
+        EpochOrder([4] * 6, EXAMPLE, 0).batch(number)
