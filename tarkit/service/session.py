@@ -87,6 +87,7 @@ class Session:
         self.ended = False
         self._drain = False
         self._reported = time.monotonic()
+        self._waits_since = 0.0
         self._say_blocked = self._said_blocked = False
         self.connection, self._name, self._prefetch = connection, name, prefetch
         self._lock = threading.RLock()
@@ -123,14 +124,17 @@ class Session:
         until = None if timeout is None else time.monotonic() + timeout
         with self._lock:
             self._waiting += 1
+            self._waits_since = self._waits_since or time.monotonic()
             self._room.notify_all()
             try:
-                return self._next(until)
+                found = self._next(until)
             finally:
                 self._waiting -= 1
+            if found is not NoShard.WAIT:
+                self._waits_since = 0.0
+            return found
 
     def _next(self, until: float | None) -> HeldShard | NoShard:
-        began = time.monotonic()
         while True:
             self._raise_error()
             if self._shards:
@@ -144,7 +148,7 @@ class Session:
                 return NoShard.DRAIN
             if until is not None and now >= until:
                 return NoShard.WAIT
-            blocked = max(began, self._reported) + _BLOCKED
+            blocked = max(self._waits_since, self._reported) + _BLOCKED
             if blocked <= now and self.in_hand and not (self._outbox or self._sending or self._said_blocked):
                 self._say_blocked = self._said_blocked = True
                 self._hurry(0.0)

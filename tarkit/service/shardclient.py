@@ -86,6 +86,10 @@ class ShardClient:
         self._opened()
         return self
 
+    def connect(self) -> None:
+        """Take part now: declare the data set, or see that it is there. Every other method does it first."""
+        self._opened()
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         """Close it. After an exception of the body, shards in its hands count as lost, as one of them may be why."""
         if error is None:

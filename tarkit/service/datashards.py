@@ -1,0 +1,331 @@
+"""The service object of ElasticDL's clients, over a client of tarkit: batches are counted, shards are reported.
+
+Source of the names and arguments: the packages elasticai-api 1.4 and elasticdl-api 1.0 on PyPI. What differs is in
+docs/shard-service.md, "Coming from elasticai_api".
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tarkit.errors import UsageError, counted, quoted
+from tarkit.readers.reader import Task, TaskShard
+from tarkit.service.dataset import TASK_TYPES, DataSet
+from tarkit.service.elasticdl import DEFAULT_NAME, MINIBATCHES
+from tarkit.service.ledger import NoShard
+from tarkit.service.localshards import LocalShards
+from tarkit.service.session import HeldShard
+from tarkit.service.shardclient import ShardClient
+
+_log = logging.getLogger(__name__)
+_ADDRESSES = ("DLROVER_MASTER_ADDR", "MASTER_ADDR")
+TRAINING = TASK_TYPES["training"]
+
+
+@dataclass
+class _Pending:
+    """A part of a shard that was fetched, records ``first`` to before ``end`` of it. count: records that batches have
+    used. errors: of these batches."""
+
+    shard: HeldShard
+    first: int
+    end: int
+    count: int = 0
+    errors: list[str] = field(default_factory=list)
+
+    @property
+    def part(self) -> HeldShard:
+        """The part as a shard."""
+        start, indices = self.shard.start, self.shard.indices[self.first : self.end]
+        return replace(self.shard, start=start + self.first, end=start + self.end, indices=indices)
+
+
+class DataShardService:
+    """Shards, and a count of the records of finished batches from which the service learns that shards are done.
+
+    Args:
+        batch_size: records of a batch.
+        num_epochs: epochs; None or 0: take part in a data set that another process declares.
+        dataset_size: records of the data set; None or 0: as ``num_epochs``.
+        shuffle: shards come in another order in each epoch.
+        shuffle_shards: the same.
+        task_type: 1 training, 2 evaluation, 3 prediction.
+        num_minibatches_per_shard: batches of a shard; 0: 8.
+        dataset_name: the name by which the service knows the data set.
+        remainder: of the shard at the end that is shorter: "" it is kept, "drop" left out, "fill" begun earlier.
+        batches_span_shards: whether a batch that is reported without its size may hold records of two shards, as where
+            a generator is cut into batches. False: it ends with its shard at the latest.
+        address: ``HOST:PORT`` of the service. None: the environment variable DLROVER_MASTER_ADDR, or MASTER_ADDR if
+            it has a port; without one, the shards are handed out in this process.
+        options: of :class:`tarkit.service.client.ShardClient`, such as ``prefetch`` and ``patience``.
+
+    Raises:
+        UsageError: a value that cannot be, or another declaration of the data set.
+        ServiceLostError: the service does not answer; so do all methods.
+    """
+
+    def __init__(
+        self,
+        batch_size: int,
+        num_epochs: int | None = None,
+        dataset_size: int | None = None,
+        shuffle: bool = False,
+        shuffle_shards: bool = False,
+        task_type: int = TRAINING,
+        num_minibatches_per_shard: int = 0,
+        dataset_name: str | None = None,
+        remainder: str | None = None,
+        *,
+        batches_span_shards: bool = True,
+        address: str | None = None,
+        **options: Any,
+    ) -> None:
+        dataset = declared_dataset(
+            batch_size,
+            num_epochs,
+            dataset_size,
+            shuffle_shards=shuffle or shuffle_shards,
+            task_type=task_type,
+            num_minibatches_per_shard=num_minibatches_per_shard,
+            dataset_name=dataset_name,
+            remainder=remainder or "",
+        )
+        self._begin(batch_size, dataset_size, task_type, dataset, address, options)
+        self._spans = batches_span_shards
+
+    def _begin(
+        self,
+        batch_size: int,
+        dataset_size: int | None,
+        task_type: int,
+        dataset: DataSet | str,
+        address: str | None,
+        options: dict[str, Any],
+    ) -> None:
+        self._batch_size, self._dataset_size, self._task_type = batch_size, dataset_size, task_type
+        self._source = _source(dataset, address, options, os.environ)
+        self._spans = True
+        self._lock = threading.Lock()
+        self._parts: list[_Pending] = []
+        self._pending: dict[int, _Pending] = {}
+        self._last_task = 0
+
+    def __enter__(self) -> DataShardService:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def fetch_shard(self) -> HeldShard | None:
+        """The next shard, with ``name``, ``start``, ``end`` and ``indices``; None: the end.
+
+        Where all that is left is with workers that wait for the end to finish a batch, it is None for one of them, so
+        that the batch comes; called again, it waits for what may come back.
+        """
+        found = self._fetch(None)
+        return None if found is None else found[1].part
+
+    def get_task(self, task_type: Any = None) -> Task:
+        """The next shard with its number, ``task.task_id``; at the end, a task of type 0 without records."""
+        found = self._fetch(None)
+        if found is None:
+            return Task(TaskShard("", 0, 0), type=0)
+        return self._task(*found)
+
+    def get_current_task(self) -> Task | None:
+        """The oldest shard that is not reported; None: there is none."""
+        with self._lock:
+            return next((self._task(*each) for each in self._pending.items()), None)
+
+    def _task(self, number: int, pending: _Pending) -> Task:
+        part = pending.part
+        return Task(TaskShard(part.name, part.start, part.end, part.indices), self._task_type, number)
+
+    def _fetch(self, stopped: threading.Event | None) -> tuple[int, _Pending] | None:
+        with self._lock:
+            if self._parts:
+                return self._hand_out()
+        while (found := self._source.fetch(1.0)) is NoShard.WAIT:
+            if stopped is not None and stopped.is_set():
+                return None
+        if not isinstance(found, HeldShard):
+            return None
+        with self._lock:
+            # What is left of a shard, a part of which was reported before its worker was lost, may be in pieces.
+            self._parts += [_Pending(found, first, end) for first, end in found.ranges]
+            return self._hand_out()
+
+    def _hand_out(self) -> tuple[int, _Pending]:
+        self._last_task += 1
+        pending = self._pending[self._last_task] = self._parts.pop(0)
+        return self._last_task, pending
+
+    def report_batch_done(self, batch_size: int | None = None, err_msg: str = "", task_ids: Sequence[int] = ()) -> bool:
+        """A batch was used: its records count for the shards that were fetched, the oldest first.
+
+        batch_size: its records; None or 0: that of the constructor. err_msg: why it failed: each shard that it has
+        records of is reported as failed, when all of its records have been counted. task_ids: of the shards that it
+        is from; none: all. Returns whether a shard was reported.
+        """
+        if batch_size is not None and batch_size < 0:
+            raise UsageError(f"batch_size is {batch_size}; it must be the number of records of the batch")
+        left, reported = batch_size or self._batch_size, False
+        with self._lock:
+            unknown = [number for number in task_ids if number not in self._pending]
+            if unknown:
+                _log.warning("tasks %s are not held; their records are not counted", unknown)
+            for number in [each for each in task_ids or list(self._pending) if each in self._pending]:
+                pending = self._pending[number]
+                used = min(left, pending.end - pending.first - pending.count)
+                pending.count += used
+                left -= used
+                pending.errors += [err_msg] if err_msg and err_msg not in pending.errors else []
+                if pending.count == pending.end - pending.first:
+                    self._report(number)
+                    reported = True
+                if not left or not (batch_size or self._spans):
+                    break
+            if left and batch_size:
+                _log.warning("%s of a batch are not of a shard that is held; not counted", counted(left, "record"))
+        return reported
+
+    def _report(self, number: int) -> None:
+        pending = self._pending.pop(number)
+        if pending.errors:
+            self._source.failed(pending.shard, "; ".join(pending.errors))
+        else:
+            self._source.done(pending.shard, [(pending.first, pending.end)])
+
+    def report_all_task_error(self, err_msg: str) -> None:
+        """All shards that are held have failed."""
+        with self._lock:
+            for number in list(self._pending):
+                self._pending[number].errors.append(err_msg or "the trainer gave no reason")
+                self._report(number)
+
+    def get_minibatch_count_per_epoch(self) -> int:
+        """Whole batches of an epoch. Raises: UsageError: the size of the data set was not given."""
+        if not self._dataset_size:
+            raise UsageError("dataset_size was not given, so the number of batches is not known")
+        return self._dataset_size // self._batch_size
+
+    def reset_dataset(self) -> None:
+        """Begin the data set anew; the shards that are held do not count."""
+        self._source.reset()
+        self._forget()
+
+    def get_shard_checkpoint(self) -> str:
+        """JSON text of what is not done."""
+        return self._source.save()
+
+    def restore_shard_from_checkpoint(self, shard_checkpoint: str) -> bool:
+        """Take a checkpoint for the state of the data set. False: it is not one of this data set, which is logged."""
+        try:
+            self._source.restore(shard_checkpoint)
+        except UsageError as error:
+            _log.warning("%s", error)
+            return False
+        self._forget()
+        return True
+
+    def _forget(self) -> None:
+        with self._lock:
+            self._parts.clear()
+            self._pending.clear()
+
+    def get_current_epoch(self) -> int:
+        """Epochs that have begun."""
+        return self._source.progress().epoch
+
+    @property
+    def ended(self) -> bool:
+        """Whether the data set has ended, as far as this process was told."""
+        return self._source.ended
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Answers to the reports, as of ``ShardClient.counts``."""
+        return self._source.counts
+
+    def flush(self) -> None:
+        """Return when all reports are on the service's disk."""
+        self._source.flush()
+
+    def close(self) -> None:
+        """Send all reports, and give back what is not done. The end of the program does the same."""
+        self._source.close()
+
+
+def build_data_shard_service(
+    batch_size: int,
+    num_epochs: int | None = None,
+    dataset_size: int | None = None,
+    shuffle: bool = False,
+    shuffle_shards: bool = False,
+    task_type: int = TRAINING,
+    num_minibatches_per_shard: int = 0,
+    dataset_name: str | None = None,
+    remainder: str | None = None,
+    **options: Any,
+) -> DataShardService:
+    """A :class:`DataShardService`; see there for the arguments."""
+    return DataShardService(
+        batch_size,
+        num_epochs,
+        dataset_size,
+        shuffle,
+        shuffle_shards,
+        task_type,
+        num_minibatches_per_shard,
+        dataset_name,
+        remainder,
+        **options,
+    )
+
+
+def declared_dataset(
+    batch_size: int,
+    num_epochs: int | None,
+    dataset_size: int | None,
+    *,
+    num_minibatches_per_shard: int,
+    dataset_name: str | None,
+    **others: Any,
+) -> DataSet | str:
+    """The declaration; or the name of a data set that another process declares."""
+    if batch_size < 1 or num_minibatches_per_shard < 0:
+        raise UsageError(
+            f"batch_size is {batch_size} and num_minibatches_per_shard is {num_minibatches_per_shard}; "
+            "they must be at least 1 and 0"
+        )
+    name = dataset_name or DEFAULT_NAME
+    if not num_epochs or not dataset_size:
+        return name
+    records_per_shard = batch_size * (num_minibatches_per_shard or MINIBATCHES)
+    return DataSet(name, dataset_size, records_per_shard, max(0, num_epochs), **others)
+
+
+def _source(
+    dataset: DataSet | str, address: str | None, options: dict[str, Any], environ: Mapping[str, str]
+) -> ShardClient | LocalShards:
+    if address is None:
+        # PyTorch puts a bare host into MASTER_ADDR, which is of its own rendezvous.
+        found = (environ.get(name, "") for name in _ADDRESSES)
+        address = next((each for each in found if each.rpartition(":")[2].isdigit() and ":" in each), "")
+    if address:
+        label = f"{environ.get('WORKER_TYPE') or 'worker'}-{environ.get('WORKER_ID') or 0}"
+        client = ShardClient(address, dataset, **{"label": label} | options)
+        client.connect()
+        return client
+    if isinstance(dataset, str):
+        raise UsageError(
+            f"data set {quoted(dataset)} has no num_epochs and dataset_size, and there is no service that knows it; "
+            f"give them, or set {_ADDRESSES[0]} to its address"
+        )
+    _log.info("no address of a shard service is set: shards of %s are handed out in this process", quoted(dataset.name))
+    return LocalShards(dataset)

@@ -1,0 +1,151 @@
+"""Numbers of records one by one, for data that is read by number: ``RecordIndexService`` of ElasticDL's clients."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tarkit.errors import ServiceLostError, TarkitError, UsageError
+from tarkit.service.datashards import TRAINING, DataShardService, declared_dataset
+
+_MOST_AHEAD = 1000
+"""Numbers of records that wait in the queue."""
+
+
+class RecordIndexService(DataShardService):
+    """Numbers of records, in the process that made it and in those that it starts, such as a DataLoader's.
+
+    A thread fetches shards and puts the numbers of their records into a queue, which the processes share. Batches are
+    reported, with ``report_batch_done``, in the process that made it.
+
+    Args:
+        batch_size, num_epochs, dataset_size, task_type, num_minibatches_per_shard, dataset_name, address, options: as
+            of :class:`DataShardService`.
+        shuffle: the records come in another order in each epoch.
+        master_client, num_workers: not needed; taken, so that a program need not change.
+        start_method: of the processes that it is handed to, "fork" or "spawn"; None: the default of Python.
+    """
+
+    def __init__(
+        self,
+        batch_size: int,
+        num_epochs: int | None = None,
+        dataset_size: int | None = None,
+        task_type: int = TRAINING,
+        shuffle: bool = False,
+        num_minibatches_per_shard: int = 0,
+        dataset_name: str | None = None,
+        master_client: Any = None,
+        num_workers: int = 1,
+        *,
+        start_method: str | None = None,
+        address: str | None = None,
+        **options: Any,
+    ) -> None:
+        dataset = declared_dataset(
+            batch_size,
+            num_epochs,
+            dataset_size,
+            shuffle_records=shuffle,
+            task_type=task_type,
+            num_minibatches_per_shard=num_minibatches_per_shard,
+            dataset_name=dataset_name,
+        )
+        self._begin(batch_size, dataset_size, task_type, dataset, address, options)
+        context: Any = multiprocessing.get_context(start_method)
+        self._queue = context.SimpleQueue()
+        self._ahead = context.Semaphore(_MOST_AHEAD)
+        self._feed()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_queue": self._queue, "_ahead": self._ahead}
+
+    def fetch_record_index(self) -> int:
+        """The number of the next record.
+
+        Raises:
+            StopIteration: the end.
+            ServiceLostError: the service does not answer.
+        """
+        found = self._queue.get()
+        if isinstance(found, int):
+            self._ahead.release()
+            return found
+        # For the other processes, and for the next call.
+        self._queue.put(found)
+        if found is None:
+            raise StopIteration
+        raise (UsageError if found[0] == UsageError.__name__ else ServiceLostError)(found[1])
+
+    def record_index_gen(self) -> Iterator[int]:
+        """Numbers of records, to the end."""
+        while True:
+            try:
+                number = self.fetch_record_index()
+            except StopIteration:
+                return
+            yield number
+
+    def get_tf_dataset(self, record_files: Sequence[str] | None = None) -> Any:
+        """A ``tf.data.Dataset`` of the numbers, int64; with ``record_files``, of the names of these files, strings."""
+        tensorflow = importlib.import_module("tensorflow")
+        if record_files is None:
+            return tensorflow.data.Dataset.from_generator(self.record_index_gen, tensorflow.int64)
+        names = record_files
+        return tensorflow.data.Dataset.from_generator(
+            lambda: (names[number] for number in self.record_index_gen()), tensorflow.string
+        )
+
+    def clear_shard_queue(self) -> None:
+        """Drop the numbers that nobody has fetched yet; those of the same shards come no more."""
+        while not self._queue.empty():
+            if isinstance(self._queue.get(), int):
+                self._ahead.release()
+
+    def reset_dataset(self) -> None:
+        """Begin the data set anew; numbers in the queue are dropped."""
+        self._starve()
+        super().reset_dataset()
+        self._feed()
+
+    def restore_shard_from_checkpoint(self, shard_checkpoint: str) -> bool:
+        """As of :class:`DataShardService`; numbers in the queue are dropped."""
+        self._starve()
+        try:
+            return super().restore_shard_from_checkpoint(shard_checkpoint)
+        finally:
+            self._feed()
+
+    def close(self) -> None:
+        """As of :class:`DataShardService`."""
+        self._starve()
+        super().close()
+
+    def _feed(self) -> None:
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._put_numbers, args=(self._stopped,), daemon=True)
+        self._thread.start()
+
+    def _starve(self) -> None:
+        """End the thread, and drop what it put into the queue."""
+        self._stopped.set()
+        while self._thread.is_alive():
+            self.clear_shard_queue()
+            self._thread.join(0.01)
+        self.clear_shard_queue()
+
+    def _put_numbers(self, stopped: threading.Event) -> None:
+        try:
+            while (found := self._fetch(stopped)) is not None:
+                part = found[1].part
+                for number in part.indices or range(part.start, part.end):
+                    while not self._ahead.acquire(timeout=0.1):
+                        if stopped.is_set():
+                            return
+                    self._queue.put(number)
+            self._queue.put(None)
+        except TarkitError as error:
+            self._queue.put((type(error).__name__, str(error)))
