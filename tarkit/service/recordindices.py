@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import multiprocessing
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -55,7 +54,8 @@ class RecordIndexService(DataShardService):
             dataset_name=dataset_name,
         )
         self._begin(batch_size, dataset_size, task_type, dataset, address, options)
-        context: Any = multiprocessing.get_context(start_method)
+        multiprocessing = importlib.import_module("multiprocessing")
+        context = multiprocessing.get_context(start_method)
         self._queue = context.SimpleQueue()
         self._ahead = context.Semaphore(_MOST_AHEAD)
         self._feed()
