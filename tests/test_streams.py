@@ -213,8 +213,11 @@ def test_file_objects_stay_open(tmp_path: Path) -> None:
     source = io.BytesIO(gzip.compress(DATA))
     assert read_all(open_read(source)) == DATA
     assert not source.closed
-    with pytest.raises(UsageError, match="gave text; it must give bytes"):
-        open_read(io.StringIO("a"))  # type: ignore[arg-type]
+    (tmp_path / "x").write_bytes(b"\xff")
+    with open(tmp_path / "x", encoding="utf-8") as text:
+        for wrong in (io.StringIO("a"), text, b"bytes"):
+            with pytest.raises(UsageError, match="it must be a path, a URL or a file open to read bytes"):
+                open_read(wrong)  # type: ignore[arg-type]
     target = io.BytesIO()
     with open_publish(target, compression="gz") as out:
         out.write(DATA)

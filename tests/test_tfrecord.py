@@ -21,6 +21,7 @@ from tarkit.errors import (
     CompressionError,
     CorruptRecordError,
     DataError,
+    EncodeError,
     MissingInputError,
     TooLargeError,
     TruncatedError,
@@ -474,3 +475,10 @@ def test_secrets_of_a_url_are_in_no_error(tmp_path: Path) -> None:
         list(read_records(command))
     assert "hunter2" not in str(caught.value)
     assert str(caught.value).startswith("pipe:cat")
+
+
+def test_what_is_not_bytes_is_refused_and_nothing_is_published(tmp_path: Path) -> None:
+    with pytest.raises(EncodeError, match="a record is bytes, not str"), RecordWriter(tmp_path / "x") as writer:
+        writer.write(b"first")
+        writer.write("text")  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []

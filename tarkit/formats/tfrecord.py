@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, TypeVar
 
-from tarkit.errors import CompressionError, CorruptRecordError, DataError, TooLargeError, TruncatedError
+from tarkit.errors import CompressionError, CorruptRecordError, DataError, EncodeError, TooLargeError, TruncatedError
 from tarkit.formats.tally import DAMAGE_POLICIES, DAMAGED_HINT, LARGER_MEM, Tally, check_policy
 from tarkit.store.allocator import keep_freed_memory
 from tarkit.store.compression import ZLIB, DecompressingReader, begins_zlib, check_codec, sniff
@@ -331,7 +331,9 @@ class RecordWriter(FileWriter):
         super().__init__(target, compression)
 
     def write(self, record: bytes | bytearray | memoryview) -> None:
-        """Write one record; it may be empty."""
+        """Write one record; it may be empty. Raises: EncodeError: it is not bytes."""
+        if not isinstance(record, (bytes, bytearray, memoryview)):
+            raise EncodeError(f"a record is bytes, not {type(record).__name__}", url=self.name)
         data = bytes(record)
         length = _LENGTH.pack(len(data))
         sums = [_SUM.pack(_masked(self._crc32c(part))) for part in (length, data)]

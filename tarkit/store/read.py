@@ -5,6 +5,7 @@ whatever fsspec reaches (s3://, gs://, hdfs://, memory://, …)."""
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
@@ -130,6 +131,9 @@ def _open_raw(url: str | os.PathLike[str] | BinaryIO, allow_pipe: bool, retry: R
     if isinstance(url, os.PathLike):
         return open_path(os.fspath(url), os.fspath(url)), os.fspath(url)
     name = name_of_file(url)
+    if isinstance(url, io.TextIOBase) or not hasattr(url, "read"):
+        kind = type(url).__name__
+        raise UsageError(f"{printable(name)} is of type {kind}; it must be a path, a URL or a file open to read bytes")
     return _BorrowedReader(url, name), name
 
 
