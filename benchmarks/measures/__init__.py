@@ -15,6 +15,7 @@ from measures import (
     mapping,
     memory,
     publishing,
+    ranges,
     reading,
     recordio,
     rendering,
@@ -27,6 +28,7 @@ from measures import (
 ALL: dict[str, Callable[[Settings], Result]] = {
     "read-small": reading.read_small,
     "read-photos": reading.read_photos,
+    "read-last": ranges.last_thousand,
     "download": downloading.download,
     "publish": publishing.publish,
     "tfrecord-tensorflow": tfrecords.against_tensorflow,

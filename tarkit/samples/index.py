@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from tarkit.errors import DataError, DuplicateFieldError, EncodeError, MissingInputError, RepeatedKeyError, UsageError
+from tarkit.errors import DataError, EncodeError, MissingInputError, UsageError
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.headers import BLOCK
 from tarkit.formats.tar.large import SkipLarge
@@ -28,7 +28,11 @@ from tarkit.store.url import display_name
 from tarkit.store.window import Window
 
 _FIRST_LINE = re.compile(rb"v1\.2 ([0-9]{1,18})")
-_NUMBER = re.compile(rb"[0-9]{1,18}")
+_WORD, _NUMBER = rb"[^ \t-\r]+", rb"[0-9]{1,18}"
+_MEMBER = b" ".join((_WORD, _NUMBER, _NUMBER, _WORD))
+_LAST_MEMBER = b" ".join(b"(%b)" % each for each in (_WORD, _NUMBER, _NUMBER, _WORD))
+_LINE = re.compile(rb"(?:%b )*%b" % (_MEMBER, _LAST_MEMBER))
+_PLAIN_KEY = re.compile(rb"(?:.*/)?[^./]+", re.DOTALL)
 _BLANK = re.compile(r"[ \t-\r]")
 """What separates words for a program in C, and ends lines."""
 
@@ -56,7 +60,11 @@ class ShardIndex:
         return len(self._lines)
 
     def __getitem__(self, number: int) -> list[IndexedMember]:
-        return _members_of(self._lines[number])
+        words = self._lines[number].split(b" ")
+        return [
+            IndexedMember(_as_text(words[at]), int(words[at + 1]), int(words[at + 2]), _as_text(words[at + 3]))
+            for at in range(0, len(words), 4)
+        ]
 
     def span(self, start: int, end: int) -> tuple[int, int]:
         """Where the bytes of the samples from ``start`` up to, not including, ``end`` begin and end in the shard. They
@@ -66,9 +74,13 @@ class ShardIndex:
     def add(self, members: Sequence[IndexedMember]) -> None:
         """The next sample of the shard. Its names have no blanks (:func:`has_blank`)."""
         words = (f"{each.field} {each.offset} {each.size} {each.name}" for each in members)
-        self._lines.append(" ".join(words).encode("utf-8", "surrogateescape"))
         last = members[-1]
-        self._ends.append(last.offset + last.size + -last.size % BLOCK)
+        self.append(" ".join(words).encode("utf-8", "surrogateescape"), last.offset + last.size + -last.size % BLOCK)
+
+    def append(self, line: bytes, end: int) -> None:
+        """The next sample by its line. end: where its last content and the padding of that end."""
+        self._lines.append(line)
+        self._ends.append(end)
 
     def encode(self) -> bytes:
         """The text."""
@@ -81,63 +93,61 @@ def has_blank(name: str) -> bool:
 
 
 def decode_index(text: bytes, url: str, rule: KeyRule = first_dot) -> ShardIndex:
-    """The index that a text is. url: of the text, for errors. rule: by which the shard is read.
+    """The index that a text is. Of each sample only the last member is looked at: where it ends is all that reading
+    takes from an index, and the sample itself is compared with its line when it is read.
+
+    url: of the text, for errors. rule: by which the shard is read.
 
     Raises:
-        DataError: the text is not an index, is cut, or is of a shard that is read by another key rule.
-        RepeatedKeyError, DuplicateFieldError: the samples are not what a shard may have.
+        DataError: the text is not an index, is cut, has a key twice, or is of a shard that is read by another key rule.
     """
-    first, *lines = text.split(b"\n")
+    first, newline, rest = text.partition(b"\n")
     match = _FIRST_LINE.fullmatch(first)
     if match is None:
         raise DataError("its first line is not v1.2 and the number of samples", url=url, hint=ANEW)
-    if not lines or lines.pop():
+    *lines, cut = rest.split(b"\n")
+    if cut or not newline:
         raise DataError("its last line has no end, so it was cut", url=url, hint=ANEW)
     if len(lines) != int(match[1]):
         reason = f"its first line counts {int(match[1])} samples, and {len(lines)} follow"
         raise DataError(reason, url=url, hint=ANEW)
-    index, keys = ShardIndex(), set[str]()
+    index, keys, end = ShardIndex(), set[bytes](), 0
     for number, line in enumerate(lines, 2):
         try:
-            members = _members_of(line)
-            key = _key_of(members, index.span(0, len(index))[1], rule)
+            key, end = _key_and_end(line, end, rule)
+            if key in keys:
+                raise ValueError("the key comes back after other samples")
         except ValueError as error:
             raise DataError(f"line {number}: {error}", url=url, hint=ANEW) from None
-        if key in keys:
-            raise RepeatedKeyError(f"line {number}: the key comes back after other samples", url=url, key=key)
-        if len({each.field for each in members}) < len(members):
-            raise DuplicateFieldError(f"line {number}: a field comes twice in one sample", url=url, key=key)
         keys.add(key)
-        index.add(members)
+        index.append(line, end)
     return index
 
 
-def _members_of(line: bytes) -> list[IndexedMember]:
-    """Raises: ValueError: it is not a line of an index."""
-    words = line.split(b" ")
-    if len(words) % 4 or not all(words):
+def _key_and_end(line: bytes, before: int, rule: KeyRule) -> tuple[bytes, int]:
+    """The key of a sample, and where it ends. before: where the one before it does.
+    Raises: ValueError: no shard has such a sample."""
+    match = _LINE.fullmatch(line)
+    if match is None:
         raise ValueError("it is not field, offset, size and name of each member, with one blank between words")
-    found = []
-    for at in range(0, len(words), 4):
-        field, offset, size, name = words[at : at + 4]
-        if not (_NUMBER.fullmatch(offset) and _NUMBER.fullmatch(size)):
-            raise ValueError("an offset or size is not a number")
-        text, path = field.decode("utf-8", "surrogateescape"), name.decode("utf-8", "surrogateescape")
-        found.append(IndexedMember(text, int(offset), int(size), path))
-    return found
-
-
-def _key_of(members: Sequence[IndexedMember], end: int, rule: KeyRule) -> str:
-    """The key of a sample, behind one that ends at ``end``. Raises: ValueError: no shard has such a sample."""
-    key = ""
-    for field, offset, size, name in members:
-        if offset % BLOCK or offset < end + BLOCK:
-            raise ValueError(f"no member begins at offset {offset}: it is not behind a header of its own")
-        split = rule(name)
-        if split is None or split[1] != field or split[0] != (key or split[0]) or skip_reason(name, rule) is not None:
+    field, offset, size, name = match.groups()
+    begin = int(offset)
+    end = begin + int(size)
+    if begin % BLOCK or begin < before + BLOCK:
+        raise ValueError(f"no member begins at offset {begin}: it is not behind a header of its own")
+    key = name[: -1 - len(field)]
+    if rule is not first_dot or b"__" in name or not _PLAIN_KEY.fullmatch(key) or name != key + b"." + field:
+        # Seldom. The test above is that of the first dot.
+        text = _as_text(name)
+        split = rule(text) if skip_reason(text, rule) is None else None
+        if split is None or split[1] != _as_text(field):
             raise ValueError("its names are not those of one sample by this key rule")
-        key, end = split[0], offset + size
-    return key
+        key = split[0].encode("utf-8", "surrogateescape")
+    return key, end + -end % BLOCK
+
+
+def _as_text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
 
 
 class _Place:
