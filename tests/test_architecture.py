@@ -258,7 +258,7 @@ def test_public_names_are_shared_only_by_those_that_play_the_same_role() -> None
 
 @pytest.mark.parametrize("path", sources("tarkit") + sources("cli"), ids=lambda path: module_name(path))
 def test_forbidden_statements(path: Path) -> None:
-    wrong = []
+    wrong, of_cli = [], in_cli(module_name(path))
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Assert):
             wrong.append(f"line {node.lineno}: assert is removed by python -O; raise a class of tarkit.errors")
@@ -266,9 +266,15 @@ def test_forbidden_statements(path: Path) -> None:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
             if any(name.split(".")[0] == "pickle" for name in names):
                 wrong.append(f"line {node.lineno}: pickle executes what the data says")
-        elif isinstance(node, ast.Call) and is_print(node) and not in_cli(module_name(path)):
+        elif isinstance(node, ast.Call) and is_print(node) and not of_cli:
             wrong.append(f"line {node.lineno}: the library does not print")
+        elif isinstance(node, ast.arg) and of_cli and node.arg in ("options", "flags") and is_dict(node.annotation):
+            wrong.append(f"line {node.lineno}: a dict of options stays in the function that click calls")
     assert not wrong, "\n".join(wrong)
+
+
+def is_dict(annotation: ast.expr | None) -> bool:
+    return annotation is not None and ast.unparse(annotation).startswith(("dict[", "Mapping["))
 
 
 def is_print(call: ast.Call) -> bool:
