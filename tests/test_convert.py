@@ -281,9 +281,10 @@ def test_an_archive_in_a_folder_is_one_file_and_links_to_folders_are_counted(sha
         with named_writer("har", f"{folder}/{name}") as write:
             write(f"{name}.txt", name.encode())
     (folder / "linked").symlink_to(folder / "below")
+    os.mkfifo(folder / "pipe")
     tally = Tally()
     assert list(input_files([f"{folder}/"], tally)) == [f"{folder}/b.har", f"{folder}/below/a.har"]
-    assert tally.skipped == {"linked-folder": 1}
+    assert tally.skipped == {"linked-folder": 1, "not-a-file": 1}
     assert convert(str(folder), f"{shard.parent}/all.seq", "sequencefile") == 2
 
 

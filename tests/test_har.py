@@ -28,6 +28,7 @@ from tarkit.formats.har import HarArchive, HarEntry, HarWriter, read
 from tarkit.formats.tally import Tally
 from tarkit.samples.read import read_samples
 from tarkit.samples.tarwriter import TarWriter
+from tarkit.store.publish import PublishStream
 from tarkit.toolbox.harshards import har_to_tar, tar_to_har
 
 FILES = {"/a/1.jpg": b"one", "/a/1.cls": b"", "/a/b/c d~*\u00e9.txt": b"two" * 100, "/top": b"x", "/z.jpg": b"last"}
@@ -282,6 +283,25 @@ def test_a_writer_in_the_middle_of_publishing_keeps_its_parts(tmp_path: Path) ->
     with pytest.raises(AlreadyPublishedError, match="part-0"), late:
         pass
     assert (tmp_path / "x.har" / "part-0").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize("name", ["part-1", "_index", "_masterindex"])
+def test_a_disk_that_is_full_at_the_end_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Contents that were published before its index are not left under their names."""
+
+    def full(self: PublishStream) -> None:
+        if self.name.endswith(name):
+            raise StreamError("no space left on device", url=self.name)
+        commit(self)
+
+    commit = PublishStream.commit
+    monkeypatch.setattr(PublishStream, "commit", full)
+    with pytest.raises(StreamError, match="no space left"), HarWriter(tmp_path / "x.har", part_size=1) as writer:
+        writer.write("a", b"1")
+        writer.write("b", b"2")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_a_killed_writer_left_is_replaced(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import pickle
 import re
 import shlex
@@ -12,6 +13,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from tarkit.cli.sparkrecords import command, main
@@ -255,6 +257,26 @@ def test_sources_that_are_missing_damaged_or_changed(raw: Path, tmp_path: Path) 
     assert isinstance(part, TarSlice)
     (tmp_path / "raw.tar").write_bytes(bytes(10240))
     assert plan_slices(str(tmp_path / "raw.tar"), 1, Tally(), is_tar=True, with_classes=False) == ([], None)
+
+
+def test_a_tar_that_changes_while_a_slice_of_it_is_read(raw: Path, tmp_path: Path) -> None:
+    """In place, with the same headers: the next records would be those of another tar."""
+    path = tmp_path / "raw.tar"
+    (part,), _ = plan_slices(str(path), 1, Tally(), is_tar=True, with_classes=False)
+    files = part.files()
+    next(files)
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(TemporaryStreamError, match="the tar changed after it was listed; run the job again"):
+        list(files)
+
+
+def test_a_spark_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java's errors have many lines, and some have none."""
+    for error, message in ((Exception("no\nat x"), "started: no$"), (Exception(), "started: Exception$")):
+        library = Mock(**{"SparkContext.side_effect": error})
+        monkeypatch.setattr(tasks, "library", lambda *_, library=library: library)
+        with pytest.raises(UsageError, match=message), tasks.new_context("x"):
+            pass
 
 
 def test_what_spark_reports_becomes_one_line() -> None:

@@ -10,7 +10,7 @@ from tarkit.errors import MissingInputError
 from tarkit.formats.tally import Tally
 from tarkit.specs.outputnames import DONE_SUFFIX, FAILED_SUFFIX, INDEX_SUFFIX, SHARD_SUFFIX
 from tarkit.store.entries import entries, stat
-from tarkit.store.url import display_name, is_stream, join, local_path, scheme_of
+from tarkit.store.url import display_name, is_stream, join, local_path, reads_once, scheme_of
 
 MAP_FILE = ("data", "index")
 """The files of a folder that is a MapFile: the second one repeats keys of the first."""
@@ -42,8 +42,8 @@ def data_files(
     Skipped, and counted in ``tally.skipped``: ``checksum``: ``.NAME.crc`` and ``NAME.crc``; ``hidden``: a name, or a
     folder's name, that begins with ``.``; ``metadata``: one that begins with ``_``, such as ``_SUCCESS`` and what is in
     ``_temporary``; ``map-file-index``: the index of a MapFile; ``index``: ``x.idx`` beside ``x.tar``;
-    ``linked-folder``: a symbolic link to a folder; ``done-record``, ``failed-samples``: what ``tarproc -O`` writes
-    beside a shard.
+    ``linked-folder``: a symbolic link to a folder; ``not-a-file``: a named pipe or device; ``done-record``,
+    ``failed-samples``: what ``tarproc -O`` writes beside a shard.
 
     Raises:
         MissingInputError: no data in it. StreamError, TemporaryStreamError: it cannot be listed.
@@ -55,6 +55,8 @@ def data_files(
         if entry.is_folder and name is None:
             # Folders are listed as what is in them, but for links.
             tally.skip("linked-folder")
+        elif not entry.is_folder and reads_once(entry.url):
+            tally.skip("not-a-file")
         else:
             at_place = name is None and local_path(url) is None
             found[name or entry.name] = entry.url if at_place else join(url, name or entry.name)

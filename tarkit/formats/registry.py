@@ -10,7 +10,6 @@ sizes of more than it gives the content of. One whose names are those of files h
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,7 +18,7 @@ from tarkit.errors import UsageError, printable
 from tarkit.formats.datafolder import data_files, is_folder
 from tarkit.formats.tally import Tally
 from tarkit.store.read import first_bytes
-from tarkit.store.url import base_name, display_name, is_stream, local_path, split_query
+from tarkit.store.url import base_name, display_name, is_stream, reads_once, split_query
 
 FORMATS = {"har": "har", "recordio": "recordio", "sequencefile": "sequencefile", "tfrecord": "tfrecord"}
 """Format -> module below ``tarkit.formats``. ``tar`` is what they are converted from and to."""
@@ -44,14 +43,6 @@ def format_of(url: str) -> str:
         return named or "tar"
     head = first_bytes(url, _HEAD)
     return next((name for name in FORMATS if format_module(name).looks_like(head)), "tar")
-
-
-def reads_once(url: str) -> bool:
-    """Whether this is a stream, or a local file that is neither a regular one nor a folder, such as a named pipe."""
-    if is_stream(url):
-        return True
-    path = local_path(url)
-    return path is not None and os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
 
 
 def is_tar_name(url: str) -> bool:

@@ -11,12 +11,11 @@ from typing import Any
 
 from tarkit.errors import DataError, UsageError
 from tarkit.formats.datafolder import data_files, is_folder
-from tarkit.formats.registry import reads_once
 from tarkit.formats.tally import Tally
 from tarkit.readers.reader import ANEW, AbstractDataReader, Shard, TaskShard, in_task_order, ranges, task_shard
 from tarkit.specs.shardspec import expand
 from tarkit.store.entries import Identity, identify
-from tarkit.store.url import display_name
+from tarkit.store.url import display_name, reads_once
 
 _COUNTED_AT_ONCE = 8
 

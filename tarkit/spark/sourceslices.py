@@ -51,8 +51,9 @@ class TarSlice(NamedTuple):
     def files(self) -> Iterator[SourceFile]:
         """Each file, in the order of the tar; one is in memory.
         Raises: TemporaryStreamError: the tar is another one than when it was listed. DataError: it is damaged."""
+        changed = TemporaryStreamError("the tar changed after it was listed", url=self.url, hint="run the job again")
         if identify(self.url) != self.identity:
-            raise TemporaryStreamError("the tar changed after it was listed", url=self.url, hint="run the job again")
+            raise changed
         found = 0
         with offsets_from(self.offset, self.url):
             members = read_members(reading(blocks_from(self.url, self.offset)), url=self.url)
@@ -60,6 +61,8 @@ class TarSlice(NamedTuple):
             for name, content in islice(visible, self.skip, self.skip + self.size):
                 found += 1
                 yield SourceFile(name, None, partial(bytes, content))
+        if identify(self.url) != self.identity:
+            raise changed
         if found != self.size:
             raise DataError(f"has {found} of the {self.size} files that were listed in this part", url=self.url)
 

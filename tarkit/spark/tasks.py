@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-from tarkit.errors import EXIT_FAILED, MissingInputError, TarkitError, UsageError, exit_code_of_all, library
+from tarkit.errors import EXIT_FAILED, MissingInputError, TarkitError, UsageError, exit_code_of_all, library, printable
 from tarkit.store.entries import entries, remove_left_behind
 from tarkit.store.temporary import is_temporary_name
 from tarkit.store.url import is_stream, local_path
@@ -44,7 +44,8 @@ def new_context(name: str) -> Iterator[Any]:
     try:
         context = pyspark.SparkContext(conf=pyspark.SparkConf().setAppName(name))
     except Exception as error:
-        raise UsageError(f"Spark cannot be started: {str(error).splitlines()[0]}") from error
+        reason = printable(str(error).strip().partition("\n")[0]) or type(error).__name__
+        raise UsageError(f"Spark cannot be started: {reason}") from error
     try:
         yield _with_this_python(context)
     finally:

@@ -93,6 +93,14 @@ def base_name(url: str) -> str:
     return split_query(url)[0].partition("://")[2].rstrip("/").partition("/")[2].rpartition("/")[2]
 
 
+def reads_once(url: str) -> bool:
+    """Whether this is a stream, or a local file that is neither a regular one nor a folder, such as a named pipe."""
+    if is_stream(url):
+        return True
+    path = local_path(url)
+    return path is not None and os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
+
+
 def one_name(url: str) -> str:
     """The same text for each name of a local file; a URL without its query."""
     path = local_path(url)

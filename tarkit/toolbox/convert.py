@@ -21,7 +21,6 @@ from tarkit.formats.registry import (
     input_files,
     named_writer,
     read_named,
-    reads_once,
 )
 from tarkit.formats.tally import Tally
 from tarkit.samples.pieces import one_archive, sample_pieces
@@ -31,7 +30,7 @@ from tarkit.samples.tarwriter import TarWriter
 from tarkit.specs.shardspec import expand
 from tarkit.store.publish import open_publish
 from tarkit.store.read import open_read, reading
-from tarkit.store.url import display_name, is_stream, one_name
+from tarkit.store.url import display_name, is_stream, one_name, reads_once
 from tarkit.toolbox.encoding import DEFAULT, Encoding, content_of, sample_of
 from tarkit.toolbox.harshards import har_samples
 

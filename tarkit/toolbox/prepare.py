@@ -147,7 +147,7 @@ def prepare_with_model(model: Mapping[str, Any], codec: str = "tf_example") -> P
         except TarkitError:
             raise
         except (Exception, SystemExit) as error:
-            reason = f"prepare_data_for_a_single_file raised {type(error).__name__}: {error}"
+            reason = f"prepare_data_for_a_single_file raised {type(error).__name__}: {printable(str(error))}"
             raise DataError(reason, member=file.name) from error
 
     return prepare
@@ -216,5 +216,7 @@ def load_model(text: str, path: str) -> dict[str, Any]:
     try:
         exec(compile(text, path, "exec"), model)
     except (Exception, SystemExit) as error:
-        raise UsageError(f"the model file {quoted(path)} raised {type(error).__name__}: {error}") from error
+        raise UsageError(
+            f"the model file {quoted(path)} raised {type(error).__name__}: {printable(str(error))}"
+        ) from error
     return model

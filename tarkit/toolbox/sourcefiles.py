@@ -12,6 +12,7 @@ from tarkit.formats.tar.large import SkipLarge
 from tarkit.samples.read import read_members
 from tarkit.store.entries import entries
 from tarkit.store.read import open_read, read_whole
+from tarkit.store.url import reads_once
 
 
 class SourceFile(NamedTuple):
@@ -45,6 +46,9 @@ def files_of_folder(folder: str, tally: Tally) -> Iterator[SourceFile]:
         elif entry.is_folder:
             # A link: other folders are listed as what is in them.
             tally.skip("linked-folder")
+        elif reads_once(entry.url):
+            # Such as a named pipe, whose reader would wait for ever.
+            tally.skip("not-a-file")
         else:
             yield SourceFile(entry.name, entry.url, functools.partial(read_whole, entry.url, compression=None))
 

@@ -13,11 +13,10 @@ from typing import Any
 
 from tarkit.errors import DataError, StreamError, UsageError, printable
 from tarkit.formats.example import encode_example
-from tarkit.formats.registry import reads_once
 from tarkit.formats.textrows import text_rows
 from tarkit.store.entries import identify
 from tarkit.store.read import open_read
-from tarkit.store.url import display_name
+from tarkit.store.url import display_name, reads_once
 from tarkit.store.window import Window
 
 

@@ -66,6 +66,7 @@ class HarWriter(WholeOutput):
         self._parts: list[_Part] = []
         self._closed = False
         self._left_behind: set[str] = set()
+        self._published: list[str] = []
         self._is_new = not _is_there(self._target)
         if not self._is_new:
             self._refuse_existing()
@@ -141,9 +142,11 @@ class HarWriter(WholeOutput):
         self._refuse_existing()
         for part in self._parts:
             part.out.commit()
+            self._published.append(part.name)
         for name, content in zip((INDEX, MASTER_INDEX), self._index(), strict=True):
             with self._open(name) as out:
                 out.write(content)
+            self._published.append(name)
         self._closed = True
 
     def _index(self) -> tuple[bytes, bytes]:
@@ -159,11 +162,15 @@ class HarWriter(WholeOutput):
         self._closed = True
         for part in self._parts:
             part.out.discard()
-        if self._is_new:
-            # Where there are folders, writing has made one. What failed is reported, and not that it stays.
-            with suppress(TarkitError):
-                if not any(entries(self._target)):
-                    remove(self._target, recursive=True)
+        # What failed is reported, and not that something stays.
+        with suppress(TarkitError):
+            # Without its last file it is not an archive, unless that is of another writer.
+            if self._published and not _is_there(join(self._target, MASTER_INDEX)):
+                for name in self._published:
+                    remove(join(self._target, name))
+            # Where there are folders, writing has made one.
+            if self._is_new and not any(entries(self._target)):
+                remove(self._target, recursive=True)
 
 
 def _is_there(url: str) -> bool:
