@@ -101,6 +101,21 @@ def test_tar_shards(run: Run, tmp_path: Path) -> None:
     assert code == 65 and "a.tar, key 'k0': the sample has no field jpg" in err
 
 
+def test_a_damaged_tar_is_an_error_or_what_is_lost_is_counted(run: Run, images: Path, tmp_path: Path) -> None:
+    for kind, names in (("files", ["cat/1.png", "cat/2.png", "dog/1.png"]), ("shards", ["1.png", "2.png", "3.png"])):
+        path = tmp_path / f"{kind}.tar"
+        with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as tar:
+            for name in names:
+                tar.add(images / "cat" / "1.png", arcname=name)
+        path.write_bytes(path.read_bytes()[: 2 * 1024 + 520])
+        words = (path.name, "-o", f"out-{kind}", "--kind", kind)
+        code, _, err = run(*words)
+        assert code == 65 and err.endswith("read it with --on-damage skip (on_damage='skip')\n")
+        code, _, err = run(*words, "--on-damage", "skip", "-q")
+        assert code == 3 and "damage: 1 stretch" in err
+        assert len(examples(f"out-{kind}/data-00000")) == (2 if kind == "files" else 1)
+
+
 def test_a_table_without_names(run: Run, tmp_path: Path) -> None:
     (tmp_path / "iris.data").write_text("5.1,3.5,Iris-setosa\n6.2,2.9,Iris-virginica\n\n")
     assert run("iris.data", "-o", "out", "--columns", "length,width,class", "--label", "class")[0] == 0

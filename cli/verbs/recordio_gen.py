@@ -13,7 +13,7 @@ import click
 from tarkit.errors import UsageError, counted
 
 from ..shared.meter import Meter
-from ..shared.program import names_in, say, verbose_option, version_option
+from ..shared.program import names_in, say, verbose_option, version_option, work_option
 from ..shared.results import Results, exit_code_of, met
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ Examples:
 
 def _of_files(
     sources: Sequence[str], tally: Tally, *, model_file: str | None = None, codec: str | None = None,
-    image: str | None = None, classes: Sequence[str] | None = None,
+    image: str | None = None, classes: Sequence[str] | None = None, on_damage: str = "error",
 ) -> Iterator[bytes]:  # fmt: skip
     from tarkit.toolbox.prepare import classes_of, load_model_file, prepare_images, prepare_with_model, prepared
     from tarkit.toolbox.sourcefiles import file_names, files_of
@@ -39,18 +39,20 @@ def _of_files(
     if model_file is None and codec is not None:
         raise UsageError(f"{_flag('codec')} goes with --model_file")
     if model_file is None:
-        prepare = prepare_images(classes or classes_of(file_names(sources[0])), image or "bytes")
+        prepare = prepare_images(classes or classes_of(file_names(sources[0], on_damage=on_damage)), image or "bytes")
     elif image is None and classes is None:
         prepare = prepare_with_model(load_model_file(model_file), codec or "tf_example")
     else:
         raise UsageError(f"{_flag('classes' if image is None else 'image')} goes without --model_file")
-    return prepared(files_of(sources[0], tally), prepare, tally)
+    return prepared(files_of(sources[0], tally, on_damage=on_damage), prepare, tally)
 
 
-def _of_shards(sources: Sequence[str], tally: Tally, *, fields: Sequence[str] = ()) -> Iterator[bytes]:
+def _of_shards(
+    sources: Sequence[str], tally: Tally, *, fields: Sequence[str] = (), on_damage: str = "error"
+) -> Iterator[bytes]:
     from tarkit.toolbox.prepare import shard_records
 
-    return shard_records(sources[0], tally, fields)
+    return shard_records(sources[0], tally, fields, on_damage=on_damage)
 
 
 def _of_table(
@@ -116,6 +118,12 @@ def _kind_of(sources: Sequence[str]) -> str:
 @click.option("--leave-out", callback=names_in, metavar="A,B", help="Columns that are left out.")
 @click.option(
     "--skip-rows", type=click.IntRange(0), metavar="N", help="Rows at the beginning of a table that are passed over."
+)
+@work_option(
+    "on_damage",
+    default=None,
+    show_default="error",
+    help="A tar is damaged: stop, or leave out what is lost, count it, and exit 3.",
 )
 @click.option("--force", is_flag=True, help="Replace the files of an earlier run.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no summary; only what was lost.")

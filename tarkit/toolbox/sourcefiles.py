@@ -23,12 +23,13 @@ class SourceFile(NamedTuple):
     read: Callable[[], bytes]
 
 
-def files_of(source: str, tally: Tally) -> Iterator[SourceFile]:
+def files_of(source: str, tally: Tally, *, on_damage: str = "error") -> Iterator[SourceFile]:
     """All files of a folder at any depth, by name, or of a tar in its order; hidden ones are skipped and counted.
+    on_damage: of the tar; skip goes on behind it, with what was lost in ``tally``.
     Raises: DataError: the tar is damaged. MissingInputError, StreamError, TemporaryStreamError: it cannot be read."""
     if is_tar_name(source):
         with open_read(source) as stream:
-            for name, content, _ in read_members(stream.read, url=stream.name, tally=tally):
+            for name, content, _ in read_members(stream.read, url=stream.name, tally=tally, on_damage=on_damage):
                 if is_hidden(name):
                     tally.skip("hidden")
                 elif name:
@@ -58,12 +59,12 @@ def is_hidden(name: str) -> bool:
     return any(part.startswith(".") and part != "." for part in name.split("/"))
 
 
-def file_names(source: str) -> Iterator[str]:
+def file_names(source: str, *, on_damage: str = "error") -> Iterator[str]:
     """The names that ``files_of`` gives, without reading content."""
     if not is_tar_name(source):
         yield from (file.name for file in files_of(source, Tally()))
         return
     with open_read(source) as stream:
-        for name, _, _ in read_members(stream.read, url=stream.name, large=SkipLarge()):
+        for name, _, _ in read_members(stream.read, url=stream.name, large=SkipLarge(), on_damage=on_damage):
             if name and not is_hidden(name):
                 yield name
