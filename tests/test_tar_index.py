@@ -11,6 +11,7 @@ import subprocess
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -23,9 +24,11 @@ import tarkit
 from tarkit.errors import (
     CorruptHeaderError,
     DataError,
+    GivenUpError,
     MissingInputError,
     RepeatedKeyError,
     StaleIndexError,
+    TemporaryStreamError,
     UnsupportedMemberError,
     UsageError,
 )
@@ -36,6 +39,7 @@ from tarkit.samples.index import ShardIndex, build_index, decode_index, publish_
 from tarkit.samples.indexedshard import open_indexed, read_sample_range
 from tarkit.samples.sample import Sample, last_dot
 from tarkit.specs.outputnames import index_url
+from tarkit.toolbox import indexing
 
 PAGE = (Path(__file__).parent.parent / "docs" / "formats" / "tar-index.md").read_text(encoding="utf-8")
 DATA = Path(__file__).parent / "data"
@@ -550,6 +554,70 @@ def test_the_last_sample_is_cut(shard: str) -> None:
         file.truncate(end - 1)
     with pytest.raises(StaleIndexError, match="it has .* bytes"):
         open_indexed(shard)
+
+
+def test_every_cut_of_a_shard_with_an_index(tmp_path: Path) -> None:
+    url = str(tmp_path / "a.tar")
+    Path(url).write_bytes(archive_of(FILES[:6], tarfile.USTAR_FORMAT))
+    make(url)
+    data, expected = Path(url).read_bytes(), whole(url)
+    end = len(data.rstrip(b"\0"))
+    for at in [*range(0, end, 61), *range(end - 20, end + 1100, 13)]:
+        Path(url).write_bytes(data[:at])
+        try:
+            assert ranged(url, 0, 3) == expected
+        except DataError:
+            continue
+        # What is missing are zeros behind the mark.
+        assert whole(url) == expected
+
+
+def test_no_flipped_bit_gives_another_sample_than_reading_all(tmp_path: Path) -> None:
+    url = str(tmp_path / "a.tar")
+    Path(url).write_bytes(b"".join(member(name, name) for name in (b"a.x", b"a.y", b"b.x", b"c.z")) + END)
+    make(url)
+    data = Path(url).read_bytes()
+    for at in range(0, len(data), 13):
+        Path(url).write_bytes(data[:at] + bytes([data[at] ^ (1 << at % 8)]) + data[at + 1 :])
+        try:
+            found = [ranged(url, number, number + 1)[0] for number in range(3)]
+        except DataError:
+            continue
+        assert found == whole(url)
+
+
+@pytest.mark.parametrize("step", ["build_index", "publish_index"])
+def test_a_shard_that_is_replaced_while_it_is_indexed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    url = write_shard(tmp_path / "a.tar", 10)
+    original = getattr(indexing, step)
+
+    def replaced(*arguments: Any, **options: Any) -> Any:
+        result = original(*arguments, **options)
+        write_shard(tmp_path / "a.tar", 20)
+        return result
+
+    monkeypatch.setattr(indexing, step, replaced)
+    (outcome,) = indexing.index_all([url])
+    assert isinstance(outcome.error, TemporaryStreamError)
+    assert "the shard was replaced while it was indexed" in str(outcome.error)
+    assert os.listdir(tmp_path) == ["a.tar"]
+
+
+def test_a_store_that_is_gone_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def give_up(url: str, rule: object) -> None:
+        asked.append(url)
+        error = GivenUpError("no answer", url=url)
+        error.answered = False
+        raise error
+
+    monkeypatch.setattr(indexing, "open_indexed", give_up)
+    outcomes = list(indexing.index_all(["memory://gone/a.tar", "memory://gone/b.tar"]))
+    assert asked == ["memory://gone/a.tar"]
+    assert [outcome.error.exit_code for outcome in outcomes if outcome.error is not None] == [75, 75]
 
 
 def test_an_index_that_is_no_index(shard: str) -> None:

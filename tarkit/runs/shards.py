@@ -33,7 +33,7 @@ from tarkit.store.entries import Identity, identify, remove
 from tarkit.store.retry import GoneStores
 from tarkit.store.url import display_name, local_path
 from tarkit.store.waits import Workers
-from tarkit.toolbox.indexing import IndexOutcome, ensure_index
+from tarkit.toolbox.indexing import ensure_index
 
 _LOOK_AHEAD = 32
 """Done records that are fetched before their turn."""
@@ -184,7 +184,7 @@ class ShardRun:
         ):
             if self._engine.work.index:
                 # It may have been made by a run that wrote no index.
-                ensure_index(IndexOutcome(shard.output_url), rule=self._engine.work.key_rule)
+                ensure_index(shard.output_url, rule=self._engine.work.key_rule)
             shard.record, shard.done_before = record, True
 
     def _begin(self, shard: _Shard) -> None:

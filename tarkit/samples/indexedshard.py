@@ -6,6 +6,7 @@ held against it; whenever samples are read, their headers are. A sample that the
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import chain, islice
 
 from tarkit.errors import DataError, MissingInputError, StaleIndexError, StreamError, TemporaryStreamError, UsageError
@@ -166,6 +167,7 @@ def read_sample_range(url: str, start: int, end: int, rule: str | KeyRule = firs
         raise UsageError(f"samples {start} to {end} are not a range: 0 <= start <= end")
     shard = open_indexed(url, rule)
     if shard is None:
-        yield from islice(read_samples([url], rule=rule, literal=True), start, end)
+        with closing(read_samples([url], rule=rule, literal=True)) as samples:
+            yield from islice(samples, start, end)
     else:
         yield from shard.samples(min(start, len(shard)), min(end, len(shard)))

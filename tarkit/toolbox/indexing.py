@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 
 from tarkit.errors import DataError, MissingInputError, StaleIndexError, TarkitError, TemporaryStreamError, UsageError
 from tarkit.formats.tally import Tally
-from tarkit.samples.index import build_index, publish_index
+from tarkit.samples.index import build_index, publish_index, remove_index
 from tarkit.samples.indexedshard import open_indexed
 from tarkit.samples.sample import KeyRule, first_dot
 from tarkit.specs.outputnames import index_url
 from tarkit.store.entries import identify, stat
 from tarkit.store.publish import check_target
 from tarkit.store.read import read_whole
+from tarkit.store.retry import GoneStores
 from tarkit.store.url import display_name
 from tarkit.store.waits import Workers
 
@@ -23,7 +25,7 @@ MADE, RENEWED, FRESH = "made", "renewed", "fresh"
 """What became of an index: there was none, it was stale (or force asked for another), or it was left as it is."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class IndexOutcome:
     """What became of the index of one shard. error: why it failed; then there is no state. tally: of reading the shard,
     if that was read."""
@@ -31,8 +33,8 @@ class IndexOutcome:
     url: str
     state: str = ""
     samples: int = 0
-    error: TarkitError | None = None
     tally: Tally = field(default_factory=Tally)
+    error: TarkitError | None = None
 
 
 def index_all(
@@ -43,59 +45,55 @@ def index_all(
     check: bool = False,
     rule: str | KeyRule = first_dot,
 ) -> Generator[IndexOutcome, None, None]:
-    """See that an index is beside each shard, several at a time; what became of each, in order. A shard that fails
-    stops no other.
+    """Put an index beside each shard that has no fresh one, several at a time; what became of each, in order. A shard
+    that fails stops no other.
     force: make all of them anew. check: write nothing, and read each shard to compare its index with it.
-
-    Raises:
-        UsageError: nothing can be written at such a place.
-    """
+    Raises: UsageError: a shard of this name has no index, or nothing can be written at its place."""
     if parallel < 1:
         raise UsageError(f"shards at a time is {parallel}; it must be at least 1")
+    act = partial(_compare, rule=rule) if check else partial(ensure_index, force=force, rule=rule)
+    gone = GoneStores()
     left, running = iter(urls), deque[Future[IndexOutcome]]()
     with Workers(parallel, "tarkit-index") as pool:
         while True:
             while len(running) < 2 * parallel and (url := next(left, None)) is not None:
+                index = index_url(url)
                 if not check:
-                    check_target(index_url(url))
-                running.append(pool.submit(_outcome, url, force, check, rule))
+                    check_target(index)
+                running.append(pool.submit(_outcome, url, act, gone))
             if not running:
                 return
             yield running.popleft().result()
 
 
-def _outcome(url: str, force: bool, check: bool, rule: str | KeyRule) -> IndexOutcome:
-    outcome = IndexOutcome(url)
+def _outcome(url: str, act: Callable[[str], IndexOutcome], gone: GoneStores) -> IndexOutcome:
     try:
-        if check:
-            _compare(outcome, rule)
-        else:
-            ensure_index(outcome, force, rule)
+        with gone.asking(url):
+            return act(url)
     except TarkitError as error:
-        outcome.error = error
-    return outcome
+        return IndexOutcome(url, error=error)
 
 
-def ensure_index(outcome: IndexOutcome, force: bool = False, rule: str | KeyRule = first_dot) -> None:
+def ensure_index(url: str, *, force: bool = False, rule: str | KeyRule = first_dot) -> IndexOutcome:
     """Make the index of a shard, unless a fresh one is there: one that fits the shard's end, and is not older."""
-    url = outcome.url
-    state = RENEWED
+    state, tally = RENEWED, Tally()
     try:
         shard = open_indexed(url, rule)
         if shard is None:
             state = MADE
         elif not force and not _is_older(index_url(url), url):
-            outcome.state, outcome.samples = FRESH, len(shard)
-            return
+            return IndexOutcome(url, FRESH, len(shard))
     except DataError:
-        # It is stale, or no index at all; of what is wrong with the shard itself, building one reports.
+        # It is stale, or no index at all; what is wrong with the shard itself is found below.
         state = RENEWED
     before = identify(url)
-    index = build_index(url, rule=rule, tally=outcome.tally)
-    if identify(url) != before:
-        raise TemporaryStreamError("the shard was replaced while it was read", url=display_name(url))
-    publish_index(index, url)
-    outcome.state, outcome.samples = state, len(index)
+    index = build_index(url, rule=rule, tally=tally)
+    if identify(url) == before:
+        publish_index(index, url)
+        if identify(url) == before:
+            return IndexOutcome(url, state, len(index), tally)
+        remove_index(url)
+    raise TemporaryStreamError("the shard was replaced while it was indexed", url=display_name(url))
 
 
 def _is_older(index: str, url: str) -> bool:
@@ -103,15 +101,15 @@ def _is_older(index: str, url: str) -> bool:
     return made is not None and changed is not None and made < changed
 
 
-def _compare(outcome: IndexOutcome, rule: str | KeyRule) -> None:
+def _compare(url: str, *, rule: str | KeyRule) -> IndexOutcome:
     """Read the shard, and hold its index against it, byte for byte."""
-    url, name = outcome.url, display_name(index_url(outcome.url))
+    tally, name = Tally(), display_name(index_url(url))
     try:
         text = read_whole(index_url(url), compression=None)
     except MissingInputError:
         raise MissingInputError("is not there", url=name, hint=f"make it: tarkit index {display_name(url)}") from None
-    index = build_index(url, rule=rule, tally=outcome.tally)
+    index = build_index(url, rule=rule, tally=tally)
     if text != index.encode():
         hint = f"make it anew: tarkit index --force {display_name(url)}"
         raise StaleIndexError(f"{name} is not the index of this shard", url=url, hint=hint)
-    outcome.state, outcome.samples = FRESH, len(index)
+    return IndexOutcome(url, FRESH, len(index), tally)

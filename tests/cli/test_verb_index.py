@@ -27,22 +27,22 @@ def shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return [write_shard(tmp_path / f"s-{number}.tar", number) for number in range(4)]
 
 
-def told(counts: str, samples: str) -> str:
+def summary(counts: str, samples: str) -> str:
     return f"tarkit index: {counts}; {samples}\n"
 
 
 def test_made_then_left_then_renewed(run: Run, shards: list[Path]) -> None:
     first = run("tarkit", "index", "s-{0..3}.tar")
     assert (first.code, first.stdout) == (0, b"")
-    assert first.stderr == told("4 shards: made 4, renewed 0, fresh 0", "6 samples")
+    assert first.stderr == summary("4 shards: made 4, renewed 0, fresh 0", "6 samples")
     text = Path("s-2.idx").read_bytes()
     assert text == b"v1.2 2\ntxt 512 0 k0.txt\ntxt 1024 1 k1.txt\n"
     os.utime("s-2.idx", ns=(1, Path("s-2.tar").stat().st_mtime_ns))
     again = run("tarkit", "index", "s-{0..3}.tar", "-p", "1")
-    assert (again.code, again.stderr) == (0, told("4 shards: made 0, renewed 0, fresh 4", "6 samples"))
+    assert (again.code, again.stderr) == (0, summary("4 shards: made 0, renewed 0, fresh 4", "6 samples"))
     write_shard(shards[2], 5)
     renewed = run("tarkit", "index", "s-{0..3}.tar")
-    assert (renewed.code, renewed.stderr) == (0, told("4 shards: made 0, renewed 1, fresh 3", "9 samples"))
+    assert (renewed.code, renewed.stderr) == (0, summary("4 shards: made 0, renewed 1, fresh 3", "9 samples"))
     forced = run("tarkit", "index", "s-{0..3}.tar", "--force", "-q")
     assert (forced.code, forced.stderr) == (0, "")
 
@@ -51,21 +51,21 @@ def test_an_index_that_is_older_than_its_shard_is_renewed(run: Run, shards: list
     run("tarkit", "index", "s-3.tar")
     # Its end is as it was, so that nothing else shows that it was written again.
     os.utime("s-3.idx", ns=(1, Path("s-3.tar").stat().st_mtime_ns - 1_000_000))
-    assert run("tarkit", "index", "s-3.tar").stderr == told("1 shard: made 0, renewed 1, fresh 0", "3 samples")
-    assert run("tarkit", "index", "s-3.tar").stderr == told("1 shard: made 0, renewed 0, fresh 1", "3 samples")
+    assert run("tarkit", "index", "s-3.tar").stderr == summary("1 shard: made 0, renewed 1, fresh 0", "3 samples")
+    assert run("tarkit", "index", "s-3.tar").stderr == summary("1 shard: made 0, renewed 0, fresh 1", "3 samples")
 
 
 @pytest.mark.parametrize("text", [b"", b"v1.2 1\n", b"v1.1 0\n", b"\0\xff"])
 def test_what_is_there_and_is_no_index_is_replaced(run: Run, shards: list[Path], text: bytes) -> None:
     Path("s-3.idx").write_bytes(text)
-    assert run("tarkit", "index", "s-3.tar").stderr == told("1 shard: made 0, renewed 1, fresh 0", "3 samples")
+    assert run("tarkit", "index", "s-3.tar").stderr == summary("1 shard: made 0, renewed 1, fresh 0", "3 samples")
     assert run("tarkit", "index", "s-3.tar", "--check").code == 0
 
 
 def test_check_reads_the_shard_and_writes_nothing(run: Run, shards: list[Path]) -> None:
     run("tarkit", "index", "s-0.tar", "s-1.tar", "s-2.tar")
     good = run("tarkit", "index", "s-0.tar", "s-1.tar", "s-2.tar", "--check")
-    assert (good.code, good.stderr) == (0, told("3 shards: fresh 3", "3 samples"))
+    assert (good.code, good.stderr) == (0, summary("3 shards: fresh 3", "3 samples"))
     data = Path("s-2.tar").read_bytes()
     Path("s-2.tar").write_bytes(b"".join([_renamed(data[:512]), data[512:]]))
     before = {path.name: path.read_bytes() for path in Path().iterdir()}
