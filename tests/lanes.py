@@ -18,7 +18,9 @@ SERVERS = {"s3_endpoint", "gcs_endpoint", "azure_endpoint", "hdfs", "cluster", "
 SERVER_FOLDERS = {HERE / name for name in ("faults", "kube", "services")}
 """What is defined here has to do with a server."""
 SLOW_MARKERS = ("slow", "exhaustive", "cluster", "spark")
-SLOW_NAMES = {"fork", "kill", "killpg", "PythonPool", "ShellPool", "run_documents", "signal", "socket", "subprocess"}
+SLOW_NAMES = {
+    "fork", "kill", "killpg", "measure", "PythonPool", "ShellPool", "run_documents", "signal", "socket", "subprocess",
+}  # fmt: skip
 """Names (modules, functions, classes, attributes) that a fast test does not use."""
 
 

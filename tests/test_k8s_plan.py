@@ -135,6 +135,12 @@ def test_the_command_of_the_manifest_is_measured(
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
+def test_a_command_with_a_folder_and_options(shards: list[str], tmp_path: Path) -> None:
+    ran = {"command": ["/opt/bin/tarproc", "-c", f"cat __key__ >> {tmp_path}/ran"], "args": ["--count=1"]}
+    assert measure(ran, shards[:1], {"PATH": "/usr/bin:/bin"}, TARPROC).shards == 1
+    assert (tmp_path / "ran").read_text() == "k0"
+
+
 def test_a_shard_that_fails(shards: list[str]) -> None:
     env = {"PATH": "/usr/bin:/bin"}
     with pytest.raises(TarkitError, match=r"s0\.tar: tarproc ended with exit code 1: .*all 1 samples failed") as caught:

@@ -506,6 +506,7 @@ def test_forgotten_command_is_stopped() -> None:
     assert wait_until_gone(pid)
 
 
+@pytest.mark.exhaustive
 def test_300_commands_leave_no_zombie_and_no_descriptor() -> None:
     before = len(os.listdir("/proc/self/fd"))
     for number in range(300):
