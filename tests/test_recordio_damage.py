@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import struct
+import zlib
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from httpserver import FaultServer
 from test_recordio import HELLO, go_chunk, py_chunk, written
 
 from tarkit.errors import CorruptRecordError, DataError, TooLargeError, TruncatedError
-from tarkit.formats.recordio import read_batches, read_index, read_records, walk
+from tarkit.formats.recordio import RecordWriter, read_batches, read_index, read_records, walk
 from tarkit.formats.recordio.chunk import GO, MAGIC, PYRECORDIO, Dialect
 from tarkit.formats.tally import Tally
 
@@ -301,3 +302,27 @@ def test_a_search_behind_damage_takes_time_as_the_file_is_long(monkeypatch: pyte
     monkeypatch.setattr("tarkit.formats.recordio.walk._IN_VAIN", 1 << 40)
     tally = Tally()
     assert list(read_records(io.BytesIO(data), on_damage="skip", tally=tally)) == [] and len(tally.damage) == 1
+
+
+@pytest.mark.parametrize(("compressor", "ratio"), [(0, 1), (1, 22), (2, 1032)])
+def test_an_index_does_not_believe_more_records_than_a_chunk_can_hold(compressor: int, ratio: int) -> None:
+    """A trainer's list of tasks would have as many entries."""
+
+    def chunk(records: int) -> io.BytesIO:
+        payload = bytes(8)
+        return io.BytesIO(MAGIC + struct.pack("<4I", zlib.crc32(payload), compressor, 8, records) + payload)
+
+    assert read_index(chunk(2 * ratio)).records == 2 * ratio
+    for records in (2 * ratio + 1, 0xFFFF_FFFF):
+        with pytest.raises(CorruptRecordError, match=f"offset 0: a chunk of 8 bytes cannot hold {records} records"):
+            read_index(chunk(records))
+
+
+def test_an_index_of_the_densest_chunks() -> None:
+    """Empty records, which compress best."""
+    for compression in ("none", "snappy", "gzip"):
+        for dialect in (GO, PYRECORDIO):
+            file = io.BytesIO()
+            with RecordWriter(file, compression=compression, dialect=dialect, max_chunk_size=1 << 20) as writer:
+                writer.write_batch([b""] * 2_000_000)
+            assert read_index(file).records == 2_000_000

@@ -21,7 +21,7 @@ import tarkit
 from tarkit.errors import TemporaryStreamError
 from tarkit.formats.example import decode_example
 from tarkit.formats.recordio import read_records
-from tarkit.toolbox import tables
+from tarkit.toolbox import recordfiles, tables
 from tarkit.toolbox.prepare import prepare_images
 from tarkit.toolbox.sourcefiles import SourceFile
 
@@ -308,6 +308,18 @@ def test_files_without_a_record_are_counted(run: Run, images: Path, tmp_path: Pa
     (tmp_path / "model.py").write_text("def prepare_data_for_a_single_file(f, n): return b'' if 'dog' in n else None\n")
     code, _, err = run("images", "-o", "out", "--model_file", "model.py")
     assert (code, err) == (0, "tarkit recordio-gen: 1 record in 1 file; skipped files: hidden 1, no-record 4\n")
+
+
+def test_of_two_runs_into_one_folder_at_once_one_wins(
+    run: Run, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("images", "-o", "out", "--records_per_file", "2")[0] == 0
+    before = [path.read_bytes() for path in sorted((tmp_path / "out").iterdir())]
+    # The other run has published since this one looked.
+    monkeypatch.setattr(recordfiles, "clear_record_files", lambda *_, **__: 0)
+    code, _, err = run("images", "-o", "out", "--records_per_file", "3")
+    assert code == 1 and "out/data-00000: is there already" in err
+    assert [path.read_bytes() for path in sorted((tmp_path / "out").iterdir())] == before
 
 
 def test_files_of_an_earlier_run_stay_if_there_is_nothing_new(run: Run, images: Path, tmp_path: Path) -> None:

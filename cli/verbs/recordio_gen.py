@@ -174,7 +174,12 @@ def command(
                 meter.show(f"{files} files so far", None)
 
         total = write_record_files(
-            itertools.chain([first], records), output_dir, records_per_file=records_per_file, published=published
+            itertools.chain([first], records),
+            output_dir,
+            records_per_file=records_per_file,
+            # Of two runs into one folder at once, one wins: together they would leave a mixture.
+            if_absent=True,
+            published=published,
         )
     code = exit_code_of(tally)
     skipped = "skipped members" if kind == "shards" else "skipped files"

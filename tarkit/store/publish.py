@@ -212,8 +212,14 @@ def open_publish(
 class FileWriter(WholeOutput):
     """A writer of one file, of whatever format. Arguments: those of :func:`open_publish`."""
 
-    def __init__(self, target: str | os.PathLike[str] | BinaryIO, compression: str | bool | None = "auto") -> None:
-        self._out = open_publish(target, compression=compression)
+    def __init__(
+        self,
+        target: str | os.PathLike[str] | BinaryIO,
+        compression: str | bool | None = "auto",
+        *,
+        if_absent: bool = False,
+    ) -> None:
+        self._out = open_publish(target, compression=compression, if_absent=if_absent)
 
     @property
     def name(self) -> str:

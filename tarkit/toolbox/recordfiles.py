@@ -22,6 +22,7 @@ def write_record_files(
     *,
     digits: int = 5,
     records_per_file: int = RECORDS_PER_FILE,
+    if_absent: bool = False,
     published: Callable[[str, int], object] = lambda name, records: None,
 ) -> int:
     """Write ``PREFIX-00000``, ``PREFIX-00001`` …; the number of records. Memory does not depend on it.
@@ -30,11 +31,12 @@ def write_record_files(
 
     Args:
         folder: at any place of the store.
+        if_absent: do not replace what is there, which is an error.
         published: called with the name of each file and its number of records, once it is there.
 
     Raises:
-        UsageError: records_per_file is not positive. What reading the records and writing raise: files that are there
-        stay, the one at work is discarded.
+        UsageError: records_per_file is not positive. AlreadyPublishedError: see ``if_absent``. What reading the records
+        and writing raise: files that are there stay, the one at work is discarded.
     """
     if records_per_file < 1:
         raise UsageError(f"records_per_file is {records_per_file}; it must be at least 1")
@@ -42,7 +44,7 @@ def write_record_files(
     number = total = 0
     while (first := next(rest, None)) is not None:
         name = join(folder, f"{prefix}-{number:0{digits}d}")
-        with RecordWriter(name) as writer:
+        with RecordWriter(name, if_absent=if_absent) as writer:
             writer.write_batch(chain([first], islice(rest, records_per_file - 1)))
         published(name, writer.records)
         total += writer.records

@@ -24,6 +24,9 @@ _SNAPPY_FRAMES = 1 << 17
 """Bytes of frames that are decompressed at a time: they and their content stay in the processor's cache."""
 _SNAPPY_RATIO = 22
 """A snappy copy of 3 bytes gives at most 64."""
+_RATIOS = {"none": 1, "snappy": _SNAPPY_RATIO, "gzip": 1032}
+"""How many bytes a byte of a payload can stand for; that of gzip is in zlib's documentation ("Maximum Compression
+Factor")."""
 
 
 class BadContentError(ValueError):
@@ -41,6 +44,12 @@ class ChunkHeader(NamedTuple):
     compression: str | None
     size: int
     records: int
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the payload can hold so many records, each of which has a length of 4 bytes."""
+        ratio = _RATIOS.get(self.compression or "")
+        return ratio is None or self.records * LENGTH.size <= self.size * ratio
 
 
 class Dialect:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO, NamedTuple
 
-from tarkit.errors import StreamError, UsageError
+from tarkit.errors import CorruptRecordError, StreamError, UsageError
 from tarkit.formats.recordio.chunk import HEADER_SIZE
 from tarkit.formats.recordio.walk import chunk_header, cut
+from tarkit.formats.tally import DAMAGED_HINT
 from tarkit.store.entries import Identity, identify
 from tarkit.store.read import read_range
 from tarkit.store.url import display_name, name_of_file
@@ -64,7 +65,8 @@ def read_index(source: str | os.PathLike[str] | BinaryIO) -> RecordIndex:
     source: a path, a URL of a place that reads ranges, or a binary file object that can seek. It is not decompressed.
 
     Raises:
-        CorruptRecordError: no chunk begins where the one before ends. TruncatedError: the file ends inside a chunk.
+        CorruptRecordError: no chunk begins where the one before ends, or one is too small for its number of records.
+        TruncatedError: the file ends inside a chunk.
         UsageError: ranges of the source cannot be read. StreamError: it was replaced meanwhile. What reading it raises.
     """
     file = range_source(source)
@@ -114,6 +116,10 @@ def _chunks(file: RangeSource) -> Iterator[IndexedChunk]:
         size = HEADER_SIZE + header.size
         if offset + size > file.size:
             raise cut(f"a chunk: {file.size - offset} of {size} bytes are there", file.name, offset)
+        if not header.is_possible:
+            # Content is not looked at, so what is counted here would be believed.
+            reason = f"a chunk of {header.size} bytes cannot hold {header.records} records"
+            raise CorruptRecordError(reason, url=file.name, offset=offset, hint=DAMAGED_HINT)
         yield IndexedChunk(offset, size, header.records, first)
         offset += size
         first += header.records

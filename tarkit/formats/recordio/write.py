@@ -30,6 +30,7 @@ class RecordWriter(FileWriter):
         max_chunk_size: bytes of records in a chunk, before compression and without their lengths. A record that is
             larger is a chunk of its own.
         dialect: that of Go, or of pyrecordio.
+        if_absent: as :func:`tarkit.store.publish.open_publish`: what is there stays, which is an AlreadyPublishedError.
 
     Raises:
         UsageError: a wrong argument. What opening the target raises.
@@ -49,6 +50,7 @@ class RecordWriter(FileWriter):
         compression: str = "snappy",
         max_chunk_size: int = MAX_CHUNK_SIZE,
         dialect: Dialect = GO,
+        if_absent: bool = False,
     ) -> None:
         self.records = 0
         if compression not in dialect.codes:
@@ -58,7 +60,7 @@ class RecordWriter(FileWriter):
         self._dialect = dialect
         self._compression = compression
         self._max_chunk_size = max_chunk_size
-        super().__init__(target)
+        super().__init__(target, if_absent=if_absent)
         self._begin_chunk()
 
     def write(self, record: bytes | bytearray | memoryview) -> None:
