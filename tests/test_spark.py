@@ -272,7 +272,12 @@ def test_a_tar_that_changes_while_a_slice_of_it_is_read(raw: Path, tmp_path: Pat
 
 def test_a_spark_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Java's errors have many lines, and some have none."""
-    for error, message in ((Exception("no\nat x"), "started: no$"), (Exception(), "started: Exception$")):
+    no_java = Exception("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.")
+    for error, message in (
+        (Exception("no\nat x"), "started: no$"),
+        (Exception(), "started: Exception$"),
+        (no_java, "port number.; Spark 4 needs Java 17 or newer: install it, or set JAVA_HOME$"),
+    ):
         library = Mock(**{"SparkContext.side_effect": error})
         monkeypatch.setattr(tasks, "library", lambda *_, library=library: library)
         with pytest.raises(UsageError, match=message), tasks.new_context("x"):

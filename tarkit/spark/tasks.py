@@ -45,7 +45,8 @@ def new_context(name: str) -> Iterator[Any]:
         context = pyspark.SparkContext(conf=pyspark.SparkConf().setAppName(name))
     except Exception as error:
         reason = printable(str(error).strip().partition("\n")[0]) or type(error).__name__
-        raise UsageError(f"Spark cannot be started: {reason}") from error
+        hint = "; Spark 4 needs Java 17 or newer: install it, or set JAVA_HOME" if "JAVA_GATEWAY" in reason else ""
+        raise UsageError(f"Spark cannot be started: {reason}{hint}") from error
     try:
         yield _with_this_python(context)
     finally:
