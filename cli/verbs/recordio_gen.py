@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.errors import UsageError, counted
+from tarkit.errors import UsageError, counted, printable
 
 from ..shared.meter import Meter
 from ..shared.program import names_in, say, verbose_option, version_option, work_option
@@ -57,11 +57,13 @@ def _of_shards(
 
 def _of_table(
     sources: Sequence[str], tally: Tally, *, columns: Sequence[str] | None = None, label: str | None = None,
-    leave_out: Sequence[str] = (), skip_rows: int = 0,
+    leave_out: Sequence[str] = (), skip_rows: int = 0, with_text: Callable[[list[str]], object],
 ) -> Iterator[bytes]:  # fmt: skip
     from tarkit.toolbox.tables import table_records
 
-    return table_records(sources[0], columns=columns, label=label, leave_out=leave_out, skip_rows=skip_rows)
+    return table_records(
+        sources[0], columns=columns, label=label, leave_out=leave_out, skip_rows=skip_rows, with_text=with_text
+    )
 
 
 def _of_mnist(sources: Sequence[str], tally: Tally, *, image: str = "floats") -> Iterator[bytes]:
@@ -154,6 +156,9 @@ def command(
         from tarkit.toolbox.recordfiles import clear_record_files, write_record_files
 
         tally = Tally()
+        text_columns: list[str] = []
+        if kind == "csv":
+            given["with_text"] = text_columns.extend
         records = _KINDS[kind](sources, tally, **given)
         if not force:
             clear_record_files(output_dir)
@@ -184,8 +189,7 @@ def command(
     code = exit_code_of(tally)
     skipped = "skipped members" if kind == "shards" else "skipped files"
     if code or not quiet:
-        say(
-            "tarkit recordio-gen",
-            "; ".join([f"{counted(total, 'record')} in {counted(files, 'file')}", *met(tally, skipped=skipped)]),
-        )
+        texts = [f"columns of text: {', '.join(map(printable, text_columns))}"] if text_columns else []
+        made = f"{counted(total, 'record')} in {counted(files, 'file')}"
+        say("tarkit recordio-gen", "; ".join([made, *texts, *met(tally, skipped=skipped)]))
     return code

@@ -7,7 +7,7 @@ import math
 import struct
 from array import array
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -22,7 +22,7 @@ from tarkit.store.window import Window
 
 def table_records(
     url: str, *, columns: Sequence[str] | None = None, label: str | None = None, leave_out: Sequence[str] = (),
-    skip_rows: int = 0,
+    skip_rows: int = 0, with_text: Callable[[list[str]], object] = lambda names: None,
 ) -> Iterator[bytes]:  # fmt: skip
     """A record for each row of a CSV file: floats for columns that are numbers in all rows, bytes for the others.
 
@@ -36,6 +36,7 @@ def table_records(
         label: this column is written as ``label``, the index of its value among all its values, sorted.
         leave_out: columns that are not written.
         skip_rows: rows at the beginning that are passed over.
+        with_text: called with the names of the columns that are written as bytes.
 
     Raises:
         DataError: a row has another number of columns, or is not UTF-8 or CSV. StreamError: the file was replaced
@@ -59,6 +60,7 @@ def table_records(
             values.add(row[label_at])
     classes = {value: number for number, value in enumerate(sorted(values))}
     left_out = set(leave_out)
+    with_text([name for name, text in zip(names, texts, strict=True) if text and name not in (label, *left_out)])
     replaced = StreamError("was replaced while it was read", url=shown)
     if identify(url) != identity:
         raise replaced
