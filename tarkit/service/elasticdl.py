@@ -12,7 +12,7 @@ from typing import Any
 from tarkit.errors import UsageError
 from tarkit.service import checkpoint
 from tarkit.service.dataset import INT32, DataSet
-from tarkit.service.dispatcher import Dispatcher, Report
+from tarkit.service.dispatcher import Dispatcher, Report, Request
 from tarkit.service.ledger import Ledger, NoShard
 from tarkit.service.messages import protocol
 
@@ -26,6 +26,9 @@ MINIBATCHES = 8
 
 UNDECLARED = 60.0
 """Seconds for which a call is held whose data set was not declared yet."""
+
+# Processes may share a number; connections do not: the worker is its connection.
+_ONE = Request(1, bound=True, drains=False)
 
 
 class ElasticDLCalls:
@@ -60,9 +63,8 @@ class ElasticDLCalls:
     async def get_dataset_task(self, request: Any, context: Any) -> Any:
         """A shard; or at the true end, an empty task."""
         ledger = await self._dispatcher.declared(request.dataset_name, UNDECLARED)
-        # Processes may share a number; connections do not.
         worker = f"{getattr(request, 'worker_type', '') or 'worker'}-{request.worker_id} {context.peer()}"
-        leases = await self._dispatcher.lease(ledger, worker, 1, drains=False)
+        _, leases = await self._dispatcher.exchange(ledger, worker, request=_ONE)
         if isinstance(leases, NoShard):
             return self._messages.Task()
         shard = leases[0].shard
@@ -78,7 +80,7 @@ class ElasticDLCalls:
         """A shard is done, or failed. One that is not held any more is counted, and no error."""
         ledger = self._dispatcher.ledger(request.dataset_name)
         report = Report(_token(ledger, request.task_id), None, request.err_message)
-        await self._dispatcher.report(ledger, "", [report])
+        await self._dispatcher.exchange(ledger, "", [report])
         return self._messages.Empty()
 
     report_task_result = report_dataset_task_result

@@ -7,6 +7,7 @@ for each shard that was handed out and is not done. What is done leaves no row, 
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -64,7 +65,11 @@ class Journal:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        # The server writes in threads of a pool, one at a time.
+        self._log = -1
+        """Descriptor of the write-ahead log."""
+        self._torn = False
+        """Whether ``sync`` failed."""
+        # The server closes it, and checks it after an error, in other threads than that which writes.
         self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=1)
         try:
             self._open()
@@ -78,7 +83,8 @@ class Journal:
         run = self._database.execute
         run("PRAGMA locking_mode = EXCLUSIVE")
         run("PRAGMA journal_mode = WAL")
-        run("PRAGMA synchronous = FULL")
+        # What is committed survives the end of the process; ``sync`` is for the end of the machine.
+        run("PRAGMA synchronous = NORMAL")
         run("BEGIN IMMEDIATE")
         version = run("PRAGMA user_version").fetchone()[0]
         if not version and not run("SELECT count(*) FROM sqlite_master").fetchone()[0]:
@@ -105,7 +111,7 @@ class Journal:
         return ledgers
 
     def write(self, changes: Iterable[Change | DataSet]) -> None:
-        """All of it, or none; on the disk when it returns. A data set is one that is new.
+        """All of it, or none; in the file when it returns. A data set is one that is new.
 
         Raises:
             StreamError: it could not be written: the disk is full, or gone.
@@ -126,8 +132,30 @@ class Journal:
                 database.execute("ROLLBACK")
             raise StreamError(f"the state cannot be written: {error}", url=self.path) from error
 
+    def sync(self) -> None:
+        """Have on the disk what was written before; it may be called in a thread.
+
+        Raises:
+            StreamError: the disk is full, or gone. The next call writes it anew.
+        """
+        try:
+            if self._torn:
+                # The system may have dropped what it failed to write: into the file with it, from SQLite's own view.
+                self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            elif self._log < 0 and (file := self._database.execute("PRAGMA database_list").fetchone()[2]):
+                self._log = os.open(f"{file}-wal", os.O_RDONLY)
+            if self._log >= 0:
+                os.fsync(self._log)
+            self._torn = False
+        except (OSError, sqlite3.Error) as error:
+            self._torn = True
+            raise StreamError(f"the state cannot be written: {error}", url=self.path) from error
+
     def close(self) -> None:
         """Give the file free."""
+        if self._log >= 0:
+            os.close(self._log)
+            self._log = -1
         self._database.close()
 
 

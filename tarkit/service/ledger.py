@@ -283,11 +283,16 @@ class Ledger:
         return not self._todo and not self._by_worker and not self._fresh()
 
     @property
-    def waiting(self) -> int:
+    def available(self) -> int:
         """How many shards ``lease`` would give now."""
         if not self._fresh():
             return len(self._todo)
         return len(self._todo) + self.dataset.shards - self.place % self.dataset.shards
+
+    @property
+    def dirty(self) -> bool:
+        """Whether something changed since the journal last took it."""
+        return bool(self.changed)
 
     def in_order(self) -> list[Outstanding]:
         """All entries; those that are to be done in the order in which they come."""

@@ -102,7 +102,7 @@ async def _serve(
                 await asyncio.sleep(_LOOK)
             reporter.ended(settings.drain)
             # Workers of a service that ended just before are not known to this one.
-            await (asyncio.sleep(settings.drain) if before else dispatcher.drained(settings.drain))
+            await (asyncio.sleep(settings.drain) if before else dispatcher.presence.drained(settings.drain))
         finally:
             reporter.stopped(_progress(dispatcher))
 

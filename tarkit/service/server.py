@@ -15,8 +15,9 @@ from tarkit.readers.reader import Shard
 from tarkit.service import checkpoint
 from tarkit.service.credentials import Security
 from tarkit.service.dataset import DataSet
-from tarkit.service.dispatcher import Dispatcher, NoSuchDataSetError, OtherDataSetError, Report, TooManyError
+from tarkit.service.dispatcher import Dispatcher, NoSuchDataSetError, OtherDataSetError, Report, Request
 from tarkit.service.elasticdl import ElasticDLCalls
+from tarkit.service.heldcalls import StoppingError, TooManyError
 from tarkit.service.ledger import Lease, Ledger, NoShard, Verdict
 from tarkit.service.messages import Call, protocol
 from tarkit.service.progress import progress_of_ledger
@@ -100,6 +101,7 @@ def _handler(grpc: Any, call: Call, answer: Callable[..., Any], token: str) -> A
         NoSuchDataSetError: grpc.StatusCode.NOT_FOUND,
         OtherDataSetError: grpc.StatusCode.FAILED_PRECONDITION,
         TooManyError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+        StoppingError: grpc.StatusCode.UNAVAILABLE,
         UsageError: grpc.StatusCode.INVALID_ARGUMENT,
     }
     wanted = f"Bearer {token}".encode()
@@ -163,35 +165,26 @@ class ShardCalls:
 
     async def Exchange(self, request: Any, context: Any) -> Any:
         """Take reports, and give shards."""
-        dispatcher, messages = self._dispatcher, self._messages
-        if not request.worker:
-            raise UsageError("worker is empty; it must be a word that no other process has")
-        if request.want < 0 or request.wait < 0:
+        dispatcher = self._dispatcher
+        if request.want < 0 or not request.wait >= 0:
             raise UsageError(f"want is {request.want} and wait is {request.wait}; both must be 0 or more")
         ledger = dispatcher.ledger(request.name)
         reports = [
             Report(each.token, [(part.first, part.end) for part in each.ranges] or None, each.error)
             for each in request.reports
         ]
-        reply = messages.ExchangeReply()
         unused = [*request.unused]
         if request.call:
             unused += dispatcher.unanswered(ledger, request.worker, request.call, request.held)
-        if reports or unused:
-            verdicts = await dispatcher.report(ledger, request.worker, reports, unused)
-            reply.verdicts.extend(_VERDICTS[verdict] for verdict in verdicts)
         if request.blocked:
-            dispatcher.blocked(request.worker)
-        if request.want:
-            # What it reported is answered at once; what it asks for may take long.
-            wait = 0.0 if reports else request.wait or None
-            leases = await dispatcher.lease(ledger, request.worker, request.want, wait)
-            if isinstance(leases, NoShard):
-                reply.end, reply.drain = leases is NoShard.END, leases is NoShard.DRAIN
-            else:
-                reply.leases.extend(self._lease(lease) for lease in leases)
+            dispatcher.held.block(request.worker)
+        wanted = Request(request.want, request.wait or None) if request.want else None
+        verdicts, answer = await dispatcher.exchange(ledger, request.worker, reports, unused, wanted)
+        reply = self._messages.ExchangeReply(verdicts=[_VERDICTS[verdict] for verdict in verdicts])
+        if isinstance(answer, NoShard):
+            reply.end, reply.drain = answer is NoShard.END, answer is NoShard.DRAIN
         else:
-            dispatcher.heard(request.worker)
+            reply.leases.extend(self._lease(lease) for lease in answer)
         return reply
 
     def _lease(self, lease: Lease) -> Any:
@@ -213,9 +206,7 @@ class ShardCalls:
 
     async def Attend(self, request: Any, context: Any) -> AsyncIterator[Any]:
         """The worker is there as long as this lasts."""
-        if not request.worker:
-            raise UsageError("worker is empty; it must be a word that no other process has")
-        async with self._dispatcher.attached(request.worker):
+        with self._dispatcher.attend(request.worker):
             while True:
                 yield self._messages.Attending(heartbeat=self._heartbeat)
                 await asyncio.sleep(self._heartbeat)
@@ -223,7 +214,7 @@ class ShardCalls:
     async def GetProgress(self, request: Any, context: Any) -> Any:
         """Counts, of one data set or of all."""
         ledgers = [self._dispatcher.ledger(request.name)] if request.name else self._dispatcher.ledgers.values()
-        self._dispatcher.looked(context.peer())
+        self._dispatcher.presence.looked(context.peer(), self._dispatcher.ended)
         return self._messages.ProgressReply(progress=[self._progress(ledger) for ledger in ledgers])
 
     def _progress(self, ledger: Ledger) -> Any:

@@ -1,0 +1,89 @@
+"""Which workers are there: those that were heard of, those with an open call, and those that know of the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_LOOKS = 5.0
+"""Seconds after which one that looked at the progress does not look again."""
+_TICK = 0.1
+
+
+class Presence:
+    """lost: called with a worker that is gone. grace: seconds between the break of a connection and the loss of its
+    worker, in which it may come back. most: workers that are remembered. clock: seconds that never go back."""
+
+    def __init__(self, lost: Callable[[str], None], grace: float, most: int, clock: Callable[[], float]) -> None:
+        self.seen: dict[str, float] = {}
+        """Worker -> when it was last heard of, the one of longest ago first."""
+        self.attached: Counter[str] = Counter()
+        """Worker -> how many of its calls are open that last as long as its connection."""
+        self.calls: dict[str, dict[str, int]] = {}
+        """Worker -> data set -> number of its last call for shards."""
+        self.closing = False
+        """Calls that end do not mean that their worker is lost."""
+        self._lost, self._grace, self._most, self._clock = lost, grace, most, clock
+        self._told: set[str] = set()
+        self._watching: dict[str, float] = {}
+
+    def heard(self, worker: str, now: float) -> None:
+        """A worker gave a sign of life."""
+        self.seen.pop(worker, None)
+        self.seen[worker] = now
+        if len(self.seen) > self._most:
+            self._forget(next((each for each in self.seen if each not in self.attached), worker))
+
+    def told(self, worker: str) -> None:
+        """A worker was told of the end."""
+        if worker in self.seen:
+            self._told.add(worker)
+
+    def forget_told(self) -> None:
+        """The end is not the end any more."""
+        self._told.clear()
+
+    def looked(self, caller: str, ended: bool) -> None:
+        """A caller looked at the progress; if it goes on looking, it is to see the end."""
+        self._watching.pop(caller, None)
+        if not ended:
+            self._watching[caller] = self._clock()
+            if len(self._watching) > self._most:
+                del self._watching[next(iter(self._watching))]
+
+    @contextmanager
+    def during(self, worker: str, *, bound: bool) -> Iterator[None]:
+        """As long as it lasts, the worker is there: its leases do not end. Cancelled, its connection broke.
+        bound: the worker is its connection, so that it cannot come back."""
+        self.attached[worker] += 1
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not self.closing:
+                delay = 0.0 if bound else self._grace
+                asyncio.get_running_loop().call_later(delay, self._lose, worker, self._clock())
+            raise
+        finally:
+            self.attached[worker] -= 1
+            if not self.attached[worker]:
+                del self.attached[worker]
+
+    async def drained(self, seconds: float) -> None:
+        """Return when each known worker was told of the end and each watcher saw it, or after so many seconds."""
+        until = self._clock() + seconds
+        while (now := self._clock()) < until and not (
+            self.seen.keys() <= self._told and all(at < now - _LOOKS for at in self._watching.values())
+        ):
+            await asyncio.sleep(_TICK)
+
+    def _lose(self, worker: str, since: float) -> None:
+        if not self.closing and worker not in self.attached and self.seen.get(worker, since) <= since:
+            self._forget(worker)
+            self._lost(worker)
+
+    def _forget(self, worker: str) -> None:
+        self.seen.pop(worker, None)
+        self._told.discard(worker)
+        self.calls.pop(worker, None)
