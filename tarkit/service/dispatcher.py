@@ -59,7 +59,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Request:
+class ShardRequest:
     """What a worker asks for. want: shards at most. wait: seconds after which the answer is WAIT; None: it is never.
 
     bound: the worker is its connection: when a call of it breaks, it is lost. drains: it knows the answer DRAIN; for
@@ -216,7 +216,7 @@ class Dispatcher:
         worker: str,
         reports: Sequence[Report] = (),
         unused: Sequence[int] = (),
-        request: Request | None = None,
+        request: ShardRequest | None = None,
     ) -> tuple[list[Verdict], list[Lease] | NoShard]:
         """Take reports, and shards that come back unused, in this order; then hand out shards.
 
@@ -273,7 +273,9 @@ class Dispatcher:
                 self._durable.changed(ledger)
         return verdicts
 
-    async def _lease(self, ledger: Ledger, worker: str, request: Request, until: float | None) -> list[Lease] | NoShard:
+    async def _lease(
+        self, ledger: Ledger, worker: str, request: ShardRequest, until: float | None
+    ) -> list[Lease] | NoShard:
         while True:
             if self._durable.trouble is not None:
                 await self._durable.written()

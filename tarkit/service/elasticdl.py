@@ -12,7 +12,7 @@ from typing import Any
 from tarkit.errors import UsageError
 from tarkit.service import checkpoint
 from tarkit.service.dataset import INT32, DataSet
-from tarkit.service.dispatcher import Dispatcher, Report, Request
+from tarkit.service.dispatcher import Dispatcher, Report, ShardRequest
 from tarkit.service.ledger import Ledger, NoShard
 from tarkit.service.messages import protocol
 
@@ -28,7 +28,7 @@ UNDECLARED = 60.0
 """Seconds for which a call is held whose data set was not declared yet."""
 
 # Processes may share a number; connections do not: the worker is its connection.
-_ONE = Request(1, bound=True, drains=False)
+_ONE = ShardRequest(1, bound=True, drains=False)
 
 
 class ElasticDLCalls:

@@ -15,7 +15,7 @@ from tarkit.readers.reader import Shard
 from tarkit.service import checkpoint
 from tarkit.service.credentials import Security
 from tarkit.service.dataset import DataSet
-from tarkit.service.dispatcher import Dispatcher, NoSuchDataSetError, OtherDataSetError, Report, Request
+from tarkit.service.dispatcher import Dispatcher, NoSuchDataSetError, OtherDataSetError, Report, ShardRequest
 from tarkit.service.elasticdl import ElasticDLCalls
 from tarkit.service.heldcalls import StoppingError, TooManyError
 from tarkit.service.ledger import Lease, Ledger, NoShard, Verdict
@@ -178,7 +178,7 @@ class ShardCalls:
             unused += dispatcher.unanswered(ledger, request.worker, request.call, request.held)
         if request.blocked:
             dispatcher.held.block(request.worker)
-        wanted = Request(request.want, request.wait or None) if request.want else None
+        wanted = ShardRequest(request.want, request.wait or None) if request.want else None
         verdicts, answer = await dispatcher.exchange(ledger, request.worker, reports, unused, wanted)
         reply = self._messages.ExchangeReply(verdicts=[_VERDICTS[verdict] for verdict in verdicts])
         if isinstance(answer, NoShard):
