@@ -114,7 +114,7 @@ def test_compression_that_is_switched_off(tmp_path: Path) -> None:
 def test_a_blank_is_refused_before_anything_is_written(tmp_path: Path, sample: dict[str, Any]) -> None:
     with TarWriter(str(tmp_path / "a.tar"), encoder=False, index=True) as sink:
         sink.write(SAMPLES[0])
-        with pytest.raises(EncodeError, match="a name with a blank cannot be in the index of the shard"):
+        with pytest.raises(UsageError, match="key 'a( b)?': its names have a blank, which separates"):
             sink.write(sample)
         sink.write({"__key__": sample["__key__"].replace(" ", ""), "z": b""})
     assert is_indexed(tmp_path / "a.tar")
@@ -293,3 +293,13 @@ def test_a_shard_that_was_done_and_cannot_be_indexed(tmp_path: Path, inputs: lis
         tarkit.process(inputs, outdir=outdir, function=fail_on_k5, work_id="x", errors="ignore", index=True)
     with pytest.raises(MissingInputError):
         tarkit.store.entries.stat(index_url(f"{outdir}/in-0.tar"))
+
+
+@pytest.mark.parametrize("target", ["output", "outdir"])
+def test_a_run_with_blanks_in_names_ends(tmp_path: Path, inputs: list[str], target: str) -> None:
+    """That sample must not fail alone: the shard would depend on --index, and its done record would not say so."""
+    with TarWriter(inputs[1], encoder=False) as sink:
+        sink.write({"__key__": "a b", "cls": b"1"})
+    with pytest.raises(UsageError, match="key 'a b': its names have a blank"):
+        tarkit.process(inputs[1], function=fail_on_k5, index=True, **{target: str(tmp_path / "out.tar")})
+    assert not list((tmp_path / "out.tar").glob("*")) and not (tmp_path / "out.tar").is_file()

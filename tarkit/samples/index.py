@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from tarkit.errors import DataError, EncodeError, MissingInputError, UsageError
+from tarkit.errors import DataError, MissingInputError, UsageError, printable
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.headers import BLOCK
 from tarkit.formats.tar.large import SkipLarge
@@ -230,10 +230,11 @@ class WrittenIndex:
         self._at = 0
 
     def check(self, key: str, plan: Iterable[tuple[str, bytes]]) -> None:
-        """Raises: EncodeError: the names of a sample cannot be in an index. plan: as of :meth:`add`."""
+        """Raises: UsageError: the names of a sample cannot be in an index. plan: as of :meth:`add`."""
+        # Not an EncodeError: what becomes of a sample must not depend on whether an index was asked for.
         if has_blank(key) or any(has_blank(field) for field, _ in plan):
-            reason = "a name with a blank cannot be in the index of the shard, whose words are separated by blanks"
-            raise EncodeError(reason, url=self._url, key=key, hint="write the shard without an index")
+            reason = "its names have a blank, which separates the words of an index; write the shard without one"
+            raise UsageError(f"{display_name(self._url)}, key {printable(key)!r}: {reason}")
 
     def add(self, key: str, plan: Iterable[tuple[str, bytes]], pieces: Sequence[Any]) -> None:
         """One sample. plan: its fields. pieces: header, content and padding of each field in turn."""

@@ -69,7 +69,7 @@ class TarWriter(FileWriter):
         rule: key rule by which the shard will be read; keys and fields that would not come back through it are refused.
         checksum: compute the SHA-256 of the file, for :meth:`checksum_of_file`.
         index: write the index of the shard beside it, after it was published (``docs/formats/tar-index.md``). The
-            shard's name must end in ``.tar``; keys and fields with blanks are refused, and so are repeated keys.
+            shard's name must end in ``.tar``; keys and fields with blanks are a UsageError, and so are repeated keys.
 
     Raises:
         EncodeError: (from write) a value cannot be encoded, or a key or field cannot be a name.
