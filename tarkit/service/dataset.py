@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from functools import cached_property
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from itertools import accumulate
 from typing import Any
 
-from tarkit.errors import UsageError, counted, printable
+from tarkit.errors import UsageError, counted, printable, quoted
 from tarkit.readers.reader import Shard, TaskShard
 from tarkit.service.permutation import Permutation
 
@@ -23,6 +23,8 @@ TASK_TYPES = {"training": 1, "evaluation": 2, "prediction": 3}
 MOST_NAME = 1024
 """Bytes of a data set's name."""
 
+_MOST_RECORDS = 2**62
+
 
 @dataclass(frozen=True)
 class DataSet:
@@ -30,7 +32,7 @@ class DataSet:
 
     name: up to 1,024 bytes. size: number of records. files: where the records are, (name, first record, number of
     records) each, as ``AbstractDataReader.create_shards()`` gives them; () is one range of ``size`` records, whose
-    shards are called as the data set. records_per_shard: a shard never spans two files. epochs: 0 is without an end.
+    shards have the data set's name. records_per_shard: a shard never spans two files. epochs: 0 is without an end.
     shuffle_shards: another order of shards in each epoch. shuffle_records: the shards are slices of another order of
     all records in each epoch; with files, another order within each shard, and of shards. seed: of both orders.
     remainder: of shards shorter than ``records_per_shard``: "" keeps them, "drop" leaves them out, "fill" begins them
@@ -54,10 +56,10 @@ class DataSet:
     task_type: int = 1
 
     def __post_init__(self) -> None:
-        if not 0 < len(self.name.encode("utf-8", "surrogatepass")) <= MOST_NAME:
-            raise UsageError(f"a data set's name has 1 to {MOST_NAME} bytes, not {len(self.name)}")
+        if not 0 < len(self._encoded(self.name)) <= MOST_NAME:
+            raise UsageError(f"a data set's name has 1 to {MOST_NAME} bytes, not {len(self._encoded(self.name))}")
         for field, least, most in (
-            ("size", 1, 2**62),
+            ("size", 1, _MOST_RECORDS),
             ("records_per_shard", 1, INT32),
             ("epochs", 0, INT32),
             ("seed", -(2**63), 2**63 - 1),
@@ -68,13 +70,26 @@ class DataSet:
                 self._refuse(f"{field} is {value}; it must be {least} to {most}")
         if self.remainder not in REMAINDERS:
             self._refuse(f"remainder is {self.remainder!r}; it must be '' (keep), 'drop' or 'fill'")
+        for file in self.files:
+            if not self._encoded(file.name) or file.start < 0 or file.records < 0:
+                self._refuse(f"file {quoted(file.name)} has {file.records} records from {file.start}, or no name")
+            if file.start + file.records > _MOST_RECORDS:
+                self._refuse(f"file {quoted(file.name)} has records beyond {_MOST_RECORDS}")
         if self.files and self.size != sum(file.records for file in self.files):
             self._refuse(f"size is {self.size}, but its files have {sum(file.records for file in self.files)} records")
         if not self.shards:
-            self._refuse(f"no shard has {counted(self.records_per_shard, 'record')}, and remainder is 'drop'")
+            self._refuse(f"no file has {counted(self.records_per_shard, 'record')}, and remainder is 'drop'")
 
     def _refuse(self, reason: str) -> None:
         raise UsageError(f"data set {printable(self.name)!r}: {reason}")
+
+    @staticmethod
+    def _encoded(name: str) -> bytes:
+        """Names go through protobuf and SQLite, which take no other text."""
+        try:
+            return name.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(f"the name {quoted(name)} of a data set or file is not valid UTF-8") from error
 
     @classmethod
     def of_files(cls, name: str, files: Sequence[Shard], records_per_shard: int, **others: Any) -> DataSet:
@@ -87,7 +102,7 @@ class DataSet:
         """Of each file, the number of shards in all files up to it."""
         return list(accumulate(self._cuts(file.records) for file in self._all_files))
 
-    @property
+    @cached_property
     def _all_files(self) -> Sequence[Shard]:
         return self.files or (Shard(self.name, 0, self.size),)
 
@@ -101,57 +116,79 @@ class DataSet:
         """Number of shards in an epoch."""
         return self._ends[-1]
 
-    def shard(self, epoch: int, place: int) -> TaskShard:
-        """The shard at a place of an epoch's order. epoch: from 1. place: from 0.
+    def records_in(self, epoch: int, shards: int) -> int:
+        """How many records the first ``shards`` shards of an epoch's order have."""
+        if not shards:
+            return 0
+        order = self._order(epoch) if self._reordered and shards < self.shards else None
+        short = 0
+        for number, missing in self._short:
+            if (order.index(number) if order else number) < shards:
+                short += missing
+        return shards * self.records_per_shard - short
+
+    @cached_property
+    def _short(self) -> list[tuple[int, int]]:
+        """The shards that have fewer than ``records_per_shard`` records: number, and how many fewer."""
+        if self.remainder == "drop":
+            return []
+        full = self.records_per_shard
+        lengths = zip(self._ends, (file.records for file in self._all_files), strict=True)
+        if self.remainder == "fill":
+            return [(end - 1, full - records) for end, records in lengths if 0 < records < full]
+        return [(end - 1, -records % full) for end, records in lengths if records % full]
+
+    def shard(self, epoch: int, position: int) -> TaskShard:
+        """The shard at a position, from 0, of the order of an epoch, from 1.
 
         ``indices`` has the numbers of its records, in the order in which they are wanted, if records are shuffled; else
         it is (), and the records are those from ``start`` to before ``end``.
         """
-        number = self._order(epoch)[place] if self._reordered else place
+        shard = self.bounds(epoch, position)
+        if not self.shuffle_records:
+            return shard
+        if self.files:
+            order = Permutation(shard.end - shard.start, self.seed, epoch, "records", self._number(epoch, position))
+            indices = [shard.start + order[each] for each in range(len(order))]
+        else:
+            order = _order(self.size, self.seed, epoch, "records")
+            indices = [order[each] for each in range(shard.start, shard.end)]
+        return replace(shard, indices=tuple(indices))
+
+    def bounds(self, epoch: int, position: int) -> TaskShard:
+        """``shard``, without ``indices``: they take time."""
+        number = self._number(epoch, position)
         at = bisect_right(self._ends, number)
         name, first, records = self._all_files[at]
         start = (number - (self._ends[at - 1] if at else 0)) * self.records_per_shard
         end = min(start + self.records_per_shard, records)
         if self.remainder == "fill":
             start = max(0, end - self.records_per_shard)
-        indices: tuple[int, ...] = ()
-        if self.shuffle_records:
-            span = (end - start, first + start) if self.files else (self.size, 0)
-            order = Permutation(span[0], self.seed, epoch, "records", *([number] if self.files else []))
-            places = range(end - start) if self.files else range(start, end)
-            indices = tuple(span[1] + order[each] for each in places)
-        return TaskShard(name, first + start, first + end, indices)
+        return TaskShard(name, first + start, first + end)
+
+    def _number(self, epoch: int, position: int) -> int:
+        return self._order(epoch)[position] if self._reordered else position
 
     @property
     def _reordered(self) -> bool:
         return self.shuffle_shards or (self.shuffle_records and bool(self.files))
 
     def _order(self, epoch: int) -> Permutation:
-        return Permutation(self.shards, self.seed, epoch, "shards")
+        return _order(self.shards, self.seed, epoch, "shards")
 
-    def place_of(self, epoch: int, name: str, start: int) -> int | None:
-        """The place, in an epoch's order, of the shard that begins at a record of a file; None: none begins there."""
-        for at in self._at.get(name, ()):
-            first, size = self._all_files[at].start, self.records_per_shard
-            number = (self._ends[at - 1] if at else 0) + (start - first + size - 1) // size
-            if start >= first and number < self._ends[at]:
-                place = self._order(epoch).place(number) if self._reordered else number
-                found = self.shard(epoch, place)
-                if (found.name, found.start) == (name, start):
-                    return place
-        return None
-
-    @cached_property
-    def _at(self) -> dict[str, list[int]]:
-        """Name of a file -> where it is among the files."""
-        places: dict[str, list[int]] = {}
-        for at, file in enumerate(self._all_files):
-            places.setdefault(file.name, []).append(at)
-        return places
+    def position_of(self, epoch: int, start: int) -> int | None:
+        """The position, in an epoch's order, of the shard that begins at a record of a data set without files; None:
+        none begins there."""
+        number = -(-start // self.records_per_shard)  # rounded up: with "fill", the last one begins earlier
+        if self.files or not 0 <= number < self.shards:
+            return None
+        position = self._order(epoch).index(number) if self._reordered else number
+        return position if self.bounds(epoch, position).start == start else None
 
     def to_json(self) -> str:
         """The declaration as JSON, one line."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> DataSet:
@@ -159,18 +196,36 @@ class DataSet:
         values = json.loads(text)
         return cls(**values | {"files": tuple(Shard(*file) for file in values["files"])})
 
+    @cached_property
     def fingerprint(self) -> str:
-        """The same for the same shards in the same order; what it does not cover is ``task_type``."""
+        """The same for the same shards in the same order; what it does not cover is ``task_type``. 32 characters."""
         return blake2b(replace(self, task_type=1).to_json().encode(), digest_size=16).hexdigest()
 
     def differences(self, other: DataSet) -> str:
-        """The fields in which another declaration differs: ``size 150, not 149; seed 1, not 2``."""
+        """The fields in which another declaration differs: ``size 150, not 149; seed 1, not 2``. "": in none."""
         return "; ".join(
-            f"{field.name} {_short(mine)}, not {_short(theirs)}"
+            _files_differ(self.files, other.files)
+            if field.name == "files"
+            else f"{field.name} {printable(repr(mine))}, not {printable(repr(theirs))}"
             for field in fields(self)
             if (mine := getattr(self, field.name)) != (theirs := getattr(other, field.name))
         )
 
 
-def _short(value: object) -> str:
-    return f"{counted(len(value), 'file')}" if isinstance(value, tuple) else printable(repr(value))
+def _files_differ(mine: Sequence[Shard], theirs: Sequence[Shard]) -> str:
+    """How many files, and the first that differs."""
+    text = f"{counted(len(mine), 'file')}, not {len(theirs)}" if len(mine) != len(theirs) else ""
+    for number, (one, other) in enumerate(zip(mine, theirs), 1):  # noqa: B905 (up to the shorter one)
+        if one != other:
+            return f"{text}{', ' if text else ''}file {number} is {_described(one)}, not {_described(other)}"
+    return text
+
+
+def _described(file: Shard) -> str:
+    return f"{quoted(file.name)} with {counted(file.records, 'record')} from {file.start}"
+
+
+@lru_cache(maxsize=64)
+def _order(n: int, seed: int, epoch: int, purpose: str) -> Permutation:
+    """The orders of the epochs that are going on, of all data sets."""
+    return Permutation(n, seed, epoch, purpose)

@@ -1,7 +1,7 @@
 """Ledgers in a file: SQLite in WAL mode, each batch of events one transaction that is on the disk when it returns.
 
-Two tables. ``dataset``: a row for each data set, with its declaration and how much was handed out. ``entry``: a row
-for each shard that was handed out and is not done. What is done leaves no row, so the file stays small.
+Two tables. ``dataset``: a row for each data set, with its declaration and how much was handed out. ``outstanding``: a
+row for each shard that was handed out and is not done. What is done leaves no row, so the file stays small.
 """
 
 from __future__ import annotations
@@ -10,25 +10,35 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from tarkit.errors import DataError, StreamError, UsageError
+from tarkit.errors import DataError, StreamError, TarkitError, UsageError, quoted
 from tarkit.service.dataset import DataSet
-from tarkit.service.ledger import LeaseRules, Ledger, Outstanding
+from tarkit.service.ledger import LeaseRules, Ledger
+from tarkit.service.outstanding import Outstanding
 
 VERSION = 1
+APPLICATION = 0x7461726B
+"""SQLite's application id: "tark"."""
 _SCHEMA = """
-CREATE TABLE dataset (name TEXT PRIMARY KEY, declaration TEXT NOT NULL, epoch INTEGER NOT NULL, place INTEGER NOT NULL,
-    last_token INTEGER NOT NULL, records INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE entry (dataset TEXT NOT NULL, epoch INTEGER NOT NULL, place INTEGER NOT NULL, tokens TEXT NOT NULL,
-    worker TEXT, errors INTEGER NOT NULL, losses INTEGER NOT NULL, ended TEXT NOT NULL, ranges TEXT NOT NULL,
-    PRIMARY KEY (dataset, epoch, place)) WITHOUT ROWID;
+CREATE TABLE dataset (name TEXT PRIMARY KEY, declaration TEXT NOT NULL, epoch INTEGER NOT NULL,
+    handed_out INTEGER NOT NULL, last_token INTEGER NOT NULL, longest REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE outstanding (dataset TEXT NOT NULL, epoch INTEGER NOT NULL, position INTEGER NOT NULL,
+    token INTEGER NOT NULL, worker TEXT NOT NULL, lost TEXT NOT NULL, errors INTEGER NOT NULL, losses INTEGER NOT NULL,
+    ranges TEXT NOT NULL, ended TEXT NOT NULL, PRIMARY KEY (dataset, epoch, position)) WITHOUT ROWID;
 """
-_DATASET = "INSERT OR REPLACE INTO dataset VALUES (?, ?, 0, 0, 0, 0)"
-_COUNTS = "UPDATE dataset SET epoch = ?, place = ?, last_token = ?, records = ? WHERE name = ?"
-_ENTRY = "INSERT OR REPLACE INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_GONE = "DELETE FROM entry WHERE dataset = ? AND epoch = ? AND place = ?"
+_DATASET = "INSERT INTO dataset VALUES (?, ?, 0, 0, 0, 0)"
+_COUNTS = "UPDATE dataset SET epoch = ?, handed_out = ?, last_token = ?, longest = ? WHERE name = ?"
+_ENTRY = "INSERT OR REPLACE INTO outstanding VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_GONE = "DELETE FROM outstanding WHERE dataset = ? AND epoch = ? AND position = ?"
+SKIPPED_TOKENS = 1 << 20
+"""At each start. Where a machine ended, workers on others may have tokens of leases that were not on its disk yet; given
+again, they would say of another shard that it is done."""
+_WAL = 4 << 20
+"""Bytes of the write-ahead log, beyond which it is cut when it has been copied into the file."""
+_BEGIN_ANEW = "move it away to begin anew, and restore a checkpoint if there is one"
 
 
 @dataclass(frozen=True)
@@ -43,24 +53,25 @@ class Change:
 def change_of(ledger: Ledger) -> Change:
     """What changed in a ledger since the last call."""
     name = ledger.dataset.name
-    rows, gone = [], []
-    for key in ledger.changed:
-        entry = ledger.entries.get(key)
-        if entry is None:
-            gone.append((name, *key))
-        else:
-            tokens, ranges = json.dumps(entry.tokens), json.dumps(entry.ranges)
-            rows.append((name, *key, tokens, entry.worker, entry.errors, entry.losses, entry.ended, ranges))
-    ledger.changed.clear()
-    return Change((ledger.epoch, ledger.place, ledger.last_token, ledger.records, name), rows, gone)
+    changed, gone = ledger.take_changes()
+    rows = [
+        (
+            *(name, each.epoch, each.position, each.token, each.worker, json.dumps([*each.lost])),
+            *(each.errors, each.losses, json.dumps(each.ranges), each.ended),
+        )
+        for each in changed
+    ]
+    counts = (ledger.epoch, ledger.handed_out, ledger.last_token, ledger.longest, name)
+    return Change(counts, rows, [(name, *key) for key in gone])
 
 
 class Journal:
     """The file of a service; one process has it at a time.
 
     Raises:
-        UsageError: another process has it, or a newer tarkit wrote it.
-        DataError: it is not a journal, or damaged.
+        UsageError: another process has it, a newer tarkit wrote it, or it is of another program.
+        DataError: it is damaged, or not a database.
+        StreamError: it cannot be opened or written.
     """
 
     def __init__(self, path: str) -> None:
@@ -69,45 +80,67 @@ class Journal:
         """Descriptor of the write-ahead log."""
         self._torn = False
         """Whether ``sync`` failed."""
-        # The server closes it, and checks it after an error, in other threads than that which writes.
-        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=1)
+        if os.path.isdir(path) or not os.path.isdir(os.path.dirname(path) or "."):
+            reason = "is a folder" if os.path.isdir(path) else "is in a folder that does not exist"
+            raise UsageError(f"{quoted(path)} {reason}; the state of a service needs the name of a file")
+        try:
+            # The server closes it, and checks it after an error, in other threads than that which writes.
+            self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=1)
+        except sqlite3.Error as error:
+            raise StreamError(f"the state cannot be opened: {error}", url=path) from error
         try:
             self._open()
         except sqlite3.DatabaseError as error:
             self._database.close()
-            if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
-                raise UsageError(f"{path}: another process has this state; stop it, or take another --state") from error
-            raise DataError(f"this is not the state of a shard service: {error}", url=path) from error
+            raise _refusal(error, path) from error
+        except TarkitError:
+            self._database.close()
+            raise
 
     def _open(self) -> None:
         run = self._database.execute
         run("PRAGMA locking_mode = EXCLUSIVE")
+        # What it checks first: another program's file is not changed.
+        version, application = (run(f"PRAGMA {name}").fetchone()[0] for name in ("user_version", "application_id"))
+        tables = run("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if (tables or version or application) and application != APPLICATION:
+            raise UsageError(f"{quoted(self.path)} is a database of another program; give another name for the state")
+        if version > VERSION:
+            raise UsageError(
+                f"{quoted(self.path)} was written by a newer tarkit (version {version} of the state; this one writes "
+                f"{VERSION}); use that tarkit, or another file"
+            )
         run("PRAGMA journal_mode = WAL")
         # What is committed survives the end of the process; ``sync`` is for the end of the machine.
         run("PRAGMA synchronous = NORMAL")
+        run(f"PRAGMA journal_size_limit = {_WAL}")
         run("BEGIN IMMEDIATE")
-        version = run("PRAGMA user_version").fetchone()[0]
-        if not version and not run("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        if not tables:
             for statement in _SCHEMA.split(";"):
                 run(statement)
             run(f"PRAGMA user_version = {VERSION}")
-        elif version != VERSION:
-            run("ROLLBACK")
-            self._database.close()
-            raise UsageError(f"{self.path}: state of version {version}; this tarkit has version {VERSION}")
+            run(f"PRAGMA application_id = {APPLICATION}")
         run("COMMIT")
+        found = run("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise DataError(f"the state is damaged: {found}", url=self.path, hint=_BEGIN_ANEW)
 
     def load(self, rules: LeaseRules, now: float) -> list[Ledger]:
-        """The ledgers as they were: what was leased is leased from now on, under the same tokens."""
+        """The ledgers as they were: what was leased is leased from now on, under the same tokens.
+
+        Raises:
+            DataError: what is in the file cannot be.
+        """
         ledgers = []
         run = self._database.execute
-        for name, declaration, epoch, place, last_token, records in run("SELECT * FROM dataset ORDER BY name"):
-            ledger = Ledger(DataSet.from_json(declaration), rules)
-            rows = run("SELECT * FROM entry WHERE dataset = ? ORDER BY epoch, place", (name,))
-            ledger.resume(epoch, place, (_entry(*row[1:]) for row in rows), now)
-            ledger.last_token, ledger.records = last_token, records
-            ledger.changed.clear()
-            ledgers.append(ledger)
+        try:
+            for name, declaration, *counts in run("SELECT * FROM dataset ORDER BY name"):
+                ledger = Ledger(DataSet.from_json(declaration), rules)
+                rows = run("SELECT * FROM outstanding WHERE dataset = ? ORDER BY epoch, position", (name,))
+                _fill(ledger, name, counts, [_entry(*row[1:]) for row in rows], now)
+                ledgers.append(ledger)
+        except (sqlite3.Error, ValueError, TypeError, KeyError, IndexError) as error:
+            raise DataError(f"the state is damaged: {error}", url=self.path, hint=_BEGIN_ANEW) from error
         return ledgers
 
     def write(self, changes: Iterable[Change | DataSet]) -> None:
@@ -128,8 +161,9 @@ class Journal:
                 database.executemany(_GONE, change.gone)
             database.execute("COMMIT")
         except sqlite3.Error as error:
-            if database.in_transaction:
-                database.execute("ROLLBACK")
+            with suppress(sqlite3.Error):  # the first error says more
+                if database.in_transaction:
+                    database.execute("ROLLBACK")
             raise StreamError(f"the state cannot be written: {error}", url=self.path) from error
 
     def sync(self) -> None:
@@ -152,15 +186,57 @@ class Journal:
             raise StreamError(f"the state cannot be written: {error}", url=self.path) from error
 
     def close(self) -> None:
-        """Give the file free."""
+        """Make the file free for other processes."""
         if self._log >= 0:
             os.close(self._log)
             self._log = -1
         self._database.close()
 
 
+def _refusal(error: sqlite3.DatabaseError, path: str) -> TarkitError:
+    text = str(error)
+    if "locked" in text:
+        return UsageError(f"{quoted(path)}: another process uses this state; stop it, or give another file")
+    if isinstance(error, sqlite3.OperationalError):
+        return StreamError(f"the state cannot be opened: {text}", url=path, hint="the service must be able to write it")
+    return DataError(f"this is not the state of a shard service: {text}", url=path, hint=_BEGIN_ANEW)
+
+
+def _fill(ledger: Ledger, name: str, counts: list[Any], entries: list[Outstanding], now: float) -> None:
+    """Give a ledger the state of a file. ValueError: it cannot be."""
+    epoch, handed_out, last_token, longest = counts
+    dataset = ledger.dataset
+    if dataset.name != name or not 0 <= handed_out <= dataset.shards or not 0 <= longest < float("inf"):
+        raise ValueError(f"data set {name!r} has {handed_out} of {dataset.shards} shards")
+    if epoch < 0 or (dataset.epochs and epoch > dataset.epochs) or (handed_out and not epoch):
+        raise ValueError(f"data set {name!r} is in epoch {epoch} of {dataset.epochs}")
+    tokens: list[int] = []
+    for entry in entries:
+        known = handed_out if entry.epoch == epoch else dataset.shards
+        if not (1 <= entry.epoch <= epoch and 0 <= entry.position < known):
+            raise ValueError(f"data set {name!r} has position {entry.position} of epoch {entry.epoch}")
+        tokens += [token for token in (entry.token, *entry.lost) if token]
+    if len(set(tokens)) < len(tokens) or not all(0 < token <= last_token for token in tokens):
+        raise ValueError(f"data set {name!r} has tokens that were not given, or twice")
+    ledger.last_token = last_token + SKIPPED_TOKENS
+    if longest:
+        ledger.learn(longest)
+    ledger.resume(epoch, handed_out, entries, now)
+    ledger.take_changes()
+
+
 def _entry(
-    epoch: int, place: int, tokens: str, worker: str | None, errors: int, losses: int, ended: str, ranges: str
+    epoch: int,
+    position: int,
+    token: int,
+    worker: str,
+    lost: str,
+    errors: int,
+    losses: int,
+    ranges: str,
+    ended: str,
 ) -> Outstanding:
     done = [(first, end) for first, end in json.loads(ranges)]
-    return Outstanding(epoch, place, json.loads(tokens), worker, 0.0, 0.0, errors, losses, ended, done)
+    return Outstanding(
+        epoch, position, token, worker, None, dict.fromkeys(json.loads(lost)), errors, losses, done, ended
+    )

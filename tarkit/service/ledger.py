@@ -1,29 +1,41 @@
-"""Which shard is with whom: pure, without threads, transport or clock. Time is an argument, in seconds of any clock.
+"""Which shard is with which worker: pure, without threads, transport or clock. Time is an argument, in seconds of any
+clock.
 
-Each shard of an epoch that has begun is in one state: todo, leased, done or dead. Only shards that are leased, come
-back, or are dead are held one by one; all others are known from ``place``, the number of those handed out so far.
+Each shard of an epoch that has begun is in one state: todo, leased, done or dead. Only those that are leased, came back
+or are dead are held one by one. All others are known from a number: how many of the epoch's order were handed out.
 """
 
 from __future__ import annotations
 
 import enum
-import heapq
-from collections import deque
+import math
+from collections import OrderedDict, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import islice
 
+from tarkit.errors import LINE, UsageError
 from tarkit.readers.reader import TaskShard
 from tarkit.service.dataset import DataSet
+from tarkit.service.outstanding import Outstanding
 from tarkit.service.ranges import covered_records, merged_ranges, missing_ranges
+from tarkit.service.workers import Workers
+
+ENDLESS = 2**62
+"""How many shards are available where epochs have no end."""
 
 
 @dataclass(frozen=True)
 class LeaseRules:
-    """How long leases are, and how often a shard is tried. Times in seconds.
+    """How long a worker may be silent, and how often a shard is tried. Times in seconds.
 
-    floor, ceiling: of a lease. first: of leases before a shard was completed. factor: a lease is so many times
-    the longest time that one of the last 100 completed shards took. errors: a shard that trainers report as failed so
-    often is dead. losses: a shard whose workers were lost so often is dead, because it may be what ends them.
+    A worker that is silent for longer than its leases last is lost. They last ``factor`` times the longest time that
+    one of the last 100 completed shards took, but not less than ``floor`` nor more than ``ceiling``; and ``first``
+    before a shard was completed. errors: a shard that was reported as failed so often is dead. losses: a shard whose
+    workers were lost so often is dead, because it may be the reason.
+
+    Raises:
+        UsageError: a value that cannot be.
     """
 
     floor: float = 10.0
@@ -33,11 +45,23 @@ class LeaseRules:
     errors: int = 3
     losses: int = 10
 
+    def __post_init__(self) -> None:
+        if not (
+            0 < self.floor <= self.ceiling < math.inf and 0 < self.first < math.inf and 1 <= self.factor < math.inf
+        ):
+            raise UsageError(
+                f"leases of {self.floor} to {self.ceiling} s, at first {self.first} s, {self.factor} times the longest "
+                f"shard: all must be above 0, the factor 1 or more, and the shortest not above the longest"
+            )
+        if self.errors < 1 or self.losses < 1:
+            raise UsageError(f"a shard is tried {self.errors} and {self.losses} times; both must be 1 or more")
+
 
 class NoShard(enum.Enum):
     """What ``lease`` answers when it has no shard."""
 
     WAIT = "wait"
+    """One that is leased may come back, or an epoch may begin when it is done."""
     END = "end"
     DRAIN = "drain"
     """Not of a ledger: all that is left is with workers who wait themselves, so each is to finish what it holds."""
@@ -50,34 +74,15 @@ class Verdict(enum.Enum):
     LATE = "late"
     """Accepted after the lease had ended: the first success counts."""
     STALE = "stale"
-    """The shard was completed, taken over or reset before."""
+    """Not counted: the shard is done, was given back or reported as failed with this token, or the data set was reset
+    or restored."""
     UNKNOWN = "unknown"
     """A token that was never given."""
 
 
-@dataclass
-class Outstanding:
-    """A shard that was handed out and is not done.
-
-    tokens: of all its leases, the last one last. worker: who holds it; None: nobody. ended: of a dead shard, why.
-    ranges: what is done of it, as [first, end) in the order of its records, sorted, not adjacent.
-    """
-
-    epoch: int
-    place: int
-    tokens: list[int] = field(default_factory=list)
-    worker: str | None = None
-    granted: float = 0.0
-    deadline: float = 0.0
-    errors: int = 0
-    losses: int = 0
-    ended: str = ""
-    ranges: list[tuple[int, int]] = field(default_factory=list)
-
-
 @dataclass(frozen=True)
 class Lease:
-    """A shard handed to a worker. token: never given twice. seconds: how long, unless the worker is heard of.
+    """A shard handed to a worker. token: never given twice. seconds: how long the worker may be silent.
 
     ranges: what is to be done of it, as [first, end) in the order of its records.
     """
@@ -91,7 +96,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class Dead:
-    """A shard that is not tried any more. reason: of its last failure."""
+    """A shard that is not tried any more. shard: without ``indices``. reason: of its last failure."""
 
     epoch: int
     shard: TaskShard
@@ -102,10 +107,9 @@ class Dead:
 
 @dataclass(frozen=True)
 class LedgerCounts:
-    """Where a data set stands; shards of the epochs that have begun.
+    """Counts of the epochs that have begun. epoch: their number. records: how many are done.
 
-    epoch: epochs begun. left: shards of the epoch that were never handed out. todo: those that came back, too.
-    records: number of those done.
+    ``todo + leased + done + dead`` is the number of their shards. todo: never handed out, or came back.
     """
 
     epoch: int
@@ -118,26 +122,33 @@ class LedgerCounts:
 
 
 class Ledger:
-    """The shards of one data set: lease, complete, fail, lose, renew, release."""
+    """The shards of one data set: lease, complete, fail, release, renew, lose, expire."""
 
     def __init__(self, dataset: DataSet, rules: LeaseRules | None = None) -> None:
         self.dataset = dataset
         self.rules = rules or LeaseRules()
         self.epoch = 0
-        self.place = 0
-        """Of the epoch's shards, how many were handed out at least once."""
+        """Of the epochs that have begun, the last one; 0: none has."""
+        self.handed_out = 0
+        """How many shards of the epoch were leased at least once: so many from the beginning of its order."""
         self.last_token = 0
         self.records = 0
+        """How many are done, of all epochs."""
         self.entries: dict[tuple[int, int], Outstanding] = {}
-        self.changed: set[tuple[int, int]] = set()
-        """Keys of ``entries`` that were made, changed or removed since the journal last took them."""
-        self._todo: deque[tuple[int, int]] = deque()
-        self._by_token: dict[int, Outstanding] = {}
-        self._by_worker: dict[str, dict[int, Outstanding]] = {}
+        """Epoch and position -> shard."""
+        self.longest = 0.0
+        """Seconds that the longest of the last completed shards took; 0: not known."""
+        self.dirty = False
+        """Whether something changed since ``take_changes``."""
+        self._changed: set[tuple[int, int]] = set()
+        self._taken: set[tuple[int, int]] = set()
+        self._first: OrderedDict[tuple[int, int], None] = OrderedDict()
+        self._last: OrderedDict[tuple[int, int], None] = OrderedDict()
+        """Came back: those to hand out before the rest of the epoch, and those after it, which have failed."""
         self._dead: dict[tuple[int, int], Outstanding] = {}
-        self._deadlines: list[tuple[float, int]] = []
+        self._by_token: dict[int, Outstanding] = {}
+        self._workers = Workers()
         self._durations: deque[float] = deque(maxlen=100)
-        self._longest: float | None = None
 
     # What workers ask and report.
 
@@ -147,173 +158,123 @@ class Ledger:
         self.renew(worker, now)
         entry = self._next()
         if entry is None:
-            return NoShard.WAIT if self._by_worker else NoShard.END
+            return NoShard.WAIT if self._workers.leases else NoShard.END
         self.last_token += 1
-        token = self.last_token
-        entry.tokens.append(token)
-        entry.worker, entry.granted, entry.deadline = worker, now, now + self.seconds
-        self._by_token[token] = entry
-        self._by_worker.setdefault(worker, {})[token] = entry
-        self._watch(entry)
+        entry.token, entry.worker, entry.granted = self.last_token, worker, now
+        self._by_token[entry.token] = entry
+        self._workers.take(worker, entry, now + self.seconds)
         self._touch(entry)
-        shard = self.dataset.shard(entry.epoch, entry.place)
-        return Lease(
-            token, entry.epoch, shard, self.seconds, tuple(missing_ranges(entry.ranges, shard.end - shard.start))
-        )
+        shard = self.dataset.shard(*entry.key)
+        todo = tuple(missing_ranges(entry.ranges, shard.end - shard.start))
+        return Lease(entry.token, entry.epoch, shard, self.seconds, todo)
 
     def complete(self, token: int, now: float, ranges: Iterable[tuple[int, int]] | None = None) -> Verdict:
-        """A shard is done; with ``ranges``, these of its records, as [first, end) in their order, and when all are, it.
+        """A shard is done; with ``ranges``, only these of its records, as [first, end) in their order. Once all
+        records are, the shard is done.
 
         Raises:
-            UsageError: a range that the shard does not have.
+            UsageError: a range that the shard does not have; nothing has changed.
         """
         entry = self._by_token.get(token)
         if entry is None:
-            return self._unheld(token)
-        worker = entry.worker if entry.tokens[-1] == token else None
-        shard = self.dataset.shard(entry.epoch, entry.place)
-        records = shard.end - shard.start
-        before = covered_records(entry.ranges)
-        entry.ranges = [(0, records)] if ranges is None else merged_ranges(entry.ranges, ranges, records)
-        self.records += covered_records(entry.ranges) - before
-        self._touch(entry)
-        if entry.ranges == [(0, records)]:
-            if worker is not None:
-                self._durations.append(now - entry.granted)
-                self._longest = max(self._durations)
-            self._remove(entry)
-        if worker is None:
-            return Verdict.LATE
-        self.renew(worker, now)
-        return Verdict.ACCEPTED
+            return self._unknown(token)
+        shard = self.dataset.bounds(*entry.key)
+        every = [(0, shard.end - shard.start)]
+        done = every if ranges is None else merged_ranges(entry.ranges, ranges, every[0][1])
+        held = token == entry.token
+        granted = entry.granted if held else entry.lost[token]
+        if held:
+            self.renew(entry.worker, now)
+        if done != entry.ranges:
+            self.records += covered_records(done) - covered_records(entry.ranges)
+            entry.ranges = done
+            self._touch(entry)
+        if done == every:
+            self._finish(entry)
+            if granted is not None:
+                self.learn(now - granted)
+        return Verdict.ACCEPTED if held else Verdict.LATE
 
     def fail(self, token: int, now: float, reason: str) -> Verdict:
-        """A trainer could not use a shard: it comes back at the end of the line, or is dead."""
+        """A trainer could not use a shard: it comes back after the rest of the epoch, or is dead. A shard that the
+        worker does not hold any more has failed by that already."""
         entry = self._by_token.get(token)
-        if entry is None or entry.worker is None or entry.tokens[-1] != token:
-            return self._unheld(token) if entry is None else Verdict.STALE
-        worker = entry.worker
+        if entry is None or token != entry.token:
+            return self._unknown(token)
+        self.renew(entry.worker, now)
         self._unlease(entry)
+        del self._by_token[token]
         entry.errors += 1
-        if entry.errors >= self.rules.errors:
-            self._bury(entry, reason or "the trainer gave no reason")
-        else:
-            self._todo.append((entry.epoch, entry.place))
-        self.renew(worker, now)
+        self._back(entry, entry.errors >= self.rules.errors, reason or "the trainer gave no reason")
         return Verdict.ACCEPTED
 
     def renew(self, worker: str, now: float) -> int:
         """The worker was heard of: its leases begin anew. Returns how many it has."""
-        held = self._by_worker.get(worker, {})
-        deadline = now + self.seconds
-        for entry in held.values():
-            entry.deadline = deadline
-        return len(held)
+        return self._workers.renew(worker, now + self.seconds)
 
     def release(self, worker: str, tokens: Iterable[int] | None = None) -> int:
-        """A worker gives shards back that it did not use, or all; nobody is to blame. Returns their number."""
-        held = self._by_worker.get(worker, {})
-        given = [held[token] for token in (list(held) if tokens is None else tokens) if token in held]
+        """A worker gives shards back that it did not use, or all: not a failure of the shard. Returns their number."""
+        held = self._workers.held(worker)
+        given = [held[token] for token in dict.fromkeys(held if tokens is None else tokens) if token in held]
         for entry in reversed(given):
+            del self._by_token[entry.token]
             self._unlease(entry)
-            self._todo.appendleft((entry.epoch, entry.place))
+            self._back(entry)
         return len(given)
 
     def lose(self, worker: str, reason: str = "the worker's connection broke") -> int:
         """A worker is gone: what it held comes back first. Returns the number of its leases."""
-        lost = list(self._by_worker.get(worker, {}).values())
-        for entry in reversed(lost):
-            self._lost(entry, reason)
-        return len(lost)
+        held = self._workers.held(worker)
+        for token, entry in reversed(held.items()):
+            entry.lost[token] = entry.granted
+            self._unlease(entry)
+            entry.losses += 1
+            self._back(entry, entry.losses >= self.rules.losses, reason)
+        return len(held)
 
     def expire(self, now: float) -> int:
-        """Leases that are over come back. Returns their number."""
-        number = 0
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, token = heapq.heappop(self._deadlines)
-            entry = self._by_token.get(token)
-            if entry is None or entry.worker is None or entry.tokens[-1] != token:
-                continue
-            if entry.deadline > now:
-                heapq.heappush(self._deadlines, (entry.deadline, token))
-                continue
-            self._lost(entry, f"the worker was silent for {now - entry.granted:.0f} s")
-            number += 1
-        return number
+        """Workers that were silent for too long are lost. Returns the number of their leases."""
+        reason = "the worker was silent until its lease ended"
+        return sum(self.lose(worker, reason) for worker in self._workers.silent(now))
 
     # What the service asks.
-
-    def resume(self, epoch: int, place: int, entries: Iterable[Outstanding], now: float) -> None:
-        """Take a state for this one. Entries with a worker are leased anew from now on, under their tokens; others that
-        are not dead are to be done, in the order given. Tokens that were given before and are not in it are stale."""
-        # (0, 0) is of no shard: the counts are new, even where no entry is.
-        self.changed |= self.entries.keys() | {(0, 0)}
-        self.epoch, self.place = epoch, place
-        self.entries, self._by_token, self._by_worker, self._dead = {}, {}, {}, {}
-        self._todo.clear()
-        self._deadlines.clear()
-        for entry in entries:
-            key = (entry.epoch, entry.place)
-            self.entries[key] = entry
-            self._by_token.update(dict.fromkeys(entry.tokens, entry))
-            self._touch(entry)
-            if entry.ended:
-                self._dead[key] = entry
-            elif entry.worker is None:
-                self._todo.append(key)
-            else:
-                entry.granted, entry.deadline = now, now + self.seconds
-                self._by_worker.setdefault(entry.worker, {})[entry.tokens[-1]] = entry
-                self._watch(entry)
 
     @property
     def seconds(self) -> float:
         """How long a lease is that is given now."""
         rules = self.rules
-        wanted = rules.first if self._longest is None else rules.factor * self._longest
-        return min(max(wanted, rules.floor), rules.ceiling)
+        return min(max(rules.factor * self.longest or rules.first, rules.floor), rules.ceiling)
 
     def next_deadline(self) -> float | None:
         """When ``expire`` may have something to do; None: not before something is leased."""
-        return self._deadlines[0][0] if self._deadlines else None
+        return self._workers.next_deadline()
 
     @property
     def ended(self) -> bool:
         """Whether no shard is left to hand out, and none is with a worker. Dead ones may be left."""
-        return not self._todo and not self._by_worker and not self._fresh()
+        return not self.available and not self._workers.leases
 
     @property
     def available(self) -> int:
-        """How many shards ``lease`` would give now."""
-        if not self._fresh():
-            return len(self._todo)
-        return len(self._todo) + self.dataset.shards - self.place % self.dataset.shards
-
-    @property
-    def dirty(self) -> bool:
-        """Whether something changed since the journal last took it."""
-        return bool(self.changed)
+        """How many shards ``lease`` would give now, one after another."""
+        back, shards, epochs = len(self._first) + len(self._last), self.dataset.shards, self.dataset.epochs
+        rest = shards - self.handed_out if self.epoch else 0
+        if not self._may_begin(rest + back):
+            return back + rest
+        more = 1 if self.dataset.strict_epochs else epochs - self.epoch if epochs else ENDLESS
+        return back + rest + more * shards
 
     def in_order(self) -> list[Outstanding]:
-        """All entries; those that are to be done in the order in which they come."""
-        waiting = [self.entries[key] for key in self._todo]
-        return waiting + [each for each in self.entries.values() if each.worker is not None or each.ended]
+        """All entries; those that came back in the order in which they will be handed out."""
+        back = [self.entries[key] for key in (*self._first, *self._last)]
+        return back + [entry for entry in self.entries.values() if entry.state != "todo"]
 
     def progress(self) -> LedgerCounts:
         """Counts of the epochs that have begun."""
-        shards = self.dataset.shards
-        handed = max(0, self.epoch - 1) * shards + self.place
-        leased = sum(map(len, self._by_worker.values()))
-        never = shards - self.place if self.epoch else 0
-        return LedgerCounts(
-            self.epoch,
-            never + len(self._todo),
-            leased,
-            handed - len(self.entries),
-            len(self._dead),
-            self.records,
-            self.ended,
-        )
+        shards, dead, leased = self.dataset.shards, len(self._dead), self._workers.leases
+        todo = len(self._first) + len(self._last) + (shards - self.handed_out if self.epoch else 0)
+        done = self.epoch * shards - todo - leased - dead
+        return LedgerCounts(self.epoch, todo, leased, done, dead, self.records, self.ended)
 
     @property
     def last_epoch(self) -> bool:
@@ -322,83 +283,115 @@ class Ledger:
 
     def tokens(self, worker: str) -> list[int]:
         """Of the leases that a worker has."""
-        return list(self._by_worker.get(worker, ()))
+        return list(self._workers.held(worker))
 
     def workers(self) -> dict[str, list[Outstanding]]:
-        """Who holds what."""
-        return {worker: list(held.values()) for worker, held in self._by_worker.items()}
+        """Worker -> what it holds."""
+        return self._workers.all_held()
 
-    def dead(self) -> list[Dead]:
-        """The shards that are not tried any more, in the order in which they died."""
+    def dead(self, most: int | None = None) -> list[Dead]:
+        """The shards that are not tried any more, in the order in which they died; only the first ``most`` of them."""
         return [
-            Dead(each.epoch, self.dataset.shard(each.epoch, each.place), each.errors, each.losses, each.ended)
-            for each in self._dead.values()
+            Dead(each.epoch, self.dataset.bounds(*each.key), each.errors, each.losses, each.ended)
+            for each in islice(self._dead.values(), most)
         ]
+
+    def learn(self, seconds: float) -> None:
+        """A shard took so long, or in a service before this one the longest did."""
+        self._durations.append(seconds)
+        self.longest = max(self._durations)
+
+    def resume(self, epoch: int, handed_out: int, entries: Iterable[Outstanding], now: float) -> None:
+        """Take a state for this one; 0, 0 and no entries is the beginning.
+
+        Tokens that were given before and are not in it are stale. Entries with a token are leased from now on. What it
+        says must be possible for the data set.
+        """
+        self.epoch, self.handed_out = epoch, handed_out
+        self.entries = {entry.key: entry for entry in entries}
+        for emptied in (self._first, self._last, self._dead, self._by_token):
+            emptied.clear()
+        self._workers = Workers()
+        before = self.dataset.records_in(1, self.dataset.shards) * max(0, epoch - 1)
+        self.records = before + self.dataset.records_in(epoch, handed_out)
+        for entry in self.entries.values():
+            shard = self.dataset.bounds(*entry.key)
+            self.records -= shard.end - shard.start - covered_records(entry.ranges)
+            self._by_token.update(dict.fromkeys(entry.lost, entry))
+            if entry.ended:
+                self._dead[entry.key] = entry
+            elif entry.token:
+                self._by_token[entry.token] = entry
+                self._workers.take(entry.worker, entry, now + self.seconds)
+            else:
+                (self._last if entry.errors else self._first)[entry.key] = None
+        self._changed = self._taken | self.entries.keys()
+        self.dirty = True
+
+    def take_changes(self) -> tuple[list[Outstanding], list[tuple[int, int]]]:
+        """What changed in ``entries`` since the last call: those that are new or changed, and keys that are gone."""
+        changed = [self.entries[key] for key in self._changed if key in self.entries]
+        gone = [key for key in self._changed if key not in self.entries]
+        self._taken.update(entry.key for entry in changed)
+        self._taken.difference_update(gone)
+        self._changed.clear()
+        self.dirty = False
+        return changed, gone
 
     # Its own steps.
 
-    def _fresh(self) -> bool:
-        """Whether a shard is left that was never handed out, of this epoch, or of one that may begin now."""
-        if self.epoch and self.place < self.dataset.shards:
-            return True
-        if self.epoch and self.dataset.strict_epochs and (self._by_worker or self._todo):
+    def _may_begin(self, todo: int) -> bool:
+        """Whether another epoch may begin once ``todo`` shards are handed out."""
+        if self.epoch and self.dataset.strict_epochs and (todo or self._workers.leases):
             return False
         return not self.dataset.epochs or self.epoch < self.dataset.epochs
 
     def _next(self) -> Outstanding | None:
-        if self._todo:
-            return self.entries[self._todo.popleft()]
-        if not self._fresh():
-            return None
-        if not self.epoch or self.place == self.dataset.shards:
-            self.epoch, self.place = self.epoch + 1, 0
-        entry = self.entries[self.epoch, self.place] = Outstanding(self.epoch, self.place)
-        self.place += 1
+        if self._first:
+            return self.entries[self._first.popitem(last=False)[0]]
+        rest = self.dataset.shards - self.handed_out if self.epoch else 0
+        if not rest and self._last:
+            return self.entries[self._last.popitem(last=False)[0]]
+        if not rest:
+            if not self._may_begin(0):
+                return None
+            self.epoch, self.handed_out = self.epoch + 1, 0
+        entry = Outstanding(self.epoch, self.handed_out)
+        self.entries[entry.key] = entry
+        self.handed_out += 1
         return entry
 
-    def _watch(self, entry: Outstanding) -> None:
-        """``expire`` will see it. What is done leaves its deadline behind; the list stays short nevertheless."""
-        heapq.heappush(self._deadlines, (entry.deadline, entry.tokens[-1]))
-        if len(self._deadlines) > 1000 + 4 * len(self.entries):
-            self._deadlines = [
-                (each.deadline, each.tokens[-1]) for each in self.entries.values() if each.worker is not None
-            ]
-            heapq.heapify(self._deadlines)
-
-    def _unheld(self, token: int) -> Verdict:
+    def _unknown(self, token: int) -> Verdict:
         return Verdict.STALE if 0 < token <= self.last_token else Verdict.UNKNOWN
 
     def _touch(self, entry: Outstanding) -> None:
-        self.changed.add((entry.epoch, entry.place))
+        self._changed.add(entry.key)
+        self.dirty = True
 
     def _unlease(self, entry: Outstanding) -> None:
-        if entry.worker is not None:
-            held = self._by_worker[entry.worker]
-            del held[entry.tokens[-1]]
-            if not held:
-                del self._by_worker[entry.worker]
-            entry.worker = None
+        if entry.token:
+            self._workers.drop(entry.worker, entry.token)
+        entry.token, entry.worker, entry.granted = 0, "", None
+
+    def _back(self, entry: Outstanding, dead: bool = False, reason: str = "") -> None:
+        """A shard that was leased is todo, or dead."""
         self._touch(entry)
-
-    def _lost(self, entry: Outstanding, reason: str) -> None:
-        self._unlease(entry)
-        entry.losses += 1
-        if entry.losses >= self.rules.losses:
-            self._bury(entry, reason)
+        if dead:
+            entry.ended = reason[:LINE]
+            self._dead[entry.key] = entry
+        elif entry.errors:
+            self._last[entry.key] = None
         else:
-            self._todo.appendleft((entry.epoch, entry.place))
+            self._first[entry.key] = None
+            self._first.move_to_end(entry.key, last=False)
 
-    def _bury(self, entry: Outstanding, reason: str) -> None:
-        entry.ended = reason
-        self._dead[entry.epoch, entry.place] = entry
-
-    def _remove(self, entry: Outstanding) -> None:
-        """It is done, wherever it was."""
-        key = (entry.epoch, entry.place)
-        if entry.worker is None and not entry.ended:
-            self._todo.remove(key)
+    def _finish(self, entry: Outstanding) -> None:
+        """A shard is done, wherever it was."""
+        for token in (entry.token, *entry.lost):
+            self._by_token.pop(token, None)
         self._unlease(entry)
-        self._dead.pop(key, None)
-        for token in entry.tokens:
-            del self._by_token[token]
-        del self.entries[key]
+        for waiting in (self._first, self._last, self._dead):
+            waiting.pop(entry.key, None)
+        del self.entries[entry.key]
+        if entry.key not in self._taken:
+            self._changed.discard(entry.key)

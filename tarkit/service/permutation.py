@@ -2,65 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import struct
 from hashlib import blake2b
+from math import isqrt
 
-_ROUNDS = 6
+_PAIRS = 3
+"""Of rounds."""
+_LEAST = 8
+"""Rows and columns: in a smaller table the rounds do not reach all orders equally often."""
 _WORD = (1 << 64) - 1
-_ODD = 0x9E3779B97F4A7C15
-_LEAST_BITS = 3  # of half a number: fewer do not mix
+_ODD = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio
 
 
 class Permutation:
-    """A one-to-one map of ``range(n)``: a Feistel network over the next even number of bits, walked until it is inside.
+    """A one-to-one map of ``range(n)``, n from 1 to 2**62.
 
-    Its keys are blake2b of ``"seed epoch purpose round"``; a round is a multiplication and a shift of 64-bit numbers,
-    so the order is the same on each machine and in each release. Source of the construction: Black and Rogaway,
+    A generalized Feistel network: a number is a row and a column of a table of about √n rows, which has room for n
+    or a little more. In each round a hash of the column is added to the row, or the reverse. A result that is not below
+    n is mapped again. The keys are blake2b of the names, a space between them; a hash is two multiplications of 64-bit
+    numbers. So the order is the same on each machine and in each release. Source: Black and Rogaway,
     "Ciphers with arbitrary finite domains", 2002.
 
-    >>> order = Permutation(5, 7, 0, "shards")
-    >>> [order[place] for place in range(5)], order.place(order[3])
-    ([1, 4, 3, 0, 2], 3)
+    names: what the order depends on, such as a seed and an epoch.
+
+    >>> order = Permutation(5, 7, 1, "shards")
+    >>> [order[position] for position in range(5)], order.index(order[3])
+    ([4, 1, 3, 0, 2], 3)
     """
 
-    def __init__(self, n: int, *names: object) -> None:
+    __slots__ = ("_columns", "_keys", "_n", "_rows")
+
+    def __init__(self, n: int, *names: int | str) -> None:
         self._n = n
-        self._half = max(_LEAST_BITS, ((n - 1).bit_length() + 1) // 2)
-        self._mask = (1 << self._half) - 1
-        words = (" ".join(map(str, (*names, number))) for number in range(_ROUNDS))
-        self._keys = [int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "big") | 1 for word in words]
+        self._rows = max(_LEAST, isqrt(n - 1) + 1)
+        self._columns = max(_LEAST, -(-n // self._rows))
+        digest = blake2b(" ".join(map(str, names)).encode(), digest_size=16 * _PAIRS).digest()
+        self._keys = [(first | 1, second | 1) for first, second in struct.iter_unpack(">QQ", digest)]
 
     def __len__(self) -> int:
         return self._n
 
-    def __getitem__(self, place: int) -> int:
-        """The thing at a place. IndexError: the place is not in ``range(n)``."""
-        return self._walk(place, self._forward)
-
-    def place(self, thing: int) -> int:
-        """The place of a thing. IndexError: the thing is not in ``range(n)``."""
-        return self._walk(thing, self._backward)
-
-    def _walk(self, number: int, step: Callable[[int], int]) -> int:
-        if not 0 <= number < self._n:
+    def __getitem__(self, position: int) -> int:
+        """The number at a position. IndexError: the position is not in ``range(n)``."""
+        n, rows, columns, number = self._n, self._rows, self._columns, position
+        if not 0 <= number < n:
             raise IndexError(number)
-        number = step(number)
-        while number >= self._n:
-            number = step(number)
-        return number
+        while True:
+            row, column = divmod(number, columns)
+            for first, second in self._keys:
+                mixed = (column + first) * _ODD & _WORD
+                row = (row + ((mixed ^ mixed >> 32) * first & _WORD) // 65536) % rows
+                mixed = (row + second) * _ODD & _WORD
+                column = (column + ((mixed ^ mixed >> 32) * second & _WORD) // 65536) % columns
+            number = row * columns + column
+            if number < n:
+                return number
 
-    def _forward(self, number: int) -> int:
-        left, right = number >> self._half, number & self._mask
-        for key in self._keys:
-            left, right = right, left ^ self._mixed(right, key)
-        return left << self._half | right
-
-    def _backward(self, number: int) -> int:
-        left, right = number >> self._half, number & self._mask
-        for key in reversed(self._keys):
-            left, right = right ^ self._mixed(left, key), left
-        return left << self._half | right
-
-    def _mixed(self, number: int, key: int) -> int:
-        mixed = ((number + key) * _ODD) & _WORD
-        return (((mixed ^ (mixed >> 29)) * key) & _WORD) >> (64 - self._half)
+    def index(self, number: int) -> int:
+        """The position of a number. IndexError: the number is not in ``range(n)``."""
+        n, rows, columns, position = self._n, self._rows, self._columns, number
+        if not 0 <= position < n:
+            raise IndexError(position)
+        while True:
+            row, column = divmod(position, columns)
+            for first, second in reversed(self._keys):
+                mixed = (row + second) * _ODD & _WORD
+                column = (column - ((mixed ^ mixed >> 32) * second & _WORD) // 65536) % columns
+                mixed = (column + first) * _ODD & _WORD
+                row = (row - ((mixed ^ mixed >> 32) * first & _WORD) // 65536) % rows
+            position = row * columns + column
+            if position < n:
+                return position

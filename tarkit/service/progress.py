@@ -60,7 +60,7 @@ def progress_of_ledger(ledger: Ledger) -> DataSetProgress:
     counts, dataset = ledger.progress(), ledger.dataset
     dead = [
         DeadShard(each.epoch, each.shard.name, each.shard.start, each.shard.end, each.errors, each.losses, each.reason)
-        for each in ledger.dead()[:MOST_DEAD]
+        for each in ledger.dead(MOST_DEAD)
     ]
     return DataSetProgress(
         dataset.name,

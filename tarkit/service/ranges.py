@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Iterable, Sequence
 
 from tarkit.errors import UsageError
@@ -22,9 +21,9 @@ def merged_ranges(
     for first, end in more:
         if not 0 <= first < end <= records:
             raise UsageError(f"records {first} to {end} are not in a shard of {records} records")
-        insort(joined, (first, end))
+        joined.append((first, end))
     union: list[tuple[int, int]] = []
-    for first, end in joined:
+    for first, end in sorted(joined):
         if union and first <= union[-1][1]:
             union[-1] = (union[-1][0], max(end, union[-1][1]))
         else:
