@@ -181,10 +181,8 @@ class Ledger:
         shard = self.dataset.bounds(*entry.key)
         every = [(0, shard.end - shard.start)]
         done = every if ranges is None else merged_ranges(entry.ranges, ranges, every[0][1])
-        held = token == entry.token
+        held, worker = token == entry.token, entry.worker
         granted = entry.granted if held else entry.lost[token]
-        if held:
-            self.renew(entry.worker, now)
         if done != entry.ranges:
             self.records += covered_records(done) - covered_records(entry.ranges)
             entry.ranges = done
@@ -193,6 +191,8 @@ class Ledger:
             self._finish(entry)
             if granted is not None:
                 self.learn(now - granted)
+        if held:
+            self.renew(worker, now)
         return Verdict.ACCEPTED if held else Verdict.LATE
 
     def fail(self, token: int, now: float, reason: str) -> Verdict:

@@ -50,7 +50,6 @@ class LocalShards:
                 self._waits_since = 0.0
                 return NoShard.DRAIN if lease is NoShard.WAIT else lease
             self._waits_since = 0.0
-            self._ledger.changed.clear()
             shard = lease.shard
             where = shard.name, shard.start, shard.end, tuple(shard.indices)
             return HeldShard(*where, lease.epoch, lease.token, lease.ranges, "local")
@@ -68,7 +67,6 @@ class LocalShards:
             self._reports()
 
     def _reports(self) -> None:
-        self._ledger.changed.clear()
         self._reported = time.monotonic()
         self._news.notify_all()
 
