@@ -34,8 +34,8 @@ _COUNTS = "UPDATE dataset SET epoch = ?, handed_out = ?, last_token = ?, longest
 _ENTRY = "INSERT OR REPLACE INTO outstanding VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _GONE = "DELETE FROM outstanding WHERE dataset = ? AND epoch = ? AND position = ?"
 SKIPPED_TOKENS = 1 << 20
-"""At each start. Where a machine ended, workers on others may have tokens of leases that were not on its disk yet; given
-again, they would say of another shard that it is done."""
+"""At each start. Where a machine ended, workers on others may have tokens of leases that were not on its disk yet;
+given again, they would say of another shard that it is done."""
 _WAL = 4 << 20
 """Bytes of the write-ahead log, beyond which it is cut when it has been copied into the file."""
 _BEGIN_ANEW = "move it away to begin anew, and restore a checkpoint if there is one"

@@ -17,9 +17,9 @@ from itertools import islice
 from tarkit.errors import LINE, UsageError
 from tarkit.readers.reader import TaskShard
 from tarkit.service.dataset import DataSet
+from tarkit.service.holders import Holders
 from tarkit.service.outstanding import Outstanding
 from tarkit.service.ranges import covered_records, merged_ranges, missing_ranges
-from tarkit.service.workers import Workers
 
 ENDLESS = 2**62
 """How many shards are available where epochs have no end."""
@@ -32,7 +32,7 @@ class LeaseRules:
     A worker that is silent for longer than its leases last is lost. They last ``factor`` times the longest time that
     one of the last 100 completed shards took, but not less than ``floor`` nor more than ``ceiling``; and ``first``
     before a shard was completed. errors: a shard that was reported as failed so often is dead. losses: a shard whose
-    workers were lost so often is dead, because it may be the reason.
+    workers were lost so often is dead, because it may be the reason. Where all three are infinite, no lease ends.
 
     Raises:
         UsageError: a value that cannot be.
@@ -46,9 +46,7 @@ class LeaseRules:
     losses: int = 10
 
     def __post_init__(self) -> None:
-        if not (
-            0 < self.floor <= self.ceiling < math.inf and 0 < self.first < math.inf and 1 <= self.factor < math.inf
-        ):
+        if not (0 < self.floor <= self.ceiling and self.first > 0 and 1 <= self.factor < math.inf):
             raise UsageError(
                 f"leases of {self.floor} to {self.ceiling} s, at first {self.first} s, {self.factor} times the longest "
                 f"shard: all must be above 0, the factor 1 or more, and the shortest not above the longest"
@@ -147,7 +145,7 @@ class Ledger:
         """Came back: those to hand out before the rest of the epoch, and those after it, which have failed."""
         self._dead: dict[tuple[int, int], Outstanding] = {}
         self._by_token: dict[int, Outstanding] = {}
-        self._workers = Workers()
+        self._holders = Holders()
         self._durations: deque[float] = deque(maxlen=100)
 
     # What workers ask and report.
@@ -158,11 +156,11 @@ class Ledger:
         self.renew(worker, now)
         entry = self._next()
         if entry is None:
-            return NoShard.WAIT if self._workers.leases else NoShard.END
+            return NoShard.WAIT if self._holders.leases else NoShard.END
         self.last_token += 1
         entry.token, entry.worker, entry.granted = self.last_token, worker, now
         self._by_token[entry.token] = entry
-        self._workers.take(worker, entry, now + self.seconds)
+        self._holders.take(worker, entry, now + self.seconds)
         self._touch(entry)
         shard = self.dataset.shard(*entry.key)
         todo = tuple(missing_ranges(entry.ranges, shard.end - shard.start))
@@ -210,11 +208,11 @@ class Ledger:
 
     def renew(self, worker: str, now: float) -> int:
         """The worker was heard of: its leases begin anew. Returns how many it has."""
-        return self._workers.renew(worker, now + self.seconds)
+        return self._holders.renew(worker, now + self.seconds)
 
     def release(self, worker: str, tokens: Iterable[int] | None = None) -> int:
         """A worker gives shards back that it did not use, or all: not a failure of the shard. Returns their number."""
-        held = self._workers.held(worker)
+        held = self._holders.held(worker)
         given = [held[token] for token in dict.fromkeys(held if tokens is None else tokens) if token in held]
         for entry in reversed(given):
             del self._by_token[entry.token]
@@ -224,7 +222,7 @@ class Ledger:
 
     def lose(self, worker: str, reason: str = "the worker's connection broke") -> int:
         """A worker is gone: what it held comes back first. Returns the number of its leases."""
-        held = self._workers.held(worker)
+        held = self._holders.held(worker)
         for token, entry in reversed(held.items()):
             entry.lost[token] = entry.granted
             self._unlease(entry)
@@ -233,9 +231,9 @@ class Ledger:
         return len(held)
 
     def expire(self, now: float) -> int:
-        """Workers that were silent for too long are lost. Returns the number of their leases."""
+        """Holders that were silent for too long are lost. Returns the number of their leases."""
         reason = "the worker was silent until its lease ended"
-        return sum(self.lose(worker, reason) for worker in self._workers.silent(now))
+        return sum(self.lose(worker, reason) for worker in self._holders.silent(now))
 
     # What the service asks.
 
@@ -247,12 +245,12 @@ class Ledger:
 
     def next_deadline(self) -> float | None:
         """When ``expire`` may have something to do; None: not before something is leased."""
-        return self._workers.next_deadline()
+        return self._holders.next_deadline()
 
     @property
     def ended(self) -> bool:
         """Whether no shard is left to hand out, and none is with a worker. Dead ones may be left."""
-        return not self.available and not self._workers.leases
+        return not self.available and not self._holders.leases
 
     @property
     def available(self) -> int:
@@ -271,7 +269,7 @@ class Ledger:
 
     def progress(self) -> LedgerCounts:
         """Counts of the epochs that have begun."""
-        shards, dead, leased = self.dataset.shards, len(self._dead), self._workers.leases
+        shards, dead, leased = self.dataset.shards, len(self._dead), self._holders.leases
         todo = len(self._first) + len(self._last) + (shards - self.handed_out if self.epoch else 0)
         done = self.epoch * shards - todo - leased - dead
         return LedgerCounts(self.epoch, todo, leased, done, dead, self.records, self.ended)
@@ -283,11 +281,11 @@ class Ledger:
 
     def tokens(self, worker: str) -> list[int]:
         """Of the leases that a worker has."""
-        return list(self._workers.held(worker))
+        return list(self._holders.held(worker))
 
     def workers(self) -> dict[str, list[Outstanding]]:
         """Worker -> what it holds."""
-        return self._workers.all_held()
+        return self._holders.all_held()
 
     def dead(self, most: int | None = None) -> list[Dead]:
         """The shards that are not tried any more, in the order in which they died; only the first ``most`` of them."""
@@ -311,7 +309,7 @@ class Ledger:
         self.entries = {entry.key: entry for entry in entries}
         for emptied in (self._first, self._last, self._dead, self._by_token):
             emptied.clear()
-        self._workers = Workers()
+        self._holders = Holders()
         before = self.dataset.records_in(1, self.dataset.shards) * max(0, epoch - 1)
         self.records = before + self.dataset.records_in(epoch, handed_out)
         for entry in self.entries.values():
@@ -322,7 +320,7 @@ class Ledger:
                 self._dead[entry.key] = entry
             elif entry.token:
                 self._by_token[entry.token] = entry
-                self._workers.take(entry.worker, entry, now + self.seconds)
+                self._holders.take(entry.worker, entry, now + self.seconds)
             else:
                 (self._last if entry.errors else self._first)[entry.key] = None
         self._changed = self._taken | self.entries.keys()
@@ -342,7 +340,7 @@ class Ledger:
 
     def _may_begin(self, todo: int) -> bool:
         """Whether another epoch may begin once ``todo`` shards are handed out."""
-        if self.epoch and self.dataset.strict_epochs and (todo or self._workers.leases):
+        if self.epoch and self.dataset.strict_epochs and (todo or self._holders.leases):
             return False
         return not self.dataset.epochs or self.epoch < self.dataset.epochs
 
@@ -370,7 +368,7 @@ class Ledger:
 
     def _unlease(self, entry: Outstanding) -> None:
         if entry.token:
-            self._workers.drop(entry.worker, entry.token)
+            self._holders.drop(entry.worker, entry.token)
         entry.token, entry.worker, entry.granted = 0, "", None
 
     def _back(self, entry: Outstanding, dead: bool = False, reason: str = "") -> None:
