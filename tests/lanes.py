@@ -19,7 +19,8 @@ SERVER_FOLDERS = {HERE / name for name in ("faults", "kube", "services")}
 """What is defined here has to do with a server."""
 SLOW_MARKERS = ("slow", "exhaustive", "cluster", "spark")
 SLOW_NAMES = {
-    "fork", "kill", "killpg", "measure", "PythonPool", "ShellPool", "run_documents", "signal", "socket", "subprocess",
+    "fork", "kill", "killpg", "measure", "signal", "subprocess", "PythonPool", "ShellPool", "run_documents",
+    "serving", "socket", "HTTPServer", "ThreadingHTTPServer",
 }  # fmt: skip
 """Names (modules, functions, classes, attributes) that a fast test does not use."""
 
