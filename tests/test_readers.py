@@ -567,6 +567,28 @@ def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert f"| `{kind}`" in page or f"`{kind}` |" in page, f"{kind} is not in the table of docs/readers.md"
 
 
+def test_shards_that_get_an_index_or_another_one(tmp_path: Path) -> None:
+    """Neither places that were found without an index nor those of an earlier index are used for the new shard."""
+    path = tmp_path / "a.tar"
+
+    def write(first: int, count: int, size: int, index: bool) -> list[str]:
+        path.with_suffix(".idx").unlink(missing_ok=True)
+        with tarkit.TarWriter(str(path), index=index) as sink:
+            for number in range(first, first + count):
+                sink.write({"__key__": f"{number:04d}", "bin": bytes(size)})
+        return [f"{number:04d}" for number in range(first, first + count)]
+
+    def keys(reader: TarDataReader, *tasks: Task) -> list[str]:
+        found = (reader.read_records(each) for each in tasks) if tasks else [all_records(reader)]
+        return [sample["__key__"] for each in found for sample in each]
+
+    counting, fresh = TarDataReader(str(path), 150), TarDataReader(str(path))
+    for first, count, size, index in ((0, 300, 10, False), (1000, 400, 600, True), (2000, 300, 10, True)):
+        wanted = write(first, count, size, index)
+        assert keys(counting) == wanted
+        assert keys(fresh, task(str(path), 100, 200)) == wanted[100:200]
+
+
 @pytest.mark.parametrize("counted", [False, True], ids=["not-counted", "counted"])
 def test_a_file_that_changes_while_a_task_reads_it_is_an_error(tmp_path: Path, counted: bool) -> None:
     """Replaced, or grown: the records that came before are as they were, and the task fails."""

@@ -43,7 +43,7 @@ class IndexedShard:
     def __init__(self, url: str, index: ShardIndex, identity: Identity, rule: KeyRule = first_dot) -> None:
         self.url = url
         self.index = index
-        self._identity = identity
+        self.identity = identity
         self._rule = rule
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class IndexedShard:
         if begin == stop:
             return
         file = RangedFile(self.url, stop)
-        if file.identity != self._identity:
+        if file.identity != self.identity:
             raise DataError("was replaced since its index was read", url=self.url, hint="open it again")
         file.seek(begin)
         # With an end mark behind them, these samples are an archive of their own.
