@@ -329,7 +329,7 @@ def test_an_archive_that_is_replaced_while_it_is_read(tmp_path: Path, when: str)
     elif when == "while all are read":
         assert next(files) == ("a", b"old one")
     build(b"new one")
-    with pytest.raises(StreamError, match="was replaced while the archive was read"):
+    with pytest.raises(StreamError, match="was replaced while it was read"):
         if when == "while all are read":
             list(files)
         else:

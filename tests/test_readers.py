@@ -352,6 +352,7 @@ def test_samples_of_tar_shards(shards: Path, records_per_task: int | None) -> No
     found = all_records(reader)
     assert [sample["__key__"] for sample in found] == [f"{number:04d}" for number in range(270)]
     assert [sample["bin"] for sample in found] == [bytes(number) for number in range(270)]
+    reader.create_shards()
     assert reader.tally.skipped == {"metadata": 1}
 
 
@@ -546,7 +547,7 @@ def test_a_ranged_file_that_is_replaced_is_an_error(tmp_path: Path) -> None:
         (tmp_path / "y").write_bytes(bytes(5_000_000))
         (tmp_path / "y").replace(tmp_path / "x")
         file.seek(4_900_000)
-        with pytest.raises(StreamError, match="it was replaced while it was read"):
+        with pytest.raises(StreamError, match="was replaced while it was read"):
             file.read(10)
 
 

@@ -25,7 +25,7 @@ class FileDataReader(AbstractDataReader):
 
     Args:
         data_dir: a folder at any place, or a shard spec. Of a folder, what is not data is skipped, and counted in
-            ``tally.skipped``: ``_SUCCESS``, ``.crc``, hidden files.
+            ``tally.skipped`` of the last listing: ``_SUCCESS``, ``.crc``, hidden files.
         records_per_task: the records of a file are cut into ranges of so many; None: one range a file.
 
     Raises:
@@ -57,8 +57,8 @@ class FileDataReader(AbstractDataReader):
         Raises:
             MissingInputError: no data in a folder. StreamError, TemporaryStreamError: it cannot be listed.
         """
-        folder = is_folder(self.data_dir)
-        return data_files(self.data_dir, self.tally) if folder else expand([self.data_dir])
+        self.tally = Tally()
+        return data_files(self.data_dir, self.tally) if is_folder(self.data_dir) else expand([self.data_dir])
 
     def _count(self, url: str) -> int:
         if reads_once(url):

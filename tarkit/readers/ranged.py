@@ -1,4 +1,4 @@
-"""Bytes of a file from an offset on, wherever it is, without what is before it."""
+"""Readers of files whose records have offsets: a task reads from the last known one before its first record."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class SequenceFileDataReader(FileDataReader):
 
     def count(self, url: str) -> int:
         index = read_index(url)
-        # Offsets in a compressed file are none that can be sought.
+        # A file that is compressed as a whole cannot be read from an offset of its content.
         self._indexes[url] = index._replace(offsets=[], firsts=[]) if is_compressed(url) else index
         return index.records
 

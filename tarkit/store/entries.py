@@ -15,7 +15,7 @@ from tarkit.store.registry import function_of, offered
 from tarkit.store.temporary import is_temporary_name, remove_if_dead
 from tarkit.store.url import display_name, local_path
 
-__all__ = ["Entry", "Identity", "entries", "glob", "identify", "remove", "remove_left_behind", "stat"]
+__all__ = ["Entry", "Identity", "check_same", "entries", "glob", "identify", "remove", "remove_left_behind", "stat"]
 
 
 def stat(url: str) -> Entry:
@@ -28,6 +28,12 @@ def identify(url: str) -> Identity:
     """Which content is there right now, without reading it. A local folder has none (StreamError)."""
     found: Identity = function_of(url, "identify")(url)
     return found
+
+
+def check_same(url: str, identity: Identity) -> None:
+    """Refuse to go on if what is there is not what had this identity. Raises: StreamError: it was replaced."""
+    if identify(url) != identity:
+        raise StreamError("was replaced while it was read", url=display_name(url))
 
 
 def entries(url: str, recursive: bool = False) -> Iterator[Entry]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tarkit.errors import LocatedError, StreamError
-from tarkit.store.entries import identify
+from tarkit.store.entries import check_same, identify
 from tarkit.store.read import read_range
 from tarkit.store.url import display_name
 
@@ -64,8 +64,7 @@ class RangedFile(io.RawIOBase):
         if not 0 <= start <= len(self._block) - wanted:
             last = min(self._stop, max(end, self._at + BLOCK))
             self._block, self._block_at, start = read_range(self._url, self._at, last, size=self.size), self._at, 0
-            if identify(self._url) != self.identity:
-                raise StreamError("it was replaced while it was read", url=display_name(self._url))
+            check_same(self._url, self.identity)
         self._at += wanted
         return self._block[start : start + wanted]
 

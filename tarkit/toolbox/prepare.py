@@ -127,7 +127,7 @@ def prepare_with_model(model: Mapping[str, Any], codec: str = "tf_example") -> P
     these.
 
     Args:
-        model: what the model file defines. codec: tf_example; or bytes, the arrays of the columns one behind the other.
+        model: what the model file defines. codec: tf_example; or bytes, the bytes of the columns' arrays, concatenated.
 
     Raises:
         UsageError: the model file lacks a function. DataError (by the function): that function raised an exception.

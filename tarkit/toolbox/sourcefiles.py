@@ -1,4 +1,4 @@
-"""The files of a folder or of a tar, one after the other."""
+"""The files of a folder or of a tar: what records are prepared from."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import Any
 from tarkit.errors import DataError, StreamError, UsageError, printable
 from tarkit.formats.example import encode_example
 from tarkit.formats.textrows import text_rows
-from tarkit.store.entries import identify
+from tarkit.store.entries import check_same, identify
 from tarkit.store.read import open_read
 from tarkit.store.url import display_name, reads_once
 from tarkit.store.window import Window
@@ -61,9 +61,7 @@ def table_records(
     classes = {value: number for number, value in enumerate(sorted(values))}
     left_out = set(leave_out)
     with_text([name for name, text in zip(names, texts, strict=True) if text and name not in (label, *left_out)])
-    replaced = StreamError("was replaced while it was read", url=shown)
-    if identify(url) != identity:
-        raise replaced
+    check_same(url, identity)
     for row in _rows(url, names, skip_rows):
         features: dict[str, Any] = {}
         try:
@@ -74,10 +72,9 @@ def table_records(
                     features[name] = value.encode() if texts[number] else float(value)
         except (KeyError, ValueError):
             # The first time, the file did not have this value.
-            raise replaced from None
+            raise StreamError("was changed while it was read", url=shown) from None
         yield encode_example(features)
-    if identify(url) != identity:
-        raise replaced
+    check_same(url, identity)
 
 
 def _names(url: str, columns: Sequence[str] | None, skip_rows: int) -> list[str]:

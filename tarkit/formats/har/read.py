@@ -7,16 +7,15 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 
-from tarkit.errors import MissingInputError, StreamError, TooLargeError, TruncatedError, UsageError, printable
+from tarkit.errors import MissingInputError, TooLargeError, TruncatedError, UsageError, printable
 from tarkit.formats.har.index import INDEX, MASTER_INDEX, HarEntry, check_master, parse_index
 from tarkit.formats.tally import CUT_HINT, DAMAGE_POLICIES, LARGER_MEM, Tally, check_policy
-from tarkit.store.entries import Identity, identify
+from tarkit.store.entries import Identity, check_same, identify
 from tarkit.store.read import open_read, read_range, read_whole
 from tarkit.store.url import display_name, join
 from tarkit.store.window import Window
 
 DEFAULT_MEM = 1 << 30
-_REPLACED = "was replaced while the archive was read"
 _HADOOP_URL = re.compile(r"har://(?:([a-z0-9+.]+)-([^/]*))?(/.*)")
 
 
@@ -74,7 +73,7 @@ class HarArchive:
         if entry.offset + entry.size > size:
             raise _cut_part(entry, display_name(url), size)
         content = read_range(url, entry.offset, entry.offset + entry.size, size=size)
-        self._check_same(entry.part)
+        check_same(url, self._parts[entry.part])
         return content
 
     def items(
@@ -95,7 +94,7 @@ class HarArchive:
             for entry, content in self._items_of(part, entries, mem):
                 yield entry.name, content
                 tally.members += 1
-            self._check_same(part)
+            check_same(join(self._url, part), self._parts[part])
 
     def sizes(self, *, on_damage: str = "error", tally: Tally | None = None) -> Iterator[tuple[str, int]]:
         """(name, size) of all files, in the order of their contents, which are not read.
@@ -151,17 +150,11 @@ class HarArchive:
         if part not in self._parts:
             self._parts[part] = identify(url)
             # The index is not that of the parts if another archive came in between.
-            if identify(join(self._url, MASTER_INDEX)) != self._master:
-                raise StreamError(_REPLACED, url=self.name)
+            check_same(join(self._url, MASTER_INDEX), self._master)
         size = self._parts[part].size
         if size is None:
             raise UsageError(f"{display_name(url)}: its length is not known, so it cannot be read in parts")
         return size
-
-    def _check_same(self, part: str) -> None:
-        url = join(self._url, part)
-        if identify(url) != self._parts[part]:
-            raise StreamError(_REPLACED, url=display_name(url))
 
 
 def _cut_part(entry: HarEntry, url: str, size: int) -> TruncatedError:

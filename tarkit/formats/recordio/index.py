@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO, NamedTuple
 
-from tarkit.errors import CorruptRecordError, StreamError, UsageError
+from tarkit.errors import CorruptRecordError, UsageError
 from tarkit.formats.recordio.chunk import HEADER_SIZE
 from tarkit.formats.recordio.walk import chunk_header, cut
 from tarkit.formats.tally import DAMAGED_HINT
-from tarkit.store.entries import Identity, identify
+from tarkit.store.entries import check_same, identify
 from tarkit.store.read import read_range
 from tarkit.store.url import display_name, name_of_file
 
@@ -85,16 +85,11 @@ def range_source(source: str | os.PathLike[str] | BinaryIO) -> RangeSource:
         if identity.size is None:
             raise UsageError(f"{display_name(url)}: its length is not known, so ranges of it cannot be read")
         read = partial(read_range, url, size=identity.size)
-        return RangeSource(display_name(url), identity.size, read, partial(_check_same, url, identity))
+        return RangeSource(display_name(url), identity.size, read, partial(check_same, url, identity))
     if not source.seekable():
         raise UsageError("the file object cannot seek, so ranges of it cannot be read")
     size = source.seek(0, os.SEEK_END)
     return RangeSource(name_of_file(source), size, partial(_seek_and_read, source), lambda: None)
-
-
-def _check_same(url: str, identity: Identity) -> None:
-    if identify(url) != identity:
-        raise StreamError("was replaced while it was read", url=display_name(url))
 
 
 def _seek_and_read(file: BinaryIO, start: int, stop: int) -> bytes:
