@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -72,6 +73,14 @@ class InThread:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._loop.call_soon_threadsafe(self._end.set)
         self._thread.join(20)
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Run a function in the loop of the service, and return when it has run."""
+
+        async def run() -> None:
+            function()
+
+        asyncio.run_coroutine_threadsafe(run(), self._loop).result(10)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

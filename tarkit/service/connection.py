@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -32,6 +33,10 @@ _OPTIONS = [
 ]
 
 
+_processes: set[int] = set()
+"""This process, and those from which it was forked, as far as they have made connections."""
+
+
 class Unwanted(Exception):
     """The answer that was waited for is not wanted any more."""
 
@@ -43,7 +48,7 @@ class ServiceConnection:
     certificate; with it, TLS is spoken. patience: seconds for which a call is tried again.
 
     Raises:
-        UsageError: ``address`` is not HOST:PORT.
+        UsageError: ``address`` is not HOST:PORT, or this process was forked from one that had a connection.
         MissingExtraError: grpcio or protobuf is not installed.
     """
 
@@ -52,6 +57,13 @@ class ServiceConnection:
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit():
             raise UsageError(f"{quoted(address)} is not HOST:PORT of a shard service, such as localhost:50001")
+        if _processes and os.getpid() not in _processes:
+            # Calls in such a process hang or crash now and then.
+            raise UsageError(
+                "this process was forked from one that had a connection to a shard service, and gRPC does not work "
+                "in it; connect in the children only, or start them with the method 'spawn'"
+            )
+        _processes.add(os.getpid())
         spoken = protocol("shards")
         self.patience = patience
         self._address, self._error, self._cancelled = address, grpc.RpcError, grpc.FutureCancelledError

@@ -101,6 +101,7 @@ class Session:
         self._void: set[int] = set()
         self._due: float | None = None
         self._waiting = 0
+        self._begun = False  # one who never asks holds no shard
         self._asked = 0
         self._call: Any = None
         self._attending: Any = None
@@ -124,6 +125,7 @@ class Session:
         until = None if timeout is None else time.monotonic() + timeout
         with self._lock:
             self._waiting += 1
+            self._begun = True
             self._waits_since = self._waits_since or time.monotonic()
             self._room.notify_all()
             try:
@@ -197,7 +199,8 @@ class Session:
     def flush(self, timeout: float | None = None) -> None:
         """Return when the service has all reports on its disk. Raises: ServiceLostError: not in that time."""
         with self._lock:
-            self._hurry(0.0)
+            if self._outbox:
+                self._hurry(0.0)
             sent = self._news.wait_for(lambda: self._error or not (self._outbox or self._sending), timeout)
             self._raise_error()
             if not sent:
@@ -312,7 +315,7 @@ class Session:
     def _wanted(self) -> int:
         """How many shards to ask for now; not before half of those ahead are gone, so that calls bring several."""
         ahead = len(self._shards) - self._waiting
-        if self._paused or self.ended or ahead > self._prefetch // 2:
+        if self._paused or self.ended or not self._begun or ahead > self._prefetch // 2:
             return 0
         return max(0, self._prefetch - ahead)
 

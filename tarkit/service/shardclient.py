@@ -33,8 +33,9 @@ class ShardClient:
     ...         train(shard.records)
     ...         client.done(shard)
 
-    It connects when it is first used. In a process that was forked from this one it begins anew, as another worker;
-    pickled, it is its configuration. Its methods may be called from several threads.
+    It connects when it is first used. Handed to another process, it is its configuration: there it begins anew, as
+    another worker. A process that is forked after a client has connected cannot have one, as gRPC does not work in it:
+    connect in the children only, or start them with spawn. Threads may share a client.
 
     Args:
         address: ``HOST:PORT`` of the service.

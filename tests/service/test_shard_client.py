@@ -2,30 +2,480 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from shardthread import InThread
+from shardthread import InThread, Process, free_port
 
+from tarkit.errors import ServiceLostError, UsageError
+from tarkit.service import session
+from tarkit.service.client import HeldShard, NoShard, ShardClient
 from tarkit.service.dataset import DataSet
-from tarkit.service.ledger import NoShard
-from tarkit.service.shardclient import ShardClient
+from tarkit.service.ledger import LeaseRules
 
 pytest.importorskip("grpc", reason="the shard service needs grpcio")
+
+IRIS = DataSet("iris", 22, 8, 2)
+NOTHING = {"accepted": 0, "late": 0, "stale": 0, "unknown": 0, "repeated": 0}
+
+
+def counted(**counts: int) -> dict[str, int]:
+    return NOTHING | counts
+
+
+def taken(client: ShardClient) -> HeldShard:
+    shard = client.fetch(10)
+    assert isinstance(shard, HeldShard), shard
+    return shard
+
+
+def read_all(client: ShardClient) -> list[int]:
+    read: list[int] = []
+    for shard in client:
+        read += shard.records
+        client.done(shard)
+    return read
+
+
+def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 5])
 def test_each_record_once_and_the_end_is_the_end(tmp_path: Path, prefetch: int) -> None:
+    with (
+        InThread(tmp_path / "state") as service,
+        ShardClient(service.address, IRIS, prefetch=prefetch) as client,
+    ):
+        read = read_all(client)
+        assert client.fetch() is NoShard.END and client.ended
+        client.flush()
+        assert client.counts == counted(accepted=6)
+        assert client.progress().done == 6
+    assert sorted(read) == sorted([*range(22)] * 2)
+
+
+def test_a_worker_waits_for_the_shards_of_others(tmp_path: Path) -> None:
+    with (
+        InThread(tmp_path / "state") as service,
+        ShardClient(service.address, DataSet("iris", 8, 8, 1), prefetch=0) as holder,
+        ShardClient(service.address, "iris") as other,
+    ):
+        shard = taken(holder)  # the other one, which has not asked yet, has none
+        assert other.fetch(0.3) is NoShard.WAIT
+        holder.failed(shard, "cannot be decoded")
+        again = taken(other)
+        assert (again.start, again.end) == (shard.start, shard.end) and again.token != shard.token
+        other.done(again)
+        assert holder.fetch(10) is NoShard.END and other.fetch(10) is NoShard.END
+
+
+# What is refused.
+
+
+def test_another_declaration_is_refused_at_once(tmp_path: Path) -> None:
+    with InThread(tmp_path / "state") as service, ShardClient(service.address, IRIS):
+        began = time.monotonic()
+        with pytest.raises(UsageError, match="size 22, not 23"):
+            ShardClient(service.address, DataSet("iris", 23, 8, 2)).connect()
+        with pytest.raises(UsageError, match="data set 'flowers' was not declared"):
+            ShardClient(service.address, "flowers").connect()
+        assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("address", ["localhost", "50001", ":50001", "host:port", ""])
+def test_an_address_has_a_host_and_a_port(address: str) -> None:
+    with pytest.raises(UsageError, match="HOST:PORT"):
+        ShardClient(address).connect()
+
+
+@pytest.mark.parametrize("options", [{"prefetch": -1}, {"patience": -1.0}, {"patience": float("nan")}])
+def test_numbers_that_make_no_sense(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="must be 0 or more"):
+        ShardClient("localhost:1", **options)
+
+
+def test_a_range_that_the_shard_does_not_have_is_refused_where_it_is_reported(tmp_path: Path) -> None:
+    with InThread(tmp_path / "state") as service, ShardClient(service.address, IRIS) as client:
+        shard = taken(client)
+        for wrong in ((0, 9), (3, 3), (-1, 2)):
+            with pytest.raises(UsageError, match="not in a shard of 8 records"):
+                client.done(shard, [wrong])
+
+
+# A service that is lost, and one that comes back.
+
+
+def test_a_service_that_was_never_there(tmp_path: Path) -> None:
+    port = free_port()
+    began = time.monotonic()
+    with pytest.raises(ServiceLostError, match=f"127.0.0.1:{port} has not answered") as caught:
+        ShardClient(f"127.0.0.1:{port}", "iris", patience=0.5).connect()
+    assert caught.value.exit_code == 75
+    assert 0.5 <= time.monotonic() - began < 5
+
+
+def test_a_lost_service_is_an_error_and_never_the_end(tmp_path: Path) -> None:
+    with Process(tmp_path / "state") as service:
+        client = ShardClient(service.address, IRIS, patience=0.5, prefetch=0)
+        shard = taken(client)
+        service.kill()
+        with pytest.raises(ServiceLostError):
+            while client.fetch(5) is not NoShard.END:
+                pass
+        with pytest.raises(ServiceLostError):
+            client.done(shard)
+        began = time.monotonic()
+        client.close()
+        assert time.monotonic() - began < 5
+
+
+def test_reports_that_a_lost_service_did_not_answer_are_an_error(tmp_path: Path) -> None:
+    with Process(tmp_path / "state") as service:
+        client = ShardClient(service.address, IRIS, patience=0.5, prefetch=0)
+        shard = taken(client)
+        service.kill()
+        client.done(shard)
+        with pytest.raises(ServiceLostError):
+            client.close()
+
+
+def test_a_service_that_is_killed_and_started_again_is_ridden_out(tmp_path: Path) -> None:
+    with Process(tmp_path / "state") as service:
+        with ShardClient(service.address, DataSet("iris", 40, 4, 2), prefetch=2) as client:
+            read: list[int] = []
+            for number, shard in enumerate(client):
+                if number in (3, 9):
+                    service.kill()
+                    threading.Timer(0.2, service.start).start()
+                read += shard.records
+                client.done(shard)
+            client.flush()
+            counts = client.counts
+        assert sorted(read) == sorted([*range(40)] * 2)
+        assert counts["accepted"] + counts["repeated"] == 20 and counts == counted(
+            accepted=counts["accepted"], repeated=counts["repeated"]
+        )
+
+
+class Losing:
+    """A method of the dispatcher whose first answers are lost after they were found."""
+
+    def __init__(self, service: InThread, name: str, answers: int = 1) -> None:
+        self._method, self.lost, self._answers = getattr(service.dispatcher, name), 0, answers
+        setattr(service.dispatcher, name, self)
+
+    async def __call__(self, *arguments: Any, **options: Any) -> Any:
+        found = await self._method(*arguments, **options)
+        if self.lost < self._answers:
+            self.lost += 1
+            raise ConnectionError("the answer is lost")
+        return found
+
+
+def test_a_report_whose_answer_was_lost_is_sent_again_and_counts_once(tmp_path: Path) -> None:
+    with (
+        InThread(tmp_path / "state") as service,
+        ShardClient(service.address, DataSet("iris", 22, 8, 1), prefetch=0) as client,
+    ):
+        shard = taken(client)
+        losing = Losing(service, "report", 2)
+        client.done(shard)
+        client.flush()
+        assert losing.lost == 2
+        assert client.counts == counted(repeated=1)
+        assert client.progress().records == 8
+
+
+def test_shards_whose_answer_was_lost_come_again(tmp_path: Path) -> None:
+    with InThread(tmp_path / "state") as service:
+        with ShardClient(service.address, DataSet("iris", 80, 8, 1), prefetch=3) as client:
+            first = taken(client)
+            losing = Losing(service, "lease", 3)
+            client.done(first)
+            read = [*first.records, *read_all(client)]
+            assert losing.lost == 3
+            assert client.counts["accepted"] == 10
+        assert sorted(read) == [*range(80)]
+        # Given back, not lost: their worker is not to blame.
+        assert service.dispatcher.ledgers["iris"].progress().dead == 0
+
+
+def test_a_worker_that_is_cut_off_longer_than_its_lease_reports_late_or_in_vain(tmp_path: Path) -> None:
+    rules = LeaseRules(floor=0.2, first=0.2, ceiling=0.2)
+    with InThread(tmp_path / "state", rules) as service:
+        dataset = DataSet("iris", 16, 8, 1)
+        with (
+            ShardClient(service.address, dataset, prefetch=0) as slow,
+            ShardClient(service.address, dataset, prefetch=0) as other,
+        ):
+            shards = [taken(slow), taken(slow)]
+            ledger = service.dispatcher.ledgers["iris"]
+            service.call(lambda: ledger.lose(slow.worker))
+            taken_over = taken(other)
+            other.done(taken_over)
+            other.flush()
+            for shard in shards:
+                slow.done(shard)
+            slow.flush()
+            assert slow.counts == counted(late=1, stale=1)
+            assert slow.fetch(10) is NoShard.END
+
+
+# How a worker ends.
+
+
+def test_closing_gives_back_what_was_not_used(tmp_path: Path) -> None:
+    with InThread(tmp_path / "state") as service:
+        with ShardClient(service.address, DataSet("iris", 80, 8, 1), prefetch=4) as client:
+            client.done(taken(client))
+            taken(client)
+            client.done(taken(client), [(0, 2), (5, 8)])
+        ledger = service.dispatcher.ledgers["iris"]
+        assert (ledger.progress().done, ledger.progress().leased) == (1, 0)
+        assert not any(entry.losses for entry in ledger.entries.values())
+        with ShardClient(service.address, "iris") as other:
+            rest = read_all(other)
+        assert sorted(rest) == [8, 9, 10, 11, 12, 13, 14, 15, 18, 19, 20, *range(24, 80)]
+
+
+def test_after_an_exception_only_the_shards_in_hand_count_as_lost(tmp_path: Path) -> None:
+    with InThread(tmp_path / "state") as service:
+        with (
+            pytest.raises(ZeroDivisionError),
+            ShardClient(service.address, DataSet("iris", 80, 8, 1), prefetch=4) as client,
+        ):
+            client.done(taken(client))
+            held = taken(client)
+            raise ZeroDivisionError
+        ledger = service.dispatcher.ledgers["iris"]
+        until(lambda: ledger.progress().leased == 0)
+        assert ledger.progress().done == 1
+        assert [(entry.place, entry.losses) for entry in ledger.entries.values() if entry.losses] == [
+            (held.start // 8, 1)
+        ]
+
+
+def test_a_closed_client_is_not_used_again(tmp_path: Path) -> None:
+    with InThread(tmp_path / "state") as service:
+        with ShardClient(service.address, IRIS) as client:
+            shard = taken(client)
+        client.close()
+        for use in (client.fetch, client.flush, lambda: client.done(shard), client.progress):
+            with pytest.raises(UsageError, match="closed"):
+                use()
+
+
+def test_no_thread_is_left(tmp_path: Path) -> None:
+    with InThread(tmp_path / "state") as service:
+        with ShardClient(service.address, IRIS, prefetch=3) as client:
+            taken(client)
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("tarkit shards")]
+
+
+def run_program(text: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", text, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_a_program_that_never_closes_its_client_ends_and_its_reports_arrive(tmp_path: Path) -> None:
+    text = (
+        "import sys\nfrom tarkit.service.client import ShardClient\n"
+        "client = ShardClient(sys.argv[1], 'iris', prefetch=3)\nclient.done(client.fetch())\nkept = client.fetch()\n"
+    )
+    with InThread(tmp_path / "state") as service, ShardClient(service.address, DataSet("iris", 80, 8, 1), prefetch=0):
+        ended = run_program(text, service.address)
+        _, error = ended.communicate(timeout=20)
+        assert (ended.returncode, error) == (0, "")
+        progress = service.dispatcher.ledgers["iris"].progress()
+        assert (progress.done, progress.leased) == (1, 0)
+
+
+def test_a_signal_ends_a_worker_that_waits(tmp_path: Path) -> None:
+    text = (
+        "import sys\nfrom tarkit.service.client import ShardClient\n"
+        "with ShardClient(sys.argv[1], 'iris') as client:\n    print('waits', flush=True)\n    client.fetch()\n"
+    )
+    with (
+        InThread(tmp_path / "state") as service,
+        ShardClient(service.address, DataSet("iris", 8, 8, 1), prefetch=0) as holder,
+    ):
+        shard = taken(holder)
+        waiting = run_program(text, service.address)
+        assert waiting.stdout is not None and waiting.stdout.readline() == "waits\n"
+        waiting.send_signal(signal.SIGINT)
+        _, error = waiting.communicate(timeout=20)
+        assert waiting.returncode == -signal.SIGINT and error.rstrip().endswith("KeyboardInterrupt")
+        holder.done(shard)
+
+
+def test_what_a_killed_worker_held_is_handed_out_again(tmp_path: Path) -> None:
+    text = (
+        "import os, sys\nfrom tarkit.service.client import ShardClient\n"
+        "client = ShardClient(sys.argv[1], 'iris', prefetch=2)\nshard = client.fetch()\n"
+        "client.done(shard, [(0, 3)])\nclient.flush()\nprint('holds', flush=True)\nos.kill(os.getpid(), 9)\n"
+    )
+    with (
+        InThread(tmp_path / "state") as service,
+        ShardClient(service.address, DataSet("iris", 80, 8, 1), prefetch=0) as client,
+    ):
+        killed = run_program(text, service.address)
+        killed.communicate(timeout=20)
+        assert killed.returncode == -signal.SIGKILL
+        assert sorted(read_all(client)) == [*range(3, 80)]
+
+
+# Processes.
+
+
+def _read_in_child(client: ShardClient, results: Any) -> None:
+    with client:
+        results.put((client.worker, read_all(client)))
+
+
+def _in_child(function: Callable[[], object]) -> int:
+    """The exit code of a process that is forked to run a function; 1: it raised."""
+    pid = os.fork()
+    if not pid:
+        try:
+            code = function()
+            os._exit(code if isinstance(code, int) else 0)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def forked_before_and_after(address: str) -> int:
+    """In a process of its own: a client that two children use, and its parent only then."""
+    client = ShardClient(address, IRIS, prefetch=0)
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    children = [context.Process(target=_read_in_child, args=(client, results)) for _ in range(2)]
+    for child in children:
+        child.start()
+    found = [results.get(timeout=30) for _ in children]
+    assert len({worker for worker, _ in found}) == 2
+    assert sorted(found[0][1] + found[1][1]) == sorted([*range(22)] * 2)
+    client.reset()
+    shard = taken(client)
+
+    def refused() -> int:
+        for use in (client.fetch, lambda: client.done(shard), ShardClient(address, "iris").connect):
+            with pytest.raises(UsageError, match="forked"):
+                use()
+        return 7
+
+    assert _in_child(refused) == 7
+    client.done(shard)
+    assert len(read_all(client)) == 44 - 8
+    client.flush()
+    assert client.counts == counted(accepted=6)
+    client.close()
+    return 0
+
+
+def test_children_connect_if_their_parent_has_not(tmp_path: Path) -> None:
+    program = f"import sys; sys.path[:0] = {sys.path!r}; import test_shard_client as it\n"
+    program += "sys.exit(it.forked_before_and_after(sys.argv[1]))"
+    with Process(tmp_path / "state") as service:
+        ended = run_program(program, service.address)
+        _, error = ended.communicate(timeout=60)
+        assert ended.returncode == 0, error
+
+
+def test_a_client_goes_to_other_processes_as_its_configuration(tmp_path: Path) -> None:
+    with InThread(tmp_path / "state") as service, ShardClient(service.address, IRIS, prefetch=0, label="w7") as client:
+        first = taken(client)
+        with pickle.loads(pickle.dumps(client)) as other:
+            assert other.worker != client.worker and other.worker.startswith("w7-")
+            second = taken(other)
+            assert pickle.loads(pickle.dumps(second)) == second
+            other.done(second)
+        client.done(first)
+
+
+def test_threads_share_a_client(tmp_path: Path) -> None:
     read: list[int] = []
     with (
         InThread(tmp_path / "state") as service,
-        ShardClient(service.address, DataSet("iris", 22, 8, 2), prefetch=prefetch) as client,
+        ShardClient(service.address, DataSet("iris", 400, 4, 2), prefetch=3) as client,
     ):
-        for shard in client:
-            read += shard.records
-            client.done(shard)
-        assert client.fetch() is NoShard.END
+        threads = [threading.Thread(target=lambda: read.extend(read_all(client))) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    assert sorted(read) == sorted([*range(400)] * 2)
+
+
+# A checkpoint, and a new beginning.
+
+
+def test_a_reset_makes_what_is_held_stale(tmp_path: Path) -> None:
+    with (
+        InThread(tmp_path / "state") as service,
+        ShardClient(service.address, DataSet("iris", 40, 8, 1), prefetch=2) as client,
+    ):
+        client.done(taken(client))
+        held = taken(client)
+        client.reset()
+        client.done(held)
+        assert sorted(read_all(client)) == [*range(40)]
         client.flush()
-        assert client.counts == {"accepted": 6, "late": 0, "stale": 0, "unknown": 0, "repeated": 0}
-        assert client.progress().done == 6
-    assert sorted(read) == sorted([*range(22)] * 2)
+        assert client.counts == counted(accepted=6, stale=1)
+        client.reset()
+        assert len(read_all(client)) == 40
+
+
+def test_a_checkpoint_has_the_reports_of_before(tmp_path: Path) -> None:
+    with (
+        InThread(tmp_path / "state") as service,
+        ShardClient(service.address, DataSet("iris", 40, 8, 1), prefetch=2) as client,
+    ):
+        client.done(taken(client))
+        saved = client.save()
+        read_all(client)
+        with pytest.raises(UsageError, match="not a checkpoint"):
+            client.restore("no checkpoint")
+        client.restore(saved)
+        assert sorted(read_all(client)) == [*range(8, 40)]
+
+
+# Batches across shards.
+
+
+def test_a_worker_whose_batch_waits_for_the_end_is_told_to_finish_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_BLOCKED", 0.3)
+    with (
+        InThread(tmp_path / "state") as service,
+        ShardClient(service.address, DataSet("iris", 22, 8, 1)) as client,
+    ):
+        batch: list[HeldShard] = []
+        full = 0
+        while (found := client.fetch()) is not NoShard.END:
+            if isinstance(found, HeldShard):
+                batch.append(found)
+            if found is NoShard.DRAIN or len(batch) == 2:
+                full += len(batch) == 2
+                for shard in batch:
+                    client.done(shard)
+                batch = []
+        assert full == 1
+        client.flush()
+        assert client.counts == counted(accepted=3)
