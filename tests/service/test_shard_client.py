@@ -22,6 +22,7 @@ from tarkit.service import session
 from tarkit.service.client import HeldShard, NoShard, ShardClient
 from tarkit.service.dataset import DataSet
 from tarkit.service.ledger import LeaseRules
+from tarkit.service.server import ShardCalls
 
 pytest.importorskip("grpc", reason="the shard service needs grpcio")
 
@@ -172,46 +173,50 @@ def test_a_service_that_is_killed_and_started_again_is_ridden_out(tmp_path: Path
 
 
 class Losing:
-    """A method of the dispatcher whose first answers are lost after they were found."""
+    """The service's Exchange, of which answers are lost once ``left`` is set. which: "verdicts" or "leases"."""
 
-    def __init__(self, service: InThread, name: str, answers: int = 1) -> None:
-        self._method, self.lost, self._answers = getattr(service.dispatcher, name), 0, answers
-        setattr(service.dispatcher, name, self)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, which: str) -> None:
+        self._exchange, self._which, self.left = ShardCalls.Exchange, which, 0
+        monkeypatch.setattr(ShardCalls, "Exchange", lambda calls, *arguments: self._answer(calls, *arguments))
 
-    async def __call__(self, *arguments: Any, **options: Any) -> Any:
-        found = await self._method(*arguments, **options)
-        if self.lost < self._answers:
-            self.lost += 1
+    async def _answer(self, calls: ShardCalls, request: Any, context: Any) -> Any:
+        reply = await self._exchange(calls, request, context)
+        if self.left and getattr(reply, self._which):
+            self.left -= 1
             raise ConnectionError("the answer is lost")
-        return found
+        return reply
 
 
-def test_a_report_whose_answer_was_lost_is_sent_again_and_counts_once(tmp_path: Path) -> None:
+def test_a_report_whose_answer_was_lost_is_sent_again_and_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losing = Losing(monkeypatch, "verdicts")
     with (
         InThread(tmp_path / "state") as service,
         ShardClient(service.address, DataSet("iris", 22, 8, 1), prefetch=0) as client,
     ):
         shard = taken(client)
-        losing = Losing(service, "report", 2)
+        losing.left = 2
         client.done(shard)
         client.flush()
-        assert losing.lost == 2
+        assert losing.left == 0
         assert client.counts == counted(repeated=1)
         assert client.progress().records == 8
 
 
-def test_shards_whose_answer_was_lost_come_again(tmp_path: Path) -> None:
-    with InThread(tmp_path / "state") as service:
+def test_shards_whose_answer_was_lost_come_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    losing = Losing(monkeypatch, "leases")
+    with InThread(tmp_path / "state", LeaseRules(losses=1)) as service:
         with ShardClient(service.address, DataSet("iris", 80, 8, 1), prefetch=3) as client:
             first = taken(client)
-            losing = Losing(service, "lease", 3)
+            losing.left = 3
             client.done(first)
             read = [*first.records, *read_all(client)]
-            assert losing.lost == 3
-            assert client.counts["accepted"] == 10
+            client.flush()
+            assert losing.left == 0 and client.counts == counted(accepted=10)
+            # Given back, not lost: their worker is not to blame.
+            assert client.progress().dead == 0
         assert sorted(read) == [*range(80)]
-        # Given back, not lost: their worker is not to blame.
-        assert service.dispatcher.ledgers["iris"].progress().dead == 0
 
 
 def test_a_worker_that_is_cut_off_longer_than_its_lease_reports_late_or_in_vain(tmp_path: Path) -> None:
@@ -239,21 +244,20 @@ def test_a_worker_that_is_cut_off_longer_than_its_lease_reports_late_or_in_vain(
 
 
 def test_closing_gives_back_what_was_not_used(tmp_path: Path) -> None:
-    with InThread(tmp_path / "state") as service:
+    with InThread(tmp_path / "state", LeaseRules(losses=1)) as service:
         with ShardClient(service.address, DataSet("iris", 80, 8, 1), prefetch=4) as client:
             client.done(taken(client))
             taken(client)
             client.done(taken(client), [(0, 2), (5, 8)])
-        ledger = service.dispatcher.ledgers["iris"]
-        assert (ledger.progress().done, ledger.progress().leased) == (1, 0)
-        assert not any(entry.losses for entry in ledger.entries.values())
         with ShardClient(service.address, "iris") as other:
+            progress = other.progress()
+            assert (progress.done, progress.leased, progress.dead) == (1, 0, 0)
             rest = read_all(other)
         assert sorted(rest) == [8, 9, 10, 11, 12, 13, 14, 15, 18, 19, 20, *range(24, 80)]
 
 
 def test_after_an_exception_only_the_shards_in_hand_count_as_lost(tmp_path: Path) -> None:
-    with InThread(tmp_path / "state") as service:
+    with InThread(tmp_path / "state", LeaseRules(losses=1)) as service:
         with (
             pytest.raises(ZeroDivisionError),
             ShardClient(service.address, DataSet("iris", 80, 8, 1), prefetch=4) as client,
@@ -261,12 +265,10 @@ def test_after_an_exception_only_the_shards_in_hand_count_as_lost(tmp_path: Path
             client.done(taken(client))
             held = taken(client)
             raise ZeroDivisionError
-        ledger = service.dispatcher.ledgers["iris"]
-        until(lambda: ledger.progress().leased == 0)
-        assert ledger.progress().done == 1
-        assert [(entry.place, entry.losses) for entry in ledger.entries.values() if entry.losses] == [
-            (held.start // 8, 1)
-        ]
+        with ShardClient(service.address, "iris", prefetch=0) as other:
+            assert (other.progress().leased, other.progress().dead) == (1, 0)
+            until(lambda: other.progress().dead == 1)
+            assert sorted(read_all(other)) == sorted({*range(8, 80)} - {*held.records})
 
 
 def test_a_closed_client_is_not_used_again(tmp_path: Path) -> None:

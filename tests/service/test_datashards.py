@@ -1,0 +1,284 @@
+"""The service objects of ElasticDL's clients: against a service, and in a process without one."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shardthread import InThread
+
+from tarkit.errors import UsageError
+from tarkit.service import localshards, session
+from tarkit.service.client import DataShardService, RecordIndexService, build_data_shard_service
+
+pytest.importorskip("grpc", reason="the shard service needs grpcio")
+
+Build = Callable[..., DataShardService]
+
+
+@pytest.fixture(params=["with a service", "in this process"])
+def build(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
+    """``build_data_shard_service``, with a service behind it or not. Both wait shortly before they drain."""
+    monkeypatch.delenv("DLROVER_MASTER_ADDR", raising=False)
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    monkeypatch.setattr(session, "_BLOCKED", 0.2)
+    monkeypatch.setattr(localshards, "_DRAIN", 0.2)
+    made: list[DataShardService] = []
+
+    def made_by(function: Callable[..., DataShardService] = build_data_shard_service, **arguments: Any) -> Any:
+        made.append(function(**arguments))
+        return made[-1]
+
+    if request.param == "in this process":
+        yield made_by
+        return
+    with InThread(tmp_path / "state") as service:
+        monkeypatch.setenv("DLROVER_MASTER_ADDR", service.address)
+        yield made_by
+        for each in made:
+            each.close()
+
+
+def test_seed_loop_reads_each_record_once_an_epoch(build: Build) -> None:
+    service = build(batch_size=4, num_epochs=2, dataset_size=22, num_minibatches_per_shard=2, dataset_name="iris")
+    shards = []
+    while shard := service.fetch_shard():
+        shards.append((shard.name, shard.start, shard.end))
+        for first in range(shard.start, shard.end, 4):
+            service.report_batch_done(min(4, shard.end - first))
+    assert shards == [("iris", 0, 8), ("iris", 8, 16), ("iris", 16, 22)] * 2
+    assert service.get_current_epoch() == 2 and service.ended
+    assert service.get_minibatch_count_per_epoch() == 5
+    service.flush()
+    assert service.counts["accepted"] == 6
+
+
+def test_a_generator_cut_into_batches_across_shards_ends_and_reports_all(build: Build) -> None:
+    service = build(batch_size=4, num_epochs=2, dataset_size=21, num_minibatches_per_shard=2)
+
+    def records() -> Iterator[int]:
+        while shard := service.fetch_shard():
+            yield from range(shard.start, shard.end)
+
+    read: list[int] = []
+    batch: list[int] = []
+    for record in records():
+        batch.append(record)
+        if len(batch) == 4:
+            read += batch
+            service.report_batch_done()
+            batch = []
+    read += batch
+    service.report_batch_done(len(batch))
+    assert len(batch) == 2
+    assert sorted(read) == sorted([*range(21)] * 2)
+    assert service.fetch_shard() is None and service.ended
+    service.flush()
+    assert service.counts["accepted"] == 6
+
+
+def test_a_failed_batch_is_not_forgotten(build: Build) -> None:
+    service = build(batch_size=4, num_epochs=1, dataset_size=8, num_minibatches_per_shard=2)
+    first = service.fetch_shard()
+    assert first is not None
+    assert not service.report_batch_done(err_msg="loss is NaN")
+    assert service.report_batch_done()
+    again = service.fetch_shard()
+    assert again is not None and (again.start, again.end) == (0, 8)
+    service.report_batch_done(8)
+    assert service.fetch_shard() is None and service.ended
+
+
+def test_a_short_batch_does_not_count_for_the_next_shard(build: Build) -> None:
+    service = build(
+        batch_size=4,
+        num_epochs=2,
+        dataset_size=6,
+        num_minibatches_per_shard=2,
+        batches_span_shards=False,
+    )
+    assert service.fetch_shard() and service.fetch_shard()
+    assert [service.report_batch_done() for _ in range(4)] == [False, True, False, True]
+    assert service.get_current_task() is None
+
+
+def test_a_full_batch_may_span_shards(build: Build) -> None:
+    service = build(batch_size=4, num_epochs=2, dataset_size=6, num_minibatches_per_shard=2)
+    assert service.fetch_shard() and service.fetch_shard()
+    assert [service.report_batch_done() for _ in range(3)] == [False, True, True]
+
+
+def test_more_records_than_are_held_are_not_counted_and_reported(
+    build: Build, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = build(batch_size=4, num_epochs=1, dataset_size=6, num_minibatches_per_shard=2)
+    service.fetch_shard()
+    with caplog.at_level(logging.WARNING):
+        assert service.report_batch_done(8)
+        assert not service.report_batch_done(1, task_ids=[77])
+    assert "2 records of a batch are not of a shard" in caplog.text and "[77]" in caplog.text
+
+
+def test_tasks_have_numbers(build: Build) -> None:
+    service = build(batch_size=4, num_epochs=1, dataset_size=16, num_minibatches_per_shard=1)
+    tasks = [service.get_task() for _ in range(3)]
+    assert len({task.task_id for task in tasks}) == 3 and all(task.type == 1 for task in tasks)
+    oldest = service.get_current_task()
+    assert oldest == tasks[0]
+    assert service.report_batch_done(8, task_ids=[tasks[2].task_id, tasks[1].task_id])
+    service.report_all_task_error("gradients exploded")
+    assert service.get_current_task() is None
+    seen = []
+    while (task := service.get_task()).type:
+        seen.append(task.start)
+        service.report_batch_done()
+    assert sorted(seen) == [0, 12] and task.start == task.end
+
+
+def test_a_data_set_is_reset(build: Build) -> None:
+    service = build(batch_size=4, num_epochs=1, dataset_size=16, num_minibatches_per_shard=2)
+    while service.fetch_shard():
+        service.report_batch_done(8)
+    service.reset_dataset()
+    assert service.get_current_epoch() == 0
+    assert service.fetch_shard() and service.get_current_epoch() == 1
+
+
+def test_a_checkpoint_is_restored(build: Build) -> None:
+    service = build(batch_size=4, num_epochs=1, dataset_size=24, num_minibatches_per_shard=2)
+    service.fetch_shard()
+    service.report_batch_done(8)
+    service.fetch_shard()
+    saved = service.get_shard_checkpoint()
+    service.report_batch_done(8)
+    assert not service.restore_shard_from_checkpoint("{}")
+    assert service.restore_shard_from_checkpoint(saved)
+    starts = []
+    while shard := service.fetch_shard():
+        starts.append(shard.start)
+        service.report_batch_done(8)
+    assert starts == [8, 16]
+
+
+@pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"num_minibatches_per_shard": -1}, {"dataset_size": -5}])
+def test_parameters_that_cannot_be(build: Build, wrong: dict[str, int]) -> None:
+    with pytest.raises(UsageError):
+        build(**{"batch_size": 4, "num_epochs": 1, "dataset_size": 8} | wrong)
+
+
+def test_what_the_service_shows_of_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with InThread(tmp_path / "state") as service:
+        monkeypatch.delenv("DLROVER_MASTER_ADDR", raising=False)
+        monkeypatch.setenv("MASTER_ADDR", service.address)
+        monkeypatch.setenv("WORKER_ID", "3")
+        monkeypatch.setenv("WORKER_TYPE", "chief")
+        with build_data_shard_service(4, 1, 8) as shards:
+            shards.fetch_shard()
+            assert str(shards._source.worker).startswith("chief-3-")
+
+
+def test_the_host_of_another_rendezvous_is_not_a_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DLROVER_MASTER_ADDR", raising=False)
+    monkeypatch.setenv("MASTER_ADDR", "node-0")
+    shard = build_data_shard_service(4, 1, 8).fetch_shard()
+    assert shard is not None and shard.worker == "local"
+
+
+def test_without_a_service_a_data_set_must_be_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DLROVER_MASTER_ADDR", raising=False)
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    with pytest.raises(UsageError, match="DLROVER_MASTER_ADDR"):
+        build_data_shard_service(4, dataset_name="iris")
+
+
+# Numbers of records.
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_numbers_of_records(build: Build, shuffle: bool) -> None:
+    service = build(
+        RecordIndexService, batch_size=4, num_epochs=2, dataset_size=21, num_minibatches_per_shard=2, shuffle=shuffle
+    )
+    assert isinstance(service, RecordIndexService)
+    numbers: list[int] = []
+    for number in service.record_index_gen():
+        numbers.append(number)
+        if len(numbers) % 4 == 0:
+            service.report_batch_done()
+    service.report_batch_done(len(numbers) % 4)
+    assert sorted(numbers) == sorted([*range(21)] * 2)
+    assert (numbers == [*range(21)] * 2) is not shuffle
+    with pytest.raises(StopIteration):
+        service.fetch_record_index()
+    service.flush()
+    assert service.counts["accepted"] == 6 and service.get_current_epoch() == 2
+
+
+def test_numbers_after_a_reset_and_after_a_checkpoint(build: Build) -> None:
+    service = build(RecordIndexService, batch_size=4, num_epochs=1, dataset_size=40, num_minibatches_per_shard=1)
+    assert isinstance(service, RecordIndexService)
+    assert [service.fetch_record_index() for _ in range(4)] == [0, 1, 2, 3]
+    service.report_batch_done()
+    saved = service.get_shard_checkpoint()
+    service.fetch_record_index()
+    assert service.restore_shard_from_checkpoint(saved)
+    assert sorted(_all_reported(service)) == [*range(4, 40)]
+    service.reset_dataset()
+    assert sorted(_all_reported(service)) == [*range(40)]
+
+
+def _all_reported(service: RecordIndexService) -> Iterator[int]:
+    for number in service.record_index_gen():
+        yield number
+        service.report_batch_done(1)
+
+
+def _fetch_in_child(service: RecordIndexService, results: Any) -> None:
+    results.put(list(service.record_index_gen()))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_the_processes_of_a_loader_share_the_numbers(build: Build, method: str) -> None:
+    service = build(
+        RecordIndexService,
+        batch_size=4,
+        num_epochs=1,
+        dataset_size=40,
+        num_minibatches_per_shard=1,
+        start_method=method,
+    )
+    assert isinstance(service, RecordIndexService)
+    context: Any = multiprocessing.get_context(method)
+    results = context.Queue()
+    children = [context.Process(target=_fetch_in_child, args=(service, results), daemon=True) for _ in range(2)]
+    for child in children:
+        child.start()
+    # Until batches are reported, the end cannot come; they hold all that is left, and are told so.
+    parts = [results.get(timeout=30) for _ in children]
+    assert sorted(parts[0] + parts[1]) == [*range(40)]
+    for _ in range(10):
+        service.report_batch_done()
+    for child in children:
+        child.join(20)
+    service.flush()
+    assert service.counts["accepted"] == 10
+
+
+def test_a_lost_service_is_an_error_in_each_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with InThread(tmp_path / "state") as service:
+        numbers = RecordIndexService(
+            4, 1, 40, num_minibatches_per_shard=1, dataset_name="x", address=service.address, patience=0.3
+        )
+        numbers.fetch_record_index()
+        numbers._source.flush()
+    with pytest.raises(Exception, match="has not answered") as caught:
+        for _ in range(100):
+            numbers.fetch_record_index()
+    assert getattr(caught.value, "exit_code", 0) == 75
+    with pytest.raises(Exception, match="has not answered"):
+        numbers.fetch_record_index()
+    numbers.close()
