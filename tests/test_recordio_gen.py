@@ -96,6 +96,7 @@ def test_tar_shards(run: Run, tmp_path: Path) -> None:
     assert examples("out/data-00000")[2] == {"__key__": [b"k2"], "cls": [2], "txt": [b"hello"]}
     assert run("--kind", "shards", "a.tar", "-o", "one", "--fields", "cls")[0] == 0
     assert examples("one/data-00000")[0] == {"__key__": [b"k0"], "cls": [0]}
+    assert run("a.tar", "a.tar", "a.tar", "-o", "three")[2] == "tarkit recordio-gen: 9 records in 1 file\n"
     assert run("{a,a}.tar", "-o", "both")[1:] == ("both/data-00000\n", "tarkit recordio-gen: 6 records in 1 file\n")
     code, _, err = run("--kind", "shards", "a.tar", "-o", "none", "--fields", "jpg")
     assert code == 65 and "a.tar, key 'k0': the sample has no field jpg" in err

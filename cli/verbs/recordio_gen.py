@@ -52,7 +52,7 @@ def _of_shards(
 ) -> Iterator[bytes]:
     from tarkit.toolbox.prepare import shard_records
 
-    return shard_records(sources[0], tally, fields, on_damage=on_damage)
+    return shard_records(sources, tally, fields, on_damage=on_damage)
 
 
 def _of_table(
@@ -83,9 +83,11 @@ def _flag(name: str) -> str:
 
 
 def _kind_of(sources: Sequence[str]) -> str:
-    if len(sources) == 2:
-        return "mnist"
+    from tarkit.formats.registry import is_tar_name
+
     source = sources[0]
+    if len(sources) > 1:
+        return "shards" if is_tar_name(source) else "mnist"
     if source.startswith("@") or ("{" in source or "*" in source) and not os.path.exists(source):
         return "shards"
     return "csv" if source.endswith((".csv", ".data")) else "files"
@@ -97,7 +99,8 @@ def _kind_of(sources: Sequence[str]) -> str:
 @click.option(
     "--kind",
     type=click.Choice(list(_KINDS)),
-    help="What SOURCE is.  [default: csv for .csv and .data, mnist for two files, shards for a pattern, else files]",
+    help="What SOURCE is.  [default: csv for .csv and .data, shards for several tars or a pattern, mnist for two "
+    "other files, else files]",
 )
 @click.option(
     "--records_per_file", "--records-per-file", type=click.IntRange(1), default=1024, show_default=True, metavar="N",
@@ -145,8 +148,8 @@ def command(
     Files are called data-00000, data-00001 …, and each appears whole. Their names are printed as they are published.
     """
     kind = kind or _kind_of(sources)
-    if len(sources) != (2 if kind == "mnist" else 1):
-        raise UsageError("MNIST is two files, images and labels; any other SOURCE is one")
+    if kind != "shards" and len(sources) != (2 if kind == "mnist" else 1):
+        raise UsageError("MNIST is two files, images and labels; tar shards are any number; any other SOURCE is one")
     given = {name: value for name, value in options.items() if value is not None}
     if unused := [name for name in given if name not in signature(_KINDS[kind]).parameters]:
         raise UsageError(f"{_flag(unused[0])} is not for SOURCE of the kind {kind}; leave it out, or see --kind")

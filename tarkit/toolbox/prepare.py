@@ -100,7 +100,7 @@ def classes_of(names: Iterable[str]) -> list[str]:
 
 
 def shard_records(
-    shards: str, tally: Tally, fields: Sequence[str] = (), *, on_damage: str = "error"
+    shards: str | Iterable[str], tally: Tally, fields: Sequence[str] = (), *, on_damage: str = "error"
 ) -> Iterator[bytes]:
     """A record for each sample of tar shards: a feature for each field, or those that are named, and ``__key__``.
     ``cls`` is a number if its text is one, of 18 digits at most; other fields are bytes.
