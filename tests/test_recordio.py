@@ -294,6 +294,15 @@ def test_a_range_passes_over_many_batches_of_a_chunk() -> None:
     assert tally.members == 2500
 
 
+def test_the_index_of_another_file_of_the_same_length(tmp_path: Path) -> None:
+    """Without the second record, nothing would say that there is one."""
+    (tmp_path / "a").write_bytes(written([b"12345678"]))
+    index = read_index(tmp_path / "a")
+    (tmp_path / "a").write_bytes(written([b"12", b"34"]))
+    with pytest.raises(DataError, match="offset 0: this chunk has 2 records, and the index is of one with 1; read the"):
+        list(read_records(tmp_path / "a", index=index))
+
+
 def test_ranges_of_a_file_that_is_replaced_are_not_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of the other file are as good, and at the same places."""
     monkeypatch.setattr("tarkit.formats.recordio.read._WINDOW", 100)

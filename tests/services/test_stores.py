@@ -16,6 +16,10 @@ import pytest
 
 import tarkit
 from tarkit.errors import AlreadyPublishedError, DataError, MissingInputError, StreamError, UsageError
+from tarkit.formats.har import HarArchive, HarWriter
+from tarkit.formats.recordio import RecordWriter
+from tarkit.readers.reader import Task, TaskShard
+from tarkit.readers.recordio import RecordIODataReader
 from tarkit.store.entries import entries, identify, remove, remove_left_behind, stat
 from tarkit.store.publish import check_target, open_publish
 from tarkit.store.read import open_read, read_range
@@ -223,3 +227,35 @@ def test_azure_with_the_account_in_the_url(azure_endpoint: str) -> None:
         assert [entry.url for entry in entries(f"{root}/d")] == [f"{root}/d/a.tar"]
         assert list(tarkit.expand(f"{root}/d/*.tar")) == [f"{root}/d/a.tar"]
         assert read_all(f"{root}/d/a.tar") == b"1"
+
+
+def test_of_two_writers_of_an_archive_one_wins(store: Store) -> None:
+    first, second = HarWriter(store.url("x.har")), HarWriter(store.url("x.har"))
+    first.write("a", b"1")
+    second.write("b", b"2")
+    first.close()
+    with pytest.raises(AlreadyPublishedError), second:
+        pass
+    assert dict(HarArchive(store.url("x.har")).items()) == {"a": b"1"}
+    assert store.names() == ["x.har/_index", "x.har/_masterindex", "x.har/part-0"]
+
+
+def test_ranges_of_a_record_file_that_is_replaced_are_not_mixed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By one of the same length, whose chunks are at the same places."""
+    monkeypatch.setattr("tarkit.formats.recordio.read._WINDOW", 100)
+    name = store.url("a.recordio")
+
+    def write(fill: bytes) -> None:
+        with RecordWriter(name, compression="none", max_chunk_size=30) as writer:
+            writer.write_batch([fill * 30] * 40)
+
+    write(b"a")
+    reader = RecordIODataReader(name)
+    (shard,) = reader.create_shards()
+    records = reader.read_records(Task(TaskShard(shard.name, 0, shard.records)))
+    assert next(records) == b"a" * 30
+    write(b"b")
+    with pytest.raises(StreamError, match="was replaced while it was read"):
+        list(records)
+    assert reader.create_shards() == [shard]
+    assert set(reader.read_records(Task(TaskShard(shard.name, 0, shard.records)))) == {b"b" * 30}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import BinaryIO, Literal
 
@@ -18,6 +18,7 @@ from tarkit.store.window import Window
 _BATCH = 1024
 _WINDOW = 64 << 20
 _MEM = 1 << 30
+_NOT_INDEXED: Mapping[int, int] = {}
 
 OnDamage = Literal["error", "skip"]
 
@@ -69,7 +70,8 @@ def read_batches(
     Raises:
         CorruptRecordError: a chunk is damaged. TruncatedError: the file ends inside a chunk.
         TooLargeError: a chunk has more than ``mem`` bytes. DataError: a range was asked for, and damage hides which
-        records are in it. UsageError: a wrong argument. What reading the source raises.
+        records are in it; or the index is of another file. UsageError: a wrong argument. StreamError: the file was
+        replaced between two ranges. What reading the source raises.
     """
     if start < 0 or (stop is not None and stop < start):
         raise UsageError(f"records {start} to {stop} are not a range: 0 <= start <= stop")
@@ -88,7 +90,8 @@ def read_batches(
     begin, end = (chunks[0].offset, chunks[-1].offset + chunks[-1].size) if chunks else (0, 0)
     ranges = _ranges(file, begin, end)
     first = chunks[0].first if chunks else stop
-    yield from _batches(new_walk(lambda count: next(ranges, b""), file.name, base=begin, number=first), start, stop)
+    walk = new_walk(lambda count: next(ranges, b""), file.name, base=begin, number=first)
+    yield from _batches(walk, start, stop, {chunk.offset: chunk.records for chunk in chunks})
 
 
 def _ranges(file: RangeSource, begin: int, end: int) -> Iterator[bytes]:
@@ -99,13 +102,19 @@ def _ranges(file: RangeSource, begin: int, end: int) -> Iterator[bytes]:
         yield data
 
 
-def _batches(walk: ChunkWalk, start: int, stop: int | None) -> Iterator[list[bytes]]:
+def _batches(
+    walk: ChunkWalk, start: int, stop: int | None, indexed: Mapping[int, int] = _NOT_INDEXED
+) -> Iterator[list[bytes]]:
+    """indexed: by the index of the file, offset of a chunk -> its number of records."""
     if stop is not None and walk.number >= stop:
         return
     for chunk in walk.chunks():
         if not walk.counted and (start or stop is not None):
             reason = "damage before this chunk hides how many records were lost, so the range cannot be found"
             raise DataError(reason, url=walk.url, offset=chunk.offset, hint="read the file without start and stop")
+        if chunk.header.records != (counted := indexed.get(chunk.offset, chunk.header.records)):
+            reason = f"this chunk has {chunk.header.records} records, and the index is of one with {counted}"
+            raise DataError(reason, url=walk.url, offset=chunk.offset, hint="read the index again")
         begin = max(start - chunk.first, 0)
         end = chunk.header.records if stop is None else min(chunk.header.records, stop - chunk.first)
         if begin < end or not chunk.header.records:
