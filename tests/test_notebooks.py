@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-NOTEBOOKS = sorted((Path(__file__).resolve().parent.parent / "notebooks").glob("*.ipynb"))
+FOLDER = Path(__file__).resolve().parent.parent / "notebooks"
+NOTEBOOKS = {path.stem: path for path in sorted(FOLDER.glob("*.ipynb"))}
 KUBE = Path(__file__).resolve().parent / "kube"
-IDS = [path.stem for path in NOTEBOOKS]
+IDS = list(NOTEBOOKS)
 SECONDS = 900
 """For one cell, on a busy machine."""
 
@@ -30,11 +31,11 @@ def source(cell: dict[str, Any]) -> str:
     return "".join(cell["source"])
 
 
-def test_both_notebooks_are_there() -> None:
-    assert IDS == ["etl-mapreduce", "recordio"]
+def test_the_notebooks_are_there() -> None:
+    assert IDS == ["custom-data-source", "elastic-training", "etl-mapreduce", "recordio"]
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=IDS)
+@pytest.mark.parametrize("path", NOTEBOOKS.values(), ids=IDS)
 def test_nothing_of_a_run_is_in_the_file(path: Path) -> None:
     text = path.read_text("utf-8")
     notebook = json.loads(text)
@@ -48,7 +49,7 @@ def test_nothing_of_a_run_is_in_the_file(path: Path) -> None:
     assert text == json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=IDS)
+@pytest.mark.parametrize("path", NOTEBOOKS.values(), ids=IDS)
 def test_links_lead_to_files(path: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)]+)\)", "".join(map(source, json.loads(path.read_text("utf-8"))["cells"])))
     assert links
@@ -56,7 +57,7 @@ def test_links_lead_to_files(path: Path) -> None:
 
 
 def test_every_cell_of_the_talk_is_there() -> None:
-    cells = [cell["id"] for cell in json.loads(NOTEBOOKS[0].read_text("utf-8"))["cells"]]
+    cells = [cell["id"] for cell in json.loads(NOTEBOOKS["etl-mapreduce"].read_text("utf-8"))["cells"]]
     # The talk has no cell 1 and no cell 5.
     of_the_talk = [number for number in range(28) if number not in (1, 5)]
     assert [each for each in cells if re.fullmatch(r"in-\d+", each)] == [f"in-{number}" for number in of_the_talk]
@@ -153,7 +154,7 @@ TALK = {
 def test_the_talk(results: Any) -> None:
     if shutil.which("convert") is None or shutil.which("curl") is None:
         pytest.skip("NO convert (ImageMagick) OR NO curl, THE NOTEBOOK CANNOT RUN")
-    printed = results(NOTEBOOKS[0])
+    printed = results(NOTEBOOKS["etl-mapreduce"])
     assert unexpected(printed, TALK) == {}
 
 
@@ -185,4 +186,50 @@ def test_recordio(results: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     if importlib.util.find_spec("pyspark") is None or shutil.which("java") is None:
         pytest.skip("NO pyspark OR NO java, THE NOTEBOOK CANNOT RUN")
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    assert unexpected(results(NOTEBOOKS[1]), RECORDIO) == {}
+    assert unexpected(results(NOTEBOOKS["recordio"]), RECORDIO) == {}
+
+
+FIGURE = r"<Figure size .*>"
+ELASTIC = {
+    "recordio": lines(r"records/data-0000\d", 3) + r"tarkit recordio-gen: 150 records in 3 files\n",
+    "tar": r"iris-0\.idx iris-0\.tar iris-1\.idx iris-1\.tar iris-2\.idx iris-2\.tar\n",
+    "same": lines(r"\S+ \(150, 4\) \[50 50 50\]", 3),
+    "run": r"iris: shards: done 450, dead 0; records done 4500; epochs begun 30\n",
+    "loss": FIGURE,
+    "who": FIGURE,
+    "proof": r"iris-\{0\.\.2\}\.tar: each of 4500 records was acknowledged exactly once\n"
+    r"read twice: 10 records, in epoch \d+: by worker-0, then by worker-[12]\n",
+    "accuracy": r"accuracy (?:0\.9\d|1\.00)\n",
+    "others": r"iris\.csv: each of 450 records was acknowledged exactly once\n"
+    r"records: each of 450 records was acknowledged exactly once\n",
+}
+needs_iris = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("sklearn", "matplotlib", "grpc")),
+    reason="NO scikit-learn, matplotlib OR grpcio, THE NOTEBOOKS ABOUT THE SHARD SERVICE CANNOT RUN",
+)
+
+
+@needs_jupyter
+@needs_iris
+@pytest.mark.notebooks
+def test_elastic_training(results: Any) -> None:
+    assert unexpected(results(NOTEBOOKS["elastic-training"]), ELASTIC) == {}
+
+
+SOURCE = {
+    "alone": re.escape(
+        "[Shard(name='setosa', start=0, records=50), Shard(name='versicolor', start=0, records=50), "
+        "Shard(name='virginica', start=0, records=50)]\n[(5.1, 2.0), (5.3, 1.9), (5.5, 2.1)]\n"
+    ),
+    "serve": r"flowers: shards: done 63, dead 0; records done 450; epochs begun 3\n",
+    "proof": r"each row of each epoch was read and acknowledged once\n",
+    "mistakes": r"tarkit: tables\.py:TableReader cannot be called with .* argument 'columms'\nexit code 2\n"
+    r"tarkit: tables\.py has no function 'Reader'\nexit code 2\n",
+}
+
+
+@needs_jupyter
+@needs_iris
+@pytest.mark.notebooks
+def test_custom_data_source(results: Any) -> None:
+    assert unexpected(results(NOTEBOOKS["custom-data-source"]), SOURCE) == {}
