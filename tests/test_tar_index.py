@@ -544,7 +544,7 @@ def test_a_shard_that_is_replaced_while_it_is_open(shard: str) -> None:
     opened = open_indexed(shard)
     assert opened is not None
     write_shard(Path(shard), 150)
-    with pytest.raises(DataError, match="was replaced since its index was read"):
+    with pytest.raises(DataError, match="was replaced since it was looked at"):
         list(opened.samples(0, 10))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from tarkit.readers.files import FileDataReader
 from tarkit.store.compression import SNIFF_BYTES, begins_zlib, sniff
-from tarkit.store.rangedfile import BLOCK, RangedFile
+from tarkit.store.rangedfile import open_range
 from tarkit.store.read import first_bytes, open_read
 
 
@@ -22,9 +22,8 @@ def is_compressed(url: str) -> bool:
 def blocks_from(url: str, offset: int) -> Iterator[bytes]:
     """What a file has from an offset on, decompressed, in pieces. offset: of a file that is not compressed, or 0."""
     if offset:
-        file = RangedFile(url)
-        file.seek(offset)
-        yield from iter(lambda: file.read(BLOCK), b"")
+        with open_range(url, offset) as read:
+            yield from iter(lambda: read(1 << 20), b"")
     else:
         with open_read(url) as stream:
             yield from iter(lambda: stream.read(1 << 20), b"")

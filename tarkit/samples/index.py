@@ -59,8 +59,12 @@ class ShardIndex:
     def __len__(self) -> int:
         return len(self._lines)
 
+    def words(self, number: int) -> list[bytes]:
+        """The line of a sample: field, offset, size and name of each member."""
+        return self._lines[number].split(b" ")
+
     def __getitem__(self, number: int) -> list[IndexedMember]:
-        words = self._lines[number].split(b" ")
+        words = self.words(number)
         return [
             IndexedMember(_as_text(words[at]), int(words[at + 1]), int(words[at + 2]), _as_text(words[at + 3]))
             for at in range(0, len(words), 4)

@@ -5,14 +5,14 @@ held against it; whenever samples are read, their headers are. A sample that the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import chain, islice
 
 from tarkit.errors import DataError, MissingInputError, StaleIndexError, StreamError, TemporaryStreamError, UsageError
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.headers import BLOCK, END_OF_ARCHIVE
-from tarkit.formats.tar.walk import Archive
+from tarkit.formats.tar.walk import READ_SIZE, Archive
 from tarkit.samples.index import ShardIndex, decode_index
 from tarkit.samples.read import read_members, read_samples
 from tarkit.samples.sample import (
@@ -21,17 +21,16 @@ from tarkit.samples.sample import (
     first_dot,
     group_by_keys,
     in_sample,
-    is_reserved,
     key_rule,
     skip_reason,
 )
 from tarkit.specs.outputnames import has_index_name, index_url
 from tarkit.store.entries import Identity
-from tarkit.store.rangedfile import RangedFile, offsets_from
+from tarkit.store.rangedfile import RangedFile, offsets_from, open_range
 from tarkit.store.read import read_whole, reading
 from tarkit.store.url import display_name
 
-_PIECE = 16 << 20
+_PIECE = 1 << 20
 
 
 class IndexedShard:
@@ -64,36 +63,35 @@ class IndexedShard:
         begin, stop = self.index.span(start, end)
         if begin == stop:
             return
-        file = RangedFile(self.url, stop)
-        if file.identity != self.identity:
-            raise DataError("was replaced since its index was read", url=self.url, hint="open it again")
-        file.seek(begin)
-        # With an end mark behind them, these samples are an archive of their own.
-        pieces = chain(iter(lambda: file.read(_PIECE), b""), [END_OF_ARCHIVE])
-        name = display_name(self.url)
         number = start
-        with offsets_from(begin, self.url):
-            try:
-                members = read_members(reading(pieces), url=name, rule=self._rule)
-                for sample in group_by_keys(members, url=name, rule=self._rule):
-                    if number == end or not self._is_as_indexed(number, sample):
-                        raise _stale(self.url, f"sample {number} is not the one that its index has")
-                    yield sample
-                    number += 1
-            except StaleIndexError:
-                raise
-            except DataError as error:
-                stale = f"{display_name(index_url(self.url))} is stale: tarkit index --force makes it anew"
-                error.hint = f"{error.hint}; or {stale}" if error.hint else f"the shard is damaged, or {stale}"
-                raise
+        with open_range(self.url, begin, stop, known=self.identity) as read, offsets_from(begin, self.url):
+            # With an end mark behind them, these samples are an archive of their own.
+            pieces = chain(iter(lambda: read(READ_SIZE), b""), [END_OF_ARCHIVE])
+            for sample in self._grouped(reading(pieces)):
+                if number == end or not self._is_as_indexed(number, sample):
+                    raise _stale(self.url, f"sample {number} is not the one that its index has")
+                yield sample
+                number += 1
         if number != end:
             raise _stale(self.url, f"samples {number} to {end - 1} of its index are not there")
 
+    def _grouped(self, read: Callable[[int], bytes]) -> Iterator[Sample]:
+        name = display_name(self.url)
+        try:
+            yield from group_by_keys(read_members(read, url=name, rule=self._rule), url=name, rule=self._rule)
+        except DataError as error:
+            stale = f"{display_name(index_url(self.url))} is stale: tarkit index --force makes it anew"
+            error.hint = f"{error.hint}; or {stale}" if error.hint else f"the shard is damaged, or {stale}"
+            raise
+
     def _is_as_indexed(self, number: int, sample: Sample) -> bool:
-        members = self.index[number]
-        split = self._rule(members[0].name)
-        found = [(field, len(value)) for field, value in sample.items() if not is_reserved(field)]
-        return split == (sample["__key__"], members[0].field) and found == [(each.field, each.size) for each in members]
+        words, (_, _, *fields) = self.index.words(number), sample
+        if [*map(int, words[2::4])] != [len(sample[field]) for field in fields]:
+            return False
+        if b" ".join(words[::4]) != " ".join(fields).encode("utf-8", "surrogateescape"):
+            return False
+        key, name = sample["__key__"], words[3].decode("utf-8", "surrogateescape")
+        return name == f"{key}.{fields[0]}" or self._rule(name) == (key, fields[0])
 
 
 def _stale(url: str, reason: str) -> StaleIndexError:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tarkit.errors import LocatedError, StreamError
-from tarkit.store.entries import check_same, identify
-from tarkit.store.read import read_range
-from tarkit.store.url import display_name
+from tarkit.errors import DataError, LocatedError, StreamError
+from tarkit.store.entries import Identity, check_same, identify
+from tarkit.store.local import open_path
+from tarkit.store.read import read_range, reading
+from tarkit.store.url import display_name, local_path
 
+Read = Callable[[int], bytes]
 BLOCK = 4 << 20
 """Bytes of one request, at least."""
+_REQUEST = 16 << 20
 
 
 @contextmanager
@@ -25,6 +28,36 @@ def offsets_from(base: int, url: str) -> Iterator[None]:
         if error.offset is not None:
             error.offset += base
         raise
+
+
+@contextmanager
+def open_range(url: str, start: int, stop: int | None = None, *, known: Identity | None = None) -> Iterator[Read]:
+    """``read(n)`` for what a file has from ``start`` up to ``stop``: 1 to n bytes, b"" at the end. A local file is read
+    piece by piece, any other by requests of 16 MiB; after each of them the file is still the same one.
+    known: which one it must be. Raises: DataError: it is another one. As :class:`RangedFile`."""
+    file = RangedFile(url, stop)
+    if known not in (None, file.identity):
+        raise DataError("was replaced since it was looked at", url=display_name(url))
+    file.seek(start)
+    if (path := local_path(url)) is None:
+        yield reading(iter(lambda: file.read(_REQUEST), b""))
+        return
+    reader = open_path(path, display_name(url))
+    try:
+        reader.file.seek(start)
+
+        def read(count: int) -> bytes:
+            wanted = min(count, file.left)
+            data = reader.read(wanted)
+            check_same(url, file.identity)
+            if wanted and not data:
+                raise StreamError("it was cut while it was read", url=display_name(url))
+            file.seek(len(data), io.SEEK_CUR)
+            return data
+
+        yield read
+    finally:
+        reader.close()
 
 
 class RangedFile(io.RawIOBase):
@@ -51,6 +84,11 @@ class RangedFile(io.RawIOBase):
 
     def tell(self) -> int:
         return self._at
+
+    @property
+    def left(self) -> int:
+        """How many bytes there are up to ``stop``."""
+        return max(0, self._stop - self._at)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         self._at = max(0, offset + (0, self._at, self._stop)[whence])
