@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from tarkit.errors import DataError, RepeatedKeyError, TruncatedError
 from tarkit.formats.tally import Tally
-from tarkit.samples.pieces import sample_pieces
+from tarkit.samples.pieces import one_archive, sample_pieces
 from tarkit.samples.read import read_members
+from tarkit.samples.sample import group_by_keys
 
 names = st.sampled_from(["a.jpg", "a.cls", "b/a.jpg", "b/a.cls", "README", "c.jpg", "._x.jpg", "long" * 20 + ".txt"])
 formats = st.sampled_from([tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
@@ -101,3 +102,25 @@ def test_members_are_those_that_the_reader_gives() -> None:
     tar = archive([("a.jpg", b"1"), ("b.jpg", b"2")])
     joined = b"".join(piece for _, piece in pieces_of(tar))
     assert list(read_members(io.BytesIO(joined).read)) == list(read_members(io.BytesIO(tar).read))
+
+
+@given(
+    st.lists(st.lists(st.tuples(names, st.binary(max_size=1500)), unique_by=lambda file: file[0]), max_size=4), formats
+)
+def test_the_pieces_of_several_tars_are_those_of_one(tars: list[list[tuple[str, bytes]]], form: int) -> None:
+    several = [sorted((f"{number}/{name}", content) for name, content in files) for number, files in enumerate(tars)]
+    pieces = list(one_archive(pieces_of(archive(files, form)) for files in [*several, [("z.cls", b"")]]))
+    joined = io.BytesIO(b"".join(piece for _, piece in pieces))
+    with tarfile.open(fileobj=joined) as tar:
+        assert tar.getnames() == [name for files in several for name, _ in files] + ["z.cls"]
+    joined.seek(0)
+    samples = {sample["__key__"]: sample for sample in group_by_keys(read_members(joined.read))}
+    assert len(samples) == sum(1 for key, _ in pieces if key)
+
+
+@pytest.mark.parametrize("between", [[], [archive([])], [archive([]), archive([("README", b"")])]])
+def test_tars_whose_samples_would_become_one_stay_apart(between: list[bytes]) -> None:
+    tars = [archive([("x.cls", b"1")]), *between, archive([("x.jpg", b"2")])]
+    joined = b"".join(piece for _, piece in one_archive(map(pieces_of, tars)))
+    with pytest.raises(RepeatedKeyError):
+        list(group_by_keys(read_members(io.BytesIO(joined).read)))

@@ -67,28 +67,33 @@ def one_archive(tars: Iterable[Iterable[Piece]], *, rule: str | KeyRule = first_
     read nothing. Pieces that are not of a tar, or whose samples would become one, stay as they are."""
     split_name = key_rule(rule)
     held: Piece | None = None
+    last = ""  # key of the last sample before a boundary
     for pieces in tars:
         behind = held
         for key, piece in pieces:
+            if held is not None and held is behind:
+                content, last = _continued(held[1], piece, split_name, last)
+                held = held[0], content
             if held is not None:
-                yield held if held is not behind else (held[0], _continued(held[1], piece, split_name))
+                yield held
             held = key, piece
     if held is not None:
         yield held
 
 
-def _continued(piece: bytes, following: bytes, rule: KeyRule) -> bytes:
-    """A piece without the mark at its end."""
+def _continued(piece: bytes, following: bytes, rule: KeyRule, last: str) -> tuple[bytes, str]:
+    """A piece without the mark at its end, and the key of the last sample up to there. last: that before the piece."""
     out = bytearray()
     try:
-        if _keys(piece, rule)[-1:] == _keys(following, rule)[:1]:
-            return piece
+        last = next(reversed(_keys(piece, rule)), last)
+        if last in _keys(following, rule)[:1]:
+            return piece, last
         archive = RawArchive(io.BytesIO(piece).read, "", in_sample(rule), Tally(), [], out.extend)
         deque(copied_members(archive), maxlen=0)
     except DataError:
         # It has no mark. What is not a tar at all is found where it is read.
-        return piece
-    return bytes(out)
+        return piece, last
+    return bytes(out), last
 
 
 def _keys(piece: bytes, rule: KeyRule) -> list[str]:
