@@ -295,6 +295,20 @@ def test_a_shard_that_was_done_and_cannot_be_indexed(tmp_path: Path, inputs: lis
         tarkit.store.entries.stat(index_url(f"{outdir}/in-0.tar"))
 
 
+def test_a_retry_of_the_failed_samples(tmp_path: Path, inputs: list[str]) -> None:
+    """The shards that it changes get their new index, the others one if they have none."""
+    with TarWriter(inputs[2], encoder=False) as sink:
+        sink.write(SAMPLES[7])
+    outdir = tmp_path / "out"
+    tarkit.process(inputs, outdir=outdir, function=fail_on_k5, work_id="1", index=True)
+    (outdir / "in-2.idx").unlink()
+    before = (outdir / "in-0.idx").read_bytes()
+    counts = tarkit.process((), outdir=outdir, retry_failed=str(outdir), function=upper, work_id="2", index=True)
+    assert (counts.shards_done, counts.shards_before, counts.failed) == (2, 1, 0)
+    assert (outdir / "in-0.idx").read_bytes() != before
+    assert all(is_indexed(outdir / f"in-{number}.tar") for number in range(3))
+
+
 @pytest.mark.parametrize("target", ["output", "outdir"])
 def test_a_run_with_blanks_in_names_ends(tmp_path: Path, inputs: list[str], target: str) -> None:
     """That sample must not fail alone: the shard would depend on --index, and its done record would not say so."""

@@ -30,6 +30,7 @@ from tarkit.samples.sample import Sample
 from tarkit.specs.outputnames import DONE_SUFFIX, FAILED_SUFFIX
 from tarkit.store.entries import entries, remove
 from tarkit.store.retry import GoneStores
+from tarkit.toolbox.indexing import ensure_index
 
 _INTERRUPTED = "putting back its failed samples was interrupted; run it anew, without --retry-failed"
 
@@ -63,6 +64,8 @@ class RetryRun:
                     if record is None:
                         raise TarkitError("its record is of another version")
                     if record.state == "done" and not record.failed:
+                        if self._engine.work.index:
+                            ensure_index(output_url, rule=self._engine.work.key_rule)
                         self._counts.count_shard(record.exit_code, done=True, before=True)
                         self._reporter.shard_skipped(output_url)
                         continue
