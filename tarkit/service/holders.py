@@ -11,7 +11,7 @@ from tarkit.service.outstanding import Outstanding
 
 @dataclass(slots=True)
 class _Holder:
-    """deadline: when it is lost. watched: when ``silent`` will look at it, not after the deadline."""
+    """A worker. deadline: when it is lost. watched: when ``silent`` will look at it, never after the deadline."""
 
     deadline: float
     watched: float

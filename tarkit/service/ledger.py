@@ -231,7 +231,7 @@ class Ledger:
         return len(held)
 
     def expire(self, now: float) -> int:
-        """Holders that were silent for too long are lost. Returns the number of their leases."""
+        """Workers that were silent for too long are lost. Returns the number of their leases."""
         reason = "the worker was silent until its lease ended"
         return sum(self.lose(worker, reason) for worker in self._holders.silent(now))
 

@@ -26,10 +26,12 @@ Key = tuple[int, int]
 
 @dataclass
 class Given:
-    """A token that was given. state: held; lost, so that a success still counts; or spent."""
+    """A token that was given. granted: when; None: before a restart. state: held; lost, so that a success still counts;
+    or spent."""
 
     key: Key
     worker: str
+    granted: float | None
     state: str = "held"
 
 
@@ -45,6 +47,7 @@ class Model:
     errors: dict[Key, int] = field(default_factory=dict)
     losses: dict[Key, int] = field(default_factory=dict)
     deadlines: dict[str, float] = field(default_factory=dict)
+    durations: list[float] = field(default_factory=list)
 
     def held(self, worker: str | None = None) -> dict[int, Key]:
         """Token -> shard."""
@@ -119,11 +122,8 @@ class LedgerMachine(RuleBasedStateMachine):
             return
         assert answer.token > max(model.tokens, default=0)
         assert self.rules.floor <= answer.seconds == seconds <= self.rules.ceiling
-        position = next(
-            at for at in range(self.shards) if self.ledger.entries.get((answer.epoch, at), None) is not None
-            and self.ledger.entries[answer.epoch, at].token == answer.token
-        )  # fmt: skip
-        key = answer.epoch, position
+        (key,) = (key for key, entry in self.ledger.entries.items() if entry.token == answer.token)
+        assert key[0] == answer.epoch
         if answer.epoch > model.begun:
             assert (answer.epoch, over) == (model.begun + 1, False)
             assert not todo
@@ -133,7 +133,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert key in todo
         assert answer.shard == self.dataset.shard(*key)
         self._is_to_be_done(answer, model.records.setdefault(key, set()))
-        model.tokens[answer.token] = Given(key, worker)
+        model.tokens[answer.token] = Given(key, worker, self.now)
         model.deadlines[worker] = self.now + seconds
 
     def _is_to_be_done(self, lease: Lease, done: set[int]) -> None:
@@ -155,11 +155,13 @@ class LedgerMachine(RuleBasedStateMachine):
             assert verdict is Verdict.STALE
             return
         assert verdict is (Verdict.ACCEPTED if given.state == "held" else Verdict.LATE)
-        if given.state == "held":
-            self._heard(given.worker)
         records = self.model.records[given.key]
         records.update(range(size) if ranges is None else (at for first, end in ranges for at in range(first, end)))
+        if given.state == "held":
+            self._heard(given.worker)
         if len(records) == size:
+            if given.granted is not None:
+                self.model.durations.append(self.now - given.granted)
             self.model.done.add(given.key)
             self.model.dead.discard(given.key)
             for other in self.model.tokens.values():
@@ -232,6 +234,9 @@ class LedgerMachine(RuleBasedStateMachine):
         )
         for worker in self.model.deadlines:
             self.model.deadlines[worker] = now + self.ledger.seconds
+        for given in self.model.tokens.values():
+            given.granted = None
+        self.model.durations = [longest] if longest else []
 
     @rule()
     def save(self) -> None:
@@ -262,23 +267,25 @@ class LedgerMachine(RuleBasedStateMachine):
         self.journal = Journal(":memory:")
         self.journal.write([self.dataset, change_of(self.ledger)])
         self.committed = last, 0.0, Model(tokens=self._spent())
+        self.model.durations = []
 
     def _spent(self) -> dict[int, Given]:
-        return {token: Given((0, 0), given.worker, "spent") for token, given in self.model.tokens.items()}
+        return {token: Given((0, 0), given.worker, None, "spent") for token, given in self.model.tokens.items()}
 
     def _take(self, model: Model) -> None:
         """Tokens that were given are not in it; shards of which a part is done are to be done."""
-        tokens = {token: Given(given.key, given.worker, "spent") for token, given in self.model.tokens.items()}
-        self.model = model
-        model.tokens, model.deadlines = tokens, {}
+        tokens = {token: Given(given.key, given.worker, None, "spent") for token, given in self.model.tokens.items()}
+        before, self.model = self.model, model
+        model.tokens, model.deadlines, model.durations = tokens, {}, before.durations
         model.errors, model.losses = {}, {}
         model.records = {key: done if key in model.done else set() for key, done in model.records.items()}
 
     def _token(self, data: st.DataObject) -> tuple[int, Given]:
-        tokens = [token for token, given in self.model.tokens.items() if given.key[0]]
-        token = data.draw(st.sampled_from(tokens or [*self.model.tokens]))
+        """Mostly one that counts."""
+        live = [token for token, given in self.model.tokens.items() if given.state != "spent"]
+        token = data.draw(st.sampled_from(live or [*self.model.tokens]) | st.sampled_from([*self.model.tokens]))
         given = self.model.tokens[token]
-        return token, given if given.key[0] else Given((1, 0), given.worker, "spent")
+        return token, given if given.key[0] else Given((1, 0), given.worker, None, "spent")
 
     def _heard(self, worker: str) -> None:
         if self.model.held(worker):
@@ -316,6 +323,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert {(each.epoch, each.shard.start) for each in self.ledger.dead()} == {
             (key[0], self.dataset.shard(*key).start) for key in model.dead
         }
+        assert self.ledger.longest == max(model.durations, default=0.0)
         over = bool(self.dataset.epochs) and model.begun == self.dataset.epochs
         assert counts.ended == (over and not todo and not held)
         assert bool(self.ledger.available) == bool(
