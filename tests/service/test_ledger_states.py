@@ -1,7 +1,7 @@
 """Random histories of a ledger against a model that holds each shard and each record by itself.
 
 Leases, reports, silence, restarts through the journal, checkpoints and resets, in any order. ``LEDGER_EXAMPLES`` sets
-how many histories are tried; 80 if it is not set.
+how many histories are tried; 60 if it is not set.
 """
 
 from __future__ import annotations
@@ -68,17 +68,17 @@ def datasets(draw: st.DrawFn) -> DataSet:
     """Small ones, of all kinds."""
     remainder = draw(st.sampled_from(["", "", "fill", "drop"]))
     per_shard = draw(st.integers(1, 4))
-    files = draw(st.lists(st.integers(0, 7), max_size=3))
+    files = draw(st.lists(st.integers(0, 5), max_size=2))
     if sum(files) and (remainder != "drop" or max(files) >= per_shard):
         named = tuple(Shard(f"f{number}", 2 * number, records) for number, records in enumerate(files))
         size = sum(files)
     else:
-        named, size = (), draw(st.integers(per_shard, 12))
+        named, size = (), draw(st.integers(per_shard, 3 * per_shard))
     return DataSet(
         "data",
         size,
         per_shard,
-        draw(st.integers(0, 3)),
+        draw(st.sampled_from([1, 1, 2, 3, 0])),
         named,
         draw(st.booleans()),
         draw(st.booleans()),
@@ -107,8 +107,12 @@ class LedgerMachine(RuleBasedStateMachine):
 
     # What workers do.
 
-    @rule(worker=WORKERS)
-    def lease(self, worker: str) -> None:
+    @rule(worker=WORKERS, want=st.integers(1, 4))
+    def lease(self, worker: str, want: int) -> None:
+        while want and self._lease(worker):
+            want -= 1
+
+    def _lease(self, worker: str) -> bool:
         self._expire()
         self._heard(worker)
         seconds, model = self.ledger.seconds, self.model
@@ -119,7 +123,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert not todo
             assert answer is (NoShard.WAIT if held else NoShard.END)
             assert over or (self.dataset.strict_epochs and held and model.begun)
-            return
+            return False
         assert answer.token > max(model.tokens, default=0)
         assert self.rules.floor <= answer.seconds == seconds <= self.rules.ceiling
         (key,) = (key for key, entry in self.ledger.entries.items() if entry.token == answer.token)
@@ -135,6 +139,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self._is_to_be_done(answer, model.records.setdefault(key, set()))
         model.tokens[answer.token] = Given(key, worker, self.now)
         model.deadlines[worker] = self.now + seconds
+        return True
 
     def _is_to_be_done(self, lease: Lease, done: set[int]) -> None:
         todo = [record for first, end in lease.ranges for record in range(first, end)]
@@ -182,8 +187,8 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(worker=WORKERS, data=st.data())
     def release(self, worker: str, data: st.DataObject) -> None:
         held = self.model.held(worker)
-        others = sorted({*self.model.tokens, 10**6})
-        tokens = data.draw(st.none() | st.lists(st.sampled_from(others), max_size=4))
+        mine, others = st.sampled_from([*held, 10**6]), st.sampled_from([*self.model.tokens, 10**6])
+        tokens = data.draw(st.none() | st.lists(mine, max_size=4) | st.lists(others, max_size=4))
         given = [token for token in held if tokens is None or token in tokens]
         assert self.ledger.release(worker, tokens) == len(given)
         for token in given:
@@ -341,7 +346,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 LedgerMachine.TestCase.settings = settings(
-    max_examples=int(os.environ.get("LEDGER_EXAMPLES", "80")),
+    max_examples=int(os.environ.get("LEDGER_EXAMPLES", "60")),
     stateful_step_count=50,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
