@@ -18,6 +18,7 @@ from tarkit.errors import DataError, StreamError, TarkitError, UsageError, quote
 from tarkit.service.dataset import DataSet
 from tarkit.service.ledger import LeaseRules, Ledger
 from tarkit.service.outstanding import Outstanding
+from tarkit.service.ranges import merged_ranges
 
 VERSION = 1
 APPLICATION = 0x7461726B
@@ -110,7 +111,11 @@ class Journal:
                 f"{quoted(self.path)} was written by a newer tarkit (version {version} of the state; this one writes "
                 f"{VERSION}); use that tarkit, or another file"
             )
-        run("PRAGMA journal_mode = WAL")
+        mode = run("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode not in ("wal", "memory"):
+            raise StreamError(
+                "the file system does not allow a write-ahead log", url=self.path, hint="use a local disk"
+            )
         # What is committed survives the end of the process; ``sync`` is for the end of the machine.
         run("PRAGMA synchronous = NORMAL")
         run(f"PRAGMA journal_size_limit = {_WAL}")
@@ -215,6 +220,11 @@ def _fill(ledger: Ledger, name: str, counts: list[Any], entries: list[Outstandin
         known = handed_out if entry.epoch == epoch else dataset.shards
         if not (1 <= entry.epoch <= epoch and 0 <= entry.position < known):
             raise ValueError(f"data set {name!r} has position {entry.position} of epoch {entry.epoch}")
+        shard = dataset.bounds(*entry.key)
+        if entry.ranges != merged_ranges((), entry.ranges, shard.end - shard.start):
+            raise ValueError(f"data set {name!r} has records {entry.ranges} of a shard as done")
+        if entry.errors < 0 or entry.losses < 0:
+            raise ValueError(f"data set {name!r} has a shard with {entry.errors} errors and {entry.losses} losses")
         tokens += [token for token in (entry.token, *entry.lost) if token]
     if len(set(tokens)) < len(tokens) or not all(0 < token <= last_token for token in tokens):
         raise ValueError(f"data set {name!r} has tokens that were not given, or twice")

@@ -57,6 +57,10 @@ class Model:
             if given.state == "held" and worker in (None, given.worker)
         }
 
+    def live(self) -> list[int]:
+        """Tokens whose success counts."""
+        return [token for token, given in self.tokens.items() if given.state != "spent"]
+
     def todo(self, shards: int) -> set[Key]:
         """Of the epochs that have begun."""
         every = {(epoch, position) for epoch in range(1, self.begun + 1) for position in range(shards)}
@@ -145,10 +149,11 @@ class LedgerMachine(RuleBasedStateMachine):
         todo = [record for first, end in lease.ranges for record in range(first, end)]
         assert todo == sorted(set(range(lease.shard.end - lease.shard.start)) - done)
 
-    @precondition(lambda self: self.model.tokens)
+    @precondition(lambda self: self.model.live())
     @rule(data=st.data(), whole=st.booleans())
     def complete(self, data: st.DataObject, whole: bool) -> None:
-        token, given = self._token(data)
+        token = data.draw(st.sampled_from(self.model.live()))
+        given = self.model.tokens[token]
         shard = self.dataset.shard(*given.key)
         size = shard.end - shard.start
         ranges = None
@@ -156,9 +161,6 @@ class LedgerMachine(RuleBasedStateMachine):
             firsts = data.draw(st.lists(st.integers(0, size - 1), max_size=3))
             ranges = [(first, data.draw(st.integers(first + 1, size))) for first in firsts]
         verdict = self.ledger.complete(token, self.now, ranges)
-        if given.state == "spent":
-            assert verdict is Verdict.STALE
-            return
         assert verdict is (Verdict.ACCEPTED if given.state == "held" else Verdict.LATE)
         records = self.model.records[given.key]
         records.update(range(size) if ranges is None else (at for first, end in ranges for at in range(first, end)))
@@ -173,29 +175,40 @@ class LedgerMachine(RuleBasedStateMachine):
                 if other.key == given.key:
                     other.state = "spent"
 
-    @precondition(lambda self: self.model.tokens)
+    @precondition(lambda self: self.model.held())
     @rule(data=st.data())
     def fail(self, data: st.DataObject) -> None:
-        token, given = self._token(data)
-        verdict = self.ledger.fail(token, self.now, "bad record")
-        assert verdict is (Verdict.ACCEPTED if given.state == "held" else Verdict.STALE)
-        if given.state == "held":
-            self._heard(given.worker)
-            given.state = "spent"
-            self._counted(self.model.errors, given.key, self.rules.errors)
+        token = data.draw(st.sampled_from([*self.model.held()]))
+        given = self.model.tokens[token]
+        assert self.ledger.fail(token, self.now, "bad record") is Verdict.ACCEPTED
+        self._heard(given.worker)
+        given.state = "spent"
+        self._counted(self.model.errors, given.key, self.rules.errors)
 
-    @rule(worker=WORKERS, data=st.data())
-    def release(self, worker: str, data: st.DataObject) -> None:
+    @precondition(lambda self: self.model.tokens.keys() - self.model.held())
+    @rule(data=st.data())
+    def report_too_late(self, data: st.DataObject) -> None:
+        token = data.draw(st.sampled_from(sorted(self.model.tokens.keys() - self.model.held())))
+        assert self.ledger.fail(token, self.now, "bad record") is Verdict.STALE
+        if self.model.tokens[token].state == "spent":
+            assert self.ledger.complete(token, self.now) is Verdict.STALE
+
+    @precondition(lambda self: self.model.held())
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        worker = self._holder(data)
         held = self.model.held(worker)
-        mine, others = st.sampled_from([*held, 10**6]), st.sampled_from([*self.model.tokens, 10**6])
+        mine, others = st.sampled_from([*held]), st.sampled_from([*self.model.tokens, 10**6])
         tokens = data.draw(st.none() | st.lists(mine, max_size=4) | st.lists(others, max_size=4))
         given = [token for token in held if tokens is None or token in tokens]
         assert self.ledger.release(worker, tokens) == len(given)
         for token in given:
             self.model.tokens[token].state = "spent"
 
-    @rule(worker=WORKERS)
-    def lose(self, worker: str) -> None:
+    @precondition(lambda self: self.model.held())
+    @rule(data=st.data())
+    def lose(self, data: st.DataObject) -> None:
+        worker = self._holder(data)
         assert self.ledger.lose(worker) == self._lost(worker)
 
     @rule(worker=WORKERS)
@@ -247,20 +260,16 @@ class LedgerMachine(RuleBasedStateMachine):
     def save(self) -> None:
         self.saved = checkpoint(self.ledger), deepcopy(self.model)
 
-    @precondition(lambda self: self.saved)
-    @rule(fresh=st.booleans())
-    def restore(self, fresh: bool) -> None:
-        if fresh:
+    @rule(kind=st.sampled_from(["reset", "restore", "restore", "restore elsewhere"]))
+    def take_another_state(self, kind: str) -> None:
+        if kind == "restore elsewhere":
             self._begin_journal()
-        assert self.saved
-        content, saved = self.saved
-        restore(self.ledger, content, self.now)
-        self._take(deepcopy(saved))
-
-    @rule()
-    def reset(self) -> None:
-        self.ledger.resume(0, 0, (), self.now)
-        self._take(Model())
+        if kind == "reset" or self.saved is None:
+            self.ledger.resume(0, 0, (), self.now)
+            self._take(Model())
+        else:
+            restore(self.ledger, self.saved[0], self.now)
+            self._take(deepcopy(self.saved[1]))
 
     # The model's own steps.
 
@@ -285,12 +294,8 @@ class LedgerMachine(RuleBasedStateMachine):
         model.errors, model.losses = {}, {}
         model.records = {key: done if key in model.done else set() for key, done in model.records.items()}
 
-    def _token(self, data: st.DataObject) -> tuple[int, Given]:
-        """Mostly one that counts."""
-        live = [token for token, given in self.model.tokens.items() if given.state != "spent"]
-        token = data.draw(st.sampled_from(live or [*self.model.tokens]) | st.sampled_from([*self.model.tokens]))
-        given = self.model.tokens[token]
-        return token, given if given.key[0] else Given((1, 0), given.worker, None, "spent")
+    def _holder(self, data: st.DataObject) -> str:
+        return data.draw(st.sampled_from(sorted({self.model.tokens[token].worker for token in self.model.held()})))
 
     def _heard(self, worker: str) -> None:
         if self.model.held(worker):

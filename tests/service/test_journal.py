@@ -1,0 +1,299 @@
+"""The file of a service: what was answered is in it after a kill; what cannot be opened is one line.
+
+``JOURNAL_KILLS`` sets how often the other process is killed (8), ``JOURNAL_EVENTS`` how many batches of events one file
+takes (20,000).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import journalloop
+import pytest
+
+from tarkit.errors import DataError, StreamError, TarkitError, UsageError
+from tarkit.readers.reader import Shard
+from tarkit.service.dataset import DataSet
+from tarkit.service.journal import SKIPPED_TOKENS, VERSION, Journal, change_of
+from tarkit.service.ledger import Lease, LeaseRules, Ledger, NoShard, Verdict
+
+RULES = LeaseRules()
+
+
+def lease(ledger: Ledger, worker: str = "w") -> Lease:
+    given = ledger.lease(worker, 0.0)
+    assert isinstance(given, Lease)
+    return given
+
+
+def begun(path: Path, dataset: DataSet) -> tuple[Journal, Ledger]:
+    journal = Journal(str(path))
+    journal.write([dataset])
+    return journal, Ledger(dataset, RULES)
+
+
+def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
+    dataset = DataSet.of_files("dä", [Shard("a", 0, 10), Shard("b", 3, 2)], 2, epochs=0, shuffle_records=True, seed=-5)
+    journal, ledger = begun(tmp_path / "state", dataset)
+    given = [lease(ledger, worker) for worker in "abcdef"]
+    ledger.complete(given[0].token, 7.0)
+    ledger.complete(given[1].token, 7.0, [(0, 1)])
+    ledger.fail(given[2].token, 7.0, "bad\nrecord")
+    ledger.lose("d")
+    for _ in range(RULES.errors):
+        ledger.fail(lease(ledger, "e").token, 0.0, "bad")
+    journal.write([change_of(ledger)])
+    journal.sync()
+    journal.close()
+    with closing(Journal(str(tmp_path / "state"))) as journal:
+        (loaded,) = journal.load(RULES, 1e9)
+    assert (loaded.dataset, loaded.progress(), loaded.longest) == (dataset, ledger.progress(), 7.0)
+    assert loaded.last_token == ledger.last_token + SKIPPED_TOKENS
+    assert loaded.dead() == ledger.dead()
+    assert {key: (each.errors, each.losses, each.ranges) for key, each in loaded.entries.items()} == {
+        key: (each.errors, each.losses, each.ranges) for key, each in ledger.entries.items()
+    }
+    assert loaded.complete(given[1].token, 1e9) is Verdict.ACCEPTED
+    assert loaded.complete(given[3].token, 1e9) is Verdict.LATE
+    assert loaded.complete(given[0].token, 1e9) is Verdict.STALE
+    assert loaded.longest == 7.0  # leases of before say nothing of how long a shard takes
+
+
+def test_several_data_sets_are_in_one_file(tmp_path: Path) -> None:
+    first, second = DataSet("a", 4, 2), DataSet("b", 4, 2)
+    journal, ledger = begun(tmp_path / "state", first)
+    other = Ledger(second)
+    lease(ledger), lease(other)
+    journal.write([second, change_of(ledger), change_of(other)])
+    ledger.complete(1, 0.0)
+    journal.write([change_of(ledger)])
+    found = journal.load(RULES, 0.0)
+    journal.close()
+    assert [(each.dataset.name, each.progress().done, each.progress().leased) for each in found] == [
+        ("a", 1, 0),
+        ("b", 0, 1),
+    ]
+
+
+def test_killed_at_random_points_nothing_answered_is_lost_or_given_again(tmp_path: Path) -> None:
+    state, tokens, done, chance = tmp_path / "state", set[int](), set[int](), random.Random(7)
+    program = [sys.executable, str(Path(journalloop.__file__)), str(state)]
+    for _ in range(int(os.environ.get("JOURNAL_KILLS", "8"))):
+        with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as running:
+            assert running.stdout is not None
+            assert running.stdout.readline() == "begun\n"
+            time.sleep(chance.uniform(0.0, 0.02))
+            running.kill()
+            answers = running.stdout.read().split("\n")
+        given: dict[int, int] = {}
+        for word, token, position in (line.split(" ") for line in answers[:-1]):
+            if word == "given":
+                assert int(token) not in tokens, "a token was given twice"
+                assert int(position) not in done, "a shard was given again that is done"
+                tokens.add(int(token))
+                given[int(token)] = int(position)
+            else:
+                assert given[int(token)] == int(position)
+                done.add(int(position))
+        with closing(Journal(str(state))) as journal:
+            (ledger,) = journal.load(RULES, 0.0)
+        assert ledger.last_token >= max(tokens, default=0)
+        assert not done & {entry.position for entry in ledger.entries.values()}
+        assert all(position < ledger.handed_out for position in done)
+        assert ledger.progress().done >= len(done)
+    assert done, "the process was killed too early each time"
+    left = sum(1 for _ in iter(lambda: ledger.lease("w", 0.0), NoShard.WAIT))
+    assert left + ledger.progress().done == ledger.dataset.shards
+    assert left <= ledger.dataset.shards - len(done)
+
+
+def test_a_log_that_is_cut_anywhere_is_an_earlier_state(tmp_path: Path) -> None:
+    journal, ledger = begun(tmp_path / "state", DataSet("d", 100, 2))
+    states = {(0, 0)}
+    for _ in range(12):
+        ledger.complete(lease(ledger).token, 0.0, [(0, 1)])
+        journal.write([change_of(ledger)])
+        states.add((ledger.handed_out, len(ledger.entries)))
+    size = (tmp_path / "state-wal").stat().st_size
+    for number, length in enumerate(range(0, size, max(1, size // 40))):
+        copy = tmp_path / f"copy{number}"
+        shutil.copy(tmp_path / "state", copy)
+        (tmp_path / f"copy{number}-wal").write_bytes((tmp_path / "state-wal").read_bytes()[:length])
+        with closing(Journal(str(copy))) as cut:
+            found = cut.load(RULES, 0.0)
+        assert not found or (found[0].handed_out, len(found[0].entries)) in states
+    journal.close()
+
+
+def refusal(path: Path) -> TarkitError:
+    """Why a file is refused, in one line, which names it."""
+    with pytest.raises(TarkitError) as caught, closing(Journal(str(path))) as journal:
+        journal.load(RULES, 0.0)
+    assert "\n" not in str(caught.value)
+    assert path.name in str(caught.value)
+    return caught.value
+
+
+def test_files_that_are_not_a_state(tmp_path: Path) -> None:
+    (tmp_path / "garbage").write_bytes(b"not a database, but more than a hundred bytes " * 10)
+    error = refusal(tmp_path / "garbage")
+    assert isinstance(error, DataError)
+    assert "not the state of a shard service" in str(error)
+    with closing(sqlite3.connect(tmp_path / "foreign")) as foreign:
+        foreign.execute("CREATE TABLE cats (name TEXT)")
+        foreign.commit()
+    before = (tmp_path / "foreign").read_bytes()
+    error = refusal(tmp_path / "foreign")
+    assert isinstance(error, UsageError)
+    assert "is a database of another program" in str(error)
+    assert (tmp_path / "foreign").read_bytes() == before
+    begun(tmp_path / "newer", DataSet("d", 1, 1))[0].close()
+    with closing(sqlite3.connect(tmp_path / "newer")) as newer:
+        newer.execute(f"PRAGMA user_version = {VERSION + 1}")
+    error = refusal(tmp_path / "newer")
+    assert isinstance(error, UsageError)
+    assert "written by a newer tarkit" in str(error)
+    assert "is in a folder that does not exist" in str(refusal(tmp_path / "no" / "state"))
+    assert "is a folder" in str(refusal(tmp_path))
+
+
+def test_one_process_has_a_state(tmp_path: Path) -> None:
+    journal, _ = begun(tmp_path / "state", DataSet("d", 1, 1))
+    program = "import sys; from tarkit.service.journal import Journal; Journal(sys.argv[1])"
+    other = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "state")], capture_output=True, text=True, check=False
+    )
+    journal.close()
+    assert other.stderr.splitlines()[-1].endswith("another process uses this state; stop it, or give another file")
+    Journal(str(tmp_path / "state")).close()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE dataset SET handed_out = 999",
+        "UPDATE dataset SET handed_out = 'x'",
+        "UPDATE dataset SET epoch = 2",
+        "UPDATE dataset SET last_token = 1",
+        "UPDATE dataset SET name = 'other'",
+        "UPDATE dataset SET longest = 'x'",
+        "UPDATE dataset SET declaration = '{}'",
+        "UPDATE dataset SET declaration = '['",
+        "UPDATE dataset SET declaration = replace(declaration, '100', '-1')",
+        "UPDATE outstanding SET token = 1",
+        "UPDATE outstanding SET position = 77 WHERE position = 0",
+        "UPDATE outstanding SET epoch = 0 WHERE position = 0",
+        "UPDATE outstanding SET ranges = '[[1]]'",
+        "UPDATE outstanding SET ranges = '[[0, 9]]'",
+        "UPDATE outstanding SET ranges = '[[1, 2], [0, 1]]'",
+        "UPDATE outstanding SET ranges = 'x'",
+        "UPDATE outstanding SET lost = '{'",
+        "UPDATE outstanding SET errors = 'many'",
+        "DROP TABLE outstanding",
+    ],
+)
+def test_a_state_that_cannot_be_is_damage(tmp_path: Path, damage: str) -> None:
+    journal, ledger = begun(tmp_path / "state", DataSet("d", 100, 2))
+    lease(ledger), lease(ledger)
+    journal.write([change_of(ledger)])
+    journal.close()
+    with closing(sqlite3.connect(tmp_path / "state")) as database:
+        database.execute(damage)
+        database.commit()
+    error = refusal(tmp_path / "state")
+    assert isinstance(error, DataError)
+    assert "move it away to begin anew" in str(error)
+
+
+def test_flipped_bytes_are_damage_or_a_state(tmp_path: Path) -> None:
+    journal, ledger = begun(tmp_path / "state", DataSet("d", 100, 2))
+    for _ in range(20):
+        lease(ledger)
+    journal.write([change_of(ledger)])
+    journal.close()
+    chance, whole, refused = random.Random(1), (tmp_path / "state").read_bytes(), 0
+    for number in range(60):
+        damaged = bytearray(whole)
+        damaged[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
+        path = tmp_path / f"flipped{number}"
+        path.write_bytes(damaged)
+        try:
+            with closing(Journal(str(path))) as journal:
+                journal.load(RULES, 0.0)
+        except TarkitError as error:
+            assert "\n" not in str(error)
+            refused += 1
+    assert refused
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for one megabyte."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], stderr=subprocess.PIPE, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("no right to mount a small file system here")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_full_disk_loses_nothing_and_goes_on_with_room(small_disk: Path) -> None:
+    journal, ledger = begun(small_disk / "state", DataSet("d", 100_000, 1))
+    (small_disk / "filler").write_bytes(b"x" * 400_000)
+    written = -1
+    with pytest.raises(StreamError, match="state: the state cannot be written: database or disk is full"):
+        while True:
+            change = change_of(ledger)
+            journal.write([change])
+            written = ledger.handed_out
+            for _ in range(200):
+                lease(ledger)
+    with pytest.raises(StreamError, match="disk is full"):
+        journal.write([change])
+    assert journal.load(RULES, 0.0)[0].handed_out == written
+    (small_disk / "filler").unlink()
+    journal.write([change])
+    journal.sync()
+    assert journal.load(RULES, 0.0)[0].handed_out == ledger.handed_out == written + 200
+    journal.close()
+
+
+def test_a_disk_that_cannot_be_written(small_disk: Path) -> None:
+    journal, ledger = begun(small_disk / "state", DataSet("d", 10, 1))
+    journal.close()
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    for name in ("state", "new"):
+        error = refusal(small_disk / name)
+        assert isinstance(error, StreamError)
+        assert "the state cannot be opened" in str(error)
+
+
+def test_a_file_stays_small(tmp_path: Path) -> None:
+    """However much is handed out: what is done leaves nothing, and the log begins anew."""
+    journal, ledger = begun(tmp_path / "state", DataSet("d", 10**9, 1))
+    events = int(os.environ.get("JOURNAL_EVENTS", "20000"))
+    held: list[Lease] = []
+    largest = 0
+    for number in range(events):
+        held.append(lease(ledger, f"worker-{number % 100}"))
+        if len(held) > 100:
+            ledger.complete(held.pop(0).token, 0.0)
+        journal.write([change_of(ledger)])
+        if number % 500 == 0:
+            largest = max(largest, (tmp_path / "state-wal").stat().st_size)
+    assert largest < 8 << 20
+    journal.close()
+    assert (tmp_path / "state").stat().st_size < 200_000
+    assert not (tmp_path / "state-wal").exists()
