@@ -248,6 +248,8 @@ def test_every_format_is_known_by_its_first_bytes_and_by_its_name(shard: Path) -
         assert isinstance(module.SUFFIXES, tuple) and not module.looks_like(b"") and not module.looks_like(bytes(512))
         assert format_of(f"s3://bucket/nothing{module.SUFFIXES[0]}") == name
     assert format_of(str(shard)) == format_of("-") == "tar"
+    for name in ("a.tar", "a.tar.zst", "a.tgz", "a.tzst", "a.tbz2", "a.txz"):
+        assert format_of(f"s3://bucket/nothing/{name}") == "tar"
     for compression in (None, "gz", "zlib"):
         with tfrecord.RecordWriter(f"{shard.parent}/x", compression=compression) as writer:
             writer.write(bytes(376))  # A length that begins as zlib does.

@@ -48,7 +48,7 @@ def format_of(url: str) -> str:
 def is_tar_name(url: str) -> bool:
     """Whether a name says that this is a tar."""
     name = base_name(url)
-    return name.endswith((".tar", ".tgz")) or ".tar." in name
+    return name.endswith((".tar", ".tgz", ".tzst", ".tbz2", ".txz")) or ".tar." in name
 
 
 def _format_by_name(url: str) -> str | None:
