@@ -441,6 +441,8 @@ def test_mem_bounds_records_of_every_format(shard: Path) -> None:
     for name in FORMATS:
         convert(str(shard), f"{shard.parent}/a.{name}", name)
         with pytest.raises(TooLargeError):
+            convert(f"{shard.parent}/a.{name}", f"{shard.parent}/b.tar", "tar", Encoding(mem=1))
+        with pytest.raises(TooLargeError):
             convert(f"{shard.parent}/a.{name}", f"{shard.parent}/b", "recordio", Encoding(mem=1))
 
 

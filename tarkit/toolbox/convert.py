@@ -204,6 +204,7 @@ class _Source:
                     rule=self._encoding.rule,
                     on_others=self._encoding.on_others,
                     on_same_extension=self._encoding.on_same_extension,
+                    mem=self._encoding.mem,
                     tally=self._tally,
                 )
                 yield from map(self._numbered, samples)

@@ -54,9 +54,10 @@ def har_samples(
     rule: str | KeyRule = first_dot,
     on_others: str = "error",
     on_same_extension: str = "error",
+    mem: int | None = None,
     tally: Tally | None = None,
 ) -> Iterator[Sample]:
-    """The files of an archive as samples; see :func:`har_to_tar`."""
+    """The files of an archive as samples; see :func:`har_to_tar`. mem: bytes that a file may have; None: any number."""
     for value, policies in ((on_others, OTHERS_POLICIES), (on_same_extension, SAME_EXTENSION_POLICIES)):
         if value not in policies:
             raise UsageError(f"{value!r} is not a policy; it must be one of {', '.join(policies)}")
@@ -64,7 +65,7 @@ def har_samples(
     for files in _samples_of(archive, key_rule(rule), on_others, tally):
         if on_same_extension == "error":
             refuse_same_extension(files, key_rule(rule))
-        sample: dict[str, str | bytes] = {file.field: archive.read(file.name) for file in files}
+        sample: dict[str, str | bytes] = {file.field: archive.read(file.name, mem=mem) for file in files}
         yield {"__key__": files[0].key, **sample}
         tally.members += len(files)
         tally.samples += 1

@@ -58,16 +58,19 @@ class HarArchive:
         """All files, in the order of their contents."""
         return list(self._entries.values())
 
-    def read(self, name: str) -> bytes:
-        """The content of a file, by one request for just these bytes.
+    def read(self, name: str, *, mem: int | None = None) -> bytes:
+        """The content of a file, by one request for just these bytes. mem: how many these may be; None: any number.
 
         Raises:
-            MissingInputError: no such file. TruncatedError: the part ends before. StreamError,
-            TemporaryStreamError: it cannot be read, or the part was replaced. DataError: by one of another length.
+            TooLargeError: it has more than ``mem`` bytes. MissingInputError: no such file. TruncatedError: the part
+            ends before. StreamError, TemporaryStreamError: it cannot be read, or the part was replaced. DataError: by
+            one of another length.
         """
         entry = self._entries.get(name)
         if entry is None:
             raise MissingInputError("no such file in this archive", url=self.name, member=name)
+        if mem is not None:
+            self._check_mem(entry, mem)
         url = join(self._url, entry.part)
         size = self._size_of(entry.part)
         if entry.offset + entry.size > size:
@@ -127,13 +130,7 @@ class HarArchive:
         with open_read(join(self._url, part), compression=None) as stream:
             window = Window(stream.read)
             for entry in entries:
-                if entry.size > mem:
-                    raise TooLargeError(
-                        f"the file has {entry.size} bytes, and mem allows {mem}",
-                        url=self.name,
-                        member=entry.name,
-                        hint=f"read it with {LARGER_MEM}",
-                    )
+                self._check_mem(entry, mem)
                 if entry.offset < window.offset:
                     # Two files share bytes.
                     yield entry, self.read(entry.name)
@@ -144,6 +141,11 @@ class HarArchive:
                     raise _cut_part(entry, stream.name, window.offset + window.held)
                 window.at += entry.size
                 yield entry, content
+
+    def _check_mem(self, entry: HarEntry, mem: int) -> None:
+        if entry.size > mem:
+            reason = f"the file has {entry.size} bytes, and mem allows {mem}"
+            raise TooLargeError(reason, url=self.name, member=entry.name, hint=f"read it with {LARGER_MEM}")
 
     def _size_of(self, part: str) -> int:
         url = join(self._url, part)
