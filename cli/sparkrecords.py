@@ -64,7 +64,7 @@ def command(
         raise UsageError("give --training_data_dir or --training_data_tar_file, one of the two")
     from tarkit.formats.tally import Tally
     from tarkit.spark.records import generate_records
-    from tarkit.store.url import join
+    from tarkit.store.url import display_name, join
 
     tally = Tally()
     written = generate_records(source, output_dir, is_tar=training_data_dir is None, tally=tally, **options)
@@ -73,7 +73,7 @@ def command(
             results.line(join(output_dir, file.name))
     total = sum(file.records for file in written)
     if not total:
-        raise UsageError(f"no record comes of {source}; see --model_file for files that are not images")
+        raise UsageError(f"{display_name(source)} gives no record; see --model_file for files that are not images")
     skipped = met(tally, skipped="skipped files")
     say(NAME, "; ".join([f"{counted(total, 'record')} in {counted(len(written), 'file')}", *skipped]))
     return 0

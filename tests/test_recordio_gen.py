@@ -291,7 +291,7 @@ def test_files_of_an_earlier_run_are_not_mixed(run: Run, images: Path, tmp_path:
 def test_nothing_comes_of_it(run: Run, tmp_path: Path) -> None:
     (tmp_path / "empty" / "a").mkdir(parents=True)
     code, _, err = run("empty", "-o", "out")
-    assert code == 2 and "no record comes of empty" in err
+    assert code == 2 and "empty gives no record" in err
     code, _, err = run("a", "b", "-o", "out", "--kind", "csv")
     assert code == 2 and "MNIST is two files, images and labels" in err
     Image.fromarray(numpy.zeros((2, 3), "uint8")).save("empty/1.png")

@@ -175,7 +175,7 @@ def test_two_marks_in_a_row() -> None:
 
 def test_a_file_that_ends_behind_a_mark() -> None:
     data = header() + record("a", "1") + MARK
-    with pytest.raises(TruncatedError, match="record 1: the file ends in a sync mark, behind which"):
+    with pytest.raises(TruncatedError, match="record 1: the file ends in a sync mark that a record was to follow"):
         list(read_pairs(io.BytesIO(data)))
 
 

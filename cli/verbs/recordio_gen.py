@@ -168,7 +168,7 @@ def command(
         # What is there is removed once there is something to replace it.
         if (first := next(records, None)) is None:
             reason = "; see --kind, and --model_file for files that are not images"
-            raise UsageError(f"no record comes of {display_name(sources[0])}{reason}")
+            raise UsageError(f"{display_name(sources[0])} gives no record{reason}")
         if force:
             clear_record_files(output_dir, force=True)
         files = 0

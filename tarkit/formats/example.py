@@ -216,7 +216,7 @@ class _Message:
         return DecodeError(f"not a {self.what}: {what} at byte {at} of {len(self.data)}")
 
     def varint(self, at: int, end: int) -> tuple[int, int]:
-        """An integer below 2**64 that ends before a position, and the position behind it."""
+        """An integer below 2**64 that ends before a position, and the position after it."""
         data, number, shift, position = self.data, 0, 0, at
         while position < end and shift < 70:
             byte = data[position]

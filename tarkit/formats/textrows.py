@@ -47,7 +47,7 @@ def text_rows(
 
 
 def _ends_in_quotes(line: bytes, is_open: bool, quoted: re.Pattern[bytes]) -> bool:
-    """Whether quoted text goes on behind a line. is_open: whether it goes on into the line; else a row begins here."""
+    """Whether quoted text goes on after a line. is_open: whether the line begins in it; else a row begins here."""
     # Two quotes stand for one, or for an empty field. Without them, what is quoted has no quote in it.
     line = line.replace(b'""', b"")
     begin = line.find(b'"') + 1 if is_open else 0

@@ -245,7 +245,7 @@ class _Walk:
         return f"record {self.number}" if one and self.certain else f"records from {self.number} on"
 
     def resynchronise(self, error: DataError) -> bool:
-        """Go behind damage, and record what was lost; False without a sign of any record."""
+        """Go past damage, and record what was lost; False without a sign of any record."""
         what = error.reason.removeprefix(f"{self.lost(True)}: ")
         start = self.base + self.position
         if isinstance(error, CompressionError):
@@ -260,7 +260,7 @@ class _Walk:
         return True
 
     def skip_one(self) -> bool:
-        """Go behind the record at hand, if its length is proven, and another begins there or the file ends."""
+        """Go past the record at hand, if its length is proven, and another begins there or the file ends."""
         length = self.length_of(self.buffer[self.position : self.position + _HEAD_SIZE])
         size = length + _AROUND
         if length < 0 or not self.try_fill(size):
@@ -296,7 +296,7 @@ class _Walk:
             head = self.buffer[zeros - 5 : zeros + 7]
             if self.length_of(head) >= 0:
                 return zeros - 5
-            # Twelve zeros are not a length with its checksum, so one that begins in a long run reaches behind it.
+            # Twelve zeros are not a length with its checksum, so one that begins in a long run ends after it.
             run = b"" if head.strip(b"\0") else self.buffer[zeros : zeros + 4096]
             behind = zeros + len(run) - len(run.lstrip(b"\0"))
             zeros = self.buffer.find(_HIGH_BYTES, max(zeros + 1, behind - 6))
@@ -318,7 +318,7 @@ class RecordWriter(FileWriter):
 
     Args:
         target: a path, URL, ``-``, ``pipe:COMMAND``, or an open binary file, which stays open.
-        compression: "auto" goes by the name (``.gz``); gz, zlib or another codec of
+        compression: "auto" uses the name (``.gz``); gz, zlib or another codec of
             :func:`tarkit.store.publish.open_publish`; None for none. TensorFlow reads gz and zlib only.
 
     Raises:

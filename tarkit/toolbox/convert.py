@@ -113,7 +113,7 @@ def _without_output(names: Iterator[str], given: list[str], output: str) -> Iter
 
 
 def _alike(first: tuple[str, str], others: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """The inputs behind the first one; all of them are tars, or none is: else the records would differ in kind."""
+    """The inputs after the first one; either all of them are tars or none is: else the records would differ in kind."""
     for name, found in others:
         if "tar" in (found, first[1]) and found != first[1]:
             raise UsageError(

@@ -42,7 +42,7 @@ class Encoding:
 
     @property
     def suffix(self) -> str:
-        """What the name of a file has behind the key of its sample."""
+        """What follows the key of a sample in the name of a file."""
         return "" if self.files else f".{self.field}" if self.field else ".example" if self.example else ".tar"
 
 

@@ -25,7 +25,7 @@ class SourceFile(NamedTuple):
 
 def files_of(source: str, tally: Tally, *, on_damage: str = "error") -> Iterator[SourceFile]:
     """All files of a folder at any depth, by name, or of a tar in its order; hidden ones are skipped and counted.
-    on_damage: of the tar; skip goes on behind it, with what was lost in ``tally``.
+    on_damage: of the tar; skip goes on after damage, with what was lost in ``tally``.
     Raises: DataError: the tar is damaged. MissingInputError, StreamError, TemporaryStreamError: it cannot be read."""
     if is_tar_name(source):
         with open_read(source) as stream:

@@ -157,7 +157,7 @@ def mnist_records(images: str, labels: str, image: str = "floats") -> Iterator[b
 
 
 def _idx(url: str) -> tuple[tuple[int, ...], bytes]:
-    """Shape and data. No more is read than the header announces, whatever is compressed behind it."""
+    """Shape and data. No more is read than the header announces, however much is compressed after it."""
     with open_read(url) as stream:
         window = Window(stream.read)
         head = window.peek(4)

@@ -155,7 +155,7 @@ def quote(text: str) -> str:
 
 
 def java_hash(path: str) -> int:
-    """``String.hashCode`` of Java without its sign: over UTF-16, each unit times 31 to the power of those behind it.
+    """``String.hashCode`` of Java without its sign: over UTF-16, each unit times 31 to the power of how many follow.
 
     >>> java_hash("/"), java_hash("/a")
     (47, 1554)

@@ -54,7 +54,7 @@ class ChunkHeader(NamedTuple):
 
 class Dialect:
     """One of the two kinds of RecordIO.
-    fields: which of the four numbers behind the magic are checksum, compressor, size and number of records. codes:
+    fields: which of the four numbers after the magic are checksum, compressor, size and number of records. codes:
     compression -> its number. checksum: of bytes, continuing from another one."""
 
     def __init__(
@@ -235,7 +235,7 @@ def count_records(content: bytes) -> int:
 
 
 def take_records(content: bytes, position: int, count: int) -> tuple[list[bytes], int]:
-    """The next records of a content, and the position behind them; fewer than ``count`` if it ends before."""
+    """The next records of a content, and the position after them; fewer than ``count`` if it ends before."""
     length_at, end = LENGTH.unpack_from, len(content)
     records: list[bytes] = []
     append = records.append

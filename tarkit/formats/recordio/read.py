@@ -59,10 +59,10 @@ def read_batches(
         source: a path, a URL of any place of the store, or a binary file object, which is not closed. A file
             that is compressed as a whole is decompressed, unless there is an index.
         start: the number of the first record, from 0.
-        stop: the number behind that of the last record; None: to the end.
+        stop: the number after that of the last record; None: to the end.
         index: of this file, by ``read_index``. Only the chunks that hold the range are read, by one range of bytes
             for each 64 MiB. Without it the file is read from its beginning up to ``stop``.
-        on_damage: "skip" goes on behind a damaged chunk, and reports it to the tally.
+        on_damage: "skip" goes on after a damaged chunk, and reports it to the tally.
         tally: ``members`` counts the records, ``damage`` has what was lost. A reason begins with the range of records,
             ``records 100 to 199``; ``records from 100 on`` if it is not known how many were lost.
         mem: bytes that one chunk may take, before and after decompression.

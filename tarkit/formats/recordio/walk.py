@@ -1,4 +1,4 @@
-"""Walks the chunks of a RecordIO stream front to back, and goes on behind damage if it is asked to."""
+"""Walks the chunks of a RecordIO stream front to back, and goes on after damage if it is asked to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TRUSTED = 64 << 20
 """Bytes; a damaged header's size is believed up to here, and a chunk's end is sought so far."""
 _IN_VAIN = 1 << 30
 _IN_VAIN_RATIO = 16
-"""Bytes that may be checked in vain behind damage, and how many more for each byte of the file up to there."""
+"""Bytes that may be checked in vain after damage, and how many more for each byte of the file up to there."""
 
 
 class Chunk(NamedTuple):
@@ -33,7 +33,7 @@ class Chunk(NamedTuple):
 
 class ChunkWalk:
     """A position in a stream of chunks, and the number of the next record.
-    read: gives some bytes, b"" at the end. url: for errors. skip: whether to go on behind damage, which is reported to
+    read: gives some bytes, b"" at the end. url: for errors. skip: whether to go on after damage, which is reported to
     the tally. mem: bytes that a chunk may take. base, number: offset and record number that the stream begins with.
     counted: False after damage that hides how many records were lost."""
 
@@ -127,10 +127,10 @@ class ChunkWalk:
         self.number += header.records
         return chunk
 
-    # ---- behind damage
+    # ---- after damage
 
     def _pass_over(self, head: bytes, error: DataError) -> None:
-        """Go to the chunk behind a damaged one, and report what is lost."""
+        """Go to the chunk after a damaged one, and report what is lost."""
         start = self.offset
         lost = self._go_to_end(head) if len(head) == HEADER_SIZE else None
         large = isinstance(error, TooLargeError)
@@ -143,7 +143,7 @@ class ChunkWalk:
         self._report(start, self.number, lost, error.reason)
 
     def _go_to_end(self, head: bytes) -> int | None:
-        """Go behind the chunk if its end can be proven; how many records its header says it has, else None.
+        """Go past the chunk if its end can be proven; how many records its header says it has, else None.
         One damaged field of a header leaves the others: the size leads to the next chunk, or the checksum finds the
         end. So a RecordIO file inside a damaged record is not taken for a part of this one."""
         window, own = self._window, parse_header(head)

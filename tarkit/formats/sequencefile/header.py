@@ -124,7 +124,7 @@ class _Fields:
 
 
 def read_header(window: Window, url: str) -> Header:
-    """The header at the beginning of a file; the window is behind it then.
+    """The header at the beginning of a file; the window is after it then.
     Raises: CorruptHeaderError: it is not a header, or of a version above 6. TruncatedError: the file ends in it."""
     fields = _Fields(window, url)
     if not window.have(1):

@@ -165,7 +165,7 @@ def _cut(what: str, records: int | None = None) -> _BadRecordError:
 
 
 class _Reader:
-    """One file behind its header, or a part of it. number: of the next record, as far as that is known. stretch: offset
+    """One file after its header, or a part of it. number: of the next record, as far as that is known. stretch: offset
     of the sync mark before the records that were delivered last, or of the first record.
 
     The window stays at the beginning of a record or block until all of it was read."""
@@ -306,7 +306,7 @@ class _Reader:
                 if window.have(at + 1):
                     raise _cut("the length of a record")
                 if at:
-                    raise _cut("a sync mark, behind which a record was to come")
+                    raise _cut("a sync mark that a record was to follow")
                 return False
             place = window.at + at
             length = int.from_bytes(window.buffer[place : place + 4], "big", signed=True)
@@ -373,7 +373,7 @@ class _Reader:
             raise _BadRecordError(f"the {what}s of a block cannot be decoded: {error}", known) from None
 
     def _buffer(self, at: int, what: str, known: int | None) -> tuple[bytes, int]:
-        """(a buffer, compressed, that begins with its size ``at`` bytes behind the window's position, what is next)."""
+        """(a buffer, compressed, that begins with its size ``at`` bytes after the window's position, what is next)."""
         size, at = self._vint(at, f"the size of {what}")
         if size < 0:
             raise _BadRecordError(f"the size of {what} is {size}", known)
@@ -388,7 +388,7 @@ class _Reader:
         return data if self._unpack is None else self._unpack(data, self._mem)
 
     def _vint(self, at: int, what: str) -> tuple[int, int]:
-        """The number ``at`` bytes behind the window's position, and where the next byte is."""
+        """The number ``at`` bytes after the window's position, and where the next byte is."""
         window = self._window
         if not window.have(at + 1) or not window.have(at + vint_size(window.buffer[window.at + at])):
             raise _cut(what)

@@ -38,7 +38,7 @@ def _check_sum(data: bytes, lengths: Sequence[int]) -> None:
 
 
 def _split_headed(data: bytes, lengths: Sequence[int], head_of: Callable[[int], bytes], what: str) -> Iterator[slice]:
-    """What is behind the head of each part; each must begin with the head of its length.
+    """What follows the head of each part; each must begin with the head of its length.
     Python does not loop over the parts: reading spends most of its time here."""
     _check_sum(data, lengths)
     heads = {length: head_of(length) for length in set(lengths)}

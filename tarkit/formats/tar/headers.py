@@ -110,7 +110,7 @@ def parse(header: bytes) -> MemberHeader:
 
 
 def parse_pax(records: bytes) -> dict[str, bytes]:
-    """The records of an extended header: ``"LENGTH KEY=VALUE\\n"``, one after the other.
+    """The records of an extended header: ``"LENGTH KEY=VALUE\\n"``, in sequence.
 
     Raises:
         ValueError: a record is not of that form.
@@ -181,7 +181,7 @@ class HeaderTemplate:
         magic = _GNU_MAGIC if format == "gnu" else _MAGIC_AND_VERSION
         owner = names[0].ljust(32, b"\0") + names[1].ljust(32, b"\0")
         tail = (kind + bytes(100) + magic + owner + b"%07o\0%07o\0" % (0, 0)).ljust(BLOCK - 156, b"\0")
-        # For a writer that joins headers in its own loop: what stands between name and size, between
+        # For a writer that joins headers in its own loop: what is between name and size, between
         # size and checksum, after the checksum (no prefix), and the sum of it all, checksum as blanks.
         self.constant = before_size, after_size, tail, sum(before_size + after_size + tail) + 8 * 0x20
 

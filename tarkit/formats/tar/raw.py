@@ -83,7 +83,7 @@ class _KeepLarge(KeepInFiles):
 
 class RawArchive(Archive):
     """An archive that remembers where its end mark was, and refuses global headers that reach too far.
-    globals_seen: at most one error, to be raised when another archive begins after the header it tells of. write: where
+    globals_seen: at most one error, to be raised when another archive begins after that header. write: where
     all members go, in order; None if the members of samples are wanted as raw bytes."""
 
     def __init__(
