@@ -16,6 +16,7 @@ import types
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import click
 from tarkit.cli.shared.program import run_program, say
@@ -45,6 +46,10 @@ _PUBLIC = {
     "tarkit.formats.example": "BytesList decode_example encode_example",
     "tarkit.formats.sequencefile": "PairWriter header_of read_index read_pairs",
     "tarkit.formats.har": "HarArchive HarWriter",
+    "tarkit.trainers.torch": "ShardDataset ShardLoader dataset_state",
+    "tarkit.trainers.shardmap": "ShardMap",
+    "tarkit.trainers.order": "EpochOrder OrderSettings Place",
+    "tarkit.trainers.world": "Consumer consumer",
     "tarkit.toolbox.convert": "Encoding VerifyError convert",
     "tarkit.toolbox.harshards": "har_to_tar tar_to_har",
 }
@@ -139,12 +144,22 @@ def _api_page() -> str:
     for module, names in _PUBLIC.items():
         blocks.append(f"## {module}")
         for name in names.split():
-            blocks += _api_entry(name, getattr(importlib.import_module(module), name), "###")
+            blocks += _api_entry(name, getattr(_module(module), name), "###")
     blocks += ["## Errors", "All of them are in `tarkit.errors`; `exit_code` is what a program ends with."]
     raised = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, errors.TarkitError)]
     rows = [f"| `{each.__name__}` | {each.exit_code} | {_first_line(each)} |" for each in raised]
     blocks.append("\n".join(["| error | exit code | when |", "|---|---|---|", *rows]))
     return "\n\n".join(blocks) + "\n"
+
+
+def _module(name: str) -> Any:
+    """A module; that of a trainer is on the page of a machine without its library, too."""
+    if not name.endswith(".torch"):
+        return importlib.import_module(name)
+    data = types.ModuleType("torch.utils.data")
+    data.IterableDataset = object  # type: ignore[attr-defined]
+    with mock.patch.dict(sys.modules, {"torch": types.ModuleType("torch"), "torch.utils.data": data}):
+        return importlib.import_module(name)
 
 
 def _api_entry(name: str, found: Any, heading: str) -> Iterator[str]:

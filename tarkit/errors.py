@@ -43,6 +43,10 @@ def shortened(text: str, most: int = LINE) -> str:
     if len(text) > most:
         # First: of a URL without its beginning, it could not be told what is secret in it.
         text = redact_text(text)
+        # A traceback of another process: it ends with what is wrong.
+        lines = text.strip().splitlines()
+        if len(lines) > 2:
+            text = f"{lines[0]} … {lines[-1]}"
     if len(text) <= most:
         return text
     return f"{text[: most * 3 // 5]}…({len(text)} characters)…{text[-(most // 5) :]}"
@@ -105,6 +109,7 @@ PACKAGES = {
     "parquet": "pyarrow",
     "odps": "pyodps",
     "spark": "pyspark",
+    "torch": "torch",
     "service": "grpcio 'protobuf>=3.20'",
 }
 """Extra -> what to give to pip install."""

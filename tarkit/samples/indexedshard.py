@@ -5,15 +5,18 @@ held against it; whenever samples are read, their headers are. A sample that the
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import chain, islice
+from weakref import finalize
+from zlib import adler32
 
 from tarkit.errors import DataError, MissingInputError, StaleIndexError, StreamError, TemporaryStreamError, UsageError
 from tarkit.formats.tally import Tally
-from tarkit.formats.tar.headers import BLOCK, END_OF_ARCHIVE
+from tarkit.formats.tar.headers import BLOCK, END_OF_ARCHIVE, expected_adler, parse
 from tarkit.formats.tar.walk import READ_SIZE, Archive
-from tarkit.samples.index import ShardIndex, decode_index
+from tarkit.samples.index import IndexedMember, ShardIndex, decode_index
 from tarkit.samples.read import read_members, read_samples
 from tarkit.samples.sample import (
     KeyRule,
@@ -25,12 +28,13 @@ from tarkit.samples.sample import (
     skip_reason,
 )
 from tarkit.specs.outputnames import has_index_name, index_url
-from tarkit.store.entries import Identity
+from tarkit.store.entries import Identity, identify
 from tarkit.store.rangedfile import RangedFile, offsets_from, open_range
 from tarkit.store.read import read_whole, reading
-from tarkit.store.url import display_name
+from tarkit.store.url import display_name, local_path
 
 _PIECE = 1 << 20
+_REGULAR = ord("0")
 
 
 class IndexedShard:
@@ -44,9 +48,74 @@ class IndexedShard:
         self.index = index
         self.identity = identity
         self._rule = rule
+        self._file: int | None = None
 
     def __len__(self) -> int:
         return len(self.index)
+
+    def keys(self) -> Iterator[str]:
+        """The keys of all samples, in their order."""
+        for number in range(len(self)):
+            split = self._rule(self.index[number][0].name)
+            if split is not None:  # so they were when the index was read
+                yield split[0]
+
+    def sample(self, number: int) -> Sample:
+        """One sample. Raises: IndexError: the shard has not so many. What :meth:`samples` raises."""
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        found = self._plain_sample(number)
+        if found is None:
+            (found,) = self.samples(number, number + 1)
+        return found
+
+    def _plain_sample(self, number: int) -> Sample | None:
+        """A sample of a local shard whose members are behind plain headers, and are those of the index; None: another,
+        of which the reader judges."""
+        file = self._unchanged_file()
+        if file is None:
+            return None
+        with suppress(ValueError):  # a header has something else for a number
+            return self._walked(file, number)
+        return None
+
+    def _walked(self, file: int, number: int) -> Sample | None:
+        begin, end = self.index.span(number, number + 1)
+        data = os.pread(file, end - begin, begin)
+        sample: Sample = {"__key__": "", "__url__": display_name(self.url)}
+        members, at = [], 0
+        while at < end - begin:
+            header = data[at : at + BLOCK]
+            if len(header) < BLOCK or adler32(header) & 0xFFFF != expected_adler(header[148:156]):
+                return None
+            raw, size, kind = parse(header)
+            name = raw.decode("utf-8", "surrogateescape")
+            split = self._rule(name)
+            if kind != _REGULAR or split is None or skip_reason(name, self._rule) is not None:
+                return None
+            at += BLOCK
+            key, field = split
+            if sample["__key__"] not in ("", key) or field in sample:
+                return None
+            sample["__key__"] = key
+            sample[field] = data[at : at + size]
+            members.append(IndexedMember(field, begin + at, size, name))
+            at += size + -size % BLOCK
+        return sample if len(data) == at and self.index.has(number, members) else None
+
+    def _unchanged_file(self) -> int | None:
+        """A descriptor of a local shard that is still the one of the index; None: it is not, or not local."""
+        if self._file is None and (path := local_path(self.url)) is not None:
+            with suppress(OSError):
+                file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                finalize(self, os.close, file)
+                if identify(self.url) == self.identity:
+                    self._file, self._stat = file, os.fstat(file)
+        if self._file is None:
+            return None
+        now = os.fstat(self._file)
+        same = (now.st_size, now.st_mtime_ns) == (self._stat.st_size, self._stat.st_mtime_ns)
+        return self._file if same else None
 
     def samples(self, start: int, end: int) -> Iterator[Sample]:
         """The samples from number ``start`` up to, not including, ``end``, by one request for each 16 MiB.

@@ -52,6 +52,11 @@ class OrderSettings:
         if self.equalize not in EQUALIZE:
             raise UsageError(f"equalize is {self.equalize!r}; it must be one of {', '.join(EQUALIZE)}")
 
+    def batches(self, samples: int) -> int:
+        """Global batches of an epoch of so many samples."""
+        rest = self.batch - 1 if samples and self.equalize != "drop" else 0
+        return (samples + rest) // self.batch
+
 
 class Place(NamedTuple):
     """Where a sample is. shard: its number. sample: the number in it. filler: it is there to fill the batch."""
@@ -79,8 +84,7 @@ class EpochOrder:
     def __init__(self, counts: Sequence[int], settings: OrderSettings, epoch: int) -> None:
         self.counts, self.settings, self.epoch = counts, settings, epoch
         self.samples = sum(counts)
-        rest = 0 if settings.equalize == "drop" else settings.batch - 1
-        self.batches = (self.samples + rest) // settings.batch if self.samples else 0
+        self.batches = settings.batches(self.samples)
         if not self.batches:
             raise UsageError(f"{self.samples} samples do not fill a batch of {settings.batch}")
         runs = [

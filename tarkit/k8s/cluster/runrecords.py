@@ -26,7 +26,7 @@ _LONGEST_LIST = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class ShardMap:
+class RunShards:
     """The shards of a run in their order, under the names of their outputs.
     urls: as tarproc gets them. names: of the outputs, in the same order. starts: the first shard of each of W slices,
     and behind them the number of shards; empty if it is not known which index has which shard."""
@@ -59,7 +59,7 @@ class RunRecords:
 
     outdir: str
     found: Progress
-    shards: ShardMap | None
+    shards: RunShards | None
     any_command: bool = False
 
     @property
@@ -117,12 +117,12 @@ class RecordSource:
         listed = listed_specs(source)
         return [each for spec in specs for each in (listed if spec == LIST_SPEC else [spec])]
 
-    def shards(self, cluster: Cluster | None, job: Object) -> tuple[str | None, ShardMap | None]:
+    def shards(self, cluster: Cluster | None, job: Object) -> tuple[str | None, RunShards | None]:
         """(the output folder, the shards) of a Job; None where it is not known."""
         plan = job_plan(job)
         folder = self.outdir or plan.outdir
         specs = self.specs or self.specs_of(cluster, job)
-        return folder, shard_map(plan, specs, folder, own=not self.specs) if folder and specs else None
+        return folder, run_shards(plan, specs, folder, own=not self.specs) if folder and specs else None
 
     def index_of(self, cluster: Cluster, job: Object, shard: str) -> int:
         """The index of a Job whose slice a shard is in."""
@@ -195,7 +195,7 @@ def is_per_shard(job: Object) -> bool:
         return False
 
 
-def shard_map(plan: JobPlan, specs: Sequence[str], outdir: str, *, own: bool = False) -> ShardMap:
+def run_shards(plan: JobPlan, specs: Sequence[str], outdir: str, *, own: bool = False) -> RunShards:
     """The shards that specs stand for, in order. What globs and lists at URLs name is looked up now.
     own: they are the Job's own specs; if they stand for other shards than the Job was made for, so that what is left is
     not known, that is a DataError."""
@@ -210,7 +210,7 @@ def shard_map(plan: JobPlan, specs: Sequence[str], outdir: str, *, own: bool = F
         known = (None, sha256_of(urls), None if planned is None else planned.offsets_sha256)
         if plan.shards not in (None, len(urls)) or plan.list_sha256 not in known:
             raise changed(" ".join(each.removeprefix("@") for each in specs))
-    return ShardMap(urls, [output.rpartition("/")[2] for _, output in pairs], _starts(plan, urls, planned))
+    return RunShards(urls, [output.rpartition("/")[2] for _, output in pairs], _starts(plan, urls, planned))
 
 
 def _starts(plan: JobPlan, urls: Sequence[str], planned: SlicedList | None) -> Sequence[int]:

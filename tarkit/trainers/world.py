@@ -1,0 +1,60 @@
+"""Which of how many ranks a process is."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tarkit.errors import UsageError
+
+
+class Consumer(NamedTuple):
+    """rank: from 0. world: number of ranks that share the data."""
+
+    rank: int
+    world: int
+
+
+def consumer(rank: int | None = None, world: int | None = None, environ: Mapping[str, str] = os.environ) -> Consumer:
+    """This process's rank: as it is named, else that of ``torch.distributed`` where it was initialized, else that of
+    the variables RANK and WORLD_SIZE; else the only one.
+
+    Ranks that must read the same data, as those of tensor parallelism, are named by the caller.
+
+    Raises:
+        UsageError: one of the two without the other, a rank that the world does not have, or a process group and
+            variables that disagree.
+    """
+    if rank is not None or world is not None:
+        return _checked(rank, world, "rank and world")
+    found = _of_variables(environ)
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        group = Consumer(distributed.get_rank(), distributed.get_world_size())
+        if found not in (None, group):
+            raise UsageError(
+                f"torch.distributed has {group.rank} of {group.world} and RANK and WORLD_SIZE have "
+                f"{found.rank} of {found.world}: name the right ones as rank= and world="
+            )
+        return group
+    return found or Consumer(0, 1)
+
+
+def _of_variables(environ: Mapping[str, str]) -> Consumer | None:
+    texts = [environ.get(name) or None for name in ("RANK", "WORLD_SIZE")]
+    if texts == [None, None]:
+        return None
+    if any(text is not None and not text.isdecimal() for text in texts):
+        raise UsageError(f"RANK is {texts[0]!r} and WORLD_SIZE is {texts[1]!r}; both must be numbers")
+    rank, world = (None if text is None else int(text) for text in texts)
+    return _checked(rank, world, "RANK and WORLD_SIZE")
+
+
+def _checked(rank: int | None, world: int | None, names: str) -> Consumer:
+    if rank is None or world is None:
+        raise UsageError(f"{names} are {rank} and {world}; one needs the other")
+    if not 0 <= rank < world:
+        raise UsageError(f"{names} are {rank} and {world}; a rank is 0 to {world - 1}")
+    return Consumer(rank, world)

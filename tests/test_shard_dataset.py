@@ -1,0 +1,226 @@
+"""The PyTorch data set: the same global batches for any number of ranks and workers, and after any break."""
+
+from __future__ import annotations
+
+import importlib.util
+import pickle
+import re
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tarkit.errors import CorruptHeaderError, UsageError
+from tarkit.samples.tarwriter import TarWriter
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NO torch (tox run -e torch)"),
+    # Of torch's own, about torchdata and about forks beside threads.
+    pytest.mark.filterwarnings("ignore"),
+]
+COUNTS = (70, 0, 55, 31)
+BATCH = 12
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("shards")
+    for shard, count in enumerate(COUNTS):
+        with TarWriter(str(folder / f"s-{shard}.tar"), index=True) as writer:
+            for number in range(count):
+                writer.write({"__key__": f"{shard}-{number}", "cls": str(number % 10), "txt": f"text {number}"})
+    return f"{folder}/s-{{0..3}}.tar"
+
+
+def dataset(shards: str, **options: Any) -> Any:
+    from tarkit.trainers.torch import ShardDataset
+
+    return ShardDataset(shards, **{"batch": BATCH, "seed": 7, "run": 5, "block": 20, **options})
+
+
+def keys(batches: Iterator[Any]) -> list[list[str]]:
+    return [[sample["__key__"] for sample in batch] for batch in batches]
+
+
+def together(ranks: list[list[list[str]]]) -> list[list[str]]:
+    assert len({len(rank) for rank in ranks}) == 1
+    return [sum(parts, []) for parts in zip(*ranks, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def epochs(shards: str) -> list[list[list[str]]]:
+    """Four epochs of one process."""
+    loader = dataset(shards).loader()
+    found = [keys(iter(loader)) for _ in range(4)]
+    every = {f"{shard}-{number}" for shard, count in enumerate(COUNTS) for number in range(count)}
+    for epoch in found:
+        flat = sum(epoch, [])
+        assert len(epoch) == len(loader) == 13 and len(set(flat)) == len(flat) == 156 and set(flat) <= every
+    assert len({str(epoch) for epoch in found}) == 4
+    return found
+
+
+@pytest.mark.parametrize(
+    ("world", "workers", "options"),
+    [
+        (1, 2, {}),
+        (2, 2, {}),
+        (2, 2, {"persistent_workers": True}),
+        (3, 4, {}),
+        (2, 2, {"multiprocessing_context": "spawn", "persistent_workers": True}),
+        (1, 3, {"multiprocessing_context": "forkserver"}),
+    ],
+)
+def test_the_global_batches_are_the_same(
+    shards: str, epochs: list[list[list[str]]], world: int, workers: int, options: dict[str, Any]
+) -> None:
+    loaders = [dataset(shards, rank=rank, world=world).loader(workers, **options) for rank in range(world)]
+    for epoch in range(2):
+        assert together([keys(iter(loader)) for loader in loaders]) == epochs[epoch]
+
+
+@pytest.mark.parametrize("taken", [0, 1, 5, 13])
+def test_it_goes_on_with_other_ranks_and_workers(shards: str, epochs: list[list[list[str]]], taken: int) -> None:
+    loaders = [dataset(shards, rank=rank, world=2).loader(2) for rank in range(2)]
+    for loader in loaders:
+        list(loader)
+    running = [iter(loader) for loader in loaders]
+    before = together([keys(next(each) for _ in range(taken)) for each in running])
+    states = [loader.state_dict() for loader in loaders]
+    assert states[0] == states[1] and len(pickle.dumps(states[0])) < 1000
+    after = [dataset(shards, rank=rank, world=3).loader(workers) for rank, workers in enumerate((0, 1, 3))]
+    for loader in after:
+        loader.load_state_dict(states[0])
+    if taken not in (0, 13):
+        assert before + together([keys(iter(loader)) for loader in after]) == epochs[1]
+    # Then whole epochs.
+    following = 1 if taken == 0 else 2
+    assert together([keys(iter(loader)) for loader in after]) == epochs[following]
+
+
+def test_an_epoch_that_is_left_early_is_over(shards: str, epochs: list[list[list[str]]]) -> None:
+    loader = dataset(shards).loader(2)
+    for batch in loader:
+        assert [sample["__key__"] for sample in batch] == epochs[0][0]
+        break
+    assert keys(iter(loader)) == epochs[1]
+    loader.set_epoch(0)
+    assert keys(iter(loader)) == epochs[0]
+
+
+def test_a_loader_of_ones_own(shards: str, epochs: list[list[list[str]]]) -> None:
+    from torch.utils.data import DataLoader
+
+    data = dataset(shards)
+    assert [keys(iter(data)) for _ in range(2)] == epochs[:2], "one process goes on by itself"
+    for options in ({}, {"persistent_workers": True}):
+        data = dataset(shards)
+        loader = DataLoader(data, batch_size=None, num_workers=2, **options)
+        for epoch in (0, 3, 1):
+            data.set_epoch(epoch)
+            assert keys(iter(loader)) == epochs[epoch]
+        with pytest.raises(UsageError, match=r"epoch 1 is read a second time: use the data set's loader\(\), or call"):
+            list(loader)
+
+
+@pytest.mark.parametrize("taken", [1, 6])
+def test_torchdata_keeps_its_state(shards: str, epochs: list[list[list[str]]], taken: int) -> None:
+    stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="NO torchdata (tox run -e torch)")
+    from tarkit.trainers.torch import dataset_state
+
+    loader = stateful.StatefulDataLoader(dataset(shards), batch_size=None, num_workers=2)
+    running = iter(loader)
+    before = keys(next(running) for _ in range(taken))
+    state = loader.state_dict()
+    del running
+    same = stateful.StatefulDataLoader(dataset(shards), batch_size=None, num_workers=2)
+    same.load_state_dict(state)
+    assert before + keys(iter(same)) == epochs[0]
+    other = dataset(shards)
+    other.load_state_dict(dataset_state(state))
+    assert before + keys(iter(other.loader(3))) == epochs[0]
+    with pytest.raises(UsageError, match="the state is of 2 workers, and there are 1"):
+        iter(dataset(shards)).load_state_dict({**dataset_state(state), "workers": 2})
+    with pytest.raises(UsageError, match="^there is no state of a ShardDataset in it$"):
+        dataset_state({"a": [{}]})
+
+
+def test_fields_are_decoded_and_collated(shards: str) -> None:
+    import torch
+
+    data = dataset(shards, fields="__key__ cls txt", decode="rgb", shuffle=False)
+    names, classes, texts = next(iter(data.loader(2)))
+    assert names == [f"0-{n}" for n in range(2)] + names[2:] and texts[0] == "text 0"
+    assert isinstance(classes, torch.Tensor) and classes.tolist() == [int(text.split()[1]) % 10 for text in texts]
+    doubled = dataset(shards, fields="cls", decode="rgb", transform=lambda row: row[0] * 2, collate=sum)
+    assert isinstance(next(iter(doubled.loader())), int)
+
+
+@pytest.mark.parametrize(("equalize", "marked"), [("pad", 8), ("repeat", 0)])
+def test_the_last_batch_is_filled(shards: str, equalize: str, marked: int) -> None:
+    found = [sample for batch in dataset(shards, equalize=equalize, batch=20, lanes=1).loader(2) for sample in batch]
+    assert len(found) == 160 and len({sample["__key__"] for sample in found}) == 156
+    assert sum(sample.get("__pad__", False) for sample in found) == (4 if marked else 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 8}, "seed is 8, and it has 7"),
+        ({"batch": 24}, "batch is 24, and it has 12"),
+        ({"shuffle": False}, "seed is None, and it has 7"),
+    ],
+)
+def test_states_of_another_order_are_refused(shards: str, change: dict[str, Any], message: str) -> None:
+    state = dataset(shards).loader().state_dict()
+    with pytest.raises(UsageError, match=re.escape(f"the state is of another order: {message}")):
+        dataset(shards, **{"lanes": 4, **change}).loader().load_state_dict(state)
+    with pytest.raises(UsageError, match="another order: the shards are others"):
+        dataset(shards.replace("{0..3}", "{0..2}")).loader().load_state_dict(state)
+    with pytest.raises(UsageError, match="another order: version is 1"):
+        dataset(shards).load_state_dict({**state, "version": 2})
+
+
+def test_a_shard_that_is_damaged_ends_the_epoch_with_its_error(shards: str, tmp_path: Path) -> None:
+    whole = Path(shards.replace("{0..3}", "0"))
+    for suffix in (".tar", ".idx"):
+        (tmp_path / f"s{suffix}").write_bytes(whole.with_suffix(suffix).read_bytes())
+    with open(tmp_path / "s.tar", "r+b") as file:
+        file.seek(20 * 2048)
+        file.write(b"x")
+    with pytest.raises(
+        CorruptHeaderError, match=r"worker process \d\..*s\.tar, offset 40960: .*--force makes it anew$"
+    ):
+        list(dataset(f"{tmp_path}/s.tar").loader(2))
+
+
+def test_too_few_samples_for_a_batch(shards: str) -> None:
+    with pytest.raises(UsageError, match="156 samples do not fill a batch of 160"):
+        dataset(shards, batch=160)
+
+
+def test_the_program_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends in the middle of its second epoch, and goes on there."""
+    page = (Path(__file__).resolve().parent.parent / "docs" / "training.md").read_text("utf-8")
+    (program,) = re.findall(r"<!-- program: shards -->\n```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    for shard in range(3):
+        with TarWriter(f"train-{shard}.tar", index=True) as writer:
+            for number in range(96):
+                array = np.full((8, 8, 3), number % 2 * 200, "uint8")
+                writer.write({"__key__": f"{shard}-{number}", "png": array, "cls": number % 2})
+    limited = program.replace("for images, labels in loader:", "for images, labels in islice(loader, limit):")
+    assert limited != program
+    scope: dict[str, Any] = {"__name__": "__main__", "islice": islice, "limit": 3}
+    exec(limited.replace(", epochs):", ", 1):"), scope)  # noqa: S102
+    state = scope["loader"].state_dict()
+    assert (state["epoch"], state["next_batch"]) == (0, 3)
+    scope = {"__name__": "__main__"}
+    exec(program, scope)  # noqa: S102
+    state = scope["loader"].state_dict()
+    assert (state["epoch"], state["next_batch"], scope["steps"]) == (3, 0, 3 * 9)
+    assert scope["loss"].item() < 0.3

@@ -1,0 +1,179 @@
+"""Samples by number and by key are those that reading the whole shard gives; ranks are found or refused."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import re
+import sys
+import tarfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tarkit.errors import DataError, StaleIndexError, UsageError
+from tarkit.samples.index import build_index, publish_index
+from tarkit.samples.read import read_samples
+from tarkit.samples.sample import Sample
+from tarkit.samples.tarwriter import TarWriter
+from tarkit.trainers.shardmap import ShardMap
+from tarkit.trainers.world import consumer
+
+
+def write(path: Path, *samples: Sample) -> None:
+    with TarWriter(str(path), index=True) as writer:
+        for sample in samples:
+            writer.write(sample)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for shard, count in enumerate((3, 0, 5)):
+        write(
+            tmp_path / f"s-{shard}.tar",
+            *({"__key__": f"k{shard}{n}", "txt": b"%d" % n, "bin": bytes(n * 300)} for n in range(count)),
+        )
+    return tmp_path
+
+
+def test_all_samples_by_number_and_by_key(folder: Path) -> None:
+    every = list(read_samples(f"{folder}/s-{{0..2}}.tar"))
+    samples = ShardMap(f"{folder}/s-{{0..2}}.tar")
+    assert (len(samples), samples.counts) == (8, [3, 0, 5])
+    assert [samples[number] for number in range(8)] == every
+    assert [samples[number] for number in range(-8, 0)] == every
+    assert [samples[sample["__key__"]] for sample in every] == every
+
+
+@pytest.mark.parametrize("number", [8, -9])
+def test_numbers_that_are_not(folder: Path, number: int) -> None:
+    with pytest.raises(IndexError, match=f"^sample {number} of 8 samples$"):
+        ShardMap(f"{folder}/s-{{0..2}}.tar")[number]
+
+
+def test_keys_that_are_not_and_that_are_twice(folder: Path) -> None:
+    with pytest.raises(KeyError):
+        ShardMap(f"{folder}/s-{{0..2}}.tar")["k99"]
+    write(folder / "t.tar", {"__key__": "k00", "txt": b"other"})
+    samples = ShardMap([f"{folder}/s-0.tar", f"{folder}/t.tar"])
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"t\.tar, key 'k00': another shard has this key, too; ask by number"):
+            samples["k00"]
+    assert samples[3]["txt"] == b"other"
+
+
+def test_a_shard_without_an_index(folder: Path) -> None:
+    os.unlink(folder / "s-2.idx")
+    with pytest.raises(UsageError, match=r"s-2\.tar has no index .*s-2\.idx: make it by tarkit index .*s-2\.tar$"):
+        ShardMap(f"{folder}/s-{{0..2}}.tar")
+
+
+def test_it_goes_to_another_process_and_holds_few_shards(folder: Path) -> None:
+    samples = ShardMap(f"{folder}/s-{{0..2}}.tar", held=1)
+    first = samples["k24"]
+    assert pickle.loads(pickle.dumps(samples))["k24"] == first == samples[7]
+    assert len(samples._open) == 1
+
+
+@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_archives_of_others(tmp_path: Path, form: int) -> None:
+    """Long names, sizes in extended headers, and members between samples that belong to none."""
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w", format=form) as tar:
+        for number in range(4):
+            for field in ("txt", "é.bin" if form != tarfile.USTAR_FORMAT else "bin"):
+                folder = "d" * (90 if form == tarfile.USTAR_FORMAT else 200)
+                name = f"{folder if number % 2 else 'd'}/k{number}.{field}"
+                info = tarfile.TarInfo(name)
+                info.size = 700 * number
+                if form == tarfile.PAX_FORMAT and number == 2:
+                    info.pax_headers = {"comment": "c", "mtime": "1.5"}
+                tar.addfile(info, io.BytesIO(bytes([number]) * info.size))
+            tar.addfile(tarfile.TarInfo("README"))
+    publish_index(build_index(str(path)), str(path))
+    samples = ShardMap(str(path))
+    assert [samples[number] for number in (3, 1, 0, 2)] == [list(read_samples(str(path)))[n] for n in (3, 1, 0, 2)]
+
+
+def damaged(path: Path, at: int, to: bytes) -> None:
+    with open(path, "r+b") as file:
+        file.seek(at)
+        file.write(to)
+
+
+@pytest.mark.parametrize("keep_time", [False, True])
+@pytest.mark.parametrize(
+    ("at", "to", "kind"),
+    [
+        (0, b"x", DataError),  # the name, so the checksum
+        (148, b"x", DataError),  # the checksum, which is no number
+        (156, b"L", DataError),  # the kind: another member's name
+        (0, None, StaleIndexError),  # another name, with its checksum
+    ],
+)
+def test_a_shard_that_changes_while_it_is_read(
+    folder: Path, at: int, to: bytes | None, kind: type[DataError], keep_time: bool
+) -> None:
+    path = folder / "s-0.tar"
+    samples = ShardMap(str(path))
+    before = os.stat(path)
+    assert samples[0]["__key__"] == "k00"
+    if to is None:
+        other = tarfile.TarInfo("j00.bin").tobuf(tarfile.USTAR_FORMAT)
+        to = other[:512]
+    damaged(path, at, to)
+    if keep_time:
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(kind if keep_time else DataError):
+        samples[0]
+
+
+def test_another_shard_takes_its_place(folder: Path) -> None:
+    samples = ShardMap(f"{folder}/s-2.tar")
+    assert samples[1]["txt"] == b"1"
+    write(folder / "new.tar", *({"__key__": f"k2{n}", "txt": b"%d" % (n + 5), "bin": bytes(n * 300)} for n in range(5)))
+    os.replace(folder / "new.tar", folder / "s-2.tar")
+    found = samples[1]
+    assert found["txt"] == b"1", "the shard that it opened is read to its end"
+    with pytest.raises(DataError, match="was replaced since it was looked at"):
+        list(samples._shard(0).samples(0, 5))
+
+
+@pytest.mark.parametrize(
+    ("rank", "world", "environ", "expected"),
+    [
+        (None, None, {}, (0, 1)),
+        (2, 3, {"RANK": "0", "WORLD_SIZE": "9"}, (2, 3)),
+        (None, None, {"RANK": "1", "WORLD_SIZE": "4"}, (1, 4)),
+        (None, None, {"RANK": "", "WORLD_SIZE": ""}, (0, 1)),
+    ],
+)
+def test_ranks(rank: int | None, world: int | None, environ: dict[str, str], expected: tuple[int, int]) -> None:
+    assert consumer(rank, world, environ) == expected
+
+
+@pytest.mark.parametrize(
+    ("rank", "world", "environ", "message"),
+    [
+        (1, None, {}, "rank and world are 1 and None; one needs the other"),
+        (3, 3, {}, "rank and world are 3 and 3; a rank is 0 to 2"),
+        (None, None, {"RANK": "1"}, "RANK and WORLD_SIZE are 1 and None; one needs the other"),
+        (None, None, {"RANK": "4", "WORLD_SIZE": "4"}, "RANK and WORLD_SIZE are 4 and 4; a rank is 0 to 3"),
+        (None, None, {"RANK": "x", "WORLD_SIZE": "4"}, "RANK is 'x' and WORLD_SIZE is '4'; both must be numbers"),
+    ],
+)
+def test_ranks_that_cannot_be(rank: int | None, world: int | None, environ: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+        consumer(rank, world, environ)
+
+
+def test_a_process_group_goes_first_and_may_not_disagree(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = SimpleNamespace(
+        is_available=lambda: True, is_initialized=lambda: True, get_rank=lambda: 1, get_world_size=lambda: 2
+    )
+    monkeypatch.setitem(sys.modules, "torch.distributed", group)
+    assert consumer(environ={}) == consumer(environ={"RANK": "1", "WORLD_SIZE": "2"}) == (1, 2)
+    with pytest.raises(UsageError, match="torch.distributed has 1 of 2 and RANK and WORLD_SIZE have 0 of 2"):
+        consumer(environ={"RANK": "0", "WORLD_SIZE": "2"})
