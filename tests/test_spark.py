@@ -417,6 +417,15 @@ def test_the_page_and_the_image_have_a_version_of_spark_that_is_tested() -> None
     assert image == set(re.findall(r"Spark (\d+\.\d+\.\d+)", PAGE.read_text())) and image <= tested
 
 
+def test_a_source_without_records_is_named_without_its_secrets(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tarkit.spark.records.generate_records", lambda *_, **__: [])
+    assert main(["--training_data_dir=s3://b/raw?X-Amz-Signature=c4n4ry", "--output_dir=out"]) == 2
+    error = capfd.readouterr().err
+    assert "s3://b/raw" in error and "gives no record; see --model_file" in error and "c4n4ry" not in error
+
+
 @pytest.mark.parametrize("words", [[], ["--training_data_dir=a", "--training_data_tar_file=b.tar"]])
 def test_one_of_two_sources_is_given(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["--output_dir=out", *words]) == 2
