@@ -46,6 +46,8 @@ _PUBLIC = {
     "tarkit.formats.example": "BytesList decode_example encode_example",
     "tarkit.formats.sequencefile": "PairWriter header_of read_index read_pairs",
     "tarkit.formats.har": "HarArchive HarWriter",
+    "tarkit.service.client": "ShardClient HeldShard NoShard ServedRecord acknowledge read_shards served_records "
+    "build_data_shard_service DataShardService RecordIndexService",
     "tarkit.trainers.torch": "ShardDataset ShardLoader dataset_state",
     "tarkit.trainers.shardmap": "ShardMap",
     "tarkit.trainers.order": "EpochOrder OrderSettings Place",

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def test_the_pages_have_commands() -> None:
     assert len(MILLIONS) >= 11
 
 
-@pytest.mark.parametrize("name", [name for name in GUIDE if name != "local"])
+@pytest.mark.parametrize("name", [name for name in GUIDE if name not in ("local", "trainer", "elastic")])
 def test_commands_of_the_guide_print_manifests(name: str, tmp_path: Path) -> None:
     if "--set" in GUIDE[name][0]:
         pytest.importorskip("kubernetes_validate", reason="NO SCHEMAS TO CHECK BY: pip install kubernetes-validate")
@@ -106,6 +107,20 @@ def test_the_job_that_runs_here(shards: Path) -> None:
     done = run(shards, GUIDE["local"][0])
     assert "sums: Complete" in done.stderr
     assert sorted(path.name for path in (shards / "sums").glob("*.tar")) == [f"shard-{n:06d}.tar" for n in range(3)]
+
+
+def test_the_shard_service_and_its_trainers(shards: Path) -> None:
+    """Each sample of both epochs is trained on by one of three; and the manifest is one that a server takes."""
+    pytest.importorskip("grpc", reason="NO grpcio, NO SHARD SERVICE")
+    run(shards, GUIDE["trainer"][0])
+    kinds = [each["kind"] for each in manifest((shards / "elastic.yaml").read_text())]
+    assert kinds == ["ConfigMap", "Service", "Job", "Job"]
+    done = run(shards, GUIDE["elastic"][0])
+    assert "shards: Complete" in done.stderr
+    assert "trainers: Complete" in done.stderr
+    logs = (shards / "shards.kubetpl-local" / "logs" / "trainers").glob("*.log")
+    trained = Counter(line for log in logs for line in log.read_text().splitlines())
+    assert trained == {sample["__key__"]: 2 for sample in demo_samples(60)}
 
 
 def test_the_readme_commands(shards: Path) -> None:
