@@ -13,7 +13,7 @@ from tarkit.service.dataset import DataSet
 from tarkit.service.journal import Journal, change_of
 from tarkit.service.ledger import Lease, LeaseRules, Ledger
 
-DATASET = DataSet("data", 4000, 2, shuffle_shards=True)
+DATASET = DataSet("data", 40_000, 2, shuffle_shards=True)
 
 
 def main(path: str) -> None:
