@@ -1,0 +1,334 @@
+"""What a ledger answers, case by case; and a thousand workers that die, stall and report late, in virtual time.
+
+``LEDGER_SHARDS`` sets how many shards the test of memory works through (5,000).
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import os
+import random
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tarkit.errors import UsageError
+from tarkit.service.dataset import DataSet
+from tarkit.service.ledger import Lease, LeaseRules, Ledger, NoShard, Verdict
+
+RULES = LeaseRules(floor=10.0, ceiling=100.0, first=30.0, factor=3.0, errors=3, losses=2)
+
+
+def ledger_of(size: int = 10, per_shard: int = 2, rules: LeaseRules = RULES, **more: Any) -> Ledger:
+    return Ledger(DataSet("d", size, per_shard, **more), rules)
+
+
+def lease(ledger: Ledger, worker: str = "a", now: float = 0.0) -> Lease:
+    given = ledger.lease(worker, now)
+    assert isinstance(given, Lease)
+    return given
+
+
+def begins(ledger: Ledger, number: int, worker: str = "a", now: float = 0.0) -> list[int]:
+    return [lease(ledger, worker, now).shard.start for _ in range(number)]
+
+
+CONTACTS: dict[str, Callable[[Ledger, Lease], object]] = {
+    "renew": lambda ledger, held: ledger.renew("a", 29.0),
+    "another lease": lambda ledger, held: lease(ledger, "a", 29.0),
+    "no shard": lambda ledger, held: [ledger.lease("a", 29.0) for _ in range(9)],
+    "a part": lambda ledger, held: ledger.complete(held.token, 29.0, [(0, 1)]),
+    "a failure": lambda ledger, held: ledger.fail(held.token, 29.0, "bad"),
+}
+
+
+@pytest.mark.parametrize("contact", CONTACTS)
+def test_a_worker_keeps_its_leases_as_long_as_it_is_heard_of(contact: str) -> None:
+    ledger = ledger_of()
+    held = [lease(ledger), lease(ledger)]
+    CONTACTS[contact](ledger, held[1])
+    assert ledger.expire(58.9) == 0
+    assert ledger.complete(held[0].token, 58.9) is Verdict.ACCEPTED
+    ledger.renew("a", 58.9)
+    assert ledger.progress().leased == ledger.expire(200.0)
+
+
+def test_how_long_leases_are() -> None:
+    ledger = ledger_of(100, 1)
+    assert lease(ledger, now=0.0).seconds == 30.0
+    ledger.complete(1, 1.0)
+    assert lease(ledger, now=1.0).seconds == 10.0  # 3 x 1 s is below the floor
+    ledger.complete(2, 16.0)
+    assert lease(ledger, now=16.0).seconds == 45.0
+    ledger.complete(3, 66.0)
+    assert lease(ledger, now=66.0).seconds == 100.0  # 3 x 50 s is above the ceiling
+
+
+def test_a_slow_first_shard_counts_for_a_hundred() -> None:
+    ledger = ledger_of(1000, 1)
+    now = 20.0
+    ledger.complete(lease(ledger).token, now)
+    for _ in range(99):
+        assert ledger.seconds == 60.0
+        ledger.complete(lease(ledger, now=now).token, now + 4)
+    ledger.complete(lease(ledger, now=now).token, now + 4)
+    assert ledger.seconds == 12.0
+
+
+def test_shards_that_take_longer_than_the_first_lease_teach_it() -> None:
+    """Workers that are silent while they work: the first shards are done twice, and no others."""
+    ledger, now, given = ledger_of(40, 2), 0.0, Counter[int]()
+    at_work: list[tuple[float, str, Lease]] = []
+    while not ledger.ended:
+        for worker in "abcd":
+            if worker not in {name for _, name, _ in at_work} and isinstance(held := ledger.lease(worker, now), Lease):
+                given[held.shard.start] += 1
+                at_work.append((now + 31.0, worker, held))
+        at_work.sort(key=lambda each: each[0])
+        now, worker, held = at_work.pop(0)
+        ledger.expire(now)
+        assert ledger.complete(held.token, now) is not Verdict.UNKNOWN
+    assert sum(given.values()) <= 20 + 4
+
+
+def test_a_lease_that_is_made_shorter_ends_earlier() -> None:
+    ledger = ledger_of()
+    held = lease(ledger, "a", 0.0)
+    ledger.complete(lease(ledger, "b", 0.0).token, 1.0)
+    assert ledger.renew("a", 1.0) == 1
+    assert ledger.next_deadline() == 11.0
+    assert (ledger.expire(10.9), ledger.expire(11.0)) == (0, 1)
+    assert lease(ledger, "c", 11.0).shard == held.shard
+
+
+@pytest.mark.parametrize("meanwhile", ["queued", "leased to another", "dead", "failed and queued"])
+def test_the_first_success_counts(meanwhile: str) -> None:
+    ledger = ledger_of()
+    first = lease(ledger, "a")
+    assert ledger.lose("a") == 1
+    second = None
+    if meanwhile != "queued":
+        second = lease(ledger, "b")
+        assert second.shard == first.shard
+    if meanwhile == "dead":
+        ledger.lose("b")
+        assert (ledger.progress().dead, ledger.dead()[0].losses) == (1, 2)
+    elif meanwhile == "failed and queued":
+        assert second is not None
+        ledger.fail(second.token, 0.0, "bad")
+    assert ledger.complete(first.token, 0.0) is Verdict.LATE
+    counts = ledger.progress()
+    assert (counts.done, counts.dead, counts.leased, counts.todo, counts.records) == (1, 0, 0, 4, 2)
+    for token in (first.token, second.token if second else first.token):
+        assert ledger.complete(token, 0.0) is Verdict.STALE
+    assert begins(ledger, 4) == [2, 4, 6, 8]
+
+
+def test_parts_of_two_workers_make_a_shard() -> None:
+    ledger = ledger_of(10, 10)
+    first = lease(ledger, "a")
+    ledger.complete(first.token, 0.0, [(0, 3), (8, 9)])
+    ledger.lose("a")
+    second = lease(ledger, "b")
+    assert second.ranges == ((3, 8), (9, 10))
+    assert ledger.complete(first.token, 0.0, [(3, 5)]) is Verdict.LATE
+    assert ledger.complete(second.token, 0.0, [(4, 8)]) is Verdict.ACCEPTED
+    assert (ledger.progress().records, ledger.progress().done) == (9, 0)
+    assert ledger.complete(second.token, 0.0, [(9, 10)]) is Verdict.ACCEPTED
+    assert (ledger.progress().records, ledger.ended) == (10, True)
+
+
+@pytest.mark.parametrize("ranges", [[(0, 3)], [(-1, 1)], [(1, 1)], [(0, 1), (2, 1)]])
+def test_ranges_that_a_shard_does_not_have_change_nothing(ranges: list[tuple[int, int]]) -> None:
+    ledger = ledger_of()
+    held = lease(ledger)
+    with pytest.raises(UsageError, match="are not in a shard of 2 records"):
+        ledger.complete(held.token, 0.0, ranges)
+    assert (ledger.progress().records, ledger.progress().leased) == (0, 1)
+
+
+def test_what_is_given_back_is_not_held_against_a_shard() -> None:
+    ledger = ledger_of()
+    for _ in range(50):
+        held = [lease(ledger), lease(ledger)]
+        assert ledger.release("b", [held[0].token]) == 0
+        assert ledger.release("a", [held[1].token, held[1].token, 10**9]) == 1
+        assert ledger.release("a") == 1
+        assert ledger.complete(held[0].token, 0.0) is Verdict.STALE
+    assert begins(ledger, 5) == [0, 2, 4, 6, 8]
+    assert ledger.lease("b", 0.0) is NoShard.WAIT
+
+
+def test_a_shard_that_failed_comes_after_the_rest_of_its_epoch_and_a_lost_one_first() -> None:
+    ledger = ledger_of(epochs=2)
+    ledger.fail(lease(ledger).token, 0.0, "bad")
+    lease(ledger, "b")
+    ledger.lose("b")
+    assert begins(ledger, 6) == [2, 4, 6, 8, 0, 0]
+    assert ledger.epoch == 2
+
+
+def test_budgets_for_failures_and_for_losses_are_separate() -> None:
+    ledger = ledger_of(2)
+    for _ in range(2):
+        assert ledger.fail(lease(ledger).token, 0.0, "bad record 7") is Verdict.ACCEPTED
+    lease(ledger)
+    assert ledger.expire(30.0) == 1
+    assert (ledger.progress().todo, ledger.ended) == (1, False)
+    assert ledger.fail(lease(ledger).token, 0.0, "bad record 8" + "x" * 10**6) is Verdict.ACCEPTED
+    (dead,) = ledger.dead()
+    assert (dead.errors, dead.losses, dead.reason[:12], len(dead.reason)) == (3, 1, "bad record 8", 2000)
+    assert ledger.lease("a", 0.0) is NoShard.END
+    assert (ledger.ended, ledger.progress().dead) == (True, 1)
+
+
+def test_a_dead_shard_is_tried_again_in_the_next_epoch_and_holds_none_up() -> None:
+    ledger = ledger_of(4, epochs=0, strict_epochs=True, rules=LeaseRules(errors=1))
+    for epoch in range(1, 6):
+        held = lease(ledger)
+        assert (held.epoch, held.shard.start, lease(ledger).shard.start) == (epoch, 0, 2)
+        assert ledger.lease("a", 0.0) is NoShard.WAIT
+        ledger.fail(held.token, 0.0, "bad")
+        ledger.complete(held.token + 1, 0.0)
+    assert (ledger.progress().dead, ledger.progress().done, ledger.ended) == (5, 5, False)
+
+
+def test_how_many_shards_are_available() -> None:
+    overlapping, strict, endless = (
+        ledger_of(4, epochs=3),
+        ledger_of(4, epochs=3, strict_epochs=True),
+        ledger_of(epochs=0),
+    )
+    assert (overlapping.available, strict.available, endless.available > 10**9) == (6, 2, True)
+    for ledger in (overlapping, strict):
+        lease(ledger)
+    assert (overlapping.available, strict.available) == (5, 1)
+    lease(strict)
+    assert strict.available == 0
+    strict.complete(1, 0.0), strict.complete(2, 0.0)
+    assert strict.available == 2
+
+
+@pytest.mark.parametrize(
+    "rules", [{"floor": 0.0}, {"floor": 9.0, "ceiling": 8.0}, {"first": math.nan}, {"factor": 0.5}, {"errors": 0}]
+)
+def test_rules_that_cannot_be(rules: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        LeaseRules(**rules)
+
+
+def test_memory_does_not_grow_with_what_is_done() -> None:
+    shards = int(os.environ.get("LEDGER_SHARDS", "5000"))
+    ledger = ledger_of(8 * 2_000_000, 8, shuffle_shards=True)
+    held: list[Lease] = []
+    tracemalloc.start()
+    try:
+        for number in range(shards):
+            held.append(lease(ledger, f"worker-{number % 10}", number / 1000))
+            if len(held) > 20:
+                ledger.complete(held.pop(0).token, number / 1000)
+        assert tracemalloc.get_traced_memory()[0] < 200_000
+    finally:
+        tracemalloc.stop()
+    assert ledger.progress().done == shards - 20
+
+
+@dataclass
+class Simulation:
+    """Workers in virtual time. Each leases up to two shards, works on them in two halves, and reports each half.
+
+    Some die (with a word, or in silence), stall for longer than a lease, fail, or give their second shard back.
+    """
+
+    ledger: Ledger
+    chance: random.Random
+    done: set[tuple[int, str, int]] = field(default_factory=set)
+    faults: Counter[str] = field(default_factory=Counter)
+    given: int = 0
+    at_work: list[tuple[float, int, str, list[Lease], int]] = field(default_factory=list)
+
+    def run(self, workers: int) -> None:
+        for number in range(workers):
+            self._begin(self.chance.random(), f"worker-{number}")
+        while self.at_work:
+            now, _, worker, held, half = heapq.heappop(self.at_work)
+            if half == 0:
+                self._fetch(now, worker)
+            else:
+                self._work(now, worker, held, half)
+
+    def _begin(self, at: float, worker: str, held: list[Lease] | None = None, half: int = 0) -> None:
+        heapq.heappush(self.at_work, (at, self.chance.getrandbits(60), worker, held or [], half))
+
+    def _fetch(self, now: float, worker: str) -> None:
+        held: list[Lease] = []
+        while len(held) < 2 and isinstance(answer := self.ledger.lease(worker, now), Lease):
+            for first, end in answer.ranges:
+                records = {(answer.epoch, answer.shard.name, answer.shard.start + at) for at in range(first, end)}
+                assert not records & self.done, "records were handed out that are done"
+            held.append(answer)
+        self.given += len(held)
+        if held:
+            self._begin(now + self.chance.uniform(0.1, 2.0), worker, held, 1)
+        elif answer is NoShard.WAIT:
+            self._begin(now + 1.0, worker)
+
+    def _work(self, now: float, worker: str, held: list[Lease], half: int) -> None:
+        fate = self.chance.random()
+        if fate < 0.01:
+            self.faults["killed"] += 1
+            self.ledger.lose(worker)
+            self._begin(now, f"{worker}'")
+        elif fate < 0.02:
+            self.faults["dies in silence"] += 1
+            self._begin(now, f"{worker}'")
+        elif fate < 0.03 and half < 3:
+            self.faults["stalls"] += 1
+            self._begin(now + 150.0, worker, held, half + 2)
+        elif fate < 0.04:
+            self.faults["fails"] += self.ledger.fail(held[0].token, now, "bad") is Verdict.ACCEPTED
+            self._begin(now, worker, held[1:], 1) if held[1:] else self._begin(now, worker)
+        elif fate < 0.05 and held[1:]:
+            self.faults["gives back"] += self.ledger.release(worker, [held.pop().token])
+            self._begin(now, worker, held, half)
+        else:
+            self._report(now, worker, held, half)
+
+    def _report(self, now: float, worker: str, held: list[Lease], half: int) -> None:
+        current, size = held[0], held[0].shard.end - held[0].shard.start
+        middle = size // 2
+        first, end = (0, middle) if half % 2 else (middle, size)
+        verdict = self.ledger.complete(current.token, now, [(first, end)])
+        assert verdict is not Verdict.UNKNOWN
+        if verdict is not Verdict.STALE:
+            shard = current.shard
+            self.done |= {(current.epoch, shard.name, shard.start + at) for at in range(first, end)}
+        later = now + self.chance.uniform(0.1, 2.0)
+        if half % 2:
+            self._begin(later, worker, held, 2)
+        elif held[1:]:
+            self._begin(later, worker, held[1:], 1)
+        else:
+            self._begin(later, worker)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_thousand_workers_that_die_stall_and_report_late(strict: bool) -> None:
+    rules = LeaseRules(floor=5.0, ceiling=60.0, first=30.0, errors=50, losses=50)
+    ledger = ledger_of(40_000, 8, rules, epochs=2, strict_epochs=strict, shuffle_shards=True, seed=3)
+    simulation = Simulation(ledger, random.Random(11))
+    simulation.run(1000)
+    counts = ledger.progress()
+    assert simulation.done == {(epoch, "d", record) for epoch in (1, 2) for record in range(40_000)}
+    assert (counts.done, counts.records, counts.dead, counts.todo, counts.leased) == (10_000, 80_000, 0, 0, 0)
+    assert counts.ended
+    assert not ledger.entries
+    assert simulation.given > 10_000
+    assert (
+        min(simulation.faults[fault] for fault in ("killed", "dies in silence", "stalls", "fails", "gives back")) > 20
+    )
