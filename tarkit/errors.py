@@ -110,7 +110,7 @@ PACKAGES = {
     "odps": "pyodps",
     "spark": "pyspark",
     "torch": "torch",
-    "service": "grpcio 'protobuf>=3.20'",
+    "service": "grpcio 'protobuf>=3.20' prometheus-client",
 }
 """Extra -> what to give to pip install."""
 

@@ -16,7 +16,7 @@ SERVICES = {"shards": "tarkit.shards.v1.ShardService", "elasticdl": "proto.Maste
 
 
 class Service:
-    """A process of ``tarkit serve``. address: HOST:PORT, once it listens."""
+    """A process of ``tarkit serve``. address, http: HOST:PORT, once it listens."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self._ready = folder / "ready"
@@ -26,7 +26,7 @@ class Service:
         self.process = subprocess.Popen(
             command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL
         )
-        self.address = self._listening()
+        self.address, self.http, *_ = f"{self._listening()}\n".split("\n")
 
     def _listening(self) -> str:
         until = time.monotonic() + 30

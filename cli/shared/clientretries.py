@@ -23,10 +23,15 @@ class _Lines(logging.Handler):
             self._say(record.getMessage())
 
 
-@contextlib.contextmanager
-def retries_shown(say: Callable[[str], None]) -> Iterator[None]:
+def retries_shown(say: Callable[[str], None]) -> contextlib.AbstractContextManager[None]:
     """Within it, ``say`` gets a line for each wait of a retry."""
-    handler, logger = _Lines(say), logging.getLogger("tarkit.retry")
+    return messages_shown("tarkit.retry", say)
+
+
+@contextlib.contextmanager
+def messages_shown(name: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Within it, ``say`` gets the lines of a logger."""
+    handler, logger = _Lines(say), logging.getLogger(name)
     logger.addHandler(handler)
     try:
         yield

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -16,27 +15,6 @@ if TYPE_CHECKING:
     from tarkit.service.progress import DataSetProgress
 
 _NAME = "tarkit serve"
-_WINDOW = 60.0
-"""Seconds over which a rate is an average."""
-
-
-class _Rate:
-    """Shards per second, of late."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._points: deque[tuple[float, int]] = deque()
-
-    def per_second(self, done: int) -> float:
-        """The rate, after so many were done."""
-        now = self._clock()
-        if self._points and done < self._points[-1][1]:
-            self._points.clear()  # reset
-        self._points.append((now, done))
-        while len(self._points) > 2 and self._points[1][0] <= now - _WINDOW:
-            self._points.popleft()
-        then, before = self._points[0]
-        return (done - before) / (now - then) if now > then else 0.0
 
 
 def progress_line(progress: list[DataSetProgress], rate: float) -> str:
@@ -82,27 +60,35 @@ class ServiceProgress:
     """What ``tarkit serve`` shows. A context manager. code: the exit code, once the service has stopped."""
 
     def __init__(self, state: str, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        from tarkit.service.progress import Rate
+
         self.code = EXIT_OK
         self._state = state
         self._meter = Meter(_NAME, quiet=quiet)
-        self._rate = _Rate(clock)
+        self._rate = Rate(clock)
 
     def __enter__(self) -> ServiceProgress:
+        from .clientretries import messages_shown
+
+        self._shown = messages_shown("tarkit.service", self._meter.say)
+        self._shown.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._shown.__exit__(None, None, None)
         self._meter.close()
 
-    def listening(self, address: str) -> None:
-        """Say so."""
+    def listening(self, address: str, http: str) -> None:
+        """Say so. http: the address of the status page; "": none."""
         kept = "no state is kept" if self._state == "none" else f"state in {printable(self._state)}"
-        self._meter.say(f"listening on {address}, {kept}")
+        self._meter.say(f"listening on {address}, {kept}" + (f", status on http://{http}/" if http else ""))
 
     def progressed(self, look: Callable[[], list[DataSetProgress]]) -> None:
         """Show it, now and then."""
         if self._meter.is_due():
             found = look()
-            self._meter.show(progress_line(found, self._rate.per_second(sum(each.done for each in found))), None)
+            self._rate.add(sum(each.done for each in found))
+            self._meter.show(progress_line(found, self._rate.per_second), None)
 
     def ended(self, seconds: float) -> None:
         """Say that all is over, and what the service waits for."""
@@ -119,15 +105,15 @@ class ServiceProgress:
 
 def watch_service(address: str, certificate: str | None, token: str | None, *, quiet: bool) -> int:
     """Show how far a service is until its data sets have ended; the exit code is that of the service."""
-    from tarkit.service.progress import outcome_code
+    from tarkit.service.progress import Rate, outcome_code
     from tarkit.service.watch import watched_progress
 
-    rate = _Rate(time.monotonic)
+    rate = Rate(time.monotonic)
     found: list[DataSetProgress] = []
     with Meter(_NAME, quiet=quiet) as meter:
         for found in watched_progress(address, certificate, token):
-            line = rate.per_second(sum(each.done for each in found))
+            rate.add(sum(each.done for each in found))
             if meter.is_due():
-                meter.show(progress_line(found, line), None)
+                meter.show(progress_line(found, rate.per_second), None)
     show_outcome(found)
     return outcome_code(found)

@@ -53,6 +53,7 @@ def _sizes(context: click.Context, parameter: click.Parameter, values: tuple[str
     "--drain", type=click.FloatRange(0), default=30.0, show_default=True, metavar="SECONDS",
     help="At the end: how long at most to wait until every worker that is known was told of it.",
 )  # fmt: skip
+@click.option("--http", default="", metavar="[HOST:]PORT", help="A status page, /metrics for Prometheus, and /healthz.")
 @click.option("--watch", "watched", metavar="HOST:PORT", help="Show how far a service is that runs; start none.")
 @click.option(
     "--data", "--training_data", "--training-data", "data", metavar="SPEC",
@@ -113,7 +114,7 @@ def _sizes(context: click.Context, parameter: click.Parameter, values: tuple[str
 @verbose_option
 @version_option
 def command(
-    listen: str, state: str, ready_file: str, drain: float, watched: str | None, data: str | None,
+    listen: str, state: str, ready_file: str, drain: float, http: str, watched: str | None, data: str | None,
     sized: list[tuple[str, int]], reader_type: str | None, custom_reader: str | None, params: str, dataset_name: str,
     records_per_shard: int, epochs: int, shuffle: str | None, seed: int, strict_epochs: bool, remainder: str,
     lease_floor: float, lease_ceiling: float, lease_errors: int, lease_losses: int, tls_key: str | None,
@@ -138,7 +139,7 @@ def command(
         raise UsageError("--reader-type goes with --data alone, --custom_data_reader_params with --custom_data_reader")
     settings = ServeSettings(
         listen, state, security_of_files(tls_key, tls_certificate, token_file), insecure,
-        LeaseRules(lease_floor, lease_ceiling, errors=lease_errors, losses=lease_losses), drain, ready_file,
+        LeaseRules(lease_floor, lease_ceiling, errors=lease_errors, losses=lease_losses), drain, ready_file, http,
     )  # fmt: skip
     shape: dict[str, Any] = {
         "epochs": epochs,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +28,8 @@ def security_of_files(key: str | None, certificate: str | None, token: str | Non
     """
     if bool(key) != bool(certificate):
         raise UsageError("TLS needs both a key and a certificate")
+    if key and certificate:
+        _check_pair(key, certificate)
     return Security(
         bytes_of_file(key) if key else b"",
         bytes_of_file(certificate) if certificate else b"",
@@ -52,3 +56,24 @@ def bytes_of_file(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise MissingInputError(f"cannot be read: {error.strerror or error}", url=path) from error
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a host."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_pair(key: str, certificate: str) -> None:
+    """UsageError: not a key and its certificate. gRPC would not say so."""
+    bytes_of_file(key)
+    bytes_of_file(certificate)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=lambda: "")
+    except (ssl.SSLError, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise UsageError(
+            f"{key} is not the key, without a password, of the certificate {certificate}: {reason}"
+        ) from error

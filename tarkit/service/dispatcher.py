@@ -225,7 +225,7 @@ class Dispatcher:
         coming. So where all that is left is with workers who wait, DRAIN is the answer to one of them after another:
         finish what you hold, and ask again.
 
-        worker: "" is one without a name. request: None asks for no shard, and WAIT is the answer.
+        worker: one that was ``heard``; "" is one without a name. request: None asks for no shard; the answer is WAIT.
 
         Raises:
             UsageError: too many reports, or ranges that a shard does not have; the reports before it count.
@@ -237,8 +237,6 @@ class Dispatcher:
         if len(reports) > self.limits.reports:
             raise UsageError(f"{len(reports)} reports in one call; the service takes {self.limits.reports}")
         now = self._clock()
-        if worker:
-            self.heard(worker, now)
         verdicts = self._report(ledger, worker, reports, unused, now)
         answer: list[Lease] | NoShard = NoShard.WAIT
         try:
@@ -334,13 +332,14 @@ class Dispatcher:
 
     def attend(self, worker: str) -> AbstractContextManager[None]:
         """As long as it lasts, the worker is there, and its leases do not end."""
-        self.heard(worker, self._clock())
+        self.heard(worker)
         return self.presence.during(worker, bound=False)
 
-    def heard(self, worker: str, now: float) -> None:
+    def heard(self, worker: str) -> None:
         """A worker gave a sign of life. UsageError: its name is too long, or empty."""
         if not 0 < len(worker.encode("utf-8", "surrogatepass")) <= self.limits.worker:
             raise UsageError(f"worker must be a word of 1 to {self.limits.worker} bytes that no other process has")
+        now = self._clock()
         self.presence.heard(worker, now)
         for ledger in self.ledgers.values():
             ledger.renew(worker, now)

@@ -38,6 +38,16 @@ class ElasticDLCalls:
         self._dispatcher = dispatcher
         self._messages = protocol("elasticdl")
 
+    def _name(self, name: str) -> str:
+        """Clients that name no data set send none, or the default name; both mean the service's own, if it has one."""
+        own, known = self._dispatcher.default, DEFAULT_NAME in self._dispatcher.ledgers
+        if name in ("", DEFAULT_NAME):
+            return DEFAULT_NAME if known else own or name
+        return name
+
+    def _ledger(self, name: str) -> Ledger:
+        return self._dispatcher.ledger(self._name(name))
+
     async def report_dataset_shard_params(self, request: Any, context: Any) -> Any:
         """Declare a data set; each worker does, and the first counts."""
         if request.batch_size < 1 or request.num_minibatches_per_shard < 0:
@@ -46,7 +56,7 @@ class ElasticDLCalls:
                 f"{request.num_minibatches_per_shard}; they must be at least 1 and 0"
             )
         dataset = DataSet(
-            request.dataset_name or DEFAULT_NAME,
+            self._name(request.dataset_name) or DEFAULT_NAME,
             request.dataset_size,
             request.batch_size * (request.num_minibatches_per_shard or MINIBATCHES),
             max(0, request.num_epochs),
@@ -62,8 +72,9 @@ class ElasticDLCalls:
 
     async def get_dataset_task(self, request: Any, context: Any) -> Any:
         """A shard; or at the true end, an empty task."""
-        ledger = await self._dispatcher.declared(request.dataset_name, UNDECLARED)
+        ledger = await self._dispatcher.declared(self._name(request.dataset_name), UNDECLARED)
         worker = f"{getattr(request, 'worker_type', '') or 'worker'}-{request.worker_id} {context.peer()}"
+        self._dispatcher.heard(worker)
         _, leases = await self._dispatcher.exchange(ledger, worker, request=_ONE)
         if isinstance(leases, NoShard):
             return self._messages.Task()
@@ -78,7 +89,7 @@ class ElasticDLCalls:
 
     async def report_dataset_task_result(self, request: Any, context: Any) -> Any:
         """A shard is done, or failed. One that is not held any more is counted, and no error."""
-        ledger = self._dispatcher.ledger(request.dataset_name)
+        ledger = self._ledger(request.dataset_name)
         report = Report(_token(ledger, request.task_id), None, request.err_message)
         await self._dispatcher.exchange(ledger, "", [report])
         return self._messages.Empty()
@@ -87,16 +98,16 @@ class ElasticDLCalls:
 
     async def reset_dataset(self, request: Any, context: Any) -> Any:
         """Begin anew."""
-        await self._dispatcher.reset(self._dispatcher.ledger(request.dataset_name))
+        await self._dispatcher.reset(self._ledger(request.dataset_name))
         return self._messages.Empty()
 
     async def get_dataset_epoch(self, request: Any, context: Any) -> Any:
         """Epochs that have begun."""
-        return self._messages.GetDatasetEpochResponse(epoch=self._dispatcher.ledger(request.dataset_name).epoch)
+        return self._messages.GetDatasetEpochResponse(epoch=self._ledger(request.dataset_name).epoch)
 
     async def get_shard_checkpoint(self, request: Any, context: Any) -> Any:
         """What is not done."""
-        ledger = self._dispatcher.ledger(request.dataset_name)
+        ledger = self._ledger(request.dataset_name)
         return self._messages.ShardCheckpoint(content=checkpoint.checkpoint(ledger))
 
     async def report_shard_checkpoint(self, request: Any, context: Any) -> Any:
@@ -113,7 +124,7 @@ class ElasticDLCalls:
         """Not about data: taken, and left alone."""
         return self._messages.Empty()
 
-    report_global_step = report_model_metric = report_prestop = report_used_resource
+    report_global_step = report_model_metric = report_prestop = report_autotune_status = report_used_resource
 
 
 def _token(ledger: Ledger, task_id: int) -> int:

@@ -49,8 +49,6 @@ class HeldCalls:
         self._for_declaration: set[asyncio.Future[None]] = set()
         self._moved: dict[str, float] = {}
         """Data set -> when a shard of it was last handed out or reported."""
-        self._blocked: set[str] = set()
-        """Workers that can do nothing before a held call of theirs is answered."""
 
     async def hold(self, ledger: Ledger, worker: str, until: float | None, *, bound: bool, drains: bool) -> bool:
         """Wait until there may be a shard or the end; whether the worker is to finish what it holds first.
@@ -126,14 +124,10 @@ class HeldCalls:
             if not future.done():
                 future.set_exception(StoppingError())
 
-    def block(self, worker: str) -> None:
-        """The worker can do nothing before its held call is answered."""
-        self._blocked.add(worker)
-
     def moves(self, ledger: Ledger, worker: str) -> None:
         """A worker was handed a shard, or reported one."""
         self._moved[ledger.dataset.name] = self._clock()
-        self._blocked.discard(worker)
+        self._presence.blocked.discard(worker)
 
     def end_standstill(self, ledger: Ledger, now: float) -> None:
         """Where all workers wait who hold what is left, answer one of them with DRAIN."""
@@ -146,7 +140,7 @@ class HeldCalls:
         holders = ledger.workers().keys()
         if (
             not holders
-            or (still < self._standstill and not holders <= self._blocked)
+            or (still < self._standstill and not holders <= self._presence.blocked)
             or not holders <= {held.worker for held in waiting}
         ):
             return

@@ -23,6 +23,8 @@ class Presence:
         """Worker -> how many of its calls are open that last as long as its connection."""
         self.calls: dict[str, dict[str, int]] = {}
         """Worker -> data set -> number of its last call for shards."""
+        self.blocked: set[str] = set()
+        """Workers that can do nothing before a held call of theirs is answered."""
         self.closing = False
         """Calls that end do not mean that their worker is lost."""
         self._lost, self._grace, self._most, self._clock = lost, grace, most, clock
@@ -87,3 +89,4 @@ class Presence:
         self.seen.pop(worker, None)
         self._told.discard(worker)
         self.calls.pop(worker, None)
+        self.blocked.discard(worker)

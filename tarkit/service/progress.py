@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,10 @@ from tarkit.service.ledger import Ledger
 
 MOST_DEAD = 1000
 """Dead shards of a data set that are listed; all of them are counted."""
+
+
+_WINDOW = 60.0
+"""Seconds over which a rate is an average."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,31 @@ class DataSetProgress:
     def part(self) -> float | None:
         """How much of all epochs is over, dead shards included, 0.0 to 1.0; None: they have no end."""
         return (self.done + self.dead) / self.total if self.total else None
+
+
+class Rate:
+    """Shards per second, as the average of the last minute. clock: seconds that never go back."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._points: deque[tuple[float, int]] = deque()
+
+    def add(self, done: int) -> None:
+        """So many are done now."""
+        now = self._clock()
+        if self._points and done < self._points[-1][1]:
+            self._points.clear()  # the data set was reset
+        self._points.append((now, done))
+        while len(self._points) > 2 and self._points[1][0] <= now - _WINDOW:
+            self._points.popleft()
+
+    @property
+    def per_second(self) -> float:
+        """The rate; 0.0 where it is not known yet."""
+        if len(self._points) < 2:
+            return 0.0
+        (then, before), (now, done) = self._points[0], self._points[-1]
+        return (done - before) / (now - then) if now > then else 0.0
 
 
 def progress_of_ledger(ledger: Ledger) -> DataSetProgress:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,10 +16,13 @@ from tarkit.readers.reader import Shard, shards_of
 from tarkit.service.credentials import Security
 from tarkit.service.dataset import DataSet
 from tarkit.service.dispatcher import Dispatcher, OtherDataSetError
+from tarkit.service.http import Page, serving_http
 from tarkit.service.journal import Journal
 from tarkit.service.ledger import LeaseRules
+from tarkit.service.metrics import CONTENT_TYPE, Metrics
 from tarkit.service.progress import DataSetProgress, progress_of_ledger
 from tarkit.service.server import serving
+from tarkit.service.statuspage import StatusPage
 from tarkit.store.publish import open_publish
 
 STATE = "tarkit-serve.state"
@@ -31,7 +35,8 @@ _LOOK = 0.25
 @dataclass(frozen=True)
 class ServeSettings:
     """listen: HOST:PORT. state: a file, or ``NO_STATE``. drain: seconds for which workers are told of the end.
-    ready_file: has the address while the service listens; "": none."""
+    ready_file: has the address while the service listens, and below it that of HTTP; "": none. http: ``[HOST:]PORT`` of
+    the status page; "": none."""
 
     listen: str = "127.0.0.1:50001"
     state: str = STATE
@@ -40,13 +45,14 @@ class ServeSettings:
     rules: LeaseRules = field(default_factory=LeaseRules)
     drain: float = 30.0
     ready_file: str = ""
+    http: str = ""
 
 
 class ServeReporter(Protocol):
     """What a service reports while it runs."""
 
-    def listening(self, address: str) -> None:
-        """Workers can call now."""
+    def listening(self, address: str, http: str) -> None:
+        """Workers can call now. http: the address of the status page; "": none."""
 
     def progressed(self, look: Callable[[], list[DataSetProgress]]) -> None:
         """Several times a second. look: the counts as they are."""
@@ -89,15 +95,24 @@ async def _serve(
     dispatcher: Dispatcher, settings: ServeSettings, reporter: ServeReporter, *, until_ended: bool
 ) -> None:
     host = settings.listen.rpartition(":")[0]
-    async with serving(dispatcher, settings.listen, security=settings.security, insecure=settings.insecure) as port:
+    async with AsyncExitStack() as stack:
+        page = StatusPage(dispatcher, settings.state, time.monotonic)
+        http = ""
+        if settings.http:
+            pages = status_pages(dispatcher, page)
+            http = await stack.enter_async_context(serving_http(settings.http, pages, insecure=settings.insecure))
+        port = await stack.enter_async_context(
+            serving(dispatcher, settings.listen, security=settings.security, insecure=settings.insecure)
+        )
         address = f"{host}:{port}"
         if settings.ready_file:
             with open_publish(settings.ready_file) as file:
-                file.write(f"{address}\n".encode())
-        reporter.listening(address)
+                file.write(f"{address}\n{http}\n".encode())
+        reporter.listening(address, http)
         before = until_ended and dispatcher.ended
         try:
             while not (until_ended and dispatcher.ended):
+                page.look()
                 reporter.progressed(lambda: _progress(dispatcher))
                 await asyncio.sleep(_LOOK)
             reporter.ended(settings.drain)
@@ -105,6 +120,24 @@ async def _serve(
             await (asyncio.sleep(settings.drain) if before else dispatcher.presence.drained(settings.drain))
         finally:
             reporter.stopped(_progress(dispatcher))
+
+
+def status_pages(dispatcher: Dispatcher, page: StatusPage) -> dict[str, Callable[[], Page]]:
+    """What the HTTP port answers, by path. MissingExtraError: prometheus-client is not installed."""
+    metrics = Metrics(dispatcher)
+
+    def health() -> Page:
+        if dispatcher.presence.closing:
+            return Page(b"the service is stopping\n", status=503)
+        if dispatcher.trouble is not None:
+            return Page(f"no shard is handed out: {dispatcher.trouble}\n".encode("utf-8", "replace"), status=503)
+        return Page(b"ok\n")
+
+    return {
+        "/": lambda: Page(page.html(), "text/html; charset=utf-8"),
+        "/metrics": lambda: Page(metrics.text(), CONTENT_TYPE),
+        "/healthz": health,
+    }
 
 
 async def _declare(dispatcher: Dispatcher, datasets: Sequence[DataSet], state: str) -> None:

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 import hmac
-import ipaddress
 import logging
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 from tarkit.errors import TarkitError, UsageError, library, printable, quoted
-from tarkit.readers.reader import Shard
-from tarkit.service import checkpoint
-from tarkit.service.credentials import Security
-from tarkit.service.dataset import DataSet
-from tarkit.service.dispatcher import Dispatcher, NoSuchDataSetError, OtherDataSetError, Report, ShardRequest
+from tarkit.service.credentials import Security, is_loopback
+from tarkit.service.dispatcher import Dispatcher, NoSuchDataSetError, OtherDataSetError
 from tarkit.service.elasticdl import ElasticDLCalls
 from tarkit.service.heldcalls import StoppingError, TooManyError
-from tarkit.service.ledger import Lease, Ledger, NoShard, Verdict
 from tarkit.service.messages import Call, protocol
-from tarkit.service.progress import progress_of_ledger
+from tarkit.service.shardcalls import ShardCalls
 
 _log = logging.getLogger(__name__)
-_VERDICTS = {Verdict.ACCEPTED: 0, Verdict.LATE: 1, Verdict.STALE: 2, Verdict.UNKNOWN: 3}
 _KEEPALIVE = 20.0
-"""Seconds after which a connection without a call is tried."""
+"""Seconds after which a connection on which nothing comes is tried."""
+_STOP = 0.5
+"""Seconds in which answers reach their callers when the service stops."""
+_STATUSES = {
+    NoSuchDataSetError: "NOT_FOUND",
+    OtherDataSetError: "FAILED_PRECONDITION",
+    TooManyError: "RESOURCE_EXHAUSTED",
+    StoppingError: "UNAVAILABLE",
+    UsageError: "INVALID_ARGUMENT",
+}
 
 
 @asynccontextmanager
@@ -36,7 +39,7 @@ async def serving(
 
     Args:
         listen: ``HOST:PORT``; port 0 takes a free one.
-        insecure: listen elsewhere than on loopback without TLS and without a token.
+        insecure: listen elsewhere than on loopback without TLS or without a token.
 
     Raises:
         UsageError: ``listen`` is not HOST:PORT, the port is taken, or the address is not a loopback one and there is
@@ -46,13 +49,7 @@ async def serving(
     security = security or Security()
     grpc = library("grpc", "the shard service", "service")
     aio = library("grpc.aio", "the shard service", "service")
-    host, colon, port = listen.rpartition(":")
-    if not colon or not port.isdigit():
-        raise UsageError(f"{quoted(listen)} is not HOST:PORT, such as localhost:50001")
-    if not (insecure or _is_loopback(host) or (security.token and security.certificate)):
-        raise UsageError(
-            f"{quoted(listen)} can be reached from other machines; give TLS and a token, or allow it without them"
-        )
+    _check_address(listen, security, insecure)
     limit = dispatcher.limits.message
     server = aio.server(
         options=[
@@ -79,162 +76,88 @@ async def serving(
         else:
             bound = server.add_insecure_port(listen)
     except RuntimeError as error:
-        raise UsageError(f"{quoted(listen)}: the service can not listen there; is the port taken?") from error
+        raise UsageError(f"{quoted(listen)}: the service cannot listen there: {printable(str(error))}") from error
     await server.start()
     try:
         yield bound
     finally:
         dispatcher.close()
-        await server.stop(0.5)
+        await server.stop(_STOP)
 
 
-def _is_loopback(host: str) -> bool:
+def _check_address(listen: str, security: Security, insecure: bool) -> None:
+    host, colon, port = listen.rpartition(":")
+    if not colon or not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
+        raise UsageError(f"{quoted(listen)} is not HOST:PORT, such as localhost:50001")
+    if not (insecure or is_loopback(host) or (security.token and security.certificate)):
+        raise UsageError(
+            f"{quoted(listen)} can be reached from other machines; give TLS and a token, or allow it without them "
+            "(--insecure)"
+        )
+    # gRPC does not say why an address cannot be had.
     try:
-        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+        family, _, _, _, address = socket.getaddrinfo(host.strip("[]") or None, int(port), type=socket.SOCK_STREAM)[0]
+        with socket.socket(family) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind(address)
+    except OSError as error:
+        raise UsageError(f"{quoted(listen)}: the service cannot listen there: {error.strerror or error}") from error
 
 
 def _handler(grpc: Any, call: Call, answer: Callable[..., Any], token: str) -> Any:
-    """How gRPC calls a method: with the token looked at, and errors as statuses."""
-    statuses = {
-        NoSuchDataSetError: grpc.StatusCode.NOT_FOUND,
-        OtherDataSetError: grpc.StatusCode.FAILED_PRECONDITION,
-        TooManyError: grpc.StatusCode.RESOURCE_EXHAUSTED,
-        StoppingError: grpc.StatusCode.UNAVAILABLE,
-        UsageError: grpc.StatusCode.INVALID_ARGUMENT,
-    }
+    """How gRPC calls a method: the token is looked at, and errors become statuses."""
     wanted = f"Bearer {token}".encode()
 
-    async def admit(context: Any) -> None:
-        metadata = dict(context.invocation_metadata() or ())
-        if token and not hmac.compare_digest(str(metadata.get("authorization", "")).encode(), wanted):
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "this service needs a bearer token, and the right one")
-
-    async def refuse(context: Any, error: TarkitError) -> None:
-        await context.abort(statuses.get(type(error), grpc.StatusCode.INTERNAL), str(error))
+    def admit(request: Any, context: Any) -> None:
+        if token:
+            metadata = dict(context.invocation_metadata() or ())
+            if not hmac.compare_digest(str(metadata.get("authorization", "")).encode(), wanted):
+                raise _UnknownCallerError("the service needs a bearer token, and this call has none, or a wrong one")
+        if request is None:
+            raise UsageError(f"the message is not a {call.request.DESCRIPTOR.name}")
 
     async def unary(request: Any, context: Any) -> Any:
-        await admit(context)
         try:
+            admit(request, context)
             return await answer(request, context)
-        except TarkitError as error:
-            await refuse(context, error)
+        except Exception as error:
+            code, reason = _status(call.name, error)
+        await context.abort(getattr(grpc.StatusCode, code), reason)
 
     async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
-        await admit(context)
         try:
+            admit(request, context)
             async for reply in answer(request, context):
                 yield reply
-        except TarkitError as error:
-            await refuse(context, error)
+            return
+        except Exception as error:
+            code, reason = _status(call.name, error)
+        await context.abort(getattr(grpc.StatusCode, code), reason)
+
+    def read(message: bytes) -> Any:
+        try:
+            return call.request.FromString(message)
+        except Exception:  # each release of protobuf has its own
+            return None
 
     make = grpc.unary_stream_rpc_method_handler if call.stream else grpc.unary_unary_rpc_method_handler
     return make(
         stream if call.stream else unary,
-        request_deserializer=call.request.FromString,
+        request_deserializer=read,
         response_serializer=call.reply.SerializeToString,
     )
 
 
-class ShardCalls:
-    """The calls of ``shards.proto``, as messages."""
+class _UnknownCallerError(TarkitError):
+    """A caller without the token."""
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
-        self._dispatcher = dispatcher
-        self._messages = protocol("shards")
 
-    async def Declare(self, request: Any, context: Any) -> Any:
-        """Add a data set, or take part in one."""
-        files = tuple(Shard(file.name, file.start, file.records) for file in request.files)
-        dataset = DataSet(
-            request.name,
-            request.size or sum(file.records for file in files),
-            request.records_per_shard,
-            request.epochs,
-            files,
-            request.shuffle_shards,
-            request.shuffle_records,
-            request.seed,
-            request.remainder,
-            request.strict_epochs,
-            request.task_type or 1,
-        )
-        made = await self._dispatcher.declare(dataset)
-        return self._messages.Declared(shards=dataset.shards, made=made, heartbeat=self._heartbeat)
-
-    async def Exchange(self, request: Any, context: Any) -> Any:
-        """Take reports, and give shards."""
-        dispatcher = self._dispatcher
-        if request.want < 0 or not request.wait >= 0:
-            raise UsageError(f"want is {request.want} and wait is {request.wait}; both must be 0 or more")
-        ledger = dispatcher.ledger(request.name)
-        reports = [
-            Report(each.token, [(part.first, part.end) for part in each.ranges] or None, each.error)
-            for each in request.reports
-        ]
-        unused = [*request.unused]
-        if request.call:
-            unused += dispatcher.unanswered(ledger, request.worker, request.call, request.held)
-        if request.blocked:
-            dispatcher.held.block(request.worker)
-        wanted = ShardRequest(request.want, request.wait or None) if request.want else None
-        verdicts, answer = await dispatcher.exchange(ledger, request.worker, reports, unused, wanted)
-        reply = self._messages.ExchangeReply(verdicts=[_VERDICTS[verdict] for verdict in verdicts])
-        if isinstance(answer, NoShard):
-            reply.end, reply.drain = answer is NoShard.END, answer is NoShard.DRAIN
-        else:
-            reply.leases.extend(self._lease(lease) for lease in answer)
-        return reply
-
-    def _lease(self, lease: Lease) -> Any:
-        shard = lease.shard
-        return self._messages.Lease(
-            token=lease.token,
-            epoch=lease.epoch,
-            name=shard.name,
-            start=shard.start,
-            end=shard.end,
-            indices=shard.indices,
-            ranges=[self._messages.Range(first=first, end=end) for first, end in lease.ranges],
-            seconds=lease.seconds,
-        )
-
-    @property
-    def _heartbeat(self) -> float:
-        return self._dispatcher.rules.floor / 3
-
-    async def Attend(self, request: Any, context: Any) -> AsyncIterator[Any]:
-        """The worker is there as long as this lasts."""
-        with self._dispatcher.attend(request.worker):
-            while True:
-                yield self._messages.Attending(heartbeat=self._heartbeat)
-                await asyncio.sleep(self._heartbeat)
-
-    async def GetProgress(self, request: Any, context: Any) -> Any:
-        """Counts, of one data set or of all."""
-        ledgers = [self._dispatcher.ledger(request.name)] if request.name else self._dispatcher.ledgers.values()
-        self._dispatcher.presence.looked(context.peer(), self._dispatcher.ended)
-        return self._messages.ProgressReply(progress=[self._progress(ledger) for ledger in ledgers])
-
-    def _progress(self, ledger: Ledger) -> Any:
-        progress = progress_of_ledger(ledger)
-        dead = [vars(each) | {"reason": printable(each.reason)} for each in progress.dead_shards]
-        return self._messages.Progress(**vars(progress) | {"dead_shards": dead})
-
-    async def Save(self, request: Any, context: Any) -> Any:
-        """A checkpoint."""
-        ledger = self._dispatcher.ledger(request.name)
-        return self._messages.Checkpoint(name=ledger.dataset.name, content=checkpoint.checkpoint(ledger))
-
-    async def Restore(self, request: Any, context: Any) -> Any:
-        """Take a checkpoint for the state."""
-        ledger = self._dispatcher.ledger(request.name)
-        await self._dispatcher.restore(ledger, request.content)
-        return self._messages.Restored(todo=ledger.progress().todo)
-
-    async def Reset(self, request: Any, context: Any) -> Any:
-        """Begin anew."""
-        ledger = self._dispatcher.ledger(request.name)
-        await self._dispatcher.reset(ledger)
-        return self._messages.Restored(todo=ledger.dataset.shards)
+def _status(call: str, error: Exception) -> tuple[str, str]:
+    """The status and the sentence that a caller gets."""
+    if isinstance(error, _UnknownCallerError):
+        return "UNAUTHENTICATED", str(error)
+    if isinstance(error, TarkitError):
+        found = (code for kind, code in _STATUSES.items() if isinstance(error, kind))
+        return next(found, "INTERNAL"), str(error)
+    _log.error("%s: unexpected %s: %s; this is a bug in tarkit", call, type(error).__name__, printable(str(error)))
+    return "INTERNAL", f"unexpected {type(error).__name__} in the service, which is a bug in tarkit"
