@@ -141,8 +141,12 @@ class Dispatcher:
 
         Raises:
             OtherDataSetError: one of that name is there, and differs; the message says how.
+            UsageError: a name that is not UTF-8.
             TooManyError: too many data sets.
         """
+        for name in (dataset.name, *(file.name for file in dataset.files)):
+            if not _is_text(name):
+                raise UsageError(f"{quoted(name)} is not UTF-8, so it cannot be the name of a data set or of its files")
         known = self.ledgers.get(dataset.name)
         if known is None:
             if len(self.ledgers) >= self.limits.datasets:
@@ -336,8 +340,8 @@ class Dispatcher:
         return self.presence.during(worker, bound=False)
 
     def heard(self, worker: str) -> None:
-        """A worker gave a sign of life. UsageError: its name is too long, or empty."""
-        if not 0 < len(worker.encode("utf-8", "surrogatepass")) <= self.limits.worker:
+        """A worker gave a sign of life. UsageError: its name is too long, empty, or not UTF-8."""
+        if not (_is_text(worker) and 0 < len(worker.encode()) <= self.limits.worker):
             raise UsageError(f"worker must be a word of 1 to {self.limits.worker} bytes that no other process has")
         now = self._clock()
         self.presence.heard(worker, now)
@@ -370,3 +374,12 @@ class Dispatcher:
                 self.held.wake(ledger)
                 self._durable.changed(ledger)
         self.held.end_standstill(ledger, now)
+
+
+def _is_text(name: str) -> bool:
+    """Whether it can be sent: file names and arguments may have bytes that are not UTF-8."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

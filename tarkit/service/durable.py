@@ -101,6 +101,9 @@ class Durable:
         except StreamError as error:
             self._failed(error)
             return
+        except Exception as error:  # else who waits would wait for ever, in silence
+            self._failed(StreamError(f"the state cannot be written: unexpected {type(error).__name__}: {error}"))
+            return
         self._changes = []
         self._flushing, self._unsynced = False, True
         if self.trouble is None:

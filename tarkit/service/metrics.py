@@ -55,7 +55,7 @@ class Metrics:
         for field, text in _GAUGES.items():
             family = self._gauge(f"tarkit_{_NAMES.get(field, field)}", text, labels=["dataset"])
             for name, (epochs, each) in counts.items():
-                family.add_metric([_label(name)], epochs if field == "epochs" else float(getattr(each, field)))
+                family.add_metric([name], epochs if field == "epochs" else float(getattr(each, field)))
             yield family
         reports = self._counter("tarkit_reports", "Reports of workers, by what became of them.", labels=["verdict"])
         for verdict in Verdict:
@@ -69,7 +69,3 @@ class Metrics:
         yield self._gauge(
             "tarkit_state_writable", "0 while the state cannot be written.", float(dispatcher.trouble is None)
         )
-
-
-def _label(name: str) -> str:
-    return name.encode("utf-8", "backslashreplace").decode()

@@ -8,10 +8,11 @@ from html import escape
 
 from tarkit.errors import printable
 from tarkit.service.dispatcher import Dispatcher
-from tarkit.service.progress import MOST_DEAD, DataSetProgress, Rate, progress_of_ledger
+from tarkit.service.progress import DataSetProgress, Rate, progress_of_ledger
 
 _REFRESH = 5
 _MOST_WORKERS = 200
+_MOST_DEAD = 100
 _MOST_DATA_SETS = 100
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --bar: #2a7; --bad: #c33; --dim: #777; }
@@ -20,7 +21,8 @@ h1 { font-size: 1.3rem; margin: 0 0 .2rem; } h2 { font-size: 1.05rem; margin: 1.
 p { margin: .3rem 0; } .dim { color: var(--dim); } .bad { color: var(--bad); font-weight: 600; }
 section { border: 1px solid var(--line); border-radius: 6px; padding: .6rem .9rem; margin: .6rem 0; }
 section h3 { font-size: 1rem; margin: 0; overflow-wrap: anywhere; }
-progress { width: 100%; height: .8rem; accent-color: var(--bar); }
+.bar { height: .7rem; margin: .4rem 0; border-radius: 4px; background: var(--line); overflow: hidden; }
+.bar div { height: 100%; background: var(--bar); }
 dl { display: flex; flex-wrap: wrap; gap: .2rem 1.4rem; margin: .3rem 0 0; }
 dl div { display: flex; gap: .4rem; } dt { color: var(--dim); } dd { margin: 0; font-variant-numeric: tabular-nums; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
@@ -65,8 +67,8 @@ class StatusPage:
         for each in progress:
             yield from self._data_set(each)
         yield _more(len(dispatcher.ledgers) - len(progress), "data sets")
-        yield from self._workers()
         yield from _dead(progress)
+        yield from self._workers()
         yield "</body></html>\n"
 
     def _calls(self) -> str:
@@ -79,7 +81,7 @@ class StatusPage:
             state = '<span class="bad">ended, incomplete</span>'
         yield f"<section><h3>{_text(each.name)}: {state}</h3>"
         if each.part is not None:
-            yield f'<progress max="1" value="{each.part:.4f}" title="{each.part:.2%}"></progress>'
+            yield f'<div class="bar" title="{each.part:.2%}"><div style="width:{each.part:.2%}"></div></div>'
         rate = self._rates[each.name].per_second if each.name in self._rates else 0.0
         left = each.total - each.done - each.dead
         facts = {
@@ -135,7 +137,7 @@ def _dead(progress: Iterable[DataSetProgress]) -> Iterator[str]:
         )
         for dataset in progress
         for each in dataset.dead_shards
-    ][:MOST_DEAD]
+    ][:_MOST_DEAD]
     yield f'<h2 class="bad">Dead shards ({number:,})</h2>'
     yield _table(("shard", "epoch", "errors / lost workers", "reason"), rows)
     yield _more(number - len(rows), "dead shards")
