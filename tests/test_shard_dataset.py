@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import pickle
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -224,3 +226,26 @@ def test_the_program_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     state = scope["loader"].state_dict()
     assert (state["epoch"], state["next_batch"], scope["steps"]) == (3, 0, 3 * 9)
     assert scope["loss"].item() < 0.3
+
+
+def run_ranks(shards: str, folder: Path, world: int, stop: int = 0) -> None:
+    """By torchrun, which gives ranks their variables; they are killed after so many batches."""
+    program = str(Path(__file__).with_name("trainranks.py"))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}", program]
+    done = subprocess.run([*command, shards, str(folder), str(stop)], capture_output=True, text=True, check=False)
+    assert (done.returncode != 0) is bool(stop), done.stderr
+
+
+def read_by_ranks(folder: Path, world: int) -> list[list[str]]:
+    lines = [(folder / f"keys-{rank}-of-{world}").read_text().splitlines() for rank in range(world)]
+    return together([[line.split() for line in rank] for rank in lines])
+
+
+def test_ranks_under_gloo_are_killed_and_another_number_goes_on(
+    shards: str, epochs: list[list[list[str]]], tmp_path: Path
+) -> None:
+    run_ranks(shards, tmp_path, 2, stop=5)
+    run_ranks(shards, tmp_path, 3)
+    before, after = read_by_ranks(tmp_path, 2), read_by_ranks(tmp_path, 3)
+    assert len(before) == 5
+    assert before + after == epochs[0]
