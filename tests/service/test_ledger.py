@@ -41,7 +41,7 @@ def begins(ledger: Ledger, number: int, worker: str = "a", now: float = 0.0) -> 
 CONTACTS: dict[str, Callable[[Ledger, Lease], object]] = {
     "renew": lambda ledger, held: ledger.renew("a", 29.0),
     "another lease": lambda ledger, held: lease(ledger, "a", 29.0),
-    "no shard": lambda ledger, held: [ledger.lease("a", 29.0) for _ in range(9)],
+    "no shard": lambda ledger, held: (begins(ledger, 3), ledger.lease("a", 29.0)),
     "a part": lambda ledger, held: ledger.complete(held.token, 29.0, [(0, 1)]),
     "a failure": lambda ledger, held: ledger.fail(held.token, 29.0, "bad"),
 }

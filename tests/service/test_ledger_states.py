@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from tarkit.readers.reader import Shard
 from tarkit.service.checkpoint import checkpoint, restore
@@ -350,9 +357,12 @@ class LedgerMachine(RuleBasedStateMachine):
             assert all(epoch == self.model.begun for epoch, _ in todo)
 
 
-LedgerMachine.TestCase.settings = settings(
-    max_examples=int(os.environ.get("LEDGER_EXAMPLES", "60")),
-    stateful_step_count=50,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
-test_ledger = LedgerMachine.TestCase
+def test_random_histories() -> None:
+    run_state_machine_as_test(
+        LedgerMachine,
+        settings=settings(
+            max_examples=int(os.environ.get("LEDGER_EXAMPLES", "60")),
+            stateful_step_count=50,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+        ),
+    )
