@@ -1,7 +1,8 @@
 """Ledgers in a file: SQLite in WAL mode, each batch of events one transaction that is on the disk when it returns.
 
-Two tables. ``dataset``: a row for each data set, with its declaration and how much was handed out. ``outstanding``: a
-row for each shard that was handed out and is not done. What is done leaves no row, so the file stays small.
+Three tables. ``dataset``: the declaration of each data set, which may be long. ``counts``: how much of it was handed
+out. ``outstanding``: a row for each shard that was handed out and is not done. What is done leaves no row, so the file
+stays small.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from tarkit.errors import DataError, StreamError, TarkitError, UsageError, quoted
+from tarkit.errors import DataError, StreamError, TarkitError, UsageError, printable, quoted
 from tarkit.service.dataset import DataSet
 from tarkit.service.ledger import LeaseRules, Ledger
 from tarkit.service.outstanding import Outstanding
@@ -24,14 +25,15 @@ VERSION = 1
 APPLICATION = 0x7461726B
 """SQLite's application id: "tark"."""
 _SCHEMA = """
-CREATE TABLE dataset (name TEXT PRIMARY KEY, declaration TEXT NOT NULL, epoch INTEGER NOT NULL,
-    handed_out INTEGER NOT NULL, last_token INTEGER NOT NULL, longest REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE dataset (name TEXT PRIMARY KEY, declaration TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE counts (dataset TEXT PRIMARY KEY, epoch INTEGER NOT NULL, handed_out INTEGER NOT NULL,
+    last_token INTEGER NOT NULL, longest REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE outstanding (dataset TEXT NOT NULL, epoch INTEGER NOT NULL, position INTEGER NOT NULL,
     token INTEGER NOT NULL, worker TEXT NOT NULL, lost TEXT NOT NULL, errors INTEGER NOT NULL, losses INTEGER NOT NULL,
     ranges TEXT NOT NULL, ended TEXT NOT NULL, PRIMARY KEY (dataset, epoch, position)) WITHOUT ROWID;
 """
-_DATASET = "INSERT INTO dataset VALUES (?, ?, 0, 0, 0, 0)"
-_COUNTS = "UPDATE dataset SET epoch = ?, handed_out = ?, last_token = ?, longest = ? WHERE name = ?"
+_DATASET = "INSERT INTO dataset VALUES (?, ?)"
+_COUNTS = "INSERT OR REPLACE INTO counts VALUES (?, ?, ?, ?, ?)"
 _ENTRY = "INSERT OR REPLACE INTO outstanding VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _GONE = "DELETE FROM outstanding WHERE dataset = ? AND epoch = ? AND position = ?"
 SKIPPED_TOKENS = 1 << 20
@@ -62,7 +64,7 @@ def change_of(ledger: Ledger) -> Change:
         )
         for each in changed
     ]
-    counts = (ledger.epoch, ledger.handed_out, ledger.last_token, ledger.longest, name)
+    counts = (name, ledger.epoch, ledger.handed_out, ledger.last_token, ledger.longest)
     return Change(counts, rows, [(name, *key) for key in gone])
 
 
@@ -128,7 +130,7 @@ class Journal:
         run("COMMIT")
         found = run("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
-            raise DataError(f"the state is damaged: {found}", url=self.path, hint=_BEGIN_ANEW)
+            raise DataError(f"the state is damaged: {printable(found)}", url=self.path, hint=_BEGIN_ANEW)
 
     def load(self, rules: LeaseRules, now: float) -> list[Ledger]:
         """The ledgers as they were: what was leased is leased from now on, under the same tokens.
@@ -139,10 +141,11 @@ class Journal:
         ledgers = []
         run = self._database.execute
         try:
-            for name, declaration, *counts in run("SELECT * FROM dataset ORDER BY name"):
+            for name, declaration in run("SELECT * FROM dataset ORDER BY name"):
                 ledger = Ledger(DataSet.from_json(declaration), rules)
+                counts = run("SELECT * FROM counts WHERE dataset = ?", (name,)).fetchone() or (name, 0, 0, 0, 0.0)
                 rows = run("SELECT * FROM outstanding WHERE dataset = ? ORDER BY epoch, position", (name,))
-                _fill(ledger, name, counts, [_entry(*row[1:]) for row in rows], now)
+                _fill(ledger, name, counts[1:], [_entry(*row[1:]) for row in rows], now)
                 ledgers.append(ledger)
         except (sqlite3.Error, ValueError, TypeError, KeyError, IndexError) as error:
             raise DataError(f"the state is damaged: {error}", url=self.path, hint=_BEGIN_ANEW) from error
@@ -207,7 +210,7 @@ def _refusal(error: sqlite3.DatabaseError, path: str) -> TarkitError:
     return DataError(f"this is not the state of a shard service: {text}", url=path, hint=_BEGIN_ANEW)
 
 
-def _fill(ledger: Ledger, name: str, counts: list[Any], entries: list[Outstanding], now: float) -> None:
+def _fill(ledger: Ledger, name: str, counts: Sequence[Any], entries: list[Outstanding], now: float) -> None:
     """Give a ledger the state of a file. ValueError: it cannot be."""
     epoch, handed_out, last_token, longest = counts
     dataset = ledger.dataset

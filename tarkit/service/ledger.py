@@ -214,16 +214,16 @@ class Ledger:
         """A worker gives shards back that it did not use, or all: not a failure of the shard. Returns their number."""
         held = self._holders.held(worker)
         given = [held[token] for token in dict.fromkeys(held if tokens is None else tokens) if token in held]
-        for entry in reversed(given):
+        for entry in given:
             del self._by_token[entry.token]
             self._unlease(entry)
             self._back(entry)
         return len(given)
 
     def lose(self, worker: str, reason: str = "the worker's connection broke") -> int:
-        """A worker is gone: what it held comes back first. Returns the number of its leases."""
+        """A worker is gone: what it held comes back before the rest of the epoch. Returns the number of its leases."""
         held = self._holders.held(worker)
-        for token, entry in reversed(held.items()):
+        for token, entry in held.items():
             entry.lost[token] = entry.granted
             self._unlease(entry)
             entry.losses += 1
@@ -381,7 +381,6 @@ class Ledger:
             self._last[entry.key] = None
         else:
             self._first[entry.key] = None
-            self._first.move_to_end(entry.key, last=False)
 
     def _finish(self, entry: Outstanding) -> None:
         """A shard is done, wherever it was."""

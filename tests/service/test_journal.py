@@ -41,7 +41,9 @@ def begun(path: Path, dataset: DataSet) -> tuple[Journal, Ledger]:
 
 
 def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
-    dataset = DataSet.of_files("dä", [Shard("a", 0, 10), Shard("b", 3, 2)], 2, epochs=0, shuffle_records=True, seed=-5)
+    dataset = DataSet.of_files(
+        "d\0\nä", [Shard("a", 0, 10), Shard("b", 3, 2)], 2, epochs=0, shuffle_records=True, seed=-5
+    )
     journal, ledger = begun(tmp_path / "state", dataset)
     given = [lease(ledger, worker) for worker in "abcdef"]
     ledger.complete(given[0].token, 7.0)
@@ -179,12 +181,12 @@ def test_one_process_has_a_state(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        "UPDATE dataset SET handed_out = 999",
-        "UPDATE dataset SET handed_out = 'x'",
-        "UPDATE dataset SET epoch = 2",
-        "UPDATE dataset SET last_token = 1",
+        "UPDATE counts SET handed_out = 999",
+        "UPDATE counts SET handed_out = 'x'",
+        "UPDATE counts SET epoch = 2",
+        "UPDATE counts SET last_token = 1",
         "UPDATE dataset SET name = 'other'",
-        "UPDATE dataset SET longest = 'x'",
+        "UPDATE counts SET longest = 'x'",
         "UPDATE dataset SET declaration = '{}'",
         "UPDATE dataset SET declaration = '['",
         "UPDATE dataset SET declaration = replace(declaration, '100', '-1')",
@@ -198,6 +200,7 @@ def test_one_process_has_a_state(tmp_path: Path) -> None:
         "UPDATE outstanding SET lost = '{'",
         "UPDATE outstanding SET errors = 'many'",
         "DROP TABLE outstanding",
+        "DELETE FROM counts",
     ],
 )
 def test_a_state_that_cannot_be_is_damage(tmp_path: Path, damage: str) -> None:
@@ -232,6 +235,17 @@ def test_flipped_bytes_are_damage_or_a_state(tmp_path: Path) -> None:
             assert "\n" not in str(error)
             refused += 1
     assert refused
+
+
+def test_a_long_declaration_is_written_once(tmp_path: Path) -> None:
+    files = [Shard(f"folder/photos-{number:06d}.tar", 0, 1000) for number in range(20_000)]
+    journal, ledger = begun(tmp_path / "state", DataSet.of_files("photos", files, 100))
+    before = (tmp_path / "state-wal").stat().st_size
+    for _ in range(20):
+        lease(ledger)
+        journal.write([change_of(ledger)])
+    assert (tmp_path / "state-wal").stat().st_size - before < 20 * 5 * 4096
+    journal.close()
 
 
 @pytest.fixture
