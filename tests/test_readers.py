@@ -153,6 +153,9 @@ def test_a_reader_of_ones_own(tmp_path: Path) -> None:
         custom_data_reader(f"{__file__}:Own", "x", "data_origin='y'")
     with pytest.raises(UsageError, match="py:other cannot be called with data_origin, a: missing a required argument"):
         custom_data_reader(f"{tmp_path}/model.py:other", "x", "a=1")
+    (tmp_path / "db.py").write_text("from sqlite3 import connect\n")
+    with pytest.raises(UsageError, match="py:connect cannot be called with data_origin"):
+        custom_data_reader(f"{tmp_path}/db.py:connect", "x")
     with pytest.raises(UsageError, match=r"gave list; it must give a reader derived from .*AbstractDataReader"):
         custom_data_reader(f"{tmp_path}/model.py:reader", "x")
 

@@ -122,7 +122,7 @@ def custom_data_reader(function: str, data_origin: str, params: str = "") -> Abs
         arguments[name] = value
     try:
         inspect.signature(make).bind(**arguments)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:  # ValueError: it has no signature, as some of the standard library
         raise UsageError(f"{function} cannot be called with {', '.join(arguments)}: {error}") from None
     reader = make(**arguments)
     if not isinstance(reader, AbstractDataReader):

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tarkit.errors import UsageError, printable, quoted
+from tarkit.errors import TarkitError, UsageError, printable, quoted
 from tarkit.readers.create import create_data_reader, custom_data_reader
 from tarkit.readers.reader import Shard, shards_of
 from tarkit.service.credentials import Security
@@ -174,12 +174,22 @@ def files_to_serve(
     Raises:
         UsageError: no record; no such reader or function.
         MissingInputError: a file does not exist.
+        TarkitError: code of the user's own raised an error, which is its cause.
     """
     if function is None:
-        reader = create_data_reader(data, reader_type=reader_type)
+        found = shards_of(create_data_reader(data, reader_type=reader_type))
     else:
-        reader = custom_data_reader(function, data, params)
-    found = shards_of(reader)
+        found = _shards_of_custom_reader(function, data, params)
     if not any(shard.records for shard in found):
         raise UsageError(f"{quoted(data or str(function))}: there is no record to hand out")
     return found
+
+
+def _shards_of_custom_reader(function: str, data: str, params: str) -> list[Shard]:
+    try:
+        return shards_of(custom_data_reader(function, data, params))
+    except TarkitError:
+        raise
+    except Exception as error:
+        reason = printable(f"{type(error).__name__}: {error}")
+        raise TarkitError(f"{function} could not list its shards: {reason}; -v shows where") from error

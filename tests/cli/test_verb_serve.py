@@ -106,6 +106,23 @@ def test_a_reader_of_ones_own(tmp_path: Path) -> None:
         assert running.end()[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("class Reader(AbstractDataReader): create_shards = lambda self: {'a': 1}", "TypeError: Can't instantiate"),
+        ("import sqlite3\ndef Reader(data_origin): sqlite3.connect('nosuch/a.db')", "OperationalError: unable to open"),
+    ],
+)
+def test_an_error_of_a_reader_of_ones_own_is_not_a_bug_of_tarkit(
+    tmp_path: Path, run: Run, code: str, reason: str
+) -> None:
+    (tmp_path / "reader.py").write_text(f"from tarkit.readers.reader import AbstractDataReader\n{code}\n")
+    result = run("tarkit", "serve", "--state", "none", "--custom_data_reader", f"{tmp_path}/reader.py:Reader")
+    assert result.code == 1
+    assert f"reader.py:Reader could not list its shards: {reason}" in result.stderr
+    assert "bug" not in result.stderr
+
+
 def test_watch(tmp_path: Path) -> None:
     with service(tmp_path, *SIZED) as running:
         command = [sys.executable, "-m", "tarkit.cli.tarkit", "serve", "--watch", running.address, "-q"]
