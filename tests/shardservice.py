@@ -20,6 +20,7 @@ class Service:
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self._ready = folder / "ready"
+        self._ready.unlink(missing_ok=True)  # of one that was killed
         command = [sys.executable, "-m", "tarkit.cli.tarkit", "serve", "--ready-file", str(self._ready), *arguments]
         if "--listen" not in arguments:
             command += ["--listen", "127.0.0.1:0"]

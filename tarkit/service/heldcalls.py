@@ -71,6 +71,7 @@ class HeldCalls:
                 raise
             finally:
                 waiting.pop(held, None)
+        self._go_on()
         return held.woken.done() and held.woken.result()
 
     async def hold_for_declaration(self, seconds: float) -> None:
@@ -82,13 +83,11 @@ class HeldCalls:
                 await asyncio.wait({future}, timeout=seconds)
             finally:
                 self._for_declaration.discard(future)
-        if future.done():
-            future.result()
+        self._go_on()
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
-        if self._presence.closing:
-            raise StoppingError
+        self._go_on()
         if self.number >= self._most:
             raise TooManyError(
                 f"{counted(self.number, 'call')} are held, which is the service's limit; ask again later"
@@ -98,6 +97,10 @@ class HeldCalls:
             yield
         finally:
             self.number -= 1
+
+    def _go_on(self) -> None:
+        if self._presence.closing:
+            raise StoppingError
 
     def declared(self) -> None:
         """A data set was declared."""
@@ -115,14 +118,12 @@ class HeldCalls:
                     held.woken.set_result(False)
 
     def stop(self) -> None:
-        """End all calls with StoppingError."""
+        """End all calls with StoppingError, now that ``closing`` is set."""
         for waiting in self._waiting.values():
             for held in waiting:
                 if not held.woken.done():
-                    held.woken.set_exception(StoppingError())
-        for future in self._for_declaration:
-            if not future.done():
-                future.set_exception(StoppingError())
+                    held.woken.set_result(False)
+        self.declared()
 
     def moves(self, ledger: Ledger, worker: str) -> None:
         """A worker was handed a shard, or reported one."""

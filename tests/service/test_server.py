@@ -1,0 +1,510 @@
+"""Each reply of the shard service and its cause; calls that are held, cancelled or cut; trouble with the state."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shardservice import SERVICES, Caller, Service, service
+
+from tarkit.errors import MissingInputError, StreamError, UsageError
+from tarkit.service.credentials import Security, security_of_files
+from tarkit.service.dispatcher import Dispatcher, Limits
+from tarkit.service.journal import Journal
+from tarkit.service.ledger import LeaseRules
+from tarkit.service.messages import protocol
+from tarkit.service.server import serving
+
+grpc = pytest.importorskip("grpc", reason="the shard service needs grpcio")
+
+PEM = Path(__file__).resolve().parent.parent / "data" / "service"
+SIZED = ("--dataset", "iris=22", "--records-per-shard", "8")
+
+
+class Server:
+    """A server in this process. ``call(method, **fields)`` is one call; ``elasticdl=True``: of that protocol."""
+
+    def __init__(self, dispatcher: Dispatcher, channel: Any) -> None:
+        self.dispatcher, self.channel = dispatcher, channel
+
+    def call(self, method: str, /, *, elasticdl: bool = False, raw: bytes | None = None, **fields: Any) -> Any:
+        name = "elasticdl" if elasticdl else "shards"
+        made = next(each for each in protocol(name).calls if each.name == method)
+        kind = self.channel.unary_stream if made.stream else self.channel.unary_unary
+        stub = kind(f"/{SERVICES[name]}/{method}", None, made.reply.FromString)
+        return stub(made.request(**fields).SerializeToString() if raw is None else raw, timeout=20)
+
+
+def with_server(
+    calls: Callable[[Server], Awaitable[None]],
+    journal: Journal | None = None,
+    rules: LeaseRules | None = None,
+    **options: Any,
+) -> None:
+    async def run() -> None:
+        kept = journal or Journal(":memory:")
+        async with (
+            Dispatcher(kept, rules, **options) as dispatcher,
+            serving(dispatcher, "127.0.0.1:0") as port,
+            grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
+        ):
+            await calls(Server(dispatcher, channel))
+        kept.close()
+
+    asyncio.run(run())
+
+
+async def refusal(call: Awaitable[Any]) -> tuple[str, str]:
+    """The status of a call that fails, and its sentence."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return caught.value.code().name, caught.value.details()
+
+
+BAD = [
+    ("Declare", {"name": "", "size": 1, "records_per_shard": 1}, "1 to 1024 bytes"),
+    ("Declare", {"name": "a", "size": 0, "records_per_shard": 1}, "size is 0"),
+    ("Declare", {"name": "a", "size": 1, "records_per_shard": 0}, "records_per_shard is 0"),
+    ("Declare", {"name": "a", "size": 1, "records_per_shard": 1, "epochs": -1}, "epochs is -1"),
+    ("Declare", {"name": "a", "size": 1, "records_per_shard": 1, "remainder": "x"}, "remainder is 'x'"),
+    ("Exchange", {"worker": ""}, "worker must be a word"),
+    ("Exchange", {"worker": "w" * 2000}, "worker must be a word"),
+    ("Exchange", {"worker": "w", "want": -1}, "want is -1"),
+    ("Exchange", {"worker": "w", "wait": float("nan")}, "wait is nan"),
+    ("Exchange", {"worker": "w", "reports": [{"token": 1}] * 4}, "4 reports in one call; the service takes 3"),
+    ("Restore", {"name": "iris", "content": "{"}, "not a checkpoint"),
+]
+BAD_ELASTICDL = [
+    ("report_dataset_shard_params", {"batch_size": 0, "dataset_size": 1}, "batch_size is 0"),
+    ("report_dataset_shard_params", {"batch_size": 1, "dataset_size": 0}, "size is 0"),
+    ("report_dataset_shard_params", {"batch_size": 1, "dataset_size": 1, "task_type": 9}, "task_type is 9"),
+    ("report_training_params", {"batch_size": 1, "num_minibatches_per_shard": -1}, "num_minibatches_per_shard is -1"),
+]
+
+
+def test_bad_parameters_have_a_sentence() -> None:
+    async def calls(server: Server) -> None:
+        await server.call("Declare", name="iris", size=22, records_per_shard=8, epochs=1)
+        for elasticdl, bad in ((False, BAD), (True, BAD_ELASTICDL)):
+            for method, fields, reason in bad:
+                code, details = await refusal(server.call(method, elasticdl=elasticdl, **fields))
+                assert code == "INVALID_ARGUMENT" and reason in details, (method, fields, details)
+        token = (await server.call("Exchange", worker="w", want=1)).leases[0].token
+        report = {"token": token, "ranges": [{"first": 0, "end": 9}]}
+        assert (await refusal(server.call("Exchange", worker="w", reports=[report])))[0] == "INVALID_ARGUMENT"
+        refused = await refusal(server.call("Exchange", raw=b"\xff\xff\xff"))
+        assert refused == ("INVALID_ARGUMENT", "the message is not a ExchangeRequest")
+        with pytest.raises(grpc.aio.AioRpcError, match="worker must be a word"):
+            await server.call("Attend", worker="").read()
+
+    with_server(calls, limits=Limits(reports=3))
+
+
+def test_each_refusal_has_its_status() -> None:
+    async def calls(server: Server) -> None:
+        iris = {"name": "iris", "records_per_shard": 8, "epochs": 1}
+        assert (await server.call("Declare", size=22, **iris)).made
+        assert not (await server.call("Declare", size=22, **iris)).made
+        code, details = await refusal(server.call("Declare", size=23, **iris))
+        assert code == "FAILED_PRECONDITION" and "size 22, not 23" in details
+        code, details = await refusal(server.call("Declare", name="b", size=1, records_per_shard=1))
+        assert code == "RESOURCE_EXHAUSTED" and "1 data set" in details
+        for method in ("Exchange", "Save", "Reset", "GetProgress"):
+            worker = {"worker": "w"} if method == "Exchange" else {}
+            code, details = await refusal(server.call(method, name="rose", **worker))
+            assert code == "NOT_FOUND" and "'rose' was not declared" in details
+        assert len((await server.call("Exchange", worker="w", want=3)).leases) == 3
+        held = [server.call("Exchange", worker=f"h{number}", want=1) for number in range(2)]
+        await until(lambda: server.dispatcher.held.number == 2)
+        code, details = await refusal(server.call("Exchange", worker="one too many", want=1))
+        assert code == "RESOURCE_EXHAUSTED" and "2 calls are held" in details
+        for each in held:
+            each.cancel()
+        await until(lambda: server.dispatcher.held.number == 0)
+
+    with_server(calls, limits=Limits(datasets=1, held=2))
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait for something that will come true."""
+    for _ in range(1000):
+        if true():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not come true")
+
+
+def test_an_unexpected_error_is_one_line(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    async def calls(server: Server) -> None:
+        monkeypatch.setattr(server.dispatcher, "ledger", lambda name: 1 // 0)
+        code, details = await refusal(server.call("Save", name="iris"))
+        assert (code, details) == ("INTERNAL", "unexpected ZeroDivisionError in the service, which is a bug in tarkit")
+
+    with caplog.at_level(logging.ERROR):
+        with_server(calls)
+    (record,) = caplog.records
+    assert record.getMessage().startswith("Save: unexpected ZeroDivisionError")
+    assert record.exc_info is None
+
+
+def test_elasticdl_calls_that_are_not_about_data() -> None:
+    async def calls(server: Server) -> None:
+        for method in ("report_used_resource", "report_global_step", "report_model_metric", "report_prestop"):
+            await server.call(method, elasticdl=True, raw=b"\x08\x01")
+        stub = server.channel.unary_unary("/proto.Master/get_comm_rank")
+        assert (await refusal(stub(b"")))[0] == "UNIMPLEMENTED"
+
+    with_server(calls)
+
+
+def test_the_oldest_elasticdl_clients_get_the_services_own_data_set() -> None:
+    async def calls(server: Server) -> None:
+        await server.call("Declare", name="iris", size=22, records_per_shard=8, epochs=1)
+        server.dispatcher.default = "iris"
+        params = {"batch_size": 4, "num_epochs": 9, "dataset_size": 5}
+        await server.call("report_training_params", elasticdl=True, **params)
+        default = "_EDL_DEFAULT_TRAINING_DATA"
+        await server.call("report_dataset_shard_params", elasticdl=True, dataset_name=default, **params)
+        assert [*server.dispatcher.ledgers] == ["iris"] and server.dispatcher.differing == 2
+        shards = []
+        for fetch, report, name in (
+            ("get_task", "report_task_result", ""),
+            ("get_dataset_task", "report_dataset_task_result", default),
+            ("get_task", "report_task_result", ""),
+        ):
+            task = await server.call(fetch, elasticdl=True, dataset_name=name)
+            shards.append((task.shard.name, task.shard.start, task.shard.end))
+            await server.call(report, elasticdl=True, dataset_name=name, task_id=task.task_id)
+        assert shards == [("iris", 0, 8), ("iris", 8, 16), ("iris", 16, 22)]
+        assert not (await server.call("get_task", elasticdl=True)).type
+        assert (await server.call("get_dataset_epoch", elasticdl=True, dataset_name=default)).epoch == 1
+
+    with_server(calls)
+
+
+def test_elasticdl_checkpoints_failures_and_resets() -> None:
+    async def calls(server: Server) -> None:
+        params = {"batch_size": 4, "num_epochs": 1, "dataset_size": 22, "num_minibatches_per_shard": 2}
+
+        async def ask(method: str, **fields: Any) -> Any:
+            return await server.call(method, elasticdl=True, **fields)
+
+        await ask("report_dataset_shard_params", dataset_name="iris", **params)
+        task = await ask("get_dataset_task", dataset_name="iris")
+        saved = await ask("get_shard_checkpoint", dataset_name="iris")
+        await ask("report_dataset_task_result", dataset_name="iris", task_id=task.task_id, err_message="no label")
+        # Once, and once more that is not counted.
+        await ask("report_dataset_task_result", dataset_name="iris", task_id=task.task_id, err_message="no label")
+        assert (await ask("report_shard_checkpoint", content=saved.content)).success
+        assert not (await ask("report_shard_checkpoint", content="{")).success
+        assert [(await ask("get_dataset_task", dataset_name="iris")).shard.start for _ in range(3)] == [0, 8, 16]
+        await ask("reset_dataset", dataset_name="iris")
+        assert (await ask("get_dataset_task", dataset_name="iris")).shard.start == 0
+
+    with_server(calls)
+
+
+def test_a_call_before_the_declaration_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def calls(server: Server) -> None:
+        early = server.call("get_dataset_task", elasticdl=True, dataset_name="iris")
+        await until(lambda: server.dispatcher.held.number == 1)
+        await server.call("Declare", name="iris", size=22, records_per_shard=8, epochs=1)
+        assert (await early).shard.end == 8
+        monkeypatch.setattr("tarkit.service.elasticdl.UNDECLARED", 0.1)
+        code, _ = await refusal(server.call("get_dataset_task", elasticdl=True, dataset_name="rose"))
+        assert code == "NOT_FOUND"
+
+    with_server(calls)
+
+
+def test_a_thousand_calls_are_held_and_reports_are_answered() -> None:
+    async def calls(server: Server) -> None:
+        await server.call("Declare", name="iris", size=1060, records_per_shard=1, epochs=1)
+        leases = [*(await server.call("Exchange", worker="w", want=1000)).leases]
+        leases += (await server.call("Exchange", worker="w", want=60)).leases
+        held = [
+            asyncio.ensure_future(server.call("Exchange", worker=f"h{number}", want=1)) for number in range(500)
+        ] + [
+            asyncio.ensure_future(server.call("get_dataset_task", elasticdl=True, worker_id=number))
+            for number in range(500)
+        ]
+        await until(lambda: server.dispatcher.held.number == 1000)
+        times = []
+        for lease in leases[:60]:
+            began = time.perf_counter()
+            await server.call("Exchange", worker="w", reports=[{"token": lease.token}])
+            times.append(time.perf_counter() - began)
+        assert sorted(times)[30] < 0.05
+        assert server.dispatcher.held.number == 1000
+        await server.call("Exchange", worker="w", unused=[leases[60].token])
+        await until(lambda: any(each.done() for each in held))
+        (first,) = (each for each in held if each.done())
+        token = first.result().leases[0].token
+        await server.call("Exchange", worker="h0", reports=[{"token": token}])
+        await server.call("Exchange", worker="w", reports=[{"token": each.token} for each in leases[61:]])
+        replies = await asyncio.gather(*held)
+        assert sum(reply.end for reply in replies[:500]) == 499
+        assert sum(not reply.type for reply in replies[500:]) == 500
+
+    with_server(calls)
+
+
+def test_a_held_call_that_breaks_loses_the_worker() -> None:
+    async def calls(server: Server) -> None:
+        await server.call("Declare", name="iris", size=16, records_per_shard=8, epochs=1)
+        for _ in range(2):
+            await server.call("get_dataset_task", elasticdl=True, dataset_name="iris")
+        # A published client that asks ahead, and is killed: its connection is what breaks.
+        held = server.call("get_dataset_task", elasticdl=True, dataset_name="iris")
+        await until(lambda: server.dispatcher.held.number == 1)
+        held.cancel()
+        await until(lambda: server.dispatcher.ledgers["iris"].progress().todo == 2)
+        assert [lease.start for lease in (await server.call("Exchange", worker="w", want=2)).leases] == [0, 8]
+
+    with_server(calls)
+
+
+def test_a_worker_whose_attendance_breaks_may_come_back() -> None:
+    async def calls(server: Server) -> None:
+        await server.call("Declare", name="iris", size=16, records_per_shard=8, epochs=1)
+        for worker in ("a", "b"):
+            assert (await server.call("Exchange", worker=worker, want=1)).leases
+        attending = {worker: server.call("Attend", worker=worker) for worker in ("a", "b")}
+        for stream in attending.values():
+            assert (await stream.read()).heartbeat > 0
+        await asyncio.sleep(0.5)  # longer than a lease: who attends keeps it
+        assert server.dispatcher.ledgers["iris"].progress().leased == 2
+        for stream in attending.values():
+            stream.cancel()
+        await until(lambda: not server.dispatcher.presence.attached)
+        again = server.call("Attend", worker="a")
+        await again.read()
+        lease = (await server.call("Exchange", worker="c", want=1)).leases[0]
+        assert (lease.start, server.dispatcher.ledgers["iris"].workers().keys()) == (8, {"a", "c"})
+        again.cancel()
+
+    rules = LeaseRules(floor=0.3, first=0.3, ceiling=0.3)
+    with_server(calls, rules=rules, grace=0.2)
+
+
+def test_a_silent_worker_is_lost_after_its_lease() -> None:
+    async def calls(server: Server) -> None:
+        await server.call("Declare", name="iris", size=8, records_per_shard=8, epochs=1)
+        await server.call("Exchange", worker="a", want=1)
+        began = time.monotonic()
+        lease = (await server.call("Exchange", worker="b", want=1)).leases[0]
+        assert lease.start == 0 and 0.2 < time.monotonic() - began < 1.3
+
+    with_server(calls, rules=LeaseRules(floor=0.3, first=0.3, ceiling=0.3))
+
+
+def test_held_calls_of_a_service_that_stops_are_unavailable() -> None:
+    async def calls(server: Server) -> None:
+        await server.call("Declare", name="iris", size=8, records_per_shard=8, epochs=1)
+        await server.call("Exchange", worker="a", want=1)
+        held = [
+            server.call("Exchange", worker="b", want=1),
+            server.call("get_dataset_task", elasticdl=True, dataset_name="iris"),
+            server.call("get_dataset_task", elasticdl=True, dataset_name="rose"),
+        ]
+        await until(lambda: server.dispatcher.held.number == 3)
+        server.dispatcher.close()
+        for each in held:
+            assert await refusal(each) == ("UNAVAILABLE", "the service is stopping; ask again")
+        refused = await refusal(server.call("Exchange", worker="c", want=1))
+        assert refused == ("UNAVAILABLE", "the service is stopping; ask again")
+        # The worker that trains keeps its shard: the next service goes on.
+        assert server.dispatcher.ledgers["iris"].workers().keys() == {"a"}
+
+    with_server(calls)
+
+
+class FullJournal(Journal):
+    """A journal whose disk is full while ``full`` is "write" or "sync"."""
+
+    full = ""
+
+    def write(self, changes: Any) -> None:
+        if self.full == "write":
+            raise StreamError("the state cannot be written: database or disk is full", url=self.path)
+        super().write(changes)
+
+    def sync(self) -> None:
+        if self.full == "sync":
+            raise StreamError("the state cannot be written: no space left on device", url=self.path)
+        super().sync()
+
+
+@pytest.mark.parametrize("full", ["write", "sync"])
+def test_a_full_disk_stops_handing_out_and_loses_nothing(
+    full: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = FullJournal(str(tmp_path / "state"))
+
+    async def calls(server: Server) -> None:
+        dispatcher = server.dispatcher
+        await server.call("Declare", name="iris", size=24, records_per_shard=8, epochs=1)
+        lease = (await server.call("Exchange", worker="a", want=1)).leases[0]
+        journal.full = full
+        report = asyncio.ensure_future(server.call("Exchange", worker="a", reports=[{"token": lease.token}]))
+        await until(lambda: dispatcher.trouble is not None)
+        fetch = asyncio.ensure_future(server.call("Exchange", worker="b", want=1))
+        gone = server.call("Exchange", worker="c", want=1)
+        await asyncio.sleep(1.3)  # tried again once
+        gone.cancel()
+        assert not report.done() and not fetch.done()
+        assert dispatcher.ledgers["iris"].progress().leased == 0
+        journal.full = ""
+        assert [*(await report).verdicts] == [0]
+        assert (await fetch).leases[0].start == 8
+        assert dispatcher.trouble is None
+        assert (await server.call("Exchange", worker="a", want=1)).leases[0].start == 16
+
+    with caplog.at_level(logging.WARNING):
+        with_server(calls, journal)
+    said = [record.levelname for record in caplog.records if record.name.startswith("tarkit.")]
+    assert said == ["ERROR", "WARNING"]
+    again = Journal(str(tmp_path / "state"))
+    (ledger,) = again.load(LeaseRules(), 0.0)
+    again.close()
+    assert (ledger.progress().done, ledger.progress().leased) == (1, 2)
+
+
+def test_a_service_whose_disk_is_full(tmp_path: Path) -> None:
+    """The system refuses to let the files grow, as a full disk does."""
+    with service(tmp_path, "--dataset", "iris=400", "--records-per-shard", "1", "--http", "0") as running:
+        pid = running.process.pid
+        _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        with Caller(running.address) as call:
+            leases = call("Exchange", worker="a", want=2).leases
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (1, hard))
+            report = call.future("Exchange", worker="a", reports=[{"token": leases[0].token}])
+            with pytest.raises(grpc.FutureTimeoutError):
+                report.result(timeout=1.5)
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
+            assert [*report.result(timeout=10).verdicts] == [0]
+        running.process.kill()
+        _, _, err = running.end()
+    assert sum("no shard is handed out until it can be" in line for line in err) == 1
+    assert sum("the state is written again" in line for line in err) == 1
+    with service(tmp_path, "--dataset", "iris=400", "--records-per-shard", "1") as running:
+        with Caller(running.address) as call:
+            progress = call("GetProgress").progress[0]
+        assert (progress.done, progress.leased) == (1, 1)
+
+
+def test_tls_and_a_token(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    secret = "a-token-that-must-not-be-shown"
+    (tmp_path / "token").write_text(f"{secret}\n")
+    tls = ("--tls-key", str(PEM / "key.pem"), "--tls-certificate", str(PEM / "certificate.pem"))
+    credentials = grpc.ssl_channel_credentials((PEM / "certificate.pem").read_bytes())
+    with service(tmp_path, *SIZED, *tls, "--token-file", "token", "--listen", "0.0.0.0:0") as running:
+        port = running.address.rpartition(":")[2]
+        with Caller("", channel=grpc.secure_channel(f"localhost:{port}", credentials)) as call:
+            request, stub = call._stubs["Exchange"]
+            message = request(worker="a", want=1)
+            for metadata in ((), (("authorization", "Bearer no"),), (("authorization", secret),)):
+                with pytest.raises(grpc.RpcError) as caught:
+                    stub(message, timeout=10, metadata=metadata)
+                assert caught.value.code().name == "UNAUTHENTICATED"
+                assert secret not in caught.value.details()
+            assert stub(message, timeout=10, metadata=(("authorization", f"Bearer {secret}"),)).leases
+        with Caller(f"localhost:{port}") as call, pytest.raises(grpc.RpcError):
+            call("GetProgress", timeout=2)
+        running.process.terminate()
+        code, out, err = running.end()
+    assert code == 143 and secret not in "".join(out + err)
+
+
+@pytest.mark.parametrize(
+    ("files", "kind", "reason"),
+    [
+        (("key.pem", None, None), UsageError, "both a key and a certificate"),
+        (("certificate.pem", "certificate.pem", None), UsageError, "is not the key"),
+        (("nosuch.pem", "certificate.pem", None), MissingInputError, "cannot be read"),
+        ((None, None, "nosuch"), MissingInputError, "cannot be read"),
+        ((None, None, "key.pem"), UsageError, "the first line must be the token"),
+    ],
+)
+def test_files_of_keys_that_are_refused(files: Iterable[str | None], kind: type[Exception], reason: str) -> None:
+    with pytest.raises(kind, match=reason):
+        security_of_files(*(None if name is None else str(PEM / name) for name in files))
+
+
+def test_addresses_that_are_refused() -> None:
+    for listen, security, reason in (
+        ("50001", Security(), "is not HOST:PORT"),
+        ("127.0.0.1:70000", Security(), "is not HOST:PORT"),
+        ("0.0.0.0:0", Security(), "other machines"),
+        ("0.0.0.0:0", Security(token="t"), "other machines"),
+        ("0.0.0.0:0", Security(b"k", b"c"), "other machines"),
+        ("192.0.2.1:0", Security(b"k", b"c", "t"), "cannot listen there"),
+    ):
+
+        async def run(listen: str = listen, security: Security = security) -> None:
+            async with Dispatcher(Journal(":memory:")) as dispatcher, serving(dispatcher, listen, security=security):
+                pass
+
+        with pytest.raises(UsageError, match=reason):
+            asyncio.run(run())
+
+
+def insist(address: str, method: str, **fields: Any) -> Any:
+    """A call that is tried again until a service answers."""
+    for _ in range(200):
+        with Caller(address) as call:
+            try:
+                return call(method, timeout=5, **fields)
+            except grpc.RpcError as error:
+                assert error.code().name in ("UNAVAILABLE", "DEADLINE_EXCEEDED"), error
+        time.sleep(0.05)
+    raise AssertionError("no answer")
+
+
+def test_killed_and_started_again_under_workers(tmp_path: Path) -> None:
+    arguments = ("--dataset", "iris=120", "--records-per-shard", "1", "--listen", "127.0.0.1:0")
+    running = Service(tmp_path, *arguments)
+    address = running.address
+    arguments = (*arguments[:-1], address)
+    acknowledged: list[int] = []
+    handed_out_again: list[int] = []
+    lock = threading.Lock()
+
+    def train(worker: str) -> None:
+        reply = insist(address, "Exchange", worker=worker, want=1)
+        while not reply.end:
+            (lease,) = reply.leases
+            with lock:
+                handed_out_again.extend({lease.start} & set(acknowledged))
+            if insist(address, "Exchange", worker=worker, reports=[{"token": lease.token}]).verdicts[0] < 2:
+                with lock:
+                    acknowledged.append(lease.start)
+            reply = insist(address, "Exchange", worker=worker, want=1)
+
+    workers = [threading.Thread(target=train, args=(f"w{number}",)) for number in range(4)]
+    try:
+        for thread in workers:
+            thread.start()
+        for _ in range(2):
+            number = len(acknowledged)
+            while len(acknowledged) < number + 10:
+                time.sleep(0.01)
+            running.process.kill()
+            running.process.communicate()
+            running = Service(tmp_path, *arguments, "--lease-floor", "1", "--lease-ceiling", "1")
+        for thread in workers:
+            thread.join(60)
+        code, out, _ = running.end()
+    finally:
+        running.process.kill()
+        running.process.communicate()
+    # A report that was counted, and whose answer was lost, is repeated, and then stale: not in the list.
+    assert code == 0 and out == ["iris: shards: done 120, dead 0; records done 120; epochs begun 1"]
+    assert handed_out_again == [] and len(acknowledged) == len(set(acknowledged)) >= 110
