@@ -310,6 +310,7 @@ class Dispatcher:
 
     def _take(self, ledger: Ledger, worker: str, want: int) -> list[Lease] | NoShard:
         now = self._clock()
+        self._expire(ledger, now)
         leases: list[Lease] = []
         while len(leases) < want:
             lease = ledger.lease(worker, now)
@@ -371,6 +372,11 @@ class Dispatcher:
                 _log.error("unexpected %s: %s; this is a bug in tarkit", type(error).__name__, error)
 
     def _look_at(self, ledger: Ledger, now: float) -> None:
+        self._expire(ledger, now)
+        self.held.end_standstill(ledger, now)
+
+    def _expire(self, ledger: Ledger, now: float) -> None:
+        """Lose the silent workers; before the ledger does it itself, which does not know who is attached."""
         deadline = ledger.next_deadline()
         if deadline is not None and deadline <= now:
             for worker in self.presence.attached:
@@ -378,7 +384,6 @@ class Dispatcher:
             if ledger.expire(now):
                 self.held.wake(ledger)
                 self._durable.changed(ledger)
-        self.held.end_standstill(ledger, now)
 
 
 def _is_text(name: str) -> bool:

@@ -1,0 +1,41 @@
+"""A worker that attends keeps its leases, however long it works, and whoever asks for shards meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tarkit.service.dataset import DataSet
+from tarkit.service.dispatcher import Dispatcher, ShardRequest
+from tarkit.service.journal import Journal
+from tarkit.service.ledger import LeaseRules, NoShard
+
+
+def test_a_worker_that_attends_is_not_lost_by_the_call_of_another() -> None:
+    """Its deadline is over when the other one calls, and the service has not looked since."""
+
+    async def run() -> None:
+        now = [0.0]
+        journal = Journal(":memory:")
+        async with Dispatcher(journal, LeaseRules(first=10.0), clock=lambda: now[0]) as dispatcher:
+            await dispatcher.declare(DataSet("d", 2, 1))
+            ledger = dispatcher.ledger("d")
+            dispatcher.heard("a")
+            _, given = await dispatcher.exchange(ledger, "a", request=ShardRequest(1))
+            assert isinstance(given, list)
+            with dispatcher.attend("a"):
+                now[0] = 11.0
+                dispatcher.heard("b")
+                _, other = await dispatcher.exchange(ledger, "b", request=ShardRequest(2))
+                assert isinstance(other, list)
+                assert [lease.shard.start for lease in other] == [1]
+                now[0] = 22.0
+                dispatcher.heard("b")
+                assert (await dispatcher.exchange(ledger, "b", request=ShardRequest(2, wait=0.0)))[1] is NoShard.WAIT
+            now[0] = 33.0
+            dispatcher.heard("b")
+            _, back = await dispatcher.exchange(ledger, "b", request=ShardRequest(2))
+            assert isinstance(back, list)
+            assert [lease.shard.start for lease in back] == [0]
+        journal.close()
+
+    asyncio.run(run())
