@@ -92,7 +92,7 @@ class ServiceProgress:
 
     def ended(self, seconds: float) -> None:
         """Say that all is over, and what the service waits for."""
-        self._meter.say(f"all data sets have ended; workers are told so, for {seconds:g} s at most")
+        self._meter.say(f"all data sets have ended; workers get this answer for {seconds:g} s at most")
 
     def stopped(self, progress: list[DataSetProgress]) -> None:
         """Print the counts."""

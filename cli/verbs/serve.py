@@ -51,7 +51,7 @@ def _sizes(context: click.Context, parameter: click.Parameter, values: tuple[str
 )
 @click.option(
     "--drain", type=click.FloatRange(0), default=30.0, show_default=True, metavar="SECONDS",
-    help="At the end: how long at most to wait until every worker that is known was told of it.",
+    help="How long at most to wait, at the end, until each known worker was answered with the end.",
 )  # fmt: skip
 @click.option("--http", default="", metavar="[HOST:]PORT", help="A status page, /metrics for Prometheus, and /healthz.")
 @click.option("--watch", "watched", metavar="HOST:PORT", help="Show how far a service is that runs; start none.")

@@ -25,8 +25,6 @@ from tarkit.service.presence import Presence
 
 _log = logging.getLogger(__name__)
 _TICK = 0.25
-_SPARED = 1 << 20
-"""Tokens that are not given after a start."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +93,6 @@ class Dispatcher:
         self.limits = limits or Limits()
         self.rules = rules or LeaseRules()
         self.ledgers = {each.dataset.name: each for each in journal.load(self.rules, clock())}
-        for ledger in self.ledgers.values():
-            # Where the machine ended, tokens may have been given that the state does not know.
-            ledger.last_token += _SPARED if ledger.last_token else 0
         self.default = ""
         """The data set of callers that name none; "": the only one."""
         self.verdicts: Counter[str] = Counter()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ def test_complete(tmp_path: Path) -> None:
         code, out, err = running.end()
     assert (code, out) == (0, ["iris: shards: done 6, dead 0; records done 44; epochs begun 2"])
     assert err[0] == f"tarkit serve: listening on {running.address}, state in tarkit-serve.state"
-    assert err[1] == "tarkit serve: all data sets have ended; workers are told so, for 30 s at most"
+    assert err[1] == "tarkit serve: all data sets have ended; workers get this answer for 30 s at most"
     assert {path.name for path in tmp_path.iterdir()} == {"tarkit-serve.state"}
 
 
@@ -135,6 +136,107 @@ def test_watch(tmp_path: Path) -> None:
             assert watcher.communicate(timeout=20)[0] == line
             assert call("Exchange", worker="b", want=1).end
         assert (watcher.returncode, running.end()[0]) == (0, 0)
+
+
+def test_complete_before_and_started_again(tmp_path: Path) -> None:
+    with service(tmp_path, *SIZED) as running:
+        drain(running.address)
+        assert running.end()[0] == 0
+    with service(tmp_path, *SIZED, "--drain", "1") as running:
+        # A worker that was not told before is told now.
+        assert drain(running.address, "late") == []
+        code, out, _ = running.end()
+    assert (code, out) == (0, ["iris: shards: done 3, dead 0; records done 22; epochs begun 1"])
+
+
+def test_workers_that_are_known_are_waited_for(tmp_path: Path) -> None:
+    with service(tmp_path, *SIZED) as running:
+        with Caller(running.address) as call:
+            call("Exchange", worker="b")
+            drain(running.address)
+            time.sleep(0.5)
+            assert running.process.poll() is None
+            assert call("Exchange", worker="b", want=1).end
+        assert running.end()[0] == 0
+    with service(tmp_path, "--dataset", "rose=1", "--state", "none", "--drain", "0.5") as running:
+        with Caller(running.address) as call:
+            call("Exchange", worker="b")
+            drain(running.address)
+        assert running.end()[0] == 0
+
+
+def test_data_sets_that_clients_declare(tmp_path: Path) -> None:
+    with service(tmp_path) as running:
+        with Caller(running.address) as call:
+            call("Declare", name="iris", size=22, records_per_shard=8, epochs=1)
+        drain(running.address)
+        time.sleep(0.5)
+        assert running.process.poll() is None
+        running.process.terminate()
+        code, out, _ = running.end()
+    assert (code, out) == (143, ["iris: shards: done 3, dead 0; records done 22; epochs begun 1"])
+
+
+def test_one_service_has_a_state(tmp_path: Path, run: Run) -> None:
+    with service(tmp_path, *SIZED):
+        result = run("tarkit", "serve", "--state", tmp_path / "tarkit-serve.state", "--listen", "127.0.0.1:0", *SIZED)
+    assert (result.code, result.stdout) == (2, b"")
+    assert "another process uses this state" in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_a_port_that_is_taken(tmp_path: Path, run: Run) -> None:
+    with service(tmp_path, *SIZED) as running:
+        result = run("tarkit", "serve", "--state", "none", "--listen", running.address)
+    assert (result.code, result.stdout) == (2, b"")
+    assert "cannot listen there: Address already in use" in result.stderr and result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "reason"),
+    [
+        (("--data", "nosuch.tar"), 66, "nosuch.tar"),
+        (("--token-file", "nosuch"), 66, "nosuch"),
+        (("--state", "nosuch/state"), 2, "nosuch/state"),
+        (("--state", "state"), 65, "not the state of a shard service"),
+        (("--watch", "127.0.0.1:1", "--token-file", "nosuch"), 66, "nosuch"),
+    ],
+)
+def test_files_that_are_missing_or_damaged(
+    arguments: tuple[str, ...], code: int, reason: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "state").write_bytes(b"not a database" * 100)
+    result = run("tarkit", "serve", *arguments)
+    assert (result.code, result.stdout) == (code, b"")
+    assert reason in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_watching_nothing_ends_with_75() -> None:
+    from tarkit.errors import TemporaryStreamError
+    from tarkit.service.watch import watched_progress
+
+    with pytest.raises(TemporaryStreamError, match="does not answer") as caught:
+        next(watched_progress("127.0.0.1:1", patience=0))
+    assert caught.value.exit_code == 75
+
+
+def test_progress_lines() -> None:
+    from tarkit.cli.shared.serviceprogress import progress_line
+
+    from tarkit.service.progress import DataSetProgress, Rate
+
+    iris = DataSetProgress("iris", 100, 3, 2, 50, 5, 140, 5, 1400, False, 4)
+    endless = DataSetProgress("rose", 10, 0, 7, 0, 1, 69, 0, 690, False, 1)
+    assert progress_line([], 0.0) == "no data set was declared yet"
+    line = "iris: epoch 2 of 3, 140 of 300 shards done (48%), 5 dead, 4 workers"
+    assert progress_line([iris], 0.0) == line
+    assert progress_line([iris], 10.0) == f"{line}, 10.0 shards/s, about 16 s left"
+    assert progress_line([endless], 200.0) == "rose: epoch 7, 69 shards done, 1 worker, 200 shards/s"
+    times = iter([0.0, 10.0, 20.0, 130.0])
+    rate = Rate(lambda: next(times))
+    for done, expected in ((100, 0.0), (150, 5.0), (50, 0.0), (270, 2.0)):
+        rate.add(done)
+        assert rate.per_second == expected
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,71 @@
+"""docs/shard-service.md: its first run, and that its tables name all calls, limits and metrics."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tarkit.service.dispatcher import Dispatcher, Limits
+from tarkit.service.journal import Journal
+from tarkit.service.messages import protocol
+from tarkit.service.metrics import Metrics
+
+pytest.importorskip("grpc", reason="the shard service needs grpcio")
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "shard-service.md").read_text(encoding="utf-8")
+
+
+def test_the_first_run(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    worker, commands = re.findall(r"```(?:python|sh)\n(.*?)```", PAGE, re.DOTALL)[:2]
+    (tmp_path / "worker.py").write_text(worker.replace("50001", port))
+    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-eu", "-c", commands.replace("50001", port)],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    (last,) = re.findall(r"The last line of the service is `(.*?)`", PAGE)
+    assert last in lines
+    ends = [min(first + 20, 150) for first in range(0, 150, 20)]
+    assert sorted(set(lines) - {last}) == sorted(f"iris {end - (end - 1) % 20 - 1} {end}" for end in ends)
+
+
+def test_all_calls_are_on_the_page() -> None:
+    for name in ("shards", "elasticdl"):
+        for call in protocol(name).calls:
+            assert f"`{call.name}" in PAGE, call.name
+
+
+def test_the_limits_are_on_the_page() -> None:
+    limits = Limits()
+    rows = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", PAGE.partition("| limit |")[2], re.MULTILINE))
+    assert rows["data sets"] == f"{limits.datasets:,}"
+    assert rows["calls held at once"] == f"{limits.held:,}"
+    assert rows["shards of a call; reports of a call"] == f"{limits.shards:,}; {limits.reports:,}"
+    assert rows["a message"] == f"{limits.message >> 20} MiB"
+    assert rows["a name of a data set; of a worker"] == f"1 to {limits.worker:,} bytes of UTF-8"
+    assert rows["workers that are remembered"].startswith(f"{limits.workers:,},")
+
+
+def test_the_metrics_are_on_the_page() -> None:
+    pytest.importorskip("prometheus_client", reason="/metrics needs prometheus-client")
+    journal = Journal(":memory:")
+    text = Metrics(Dispatcher(journal)).text().decode()
+    journal.close()
+    written = re.findall(r"`(tarkit_\w+)`", PAGE.partition("| metric |")[2].partition("## ")[0])
+    assert sorted(written) == sorted(set(re.findall(r"# TYPE (\w+)", text)))
