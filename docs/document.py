@@ -52,6 +52,7 @@ _PUBLIC = {
     "tarkit.trainers.shardmap": "ShardMap",
     "tarkit.trainers.order": "EpochOrder OrderSettings Place",
     "tarkit.trainers.world": "Consumer consumer",
+    "tarkit.samples.splitters": "single_node_only split_by_node split_by_worker",
     "tarkit.toolbox.convert": "Encoding VerifyError convert",
     "tarkit.toolbox.harshards": "har_to_tar tar_to_har",
 }

@@ -58,7 +58,7 @@ def _has(count: int, *names: str, right: Callable[[dict[str, Any]], object] = la
     def check(folder: Path, printed: str) -> str | None:
         from tarkit.samples.read import read_samples
 
-        samples = list(read_samples([str(folder / name) for name in names]))
+        samples = list(read_samples([str(folder / name) for name in names], split=True))
         good = sum(map(bool, map(right, samples)))
         if (len(samples), good) == (count, count):
             return None

@@ -84,7 +84,7 @@ def command(
             key_rule=key_rule, mtime=mtime, format=format, on_repeated_key=on_repeated_key, index=index,
         ) as writer:  # fmt: skip
             samples = read_samples(
-                known or found, literal=True, rule=key_rule, on_duplicate_field=on_duplicate_field,
+                known or found, literal=True, split=True, rule=key_rule, on_duplicate_field=on_duplicate_field,
                 on_repeated_key=on_repeated_key, on_damage=on_damage, tally=tally, large=KeepInFiles(),
             )  # fmt: skip
             for sample in samples:

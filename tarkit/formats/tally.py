@@ -38,6 +38,9 @@ class Tally:
     shards: int = field(default=0, compare=False)
     part_read: Callable[[], float] | None = field(default=None, compare=False, repr=False)
 
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__ | {"part_read": None}  # of an open stream
+
     def shards_read(self) -> float:
         """How many shards were read, with the part of the one at hand."""
         return self.shards + (self.part_read() if self.part_read is not None else 0.0)

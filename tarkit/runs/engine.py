@@ -100,6 +100,7 @@ class Engine:
         retry = work.retry_failed is not None
         reader = read_samples(
             shards,
+            split=True,
             rule=work.key_rule,
             on_duplicate_field=work.on_duplicate_field,
             on_repeated_key="allow" if retry else work.on_repeated_key,

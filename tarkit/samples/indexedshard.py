@@ -234,7 +234,7 @@ def read_sample_range(url: str, start: int, end: int, rule: str | KeyRule = firs
         raise UsageError(f"samples {start} to {end} are not a range: 0 <= start <= end")
     shard = open_indexed(url, rule)
     if shard is None:
-        with closing(read_samples([url], rule=rule, literal=True)) as samples:
+        with closing(read_samples([url], rule=rule, literal=True, split=True)) as samples:
             yield from islice(samples, start, end)
     else:
         yield from shard.samples(min(start, len(shard)), min(end, len(shard)))

@@ -17,6 +17,7 @@ from tarkit.formats.tar.resync import resynchronise
 from tarkit.formats.tar.walk import Archive, LargeMembers, Member
 from tarkit.redaction import redact
 from tarkit.samples.sample import KeyRule, Sample, first_dot, group_by_keys, in_sample, key_rule
+from tarkit.samples.splitters import check_alone
 from tarkit.specs.shardspec import expand
 from tarkit.store.allocator import keep_freed_memory
 from tarkit.store.read import open_read
@@ -32,6 +33,7 @@ def read_samples(
     tally: Tally | None = None,
     allow_pipe_in_lists: bool = False,
     literal: bool = False,
+    split: bool = False,
     mem: int = DEFAULT_MEM,
     large: LargeMembers | None = None,
 ) -> Generator[Sample, None, None]:
@@ -49,14 +51,19 @@ def read_samples(
         allow_pipe_in_lists: whether an ``@LIST`` may name ``pipe:`` commands; the author of such a list runs them here.
         literal: ``urls`` are names of shards as they are, such as :func:`tarkit.specs.shardspec.expand` gives them: a
             listing of a store may well have ``[`` or ``{`` in its names.
+        split: ``urls`` are those that this process is to read. Else reading is an error in one of several ranks, or
+            workers of a torch DataLoader, because each would read every sample.
         mem: bytes of the shard that one sample may span; a larger one is an error that names its member and size.
         large: another way for members that are too large (:mod:`tarkit.formats.tar.large`); ``mem`` has no effect then.
 
     Raises:
+        UsageError: the process is one of several that would read the same.
         TooLargeError: a sample has more than ``mem`` bytes.
         DataError: the shard is damaged, or is not what the policies allow.
         MissingInputError, StreamError, TemporaryStreamError: it cannot be read.
     """
+    if not split:
+        check_alone()
     tally = Tally() if tally is None else tally
     large = RefuseLarge(mem) if large is None else large
     names = [os.fspath(urls)] if isinstance(urls, (str, os.PathLike)) else urls

@@ -236,7 +236,9 @@ class _Source:
                 # Nothing is left out, so the tally has nothing to count.
                 yield from sample_pieces(stream.read, url=stream.name, **policies)
             return
-        for sample in read_samples(name, on_damage=self._on_damage, literal=True, tally=self._tally, **policies):
+        for sample in read_samples(
+            name, on_damage=self._on_damage, literal=True, split=True, tally=self._tally, **policies
+        ):
             key = sample["__key__"]
             if encoding.files:
                 yield from ((f"{key}.{field}", sample[field]) for field in sample if not is_reserved(field))
@@ -313,5 +315,7 @@ def _read_again(output: str, to: str, encoding: Encoding, found: _Digest) -> Non
                 found.add_piece(data)
     else:
         policy = encoding.on_repeated_key
-        for sample in read_samples(output, literal=True, rule=encoding.rule, on_repeated_key=policy, mem=encoding.mem):
+        for sample in read_samples(
+            output, literal=True, split=True, rule=encoding.rule, on_repeated_key=policy, mem=encoding.mem
+        ):
             found.add(*_parts(sample))

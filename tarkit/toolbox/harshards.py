@@ -112,7 +112,7 @@ def tar_to_har(
     Raises:
         As :func:`tarkit.read_samples`. EncodeError: two shards have a member of one name, or a name cannot be a path.
     """
-    for sample in read_samples(urls, rule=rule, on_damage=on_damage, tally=tally, large=KeepInFiles()):
+    for sample in read_samples(urls, split=True, rule=rule, on_damage=on_damage, tally=tally, large=KeepInFiles()):
         for field, content in sample.items():
             if not is_reserved(field):
                 writer.write(

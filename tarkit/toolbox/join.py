@@ -126,6 +126,7 @@ def rewrite(
             for sample in read_samples(
                 [url],
                 literal=True,
+                split=True,
                 rule=rule,
                 on_repeated_key=on_repeated_key,
                 on_damage=on_damage,

@@ -105,7 +105,7 @@ def shard_records(
     """A record for each sample of tar shards: a feature for each field, or those that are named, and ``__key__``.
     ``cls`` is a number if its text is one, of 18 digits at most; other fields are bytes.
     Raises: DataError: a sample has not all fields that are named; damage."""
-    for sample in read_samples(shards, tally=tally, on_damage=on_damage):
+    for sample in read_samples(shards, split=True, tally=tally, on_damage=on_damage):
         missing = [name for name in fields if name not in sample]
         if missing:
             raise DataError(f"the sample has no field {missing[0]}", url=sample["__url__"], key=sample["__key__"])

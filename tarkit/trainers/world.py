@@ -1,11 +1,11 @@
-"""Which of how many ranks a process is."""
+"""Which of how many ranks a process is, and which worker of a DataLoader."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tarkit.errors import UsageError
 
@@ -58,3 +58,18 @@ def _checked(rank: int | None, world: int | None, names: str) -> Consumer:
     if not 0 <= rank < world:
         raise UsageError(f"{names} are {rank} and {world}; a rank is 0 to {world - 1}")
     return Consumer(rank, world)
+
+
+class LoaderWorker(NamedTuple):
+    """number: from 0. workers: those of its DataLoader. dataset: what the DataLoader reads, its copy."""
+
+    number: int
+    workers: int
+    dataset: Any
+
+
+def loader_worker() -> LoaderWorker | None:
+    """Which worker of a torch DataLoader this process is; None: of none. torch is not imported for it."""
+    data = sys.modules.get("torch.utils.data")
+    info = None if data is None else data.get_worker_info()
+    return None if info is None else LoaderWorker(info.id, info.num_workers, info.dataset)

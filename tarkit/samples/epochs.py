@@ -1,0 +1,55 @@
+"""How often a data set was begun, by each worker that reads it; and the seeds of its steps in each epoch."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from multiprocessing.context import get_spawning_popen
+from multiprocessing.sharedctypes import RawArray
+from typing import Any, NamedTuple
+
+from tarkit.errors import UsageError
+from tarkit.trainers.world import loader_worker
+
+_WORKERS = 255
+
+
+class Epochs:
+    """Counts in memory that forked and spawned workers share with the process that made the data set.
+
+    A DataLoader makes new workers for each epoch, or keeps them and sends them nothing; both go on counting here."""
+
+    def __init__(self) -> None:
+        self._begun = RawArray("q", 1 + _WORKERS)
+
+    def begin(self) -> int:
+        """The number of the epoch that begins. Raises: UsageError: more than 255 workers."""
+        worker = loader_worker()
+        slot = 0 if worker is None else 1 + worker.number
+        if slot > _WORKERS:
+            raise UsageError(f"a WebDataset is read by at most {_WORKERS} workers of a DataLoader")
+        epoch: int = self._begun[slot]
+        self._begun[slot] = epoch + 1
+        return epoch
+
+    def set(self, epoch: int) -> None:
+        """What begins next."""
+        self._begun[:] = [epoch] * len(self._begun)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Memory can be shared only with a process that is being started; any other copy counts by itself.
+        begun = self._begun if get_spawning_popen() is not None else list(self._begun)
+        return {"begun": begun}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        begun = state["begun"]
+        self._begun = RawArray("q", begun) if isinstance(begun, list) else begun
+
+
+class Draw(NamedTuple):
+    """Stands for the seed of a step, which is another one in each epoch."""
+
+    seed: int
+
+    def at(self, *place: int) -> int:
+        """The seed there: in an epoch, of a step, in a rank and worker."""
+        return int.from_bytes(blake2b(repr((self.seed, *place)).encode(), digest_size=8).digest(), "big")
