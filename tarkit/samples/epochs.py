@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from multiprocessing.context import get_spawning_popen
-from multiprocessing.sharedctypes import RawArray
 from typing import Any, NamedTuple
 
 from tarkit.errors import UsageError
@@ -13,13 +11,27 @@ from tarkit.trainers.world import loader_worker
 _WORKERS = 255
 
 
+def shared_counts(values: int | list[int]) -> Any:
+    """So many zeros, or these numbers, in memory that can be shared."""
+    from multiprocessing.sharedctypes import RawArray  # which few programs need
+
+    return RawArray("q", values)
+
+
+def spawning() -> bool:
+    """Whether something is being pickled for a process that is started."""
+    from multiprocessing.context import get_spawning_popen
+
+    return get_spawning_popen() is not None
+
+
 class Epochs:
     """Counts in memory that forked and spawned workers share with the process that made the data set.
 
     A DataLoader makes new workers for each epoch, or keeps them and sends them nothing; both go on counting here."""
 
     def __init__(self) -> None:
-        self._begun = RawArray("q", 1 + _WORKERS)
+        self._begun = shared_counts(1 + _WORKERS)
 
     def begin(self) -> int:
         """The number of the epoch that begins. Raises: UsageError: more than 255 workers."""
@@ -37,12 +49,12 @@ class Epochs:
 
     def __getstate__(self) -> dict[str, Any]:
         # Memory can be shared only with a process that is being started; any other copy counts by itself.
-        begun = self._begun if get_spawning_popen() is not None else list(self._begun)
+        begun = self._begun if spawning() else list(self._begun)
         return {"begun": begun}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         begun = state["begun"]
-        self._begun = RawArray("q", begun) if isinstance(begun, list) else begun
+        self._begun = shared_counts(begun) if isinstance(begun, list) else begun
 
 
 class Draw(NamedTuple):

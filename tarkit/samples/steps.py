@@ -6,14 +6,12 @@ import logging
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
-from multiprocessing.context import get_spawning_popen
-from multiprocessing.reduction import ForkingPickler
 from typing import Any, TypeVar
 
 from tarkit.errors import UsageError
 from tarkit.samples import transforms
 from tarkit.samples.codecs import decode_field, decode_sample
-from tarkit.samples.epochs import Draw, Epochs
+from tarkit.samples.epochs import Draw, Epochs, spawning
 from tarkit.trainers.world import Consumer, consumer
 
 _log = logging.getLogger(__name__)
@@ -73,7 +71,7 @@ class Steps:
         return Draw(self.seed if seed is None else seed)  # type: ignore[arg-type]
 
     def __getstate__(self) -> dict[str, Any]:
-        if get_spawning_popen() is not None:
+        if spawning():
             for name, value in self._given().items():
                 _check_pickled(name, value)
         # In a spawned process there is no process group to ask.
@@ -130,6 +128,8 @@ class Steps:
 
 
 def _check_pickled(name: str, value: object) -> None:
+    from multiprocessing.reduction import ForkingPickler
+
     try:
         ForkingPickler.dumps(value)
     except Exception as error:  # pickle raises what the object's own methods raise
