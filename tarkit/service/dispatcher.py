@@ -141,12 +141,8 @@ class Dispatcher:
 
         Raises:
             OtherDataSetError: one of that name is there, and differs; the message says how.
-            UsageError: a name that is not UTF-8.
             TooManyError: too many data sets.
         """
-        for name in (dataset.name, *(file.name for file in dataset.files)):
-            if not _is_text(name):
-                raise UsageError(f"{quoted(name)} is not UTF-8, so it cannot be the name of a data set or of its files")
         known = self.ledgers.get(dataset.name)
         if known is None:
             if len(self.ledgers) >= self.limits.datasets:

@@ -2,7 +2,7 @@
 
 Three tables. ``dataset``: the declaration of each data set, which may be long. ``counts``: how much of it was handed
 out. ``outstanding``: a row for each shard that was handed out and is not done. What is done leaves no row, so the file
-stays small.
+stays small. A row that is lost or changed on the disk would be a shard that is lost in silence, so each has a checksum.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 from tarkit.errors import DataError, StreamError, TarkitError, UsageError, printable, quoted
 from tarkit.service.dataset import DataSet
@@ -25,16 +26,19 @@ VERSION = 1
 APPLICATION = 0x7461726B
 """SQLite's application id: "tark"."""
 _SCHEMA = """
-CREATE TABLE dataset (name TEXT PRIMARY KEY, declaration TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE dataset (name TEXT PRIMARY KEY, declaration TEXT NOT NULL, sum INTEGER NOT NULL)
+    WITHOUT ROWID;
 CREATE TABLE counts (dataset TEXT PRIMARY KEY, epoch INTEGER NOT NULL, handed_out INTEGER NOT NULL,
-    last_token INTEGER NOT NULL, longest REAL NOT NULL) WITHOUT ROWID;
+    last_token INTEGER NOT NULL, longest REAL NOT NULL, outstanding INTEGER NOT NULL, sum INTEGER NOT NULL)
+    WITHOUT ROWID;
 CREATE TABLE outstanding (dataset TEXT NOT NULL, epoch INTEGER NOT NULL, position INTEGER NOT NULL,
     token INTEGER NOT NULL, worker TEXT NOT NULL, lost TEXT NOT NULL, errors INTEGER NOT NULL, losses INTEGER NOT NULL,
-    ranges TEXT NOT NULL, ended TEXT NOT NULL, PRIMARY KEY (dataset, epoch, position)) WITHOUT ROWID;
+    ranges TEXT NOT NULL, ended TEXT NOT NULL, sum INTEGER NOT NULL, PRIMARY KEY (dataset, epoch, position))
+    WITHOUT ROWID;
 """
-_DATASET = "INSERT INTO dataset VALUES (?, ?)"
-_COUNTS = "INSERT OR REPLACE INTO counts VALUES (?, ?, ?, ?, ?)"
-_ENTRY = "INSERT OR REPLACE INTO outstanding VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_DATASET = "INSERT INTO dataset VALUES (?, ?, ?)"
+_COUNTS = "INSERT OR REPLACE INTO counts VALUES (?, ?, ?, ?, ?, ?, ?)"
+_ENTRY = "INSERT OR REPLACE INTO outstanding VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _GONE = "DELETE FROM outstanding WHERE dataset = ? AND epoch = ? AND position = ?"
 SKIPPED_TOKENS = 1 << 20
 """At each start. Where a machine ended, workers on others may have tokens of leases that were not on its disk yet;
@@ -58,14 +62,26 @@ def change_of(ledger: Ledger) -> Change:
     name = ledger.dataset.name
     changed, gone = ledger.take_changes()
     rows = [
-        (
+        _summed(
             *(name, each.epoch, each.position, each.token, each.worker, json.dumps([*each.lost])),
             *(each.errors, each.losses, json.dumps(each.ranges), each.ended),
         )
         for each in changed
     ]
-    counts = (name, ledger.epoch, ledger.handed_out, ledger.last_token, ledger.longest)
-    return Change(counts, rows, [(name, *key) for key in gone])
+    counts = (name, ledger.epoch, ledger.handed_out, ledger.last_token, float(ledger.longest), len(ledger.entries))
+    return Change(_summed(*counts), rows, [(name, *key) for key in gone])
+
+
+def _summed(*row: Any) -> tuple[Any, ...]:
+    """A row with its checksum, a CRC-32."""
+    return (*row, crc32(json.dumps(row).encode()))
+
+
+def _checked(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row without its checksum. ValueError: it is another one."""
+    if _summed(*row[:-1]) != row:
+        raise ValueError(f"the checksum of a row of data set {row[0]!r} is wrong")
+    return row[:-1]
 
 
 class Journal:
@@ -93,12 +109,12 @@ class Journal:
             raise StreamError(f"the state cannot be opened: {error}", url=path) from error
         try:
             self._open()
-        except sqlite3.DatabaseError as error:
-            self._database.close()
-            raise _refusal(error, path) from error
         except TarkitError:
             self._database.close()
             raise
+        except (sqlite3.Error, ValueError) as error:  # a ValueError: SQLite's message has bytes of a damaged file
+            self._database.close()
+            raise _refusal(error, path) from error
 
     def _open(self) -> None:
         run = self._database.execute
@@ -141,14 +157,18 @@ class Journal:
         ledgers = []
         run = self._database.execute
         try:
-            for name, declaration in run("SELECT * FROM dataset ORDER BY name"):
+            for name, declaration in map(_checked, run("SELECT * FROM dataset ORDER BY name")):
                 ledger = Ledger(DataSet.from_json(declaration), rules)
-                counts = run("SELECT * FROM counts WHERE dataset = ?", (name,)).fetchone() or (name, 0, 0, 0, 0.0)
+                (counts,) = map(_checked, run("SELECT * FROM counts WHERE dataset = ?", (name,)))
                 rows = run("SELECT * FROM outstanding WHERE dataset = ? ORDER BY epoch, position", (name,))
-                _fill(ledger, name, counts[1:], [_entry(*row[1:]) for row in rows], now)
+                _fill(ledger, counts, [_entry(*row[1:]) for row in map(_checked, rows)], now)
                 ledgers.append(ledger)
+            if run("SELECT count(*) FROM counts").fetchone()[0] != len(ledgers):
+                raise ValueError("a data set is missing")
         except (sqlite3.Error, ValueError, TypeError, KeyError, IndexError) as error:
-            raise DataError(f"the state is damaged: {error}", url=self.path, hint=_BEGIN_ANEW) from error
+            raise DataError(
+                f"the state is damaged: {printable(str(error))}", url=self.path, hint=_BEGIN_ANEW
+            ) from error
         return ledgers
 
     def write(self, changes: Iterable[Change | DataSet]) -> None:
@@ -162,17 +182,18 @@ class Journal:
             database.execute("BEGIN IMMEDIATE")
             for change in changes:
                 if isinstance(change, DataSet):
-                    database.execute(_DATASET, (change.name, change.to_json()))
+                    database.execute(_DATASET, _summed(change.name, change.to_json()))
+                    database.execute(_COUNTS, _summed(change.name, 0, 0, 0, 0.0, 0))
                     continue
                 database.execute(_COUNTS, change.counts)
                 database.executemany(_ENTRY, change.entries)
                 database.executemany(_GONE, change.gone)
             database.execute("COMMIT")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError) as error:
             with suppress(sqlite3.Error):  # the first error says more
                 if database.in_transaction:
                     database.execute("ROLLBACK")
-            raise StreamError(f"the state cannot be written: {error}", url=self.path) from error
+            raise StreamError(f"the state cannot be written: {printable(str(error))}", url=self.path) from error
 
     def sync(self) -> None:
         """Have on the disk what was written before; it may be called in a thread.
@@ -201,8 +222,8 @@ class Journal:
         self._database.close()
 
 
-def _refusal(error: sqlite3.DatabaseError, path: str) -> TarkitError:
-    text = str(error)
+def _refusal(error: Exception, path: str) -> TarkitError:
+    text = printable(str(error))
     if "locked" in text:
         return UsageError(f"{quoted(path)}: another process uses this state; stop it, or give another file")
     if isinstance(error, sqlite3.OperationalError):
@@ -210,10 +231,12 @@ def _refusal(error: sqlite3.DatabaseError, path: str) -> TarkitError:
     return DataError(f"this is not the state of a shard service: {text}", url=path, hint=_BEGIN_ANEW)
 
 
-def _fill(ledger: Ledger, name: str, counts: Sequence[Any], entries: list[Outstanding], now: float) -> None:
+def _fill(ledger: Ledger, counts: Sequence[Any], entries: list[Outstanding], now: float) -> None:
     """Give a ledger the state of a file. ValueError: it cannot be."""
-    epoch, handed_out, last_token, longest = counts
+    name, epoch, handed_out, last_token, longest, outstanding = counts
     dataset = ledger.dataset
+    if len(entries) != outstanding:
+        raise ValueError(f"data set {name!r} has {len(entries)} shards outstanding, not {outstanding}")
     if dataset.name != name or not 0 <= handed_out <= dataset.shards or not 0 <= longest < float("inf"):
         raise ValueError(f"data set {name!r} has {handed_out} of {dataset.shards} shards")
     if epoch < 0 or (dataset.epochs and epoch > dataset.epochs) or (handed_out and not epoch):

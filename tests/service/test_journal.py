@@ -1,7 +1,7 @@
 """The file of a service: what was answered is in it after a kill; what cannot be opened is one line.
 
 ``JOURNAL_KILLS`` sets how often the other process is killed (8), ``JOURNAL_EVENTS`` how many batches of events one file
-takes (20,000).
+takes (20,000), ``JOURNAL_FLIPS`` how many bits are flipped (300), beginning with ``JOURNAL_SEED`` (1).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import journalloop
 import pytest
@@ -181,29 +182,19 @@ def test_one_process_has_a_state(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        "UPDATE counts SET handed_out = 999",
-        "UPDATE counts SET handed_out = 'x'",
-        "UPDATE counts SET epoch = 2",
-        "UPDATE counts SET last_token = 1",
-        "UPDATE dataset SET name = 'other'",
+        "UPDATE counts SET handed_out = 3",
         "UPDATE counts SET longest = 'x'",
-        "UPDATE dataset SET declaration = '{}'",
-        "UPDATE dataset SET declaration = '['",
-        "UPDATE dataset SET declaration = replace(declaration, '100', '-1')",
-        "UPDATE outstanding SET token = 1",
-        "UPDATE outstanding SET position = 77 WHERE position = 0",
-        "UPDATE outstanding SET epoch = 0 WHERE position = 0",
-        "UPDATE outstanding SET ranges = '[[1]]'",
-        "UPDATE outstanding SET ranges = '[[0, 9]]'",
-        "UPDATE outstanding SET ranges = '[[1, 2], [0, 1]]'",
-        "UPDATE outstanding SET ranges = 'x'",
-        "UPDATE outstanding SET lost = '{'",
-        "UPDATE outstanding SET errors = 'many'",
-        "DROP TABLE outstanding",
+        "UPDATE dataset SET name = 'other'",
+        "UPDATE dataset SET declaration = replace(declaration, '100', '101')",
+        "UPDATE outstanding SET token = 7",
+        "UPDATE outstanding SET errors = 1",
+        "DELETE FROM outstanding WHERE position = 1",
         "DELETE FROM counts",
+        "DELETE FROM dataset",
+        "DROP TABLE outstanding",
     ],
 )
-def test_a_state_that_cannot_be_is_damage(tmp_path: Path, damage: str) -> None:
+def test_rows_that_others_changed_are_damage(tmp_path: Path, damage: str) -> None:
     journal, ledger = begun(tmp_path / "state", DataSet("d", 100, 2))
     lease(ledger), lease(ledger)
     journal.write([change_of(ledger)])
@@ -216,25 +207,71 @@ def test_a_state_that_cannot_be_is_damage(tmp_path: Path, damage: str) -> None:
     assert "move it away to begin anew" in str(error)
 
 
-def test_flipped_bytes_are_damage_or_a_state(tmp_path: Path) -> None:
+COUNTS: list[dict[str, Any]] = [
+    {"handed_out": 51},
+    {"handed_out": 1},
+    {"epoch": 2},
+    {"epoch": 0},
+    {"last_token": 1},
+    {"longest": -1.0},
+]
+ENTRY: list[dict[str, Any]] = [
+    {"token": 1},
+    {"epoch": 2},
+    {"epoch": 0},
+    {"position": 2},
+    {"ranges": [(0, 9)]},
+    {"ranges": [(1, 2), (0, 1)]},
+    {"lost": {2: None}},
+    {"lost": {9: None}},
+    {"errors": -1},
+]
+
+
+@pytest.mark.parametrize("field", [*COUNTS, *ENTRY])
+def test_a_state_that_cannot_be_is_damage(tmp_path: Path, field: dict[str, Any]) -> None:
+    """Though its checksums are right."""
     journal, ledger = begun(tmp_path / "state", DataSet("d", 100, 2))
-    for _ in range(20):
-        lease(ledger)
+    lease(ledger), lease(ledger)
+    for name, value in field.items():
+        setattr(ledger if field in COUNTS else ledger.entries[1, 1], name, value)
     journal.write([change_of(ledger)])
     journal.close()
-    chance, whole, refused = random.Random(1), (tmp_path / "state").read_bytes(), 0
-    for number in range(60):
+    error = refusal(tmp_path / "state")
+    assert isinstance(error, DataError)
+    assert "move it away to begin anew" in str(error)
+
+
+def test_flipped_bits_are_damage_or_change_nothing(tmp_path: Path) -> None:
+    journal, ledger = begun(tmp_path / "state", DataSet("d", 100, 2, seed=7, shuffle_shards=True))
+    for number in range(20):
+        ledger.complete(lease(ledger, f"worker-{number}").token, 1.0, [(0, 1)])
+    ledger.lose("worker-3")
+    journal.write([change_of(ledger)])
+    journal.close()
+    chance, refused = random.Random(int(os.environ.get("JOURNAL_SEED", "1"))), 0
+    whole = (tmp_path / "state").read_bytes()
+    # Mostly of bytes that are in use.
+    places = [at for at, byte in enumerate(whole) if byte] + list(range(0, len(whole), 97))
+    for number in range(int(os.environ.get("JOURNAL_FLIPS", "300"))):
         damaged = bytearray(whole)
-        damaged[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
+        damaged[chance.choice(places)] ^= 1 << chance.randrange(8)
         path = tmp_path / f"flipped{number}"
         path.write_bytes(damaged)
         try:
             with closing(Journal(str(path))) as journal:
-                journal.load(RULES, 0.0)
+                (loaded,) = journal.load(RULES, 0.0)
         except TarkitError as error:
             assert "\n" not in str(error)
             refused += 1
-    assert refused
+        else:
+            assert (loaded.dataset, loaded.progress()) == (ledger.dataset, ledger.progress())
+            assert loaded.last_token == ledger.last_token + SKIPPED_TOKENS
+            for key, entry in ledger.entries.items():
+                found = loaded.entries[key]
+                assert (found.token, found.worker, found.ranges) == (entry.token, entry.worker, entry.ranges)
+                assert (found.losses, [*found.lost]) == (entry.losses, [*entry.lost])
+    assert refused > 30
 
 
 def test_a_long_declaration_is_written_once(tmp_path: Path) -> None:
