@@ -55,6 +55,17 @@ def small_shard(settings: Settings, count: int) -> Shard:
     return Shard(_kept(settings, f"small-{count}.tar", make), count)
 
 
+def indexed_shards(settings: Settings, shards: int, samples: int, size: int) -> str:
+    """Shards of ``samples`` samples of 1 byte and ``size`` random bytes, with indexes; their shard spec."""
+
+    def make(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        python = tarkit_environment(settings.work).python
+        call([python, HERE / "loops" / "make_shards.py", folder, str(shards), str(samples), str(size)])
+
+    return f"{_kept(settings, f'shards-{shards}-{samples}-{size}', make)}/s-{{000..{shards - 1:03d}}}.tar"
+
+
 def tfrecord_file(settings: Settings, count: int, size: int, *, examples: bool = False) -> Path:
     """``count`` records of ``size`` random bytes; or Examples of a label, a name and such bytes."""
     kind = "examples" if examples else "records"

