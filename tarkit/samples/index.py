@@ -78,25 +78,17 @@ class ShardIndex:
     def add(self, members: Sequence[IndexedMember]) -> None:
         """The next sample of the shard. Its names have no blanks (:func:`has_blank`)."""
         last = members[-1]
-        self.append(_line_of(members), last.offset + last.size + -last.size % BLOCK)
+        words = (f"{field} {offset} {size} {name}" for field, offset, size, name in members)
+        self.append(" ".join(words).encode("utf-8", "surrogateescape"), last.offset + last.size + -last.size % BLOCK)
 
     def append(self, line: bytes, end: int) -> None:
         """The next sample by its line. end: where its last content and the padding of that end."""
         self._lines.append(line)
         self._ends.append(end)
 
-    def has(self, number: int, members: Sequence[IndexedMember]) -> bool:
-        """Whether these are the members of a sample."""
-        return self._lines[number] == _line_of(members)
-
     def encode(self) -> bytes:
         """The text."""
         return b"".join(line + b"\n" for line in (b"v1.2 %d" % len(self), *self._lines))
-
-
-def _line_of(members: Sequence[IndexedMember]) -> bytes:
-    words = (f"{field} {offset} {size} {name}" for field, offset, size, name in members)
-    return " ".join(words).encode("utf-8", "surrogateescape")
 
 
 def has_blank(name: str) -> bool:

@@ -8,15 +8,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from functools import lru_cache
 from itertools import chain, islice
 from weakref import finalize
 from zlib import adler32
 
 from tarkit.errors import DataError, MissingInputError, StaleIndexError, StreamError, TemporaryStreamError, UsageError
 from tarkit.formats.tally import Tally
-from tarkit.formats.tar.headers import BLOCK, END_OF_ARCHIVE, expected_adler, parse
+from tarkit.formats.tar.headers import BLOCK, END_OF_ARCHIVE, expected_adler
 from tarkit.formats.tar.walk import READ_SIZE, Archive
-from tarkit.samples.index import IndexedMember, ShardIndex, decode_index
+from tarkit.samples.index import ShardIndex, decode_index
 from tarkit.samples.read import read_members, read_samples
 from tarkit.samples.sample import (
     KeyRule,
@@ -35,6 +36,7 @@ from tarkit.store.url import display_name, local_path
 
 _PIECE = 1 << 20
 _REGULAR = ord("0")
+_expected_adler = lru_cache(maxsize=10_000)(expected_adler)
 
 
 class IndexedShard:
@@ -48,6 +50,7 @@ class IndexedShard:
         self.index = index
         self.identity = identity
         self._rule = rule
+        self._name = display_name(url)
         self._file: int | None = None
 
     def __len__(self) -> int:
@@ -75,33 +78,40 @@ class IndexedShard:
         file = self._unchanged_file()
         if file is None:
             return None
-        with suppress(ValueError):  # a header has something else for a number
+        with suppress(ValueError, IndexError):  # what should be a number or a header is something else
             return self._walked(file, number)
         return None
 
     def _walked(self, file: int, number: int) -> Sample | None:
         begin, end = self.index.span(number, number + 1)
         data = os.pread(file, end - begin, begin)
-        sample: Sample = {"__key__": "", "__url__": display_name(self.url)}
-        members, at = [], 0
-        while at < end - begin:
-            header = data[at : at + BLOCK]
-            if len(header) < BLOCK or adler32(header) & 0xFFFF != expected_adler(header[148:156]):
-                return None
-            raw, size, kind = parse(header)
-            name = raw.decode("utf-8", "surrogateescape")
-            split = self._rule(name)
-            if kind != _REGULAR or split is None or skip_reason(name, self._rule) is not None:
-                return None
+        words, simple = self.index.words(number), self._rule is first_dot
+        sample: Sample = {"__key__": "", "__url__": self._name}
+        at = 0
+        for field_word, offset, size_word, raw in zip(words[::4], words[1::4], words[2::4], words[3::4], strict=True):
+            header, length, size = data[at : at + BLOCK], len(raw), int(size_word)
             at += BLOCK
-            key, field = split
+            if (
+                header[: length + 1] != raw + b"\0"
+                or int(offset) != begin + at
+                or int(header[124:135], 8) != size
+                or header[156] != _REGULAR
+                or header[345]
+                or adler32(header) & 0xFFFF != _expected_adler(header[148:156])
+            ):
+                return None
+            name, field = raw.decode("utf-8", "surrogateescape"), field_word.decode("utf-8", "surrogateescape")
+            key = name[: -len(field) - 1]
+            # As in group_by_keys(): most names need no call.
+            plain = simple and "/" not in name and "." not in key and name[0] not in "._" and field[0] not in "._"
+            if not plain and (self._rule(name) != (key, field) or skip_reason(name, self._rule) is not None):
+                return None
             if sample["__key__"] not in ("", key) or field in sample:
                 return None
             sample["__key__"] = key
             sample[field] = data[at : at + size]
-            members.append(IndexedMember(field, begin + at, size, name))
             at += size + -size % BLOCK
-        return sample if len(data) == at and self.index.has(number, members) else None
+        return sample if len(data) == at == end - begin else None
 
     def _unchanged_file(self) -> int | None:
         """A descriptor of a local shard that is still the one of the index; None: it is not, or not local."""
