@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pickle
 import re
@@ -67,6 +68,70 @@ def test_keys_that_are_not_and_that_are_twice(folder: Path) -> None:
 def test_a_shard_without_an_index(folder: Path) -> None:
     os.unlink(folder / "s-2.idx")
     with pytest.raises(UsageError, match=r"s-2\.tar has no index .*s-2\.idx: make it by tarkit index .*s-2\.tar$"):
+        ShardMap(f"{folder}/s-{{0..2}}.tar")
+
+
+def listing(folder: Path, *counts: int, **more: int) -> str:
+    """A manifest of the three shards, with these counts."""
+    entries = [{"url": f"s-{shard}.tar", "nsamples": count, **more} for shard, count in enumerate(counts)]
+    (folder / "d.json").write_text(json.dumps({"wids_version": 1, "shardlist": entries}))
+    return str(folder / "d.json")
+
+
+def test_a_manifest_instead_of_shards(folder: Path) -> None:
+    every = list(read_samples(f"{folder}/s-{{0..2}}.tar"))
+    manifest = listing(folder, 3, 0, 5)
+    for urls in (manifest, Path(manifest), [manifest], (each for each in [manifest])):
+        samples = ShardMap(urls)
+        assert (len(samples), samples.counts) == (8, [3, 0, 5])
+        assert [samples[number] for number in range(8)] == every
+        assert samples["k24"] == every[7]
+    samples = ShardMap([f"{folder}/s-2.tar", manifest])
+    assert samples.counts == [5, 3, 0, 5]
+    assert samples[5] == every[0]
+
+
+def test_nothing_but_the_manifest_is_read_to_open_it(folder: Path) -> None:
+    manifest = listing(folder, 3, 0, 5)
+    first = ShardMap(manifest)[0]
+    os.unlink(folder / "s-1.tar")
+    os.unlink(folder / "s-2.idx")
+    samples = ShardMap(manifest)
+    assert (len(samples), samples[0]) == (8, first)
+    with pytest.raises(UsageError, match=r"s-2\.tar has no index .*s-2\.idx: make it by tarkit index .*s-2\.tar$"):
+        samples[7]
+
+
+@pytest.mark.parametrize("wrong", [4, 6])
+def test_a_manifest_that_counts_one_more_or_less(folder: Path, wrong: int) -> None:
+    samples = ShardMap(listing(folder, 3, 0, wrong))
+    assert samples[2]["__key__"] == "k02"
+    message = rf"s-2\.tar: it has 5 samples by .*/s-2\.idx, and {wrong} by .*/d\.json; make index and manifest anew"
+    for ask in (3, -1, "k20"):
+        with pytest.raises(DataError, match=message):
+            samples[ask]
+
+
+def test_a_manifest_with_another_size(folder: Path) -> None:
+    samples = ShardMap(listing(folder, 3, 0, 5, filesize=10240))
+    assert samples[0]["__key__"] == "k00"
+    os.truncate(folder / "s-2.tar", 20480)
+    with pytest.raises(DataError, match=r"s-2\.tar: it has 20480 bytes, and 10240 by .*/d\.json"):
+        samples[3]
+
+
+def test_a_shard_that_is_written_again_after_its_samples_were_counted(folder: Path) -> None:
+    samples = ShardMap(f"{folder}/s-{{0..2}}.tar")
+    write(folder / "s-2.tar", {"__key__": "other", "txt": b"x"})
+    message = r"it has 1 samples by .*/s-2\.idx, and 5 by the index that was there when the data set was opened"
+    with pytest.raises(DataError, match=message):
+        samples[3]
+
+
+@pytest.mark.parametrize("text", [b"", b"v1.2 3", b"v1.1 3\n", b"v1.2 " + b"1" * 40 + b"\n", bytes(600)])
+def test_a_first_line_that_has_no_count(folder: Path, text: bytes) -> None:
+    (folder / "s-0.idx").write_bytes(text)
+    with pytest.raises(DataError, match=r"s-0\.idx: its first line is not v1\.2 and the number of samples"):
         ShardMap(f"{folder}/s-{{0..2}}.tar")
 
 

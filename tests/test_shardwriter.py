@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -9,6 +10,7 @@ from typing import Any, BinaryIO
 import pytest
 
 from tarkit.errors import EncodeError, StreamError, UsageError
+from tarkit.samples.manifest import read_manifest
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import Sample
 from tarkit.writer import ShardWriter
@@ -210,3 +212,49 @@ def test_arguments_are_passed_on(tmp_path: Path) -> None:
         writer.write({"__key__": "a", "x": b"1"})
         writer.write({"__key__": "b", "x": "text"})
     assert keys(tmp_path) == {}
+
+
+def test_a_manifest(tmp_path: Path) -> None:
+    manifest = tmp_path / "d.json"
+    with ShardWriter(str(tmp_path / "s-%d.tar"), maxcount=2, manifest=str(manifest), keep_meta=True) as writer:
+        for number in range(3):
+            writer.write(sample(number))
+            assert not manifest.exists()
+        writer.write({"__key__": "m", "__meta__": b"x"})
+    writer.close()
+    found = read_manifest(str(manifest))
+    assert [shard.nsamples for shard in found] == [2, 1]
+    for shard in found:
+        data = Path(shard.url).read_bytes()
+        assert (shard.filesize, shard.md5sum) == (len(data), hashlib.md5(data).hexdigest())
+
+
+def test_a_manifest_of_an_earlier_series_does_not_outlive_its_shards(tmp_path: Path) -> None:
+    manifest = tmp_path / "d.json"
+    options = {"maxcount": 1, "manifest": str(manifest)}
+    with ShardWriter(str(tmp_path / "s-%d.tar"), **options) as writer:
+        writer.write(sample(0))
+    before = manifest.read_bytes()
+    with pytest.raises(KeyError), ShardWriter(str(tmp_path / "s-%d.tar"), **options) as writer:
+        writer.write(sample(1))
+        raise KeyError
+    assert manifest.read_bytes() == before, "no shard was replaced"
+    with pytest.raises(KeyError), ShardWriter(str(tmp_path / "s-%d.tar"), **options) as writer:
+        writer.write(sample(1))
+        writer.write(sample(2))
+        raise KeyError
+    assert not manifest.exists()
+
+
+def test_what_has_no_manifest(tmp_path: Path) -> None:
+    for options, message in (
+        ({"manifest": "d.txt"}, "the name of a manifest ends in .json"),
+        ({"manifest": "d.json", "opener": open}, "no index can be written"),
+        ({"manifest": "d.json", "compress": "gz"}, "only a plain tar has an index"),
+        ({"manifest": "d.json", "on_repeated_key": "allow"}, "a shard with repeated keys has no index"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            ShardWriter(str(tmp_path / "s-%d.tar"), **options)
+    with ShardWriter(str(tmp_path / "s-%d.tar"), manifest=str(tmp_path / "d.json")):
+        pass
+    assert '"shardlist": []' in (tmp_path / "d.json").read_text()

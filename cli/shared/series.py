@@ -25,6 +25,10 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "maxcount": {"type": click.IntRange(1), "default": 100000, "help": "Samples in a shard."},
     "maxsize": {"type": size, "default": "3G", "help": "Bytes of content in a shard."},
     "start": {"type": click.IntRange(0), "default": 0, "help": "Number of the first shard."},
+    "manifest": {
+        "metavar": "FILE.json",
+        "help": "Also list the shards of this run there, with samples, bytes and MD5 of each; implies --index.",
+    },
     "force": {
         "is_flag": True,
         "help": "Replace shards of this pattern that are there; those not replaced are removed at the end.",
@@ -33,7 +37,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def series_options(function: F) -> F:
-    """--maxcount, --maxsize, --start, --force."""
+    """--maxcount, --maxsize, --start, --manifest, --force."""
     for name, option in reversed(_OPTIONS.items()):
         function = click.option(f"--{name}", show_default="default" in option, **option)(function)
     return function
@@ -55,6 +59,7 @@ class Series:
     maxcount: int
     maxsize: int
     start: int
+    manifest: str | None
     force: bool
 
     def earlier(self) -> list[str]:
@@ -78,7 +83,25 @@ class Series:
             raise UsageError(
                 f"{first} from an earlier run; --force replaces or removes them, --start N goes on behind them"
             )
+        self._reject_earlier_manifest()
         return found
+
+    def _reject_earlier_manifest(self) -> None:
+        """Complain of a manifest that is there: it may list shards that this run does not write."""
+        from tarkit.samples.manifest import check_manifest_name
+        from tarkit.store.entries import stat
+
+        if self.manifest is None:
+            return
+        check_manifest_name(self.manifest)
+        with suppress(MissingInputError):
+            stat(self.manifest)
+            if not self.force:
+                shown = printable(redact(self.manifest))
+                raise UsageError(
+                    f"{shown} is there from an earlier run; --force replaces it. "
+                    f"To list shards of several runs: tarkit index --manifest {shown} SHARD..."
+                )
 
     def _reject_own_inputs(self, inputs: Collection[str | PurePath], earlier: list[str]) -> None:
         """Complain of an input that the series would replace or remove, perhaps before it is read."""
@@ -110,6 +133,7 @@ class Series:
         with ShardWriter(
             self.pattern, self.maxcount, self.maxsize, post, self.start, encoder=False,
             rule=key_rule, mtime=mtime, format=format, on_repeated_key=on_repeated_key, index=index,
+            manifest=self.manifest,
         ) as writer:  # fmt: skip
             yield writer
         stale = sorted(set(earlier) - set(writer.shards))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tarkit.errors import counted, exit_code_of_all
+from tarkit.errors import UsageError, counted, exit_code_of_all
 
 from ..shared.meter import Meter
 from ..shared.program import say, verbose_option, version_option, work_option
@@ -15,21 +15,25 @@ Examples:
   tarkit index 'train-{0000..0147}.tar' -p 4
   tarkit index s3://bucket/train-0000.tar --force
   tarkit index 'train-*.tar' --check
+  tarkit index 'train-*.tar' --manifest dataset.json
+  tarkit index --check --manifest dataset.json
 """
 
 
 @click.command("index", epilog=_EPILOG)
-@click.argument("specs", metavar="SHARD...", nargs=-1, required=True)
+@click.argument("specs", metavar="SHARD...", nargs=-1)
 @click.option("-p", "--parallel", type=click.IntRange(1), default=4, show_default=True, help="Shards at a time.")
 @click.option("-f", "--force", is_flag=True, help="Make indexes anew that are there and fresh.")
 @click.option("--check", is_flag=True, help="Write nothing; compare each index with its shard, which is read.")
+@click.option("--manifest", metavar="FILE.json", help="Also list the shards there; with --check, compare it.")
 @work_option("key_rule")
 @click.option("-q", "--quiet", is_flag=True, help="No progress, no summary; only what failed.")
 @verbose_option
 @version_option
 def command(
-    specs: tuple[str, ...], parallel: int, force: bool, check: bool, key_rule: str, quiet: bool, verbose: bool
-) -> int:
+    specs: tuple[str, ...], parallel: int, force: bool, check: bool, manifest: str | None, key_rule: str,
+    quiet: bool, verbose: bool,
+) -> int:  # fmt: skip
     """Write an index beside each shard: NAME.idx for NAME.tar.
 
     With it, readers fetch only the samples that are asked for, and count without reading the shard. It is
@@ -39,22 +43,36 @@ def command(
     An index that is there and fits the end of its shard, and is not older, is left as it is; a stale one
     is made anew. A shard that fails does not stop the others.
 
+    --manifest FILE.json lists all of them in one file, in the form that wids reads: path or URL, number of
+    samples, bytes and MD5, for which every shard is read. Shards below its folder are named from there. If
+    a shard fails, it is not written. --check compares it with the shards, which need not be named then.
+
     A compressed shard has no index, nor has one with blanks in the names of its samples.
 
     SHARD is a path, a URL, or a spec such as train-{0000..0147}.tar or @list.txt.
     """
     from tarkit.formats.tally import Tally
+    from tarkit.samples.manifest import check_manifest_name, compare_manifest, read_manifest, write_manifest
     from tarkit.specs.shardspec import expand
+    from tarkit.store.url import display_name
     from tarkit.toolbox.indexing import FRESH, MADE, RENEWED, index_all
 
     numbers = {MADE: 0, RENEWED: 0, FRESH: 0, "failed": 0}
+    if manifest is not None:
+        check_manifest_name(manifest)
+    if not specs and not (check and manifest is not None):
+        raise UsageError("name the shards; with --check and --manifest, they are those of the manifest")
     codes: set[int] = set()
-    tally, samples = Tally(), 0
+    tally, samples, listed = Tally(), 0, []
     with Meter("tarkit index", quiet=quiet) as meter:
         urls = expand(specs, allow_pipe=False)
-        for outcome in index_all(urls, parallel=parallel, force=force, check=check, rule=key_rule):
+        if not specs and manifest is not None:
+            urls = iter([shard.url for shard in read_manifest(manifest)])
+        wanted = manifest is not None
+        for outcome in index_all(urls, parallel=parallel, force=force, check=check, listed=wanted, rule=key_rule):
             numbers["failed" if outcome.error is not None else outcome.state] += 1
             samples += outcome.samples
+            listed += [] if outcome.listed is None else [outcome.listed]
             for reason, number in outcome.tally.skipped.items():
                 tally.skipped[reason] = tally.skipped.get(reason, 0) + number
             if outcome.error is not None:
@@ -66,4 +84,8 @@ def command(
         shown = [f"{word} {number}" for word, number in numbers.items() if number or not (check or word == "failed")]
         what = counted(sum(numbers.values()), "shard")
         say("tarkit index", "; ".join([f"{what}: {', '.join(shown)}", counted(samples, "sample"), *met(tally)]))
+    if manifest is not None and codes:
+        say("tarkit index", f"{display_name(manifest)} is not {'compared' if check else 'written'}: a shard failed")
+    elif manifest is not None:
+        (compare_manifest if check else write_manifest)(manifest, listed)
     return exit_code_of_all(codes)

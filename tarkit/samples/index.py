@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -23,11 +23,13 @@ from tarkit.specs.outputnames import index_url
 from tarkit.store.compression import SNIFF_BYTES, sniff, write_compression
 from tarkit.store.entries import remove
 from tarkit.store.publish import open_publish
-from tarkit.store.read import open_read
+from tarkit.store.read import first_bytes, open_read
 from tarkit.store.url import display_name
 from tarkit.store.window import Window
 
 _FIRST_LINE = re.compile(rb"v1\.2 ([0-9]{1,18})")
+_MOST_FIRST = len(b"v1.2 ") + 18 + 1
+_NO_FIRST = "its first line is not v1.2 and the number of samples"
 _WORD, _NUMBER = rb"[^ \t-\r]+", rb"[0-9]{1,18}"
 _MEMBER = b" ".join((_WORD, _NUMBER, _NUMBER, _WORD))
 _LAST_MEMBER = b" ".join(b"(%b)" % each for each in (_WORD, _NUMBER, _NUMBER, _WORD))
@@ -108,7 +110,7 @@ def decode_index(text: bytes, url: str, rule: KeyRule = first_dot) -> ShardIndex
     first, newline, rest = text.partition(b"\n")
     match = _FIRST_LINE.fullmatch(first)
     if match is None:
-        raise DataError("its first line is not v1.2 and the number of samples", url=url, hint=ANEW)
+        raise DataError(_NO_FIRST, url=url, hint=ANEW)
     *lines, cut = rest.split(b"\n")
     if cut or not newline:
         raise DataError("its last line has no end, so it was cut", url=url, hint=ANEW)
@@ -164,8 +166,32 @@ class _Place:
         return self.size
 
 
-def build_index(url: str, *, rule: str | KeyRule = first_dot, tally: Tally | None = None) -> ShardIndex:
+def count_of_index(url: str) -> int:
+    """The number of samples of a shard by the first line of its index, of which nothing else is read.
+
+    Raises:
+        UsageError: the shard's name does not end in ``.tar``.
+        DataError: what is beside it is not an index.
+        MissingInputError: it has no index. StreamError, TemporaryStreamError: that cannot be read.
+    """
+    name = index_url(url)
+    line, newline, _ = first_bytes(name, _MOST_FIRST, compression=None).partition(b"\n")
+    match = _FIRST_LINE.fullmatch(line)
+    if match is None or not newline:
+        raise DataError(_NO_FIRST, url=display_name(name), hint=ANEW)
+    return int(match[1])
+
+
+def build_index(
+    url: str,
+    *,
+    rule: str | KeyRule = first_dot,
+    tally: Tally | None = None,
+    update: Callable[[bytes], object] | None = None,
+) -> ShardIndex:
     """The index of a shard, which is read once, front to back, with all checks of the reader.
+
+    update: takes all bytes of the shard, as a digest does.
 
     Raises:
         UsageError: its name does not end in ``.tar``, or it is compressed: such a shard has no index.
@@ -176,7 +202,7 @@ def build_index(url: str, *, rule: str | KeyRule = first_dot, tally: Tally | Non
     rule, tally = key_rule(rule), Tally() if tally is None else tally
     index = ShardIndex()
     with open_read(url, compression=None) as stream:
-        window = Window(stream.read)
+        window = Window(stream.read if update is None else _passing(stream.read, update))
         if (codec := sniff(window.peek(SNIFF_BYTES))) is not None:
             raise UsageError(f"{stream.name} is compressed ({codec}); only a plain tar has an index")
         members = _places(Archive(window.read, stream.name, tally, in_sample(rule), SkipLarge()))
@@ -187,6 +213,15 @@ def build_index(url: str, *, rule: str | KeyRule = first_dot, tally: Tally | Non
                     raise _blank(place, stream.name)
             index.add([IndexedMember(field, each.offset, each.size, each.name) for field, each in places.items()])
     return index
+
+
+def _passing(read: Callable[[int], bytes], update: Callable[[bytes], object]) -> Callable[[int], bytes]:
+    def passing(count: int) -> bytes:
+        data = read(count)
+        update(data)
+        return data
+
+    return passing
 
 
 def _places(archive: Archive) -> Iterator[Member]:
@@ -232,6 +267,9 @@ class WrittenIndex:
             raise UsageError(f"{display_name(self._url)} is to be compressed ({codec}); only a plain tar has an index")
         self._index = ShardIndex()
         self._at = 0
+
+    def __len__(self) -> int:
+        return len(self._index)
 
     def check(self, key: str, plan: Iterable[tuple[str, bytes]]) -> None:
         """Raises: UsageError: the names of a sample cannot be in an index. plan: as of :meth:`add`."""

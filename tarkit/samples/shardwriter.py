@@ -12,6 +12,7 @@ from tarkit.errors import UsageError
 from tarkit.formats.fieldfile import FieldFile
 from tarkit.samples.codecs import make_encoder
 from tarkit.samples.index import WrittenIndex
+from tarkit.samples.manifest import ManifestShard, check_manifest_name, remove_manifest, write_manifest
 from tarkit.samples.tarwriter import TarWriter
 from tarkit.specs.outputnames import shard_name
 from tarkit.store.compression import write_compression
@@ -29,6 +30,9 @@ class ShardWriter(WholeOutput):
         start_shard: number of the first shard.
         verbose: if positive, one line on stderr for each shard that is begun.
         opener: gives an open binary file for a name; then it decides how the file is written.
+        manifest: path or URL, which ends in ``.json``: the shards that this writer publishes are listed there at the
+            end (``docs/formats/manifest.md``), and each has an index. One that is there is removed before the first
+            shard is published.
         **kw: arguments of :class:`TarWriter`.
 
     A shard replaces one of the same name when it is published: do not write a series over shards that you still read.
@@ -48,6 +52,7 @@ class ShardWriter(WholeOutput):
         start_shard: int = 0,
         verbose: int = 0,
         opener: Callable[[str], BinaryIO] | None = None,
+        manifest: str | None = None,
         **kw: Any,
     ) -> None:
         for name, limit in (("maxcount", maxcount), ("maxsize", maxsize)):
@@ -75,9 +80,17 @@ class ShardWriter(WholeOutput):
         encoder = kw.pop("encoder", True)
         self._encode = make_encoder(encoder) if encoder else None
         self.kw = {**kw, "encoder": False}
+        self.manifest = manifest
+        self._listed: list[ManifestShard] | None = None
+        if manifest is not None:
+            check_manifest_name(manifest)
+            self.kw |= {"index": True, "checksum": "md5"}
+            self._listed = []
         # What is wrong with an argument shows here, not at the first sample.
         TarWriter(io.BytesIO(), **{**self.kw, "index": False}).discard()
-        if kw.get("index"):
+        if self.kw.get("index"):
+            if self.kw.get("on_repeated_key", "error") != "error":
+                raise UsageError("a shard with repeated keys has no index")
             if opener is not None:
                 raise UsageError("opener decides how shards are written, so that no index can be written beside them")
             WrittenIndex(first, kw.get("compress") or "auto")
@@ -128,15 +141,22 @@ class ShardWriter(WholeOutput):
         if self._stream is None:
             return
         stream, self._stream = self._stream, None
+        if self.manifest is not None and not self.shards:
+            remove_manifest(self.manifest)
         stream.close()
         self._close_file()
         self.shards.append(self._name)
+        if self._listed is not None:
+            self._listed.append(ManifestShard(self._name, stream.indexed, *stream.checksum_of_file()))
         if self.post is not None:
             self.post(self._name)
 
     def close(self) -> None:
-        """Publish the last shard."""
+        """Publish the last shard, and then the manifest. Again: nothing."""
         self.finish()
+        if self.manifest is not None and self._listed is not None:
+            write_manifest(self.manifest, self._listed)
+            self._listed = None
 
     def discard(self) -> None:
         """Discard the shard in hand; those that were published stay."""

@@ -67,7 +67,7 @@ class TarWriter(FileWriter):
         on_repeated_key: error, or allow writing a key that this shard has already; but not twice in
             a row, which would be read back as one sample.
         rule: key rule by which the shard will be read; keys and fields that would not come back through it are refused.
-        checksum: compute the SHA-256 of the file, for :meth:`checksum_of_file`.
+        checksum: compute the SHA-256 of the file, for :meth:`checksum_of_file`; or the name of another digest, ``md5``.
         index: write the index of the shard beside it, after it was published (``docs/formats/tar-index.md``). The
             shard's name must end in ``.tar``; keys and fields with blanks are a UsageError, and so are repeated keys.
 
@@ -90,7 +90,7 @@ class TarWriter(FileWriter):
         *,
         on_repeated_key: str = "error",
         rule: str | KeyRule = first_dot,
-        checksum: bool = False,
+        checksum: bool | str = False,
         index: bool = False,
     ) -> None:
         check_policy("on_repeated_key", on_repeated_key, REPEATED_KEY_POLICIES)
@@ -122,7 +122,8 @@ class TarWriter(FileWriter):
         self._ended = False
         super().__init__(fileobj, compression)
         if checksum:
-            self._out.digest = hashlib.sha256()
+            name = "sha256" if checksum is True else checksum
+            self._out.digest = hashlib.new(name, usedforsecurity=False)
 
     def write(self, obj: Mapping[str, Any]) -> int:
         """Write one sample: ``__key__`` and its fields, in sorted order. Returns bytes of content, without headers.
@@ -306,9 +307,14 @@ class TarWriter(FileWriter):
         return self._out.bytes_written
 
     def checksum_of_file(self) -> tuple[int, str | None]:
-        """After close(): bytes of the file, and its SHA-256 in hex if that was asked for."""
+        """After close(): bytes of the file, and its digest in hex if that was asked for."""
         digest = self._out.digest
         return self._out.bytes_sent, None if digest is None else digest.hexdigest()
+
+    @property
+    def indexed(self) -> int:
+        """Samples in the index of the shard, without those that have metadata alone; 0 if no index is written."""
+        return 0 if self._index is None else len(self._index)
 
     def close(self) -> None:
         """Publish the shard, and then its index. Again: nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
@@ -12,15 +13,17 @@ from tarkit.errors import DataError, MissingInputError, StaleIndexError, TarkitE
 from tarkit.formats.tally import Tally
 from tarkit.samples.index import build_index, publish_index, remove_index
 from tarkit.samples.indexedshard import open_indexed
+from tarkit.samples.manifest import ManifestShard
 from tarkit.samples.sample import KeyRule, first_dot
 from tarkit.specs.outputnames import index_url
-from tarkit.store.entries import identify, stat
+from tarkit.store.entries import Identity, check_same, identify, stat
 from tarkit.store.publish import check_target
-from tarkit.store.read import read_whole
+from tarkit.store.read import open_read, read_whole
 from tarkit.store.retry import GoneStores
 from tarkit.store.url import display_name
 from tarkit.store.waits import Workers
 
+_PIECE = 1 << 20
 MADE, RENEWED, FRESH = "made", "renewed", "fresh"
 """What became of an index: there was none, it was stale (or force asked for another), or it was left as it is."""
 
@@ -28,13 +31,14 @@ MADE, RENEWED, FRESH = "made", "renewed", "fresh"
 @dataclass(frozen=True)
 class IndexOutcome:
     """What became of the index of one shard. error: why it failed; then there is no state. tally: of reading the shard,
-    if that was read."""
+    if its index was made or compared. listed: the shard as a manifest lists it, if that was asked for."""
 
     url: str
     state: str = ""
     samples: int = 0
     tally: Tally = field(default_factory=Tally)
     error: TarkitError | None = None
+    listed: ManifestShard | None = None
 
 
 def index_all(
@@ -43,15 +47,17 @@ def index_all(
     parallel: int = 1,
     force: bool = False,
     check: bool = False,
+    listed: bool = False,
     rule: str | KeyRule = first_dot,
 ) -> Generator[IndexOutcome, None, None]:
     """Put an index beside each shard that has no fresh one, several at a time; what became of each, in order. A shard
     that fails stops no other.
-    force: make all of them anew. check: write nothing, and read each shard to compare its index with it.
+    force: make all of them anew. check: write nothing, and read each shard to compare its index with it. listed: read
+    each shard for its MD5, so that the outcomes are those of a manifest.
     Raises: UsageError: a shard of this name has no index, or nothing can be written at its place."""
     if parallel < 1:
         raise UsageError(f"shards at a time is {parallel}; it must be at least 1")
-    act = partial(_compare, rule=rule) if check else partial(ensure_index, force=force, rule=rule)
+    act = partial(_compare if check else partial(ensure_index, force=force), rule=rule, listed=listed)
     gone = GoneStores()
     left, running = iter(urls), deque[Future[IndexOutcome]]()
     with Workers(parallel, "tarkit-index") as pool:
@@ -74,26 +80,39 @@ def _outcome(url: str, act: Callable[[str], IndexOutcome], gone: GoneStores) -> 
         return IndexOutcome(url, error=error)
 
 
-def ensure_index(url: str, *, force: bool = False, rule: str | KeyRule = first_dot) -> IndexOutcome:
+def ensure_index(
+    url: str, *, force: bool = False, rule: str | KeyRule = first_dot, listed: bool = False
+) -> IndexOutcome:
     """Make the index of a shard, unless a fresh one is there: one that fits the shard's end, and is not older."""
-    state, tally = RENEWED, Tally()
+    state, tally, digest = RENEWED, Tally(), hashlib.md5(usedforsecurity=False)
     try:
         shard = open_indexed(url, rule)
         if shard is None:
             state = MADE
         elif not force and not _is_older(index_url(url), url):
-            return IndexOutcome(url, FRESH, len(shard))
+            if not listed:
+                return IndexOutcome(url, FRESH, len(shard))
+            with open_read(url, compression=None) as stream:
+                for data in iter(lambda: stream.read(_PIECE), b""):
+                    digest.update(data)
+            check_same(url, shard.identity)
+            return IndexOutcome(url, FRESH, len(shard), listed=_listed(url, len(shard), shard.identity, digest))
     except DataError:
         # It is stale, or no index at all; what is wrong with the shard itself is found below.
         state = RENEWED
     before = identify(url)
-    index = build_index(url, rule=rule, tally=tally)
+    index = build_index(url, rule=rule, tally=tally, update=digest.update if listed else None)
     if identify(url) == before:
         publish_index(index, url)
         if identify(url) == before:
-            return IndexOutcome(url, state, len(index), tally)
+            found = _listed(url, len(index), before, digest) if listed else None
+            return IndexOutcome(url, state, len(index), tally, listed=found)
         remove_index(url)
     raise TemporaryStreamError("the shard was replaced while it was indexed", url=display_name(url))
+
+
+def _listed(url: str, samples: int, identity: Identity, digest: hashlib._Hash) -> ManifestShard:
+    return ManifestShard(url, samples, identity.size, digest.hexdigest())
 
 
 def _is_older(index: str, url: str) -> bool:
@@ -101,15 +120,19 @@ def _is_older(index: str, url: str) -> bool:
     return made is not None and changed is not None and made < changed
 
 
-def _compare(url: str, *, rule: str | KeyRule) -> IndexOutcome:
+def _compare(url: str, *, rule: str | KeyRule, listed: bool) -> IndexOutcome:
     """Read the shard, and hold its index against it, byte for byte."""
-    tally, name = Tally(), display_name(index_url(url))
+    tally, name, digest = Tally(), display_name(index_url(url)), hashlib.md5(usedforsecurity=False)
     try:
         text = read_whole(index_url(url), compression=None)
     except MissingInputError:
         raise MissingInputError("is not there", url=name, hint=f"make it: tarkit index {display_name(url)}") from None
-    index = build_index(url, rule=rule, tally=tally)
+    before = identify(url) if listed else None
+    index = build_index(url, rule=rule, tally=tally, update=digest.update if listed else None)
     if text != index.encode():
         hint = f"make it anew: tarkit index --force {display_name(url)}"
         raise StaleIndexError(f"{name} is not the index of this shard", url=url, hint=hint)
-    return IndexOutcome(url, FRESH, len(index), tally)
+    if before is None:
+        return IndexOutcome(url, FRESH, len(index), tally)
+    check_same(url, before)
+    return IndexOutcome(url, FRESH, len(index), tally, listed=_listed(url, len(index), before, digest))

@@ -34,7 +34,8 @@ class ShardDataset(data.IterableDataset):  # type: ignore[misc,name-defined]
     ``loader()`` is the way to read it; a DataLoader of one's own has ``batch_size=None``.
 
     Args:
-        urls: a path, URL or shard spec, or several; each shard has an index beside it (``tarkit index``).
+        urls: a path, URL or shard spec, or several, or a manifest (``dataset.json``); see
+            :class:`tarkit.trainers.shardmap.ShardMap`. Each shard has an index beside it (``tarkit index``).
         batch: samples of a global batch; each rank has its part of it.
         fields: ``"jpg;png cls"``: a batch is a tuple of columns, collated; None: a list of samples.
         decode: what images become, a word of :func:`tarkit.samples.codecs.decode_field`, and other fields are decoded;

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import tarkit
+from tarkit.samples.manifest import read_manifest
 
 Run = Callable[..., Any]
 
@@ -119,7 +120,11 @@ def test_members_that_are_not_in_it_are_counted(run: Run, tmp_path: Path, monkey
         (["-"], 2, "only a shard that is not compressed"),
         (["http://localhost/a.tar"], 2, "http"),
         (["nosuch.tar"], 66, "nosuch.tar"),
-        ([], 2, "Missing argument"),
+        ([], 2, "name the shards; with --check and --manifest, they are those of the manifest"),
+        (["--manifest", "d.json"], 2, "name the shards"),
+        (["a.tar", "--manifest", "d.txt"], 2, "d.txt: the name of a manifest ends in .json"),
+        (["a.tar", "./a.tar", "--manifest", "d.json"], 2, "./a.tar is listed twice"),
+        (["--check", "--manifest", "d.json"], 66, "d.json: no such file"),
         (["a.tar", "-p", "0"], 2, "0 is not in the range"),
         (["a.tar", "--key-rule", "("], 2, "is not first-dot, last-dot or a regular expression"),
     ],
@@ -150,6 +155,43 @@ def test_another_key_rule(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert Path("a.idx").read_bytes() == b"v1.2 2\ntxt 512 1 a.0.txt\ntxt 1536 1 a.1.txt\n"
 
 
+def test_a_manifest_is_written_and_compared(run: Run, shards: list[Path]) -> None:
+    found = run("tarkit", "index", "s-{0..3}.tar", "--manifest", "d.json", "-p", "2")
+    assert (found.code, found.stderr) == (0, summary("4 shards: made 4, renewed 0, fresh 0", "6 samples"))
+    text = Path("d.json").read_bytes()
+    assert [shard.nsamples for shard in read_manifest("d.json")] == [0, 1, 2, 3]
+    assert run("tarkit", "index", "s-{0..3}.tar", "--manifest", "d.json", "-p", "1").code == 0
+    assert Path("d.json").read_bytes() == text
+    for names in ([], ["s-*.tar"], [str(path) for path in shards]):
+        found = run("tarkit", "index", "--check", "--manifest", "d.json", *names)
+        assert (found.code, found.stderr) == (0, summary("4 shards: fresh 4", "6 samples"))
+    missing = run("tarkit", "index", "--check", "-q", "--manifest", "d.json", "s-{1..3}.tar")
+    line = "tarkit: d.json: it also lists 1 shard: s-0.tar; tarkit index --manifest writes it from the shards\n"
+    assert (missing.code, missing.stderr) == (65, line)
+    data = shards[3].read_bytes()
+    shards[3].write_bytes(data.replace(b"xx", b"xy"))
+    changed = run("tarkit", "index", "--check", "-q", "--manifest", "d.json")
+    assert changed.code == 65
+    assert changed.stderr.startswith("tarkit: d.json: md5sum of s-3.tar is ")
+
+
+def test_no_manifest_is_written_if_a_shard_fails(run: Run, shards: list[Path]) -> None:
+    data = shards[2].read_bytes()
+    shards[2].write_bytes(data[:700])
+    found = run("tarkit", "index", "s-{0..3}.tar", "--manifest", "d.json", "-q")
+    assert (found.code, Path("d.json").exists()) == (65, False)
+    assert found.stderr.endswith("tarkit index: d.json is not written: a shard failed\n")
+    shards[2].write_bytes(data)
+    assert run("tarkit", "index", "s-{0..3}.tar", "--manifest", "d.json", "-q").code == 0
+    text = Path("d.json").read_bytes()
+    shards[1].unlink()
+    found = run("tarkit", "index", "--check", "--manifest", "d.json", "-q")
+    assert found.code == 66
+    assert found.stderr.endswith("tarkit index: d.json is not compared: a shard failed\n")
+    assert run("tarkit", "index", "s-{0..3}.tar", "--manifest", "d.json", "-q").code == 66
+    assert Path("d.json").read_bytes() == text
+
+
 # Written with the shards
 
 
@@ -170,6 +212,29 @@ def test_split(run: Run, tmp_path: Path) -> None:
     assert all_indexed(folder, run, 3)
     refused = run("tarkit", "split", source, "-o", f"{folder}/z-%d.tar.gz", "--index")
     assert (refused.code, "only a shard that is not compressed" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("verb", ["split", "create"])
+def test_a_manifest_with_the_shards(run: Run, tmp_path: Path, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number in range(10):
+        Path(f"k{number}.txt").write_text("x" * number)
+    names = [f"k{number}.txt" for number in range(10)]
+    if verb == "split":
+        assert run("tarkit", "create", "-o", "in.tgz", *names).code == 0
+        names = ["in.tgz"]
+    argv = [verb, *names, "-o", "out/s-%d.tar", "--manifest", "out/d.json"]
+    assert run("tarkit", *argv, "--maxcount", "4").code == 0
+    assert [shard.nsamples for shard in read_manifest("out/d.json")] == [4, 4, 2]
+    assert run("tarkit", "index", "--check", "-q", "--manifest", "out/d.json", "out/*.tar").code == 0
+    on = run("tarkit", *argv, "--start", "3")
+    assert (on.code, "out/d.json is there from an earlier run; --force replaces it" in on.stderr) == (2, True)
+    assert run("tarkit", *argv, "--maxcount", "6", "--force").code == 0
+    assert run("tarkit", "index", "--check", "-q", "--manifest", "out/d.json", "out/*.tar").code == 0
+    wrong = run("tarkit", *argv[:-1], "d.txt", "--force")
+    assert (wrong.code, "d.txt: the name of a manifest ends in .json" in wrong.stderr) == (2, True)
+    one = run("tarkit", "create", "k1.txt", "-o", "one.tar", "--manifest", "d.json")
+    assert (one.code, "--manifest goes with a series of shards" in one.stderr) == (2, True)
 
 
 def test_split_without_indexes_over_shards_that_have_some(run: Run, tmp_path: Path) -> None:
