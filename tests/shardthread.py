@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import signal
 import socket
 import subprocess
@@ -20,7 +21,7 @@ from tarkit.service.ledger import LeaseRules
 from tarkit.service.server import serving
 
 _PROGRAM = """
-import asyncio, sys
+import asyncio, json, sys
 from tarkit.service.credentials import Security
 from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.journal import Journal
@@ -28,7 +29,7 @@ from tarkit.service.ledger import LeaseRules
 from tarkit.service.server import serving
 
 async def main():
-    rules = LeaseRules(floor=float(sys.argv[3]), first=float(sys.argv[4]))
+    rules = LeaseRules(**json.loads(sys.argv[3]))
     async with Dispatcher(Journal(sys.argv[2]), rules) as dispatcher:
         async with serving(dispatcher, f"127.0.0.1:{sys.argv[1]}"):
             print("ready", flush=True)
@@ -98,17 +99,17 @@ class InThread:
 
 
 class Process:
-    """A service in a process of its own, on a port that stays. floor, first: of its leases."""
+    """A service in a process of its own, on a port that stays. rules: of its leases, fields of ``LeaseRules``."""
 
-    def __init__(self, state: Path, floor: float = 10.0, first: float = 300.0) -> None:
-        self._state, self._floor, self._first = state, floor, first
+    def __init__(self, state: Path, **rules: float) -> None:
+        self._state, self._rules = state, rules
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
         """Start it, and return when it listens."""
-        words = [sys.executable, "-c", _PROGRAM, str(self.port), str(self._state), str(self._floor), str(self._first)]
+        words = [sys.executable, "-c", _PROGRAM, str(self.port), str(self._state), json.dumps(self._rules)]
         self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "ready\n", "the service did not start"

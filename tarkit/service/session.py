@@ -139,6 +139,8 @@ class Session:
     def _next(self, until: float | None) -> HeldShard | NoShard:
         while True:
             self._raise_error()
+            if self._stopped.is_set():
+                raise UsageError("the client of the shard service was closed while a shard was waited for")
             if self._shards:
                 self._room.notify_all()
                 return self._shards.popleft()

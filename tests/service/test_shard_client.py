@@ -281,6 +281,29 @@ def test_a_closed_client_is_not_used_again(tmp_path: Path) -> None:
                 use()
 
 
+def test_a_thread_that_waits_for_a_shard_hears_that_its_client_is_closed(tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    def wait() -> None:
+        try:
+            client.fetch()
+        except UsageError as error:
+            refused.append(str(error))
+
+    with InThread(tmp_path / "state") as service:
+        with (
+            ShardClient(service.address, DataSet("iris", 8, 8, 1), prefetch=0) as holder,
+            ShardClient(service.address, "iris") as client,
+        ):
+            taken(holder)
+            thread = threading.Thread(target=wait)
+            thread.start()
+            assert client.fetch(0.3) is NoShard.WAIT
+            client.close()
+            thread.join(10)
+        assert len(refused) == 1 and "closed" in refused[0]
+
+
 def test_no_thread_is_left(tmp_path: Path) -> None:
     with InThread(tmp_path / "state") as service:
         with ShardClient(service.address, IRIS, prefetch=3) as client:

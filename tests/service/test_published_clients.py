@@ -1,0 +1,279 @@
+"""Published clients of ElasticDL, unmodified, train against the service; and its messages with each protobuf."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import publishedclients
+import pytest
+from publishedclients import CLIENTS, READER, NoClient, started
+from shardthread import Process
+
+import tarkit
+
+pytestmark = pytest.mark.elasticdl
+ALL = sorted(CLIENTS)
+RETRYING = ["elasticai-api-1.4.1", "elasticai-api-1.4.2"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environments(request: pytest.FixtureRequest) -> None:
+    """All of them, before any clock runs."""
+    if "elasticdl" not in request.config.getoption("-m"):
+        pytest.skip("NOT ASKED FOR, ELASTICDL'S PUBLISHED CLIENTS ARE NOT TESTED (tox run -e elasticdl)")
+    for name in CLIENTS:
+        try:
+            publishedclients.client_python(name)
+        except (NoClient, subprocess.TimeoutExpired) as reason:
+            pytest.skip(f"NO {name}, ELASTICDL'S PUBLISHED CLIENTS ARE NOT TESTED: {reason}")
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Process]:
+    """A service with short leases."""
+    with Process(tmp_path / "state", floor=1.0, first=5.0) as running:
+        yield running
+
+
+def reader(name: str, service: Process, worker: int = 0, **asked: Any) -> subprocess.Popen[str]:
+    return started(name, service.address, READER, json.dumps({"name": "iris", "epochs": 1} | asked), worker=worker)
+
+
+def lines_of(process: subprocess.Popen[str], seconds: float = 60.0) -> list[list[Any]]:
+    out, error = process.communicate(timeout=seconds)
+    assert process.returncode == 0, error
+    return [json.loads(line) for line in out.splitlines() if line.startswith("[")]
+
+
+def records_of(lines: list[list[Any]]) -> list[int]:
+    return [record for word, start, end in lines if word == "read" for record in range(start, end)]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_it_reads_each_record_once_an_epoch(name: str, service: Process) -> None:
+    lines = lines_of(reader(name, service, size=22, epochs=3))
+    assert sorted(records_of(lines)) == sorted([*range(22)] * 3)
+    assert lines[-1] == ["end", 3, 0]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_a_process_held_that_was_killed_is_read_by_the_other(name: str, service: Process) -> None:
+    killed = reader(name, service, worker=0, size=80, stops_at=2)
+    assert killed.stdout is not None
+    first = [json.loads(killed.stdout.readline()) for _ in range(2)]
+    assert [word for word, *_ in first] == ["read", "holds"]
+    other = reader(name, service, worker=1, size=80, seconds=0.05)
+    time.sleep(0.3)
+    killed.kill()
+    killed.communicate()
+    assert sorted(records_of(first) + records_of(lines_of(other))) == [*range(80)]
+
+
+@pytest.mark.slow
+def test_a_service_that_is_killed_and_started_again_is_ridden_out(tmp_path: Path) -> None:
+    """The clients wait for 15 s before they try again, so both do it at once. elasticdl-api 1.0.0 never tries again:
+    a report raises, and a fetch is the end."""
+
+    def run(name: str) -> None:
+        folder = tmp_path / name
+        folder.mkdir()
+        with Process(folder / "state", floor=1.0, first=60.0) as service:
+            running = reader(name, service, size=80, seconds=0.05)
+            assert running.stdout is not None
+            first = [json.loads(running.stdout.readline()) for _ in range(3)]
+            service.kill()
+            time.sleep(0.5)
+            service.start()
+            found[name] = sorted(records_of(first) + records_of(lines_of(running, 100)))
+
+    found: dict[str, list[int]] = {}
+    threads = [threading.Thread(target=run, args=(name,)) for name in RETRYING]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {name: [*range(80)] for name in RETRYING}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_shard_that_it_reports_as_failed_comes_again(name: str, service: Process) -> None:
+    lines = lines_of(reader(name, service, size=24, fails=2))
+    assert [word for word, *_ in lines].count("failed") == 2
+    assert sorted(records_of(lines)) == [*range(24)]
+
+
+CHECKPOINT = """
+import json, sys
+from elasticai_api.common.data_shard_service import build_data_shard_service
+service = build_data_shard_service(
+    batch_size=4, num_epochs=2, dataset_size=24, num_minibatches_per_shard=1, dataset_name="iris")
+def read(most):
+    starts = []
+    while len(starts) < most:
+        shard = service.fetch_shard()
+        if not shard:
+            break
+        starts.append(shard.start)
+        service.report_batch_done()
+    return starts
+before = read(2)
+saved = service.get_shard_checkpoint()
+rest = read(100)
+restored = service.restore_shard_from_checkpoint(saved)
+again = read(100)
+service.reset_dataset()
+epoch = service.get_current_epoch()
+print(json.dumps([before, rest, sorted(json.loads(saved)), restored, again, epoch, read(100)]))
+"""
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_checkpoint_restore_and_reset(name: str, service: Process) -> None:
+    (found,) = lines_of(started(name, service.address, CHECKPOINT))
+    before, rest, keys, restored, again, epoch, anew = found
+    assert {"dataset_name", "doing", "epoch", "splitter", "todo"} <= set(keys) and restored is True and epoch == 0
+    whole = sorted([*range(0, 24, 4)] * 2)
+    assert sorted(before + rest) == sorted(before + again) == sorted(anew) == whole
+
+
+INDICES = """
+import json, sys, threading
+from elasticai_api.common.data_shard_service import RecordIndexService
+service = RecordIndexService(
+    batch_size=4, num_epochs=2, dataset_size=21, num_minibatches_per_shard=2, dataset_name="iris", shuffle=True)
+numbers = []
+try:
+    while True:
+        numbers.append(service.fetch_record_index())
+        if len(numbers) % 4 == 0:
+            service.report_batch_done()
+except StopIteration:
+    pass
+service.report_batch_done(len(numbers) % 4)
+print(json.dumps(numbers))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ALL)
+def test_numbers_of_records_with_a_short_last_batch(name: str, service: Process) -> None:
+    (numbers,) = lines_of(started(name, service.address, INDICES), 100)
+    assert sorted(numbers) == sorted([*range(21)] * 2) and numbers[:21] != [*range(21)]
+    # The short batch was reported in the end, so that the next worker is told of the end at once.
+    lines = lines_of(reader(name, service, size=21, epochs=2), 20)
+    assert [word for word, *_ in lines] == ["end"]
+
+
+GENERATOR = """
+import json, random
+from elasticai_api.common.data_shard_service import build_data_shard_service
+service = build_data_shard_service(
+    batch_size=16, num_epochs=3, dataset_size=150, num_minibatches_per_shard=1, dataset_name="iris_training_data")
+def records():
+    while True:
+        shard = service.fetch_shard()
+        if not shard:
+            break
+        yield from range(shard.start, shard.end)
+read, buffer, batch = [], [], []
+def train():
+    read.extend(batch)
+    service.report_batch_done()
+    batch.clear()
+def take():
+    batch.append(buffer.pop(random.randrange(len(buffer))))
+    if len(batch) == 16:
+        train()
+for record in records():
+    buffer.append(record)
+    if len(buffer) == 100:
+        take()
+while buffer:
+    take()
+train()
+print(json.dumps(read))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["elasticai-api-1.4.2"])
+def test_a_generator_with_a_shuffle_buffer_as_in_the_tutorial(name: str, service: Process) -> None:
+    """Batches of 16 across shards of 16, 16, …, 6, behind a buffer of 100: its end needs the last reports."""
+    (read,) = lines_of(started(name, service.address, GENERATOR), 100)
+    assert sorted(read) == sorted([*range(150)] * 3)
+
+
+MESSAGES = """
+import asyncio, sys, tempfile, threading, google.protobuf
+from tarkit.service.client import ShardClient
+from tarkit.service.dataset import DataSet
+from tarkit.service.dispatcher import Dispatcher
+from tarkit.service.journal import Journal
+from tarkit.service.messages import protocol
+from tarkit.service.server import serving
+
+def work(port):
+    import grpc
+    address = f"127.0.0.1:{port}"
+    read = []
+    with ShardClient(address, DataSet("iris", 22, 8, 2, shuffle_records=True)) as client:
+        for shard in client:
+            read += shard.records
+            client.done(shard, [(0, 3)])
+            client.done(shard)
+        assert sorted(read) == sorted([*range(22)] * 2), read
+        saved = client.save()
+        client.restore(saved)
+    spoken = protocol("elasticdl")
+    call = {each.name: each for each in spoken.calls}
+    with grpc.insecure_channel(address) as channel:
+        def ask(name, **fields):
+            stub = channel.unary_unary(
+                f"/proto.Master/{name}", call[name].request.SerializeToString, call[name].reply.FromString)
+            return stub(call[name].request(**fields))
+        ask("report_dataset_shard_params", dataset_name="b", batch_size=4, num_epochs=1, dataset_size=22, task_type=1)
+        task = ask("get_dataset_task", dataset_name="b")
+        ask("report_dataset_task_result", dataset_name="b", task_id=task.task_id, exec_counters={"fail_count": 0})
+        assert (task.shard.start, task.shard.end, task.type) == (0, 22, 1)
+        assert ask("get_dataset_task", dataset_name="b").type == 0
+
+async def main():
+    journal = Journal(tempfile.mkdtemp() + "/state")
+    async with Dispatcher(journal) as dispatcher, serving(dispatcher, "127.0.0.1:0") as port:
+        await asyncio.to_thread(work, port)
+    journal.close()
+
+asyncio.run(main())
+print(google.protobuf.__version__)
+"""
+
+# protobuf -> a grpcio of its time that is published as a wheel.
+PROTOBUFS = {
+    "3.20.3": "grpcio",
+    "4.25.8": "grpcio==1.62.3",
+    "5.29.5": "grpcio==1.70.0",
+    "6.33.0": "grpcio==1.76.0",
+    "7.36.2": "grpcio",
+}
+
+
+@pytest.mark.parametrize("version", PROTOBUFS)
+def test_the_messages_with_each_generation_of_protobuf(version: str) -> None:
+    try:
+        python = publishedclients.environment(f"protobuf-{version}", [f"protobuf=={version}", PROTOBUFS[version]])
+    except NoClient as reason:
+        pytest.skip(f"NO PROTOBUF {version}, THE SERVICE IS NOT TESTED WITH IT: {reason}")
+    assert tarkit.__file__ is not None
+    variables = os.environ | {"PYTHONPATH": str(Path(tarkit.__file__).parent.parent)}
+    done = subprocess.run(
+        [str(python), "-c", MESSAGES], capture_output=True, text=True, check=False, timeout=60, env=variables
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == version
