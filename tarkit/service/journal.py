@@ -45,7 +45,7 @@ SKIPPED_TOKENS = 1 << 20
 given again, they would say of another shard that it is done."""
 _WAL = 4 << 20
 """Bytes of the write-ahead log, beyond which it is cut when it has been copied into the file."""
-_BEGIN_ANEW = "move it away to begin anew, and restore a checkpoint if there is one"
+_BEGIN_ANEW = "move it and its -wal file away to begin anew, and restore a checkpoint if there is one"
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,17 @@ def test_a_log_that_is_cut_anywhere_is_an_earlier_state(tmp_path: Path) -> None:
     journal.close()
 
 
+def test_a_log_without_its_file_is_not_taken_for_that_of_a_new_one(tmp_path: Path) -> None:
+    journal, ledger = begun(tmp_path / "state", DataSet("d", 100, 2))
+    lease(ledger)
+    journal.write([change_of(ledger)])
+    log = (tmp_path / "state-wal").read_bytes()
+    journal.close()
+    (tmp_path / "new-wal").write_bytes(log)
+    with closing(Journal(str(tmp_path / "new"))) as new:
+        assert new.load(RULES, 0.0) == []
+
+
 def refusal(path: Path) -> TarkitError:
     """Why a file is refused, in one line, which names it."""
     with pytest.raises(TarkitError) as caught, closing(Journal(str(path))) as journal:
@@ -204,7 +215,7 @@ def test_rows_that_others_changed_are_damage(tmp_path: Path, damage: str) -> Non
         database.commit()
     error = refusal(tmp_path / "state")
     assert isinstance(error, DataError)
-    assert "move it away to begin anew" in str(error)
+    assert "move it and its -wal file away to begin anew" in str(error)
 
 
 COUNTS: list[dict[str, Any]] = [
@@ -239,7 +250,7 @@ def test_a_state_that_cannot_be_is_damage(tmp_path: Path, field: dict[str, Any])
     journal.close()
     error = refusal(tmp_path / "state")
     assert isinstance(error, DataError)
-    assert "move it away to begin anew" in str(error)
+    assert "move it and its -wal file away to begin anew" in str(error)
 
 
 def test_flipped_bits_are_damage_or_change_nothing(tmp_path: Path) -> None:
