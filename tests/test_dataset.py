@@ -219,11 +219,9 @@ def test_an_empty_data_set(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("argument", "words"),
     [
-        ({"handler": print}, "on_damage"),
-        ({"mode": "resampled"}, "every shard is read once"),
-        ({"resampled": True}, "every shard is read once"),
-        ({"repeat": True}, "loop over the data set"),
-        ({"repeat": 1}, "loop over the data set"),
+        ({"mode": "resampled"}, "resampled=True draws shards"),
+        ({"repeat": True}, "call its repeat"),
+        ({"repeat": 1}, "call its repeat"),
         ({"cache_size": 10**9}, "nothing is cached"),
         ({"cache_dir": "/tmp"}, "nothing is cached"),
         ({"url_to_name": str}, "nothing is cached"),
@@ -235,7 +233,7 @@ def test_an_empty_data_set(tmp_path: Path) -> None:
         ({"shardshuffle": True}, "number of shard names"),
         ({"shardshuffle": -1, "seed": 1}, "1 or more"),
         ({"colour": 1}, "no argument 'colour'"),
-        ({"decoder": "torchrgb"}, "torchrgb"),
+        ({"decoder": "torchrgb16"}, "torchrgb16"),
         ({"extensions": " "}, "no fields"),
     ],
 )

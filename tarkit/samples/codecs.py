@@ -84,7 +84,7 @@ def decode_field(
     if decoder is None:
         return data
     try:
-        data = _decompress(data, max_bytes) if compressed else data
+        data = decompress(data, max_bytes) if compressed else data
         return values.decode_npz(data, max_bytes) if extension == "npz" else decoder(data)
     except TarkitError:
         raise
@@ -188,8 +188,9 @@ def _compress(data: bytes) -> bytes:
     return packed[:9] + b"\xff" + packed[10:]
 
 
-def _decompress(data: bytes, max_bytes: int) -> bytes:
-    """All members of a gzip stream, each of them checked."""
+def decompress(data: bytes, max_bytes: int) -> bytes:
+    """All members of a gzip stream, each of them checked.
+    Raises: ValueError, zlib.error: it is damaged or too large."""
     content = b""
     while True:
         member = zlib.decompressobj(31)

@@ -12,6 +12,7 @@ and the one of webdataset 1.0.2 chains methods::
 from __future__ import annotations
 
 import os
+import random
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -21,20 +22,21 @@ from tarkit.errors import DataError, UsageError
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.large import DEFAULT_MEM
 from tarkit.samples import transforms
+from tarkit.samples.decoders import decoded
+from tarkit.samples.epochs import Draw
+from tarkit.samples.handlers import Handler, handled
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import KeyRule, Sample, first_dot
 from tarkit.samples.splitters import Splitter, single_node_only, split_by_node, split_whole
-from tarkit.samples.steps import Steps, decoded
+from tarkit.samples.steps import Steps
 from tarkit.specs.shardspec import expand
 from tarkit.trainers.world import loader_worker
 
 _COPIES = "nothing is cached; copy the shards and name the copies"
 # Arguments of webdataset 1.0.2 that have no meaning here -> what to use. None and False ask for nothing.
 _REFUSED = {
-    "handler": "errors are raised; on_damage='skip' goes on behind damage and counts it in tally",
-    "mode": "every shard is read once; loop over the data set for more epochs",
-    "resampled": "every shard is read once; pass a list with the shards drawn as you like",
-    "repeat": "loop over the data set again; each iteration reads the shards anew",
+    "mode": "resampled=True draws shards; else every shard is read once",
+    "repeat": "loop over the data set again, or call its repeat()",
     "cache_size": _COPIES,
     "cache_dir": _COPIES,
     "url_to_name": _COPIES,
@@ -59,6 +61,8 @@ class WebDataset(Steps):
             bytes. By default ``rgb`` (float32 of shape (height, width, 3), in 0..1) with ``extensions``, else None.
         shardshuffle: 0, False or None: shards come in order. A number: their order is shuffled with a buffer
             of so many names, in each epoch anew.
+        resampled: shards are drawn, again and again, without end; others in each rank, worker and epoch. Nothing is
+            split then: see ``with_epoch``.
         seed: for the steps that draw and are given none. None: a fresh one, which is logged; ``seed`` has it.
         nodesplitter: which shards each of several ranks reads: :func:`~tarkit.samples.splitters.split_by_node` or
             another function from shards to shards; by default, several ranks are an error. None: all that are given.
@@ -66,6 +70,9 @@ class WebDataset(Steps):
             :func:`~tarkit.samples.splitters.split_by_worker`, another function, or None: all that are given. By
             default they are split if the DataLoader reads this data set itself; inside of another data set, which may
             have split them already, several workers are an error.
+        handler: is given an error that ends a shard, see :mod:`tarkit.samples.handlers`; if it returns True, the next
+            shard is read. Steps have handlers of their own. What was passed over is counted in ``handled``, by the
+            name of the error, and logged after each iteration. None: errors are raised.
         empty_check: a data set without any sample is an error; a worker without shards is none.
         rule, on_duplicate_field, on_repeated_key, on_damage, tally, mem: see :func:`tarkit.samples.read.read_samples`.
             A worker counts in a tally of its own.
@@ -84,9 +91,11 @@ class WebDataset(Steps):
         extensions: str | None = None,
         decoder: str | None = "default",
         shardshuffle: int | None = None,
+        resampled: bool = False,
         seed: int | None = None,
         nodesplitter: Splitter | None = single_node_only,
         workersplitter: Splitter | str | None = "default",
+        handler: Handler | None = None,
         empty_check: bool = True,
         rule: str | KeyRule = first_dot,
         on_duplicate_field: str = "error",
@@ -108,6 +117,9 @@ class WebDataset(Steps):
             transforms.shuffle((), self._shardshuffle, self._draw(seed, "shardshuffle").seed)
         if workersplitter != "default" and isinstance(workersplitter, str):
             raise UsageError(f"workersplitter is {workersplitter!r}; it must be a function or None")
+        self._resampled, self._handler = resampled, handler
+        if resampled:
+            self._draw(seed, "resampled")
         self._nodesplitter, self._workersplitter = nodesplitter, workersplitter
         self._empty_check = empty_check
         self._policies: dict[str, Any] = {"rule": rule, "on_damage": on_damage, "tally": tally, "mem": mem}
@@ -116,7 +128,7 @@ class WebDataset(Steps):
             decoder = None if extensions is None else "rgb"
         wanted = None if extensions is None else extensions.replace("|", " ").replace(";", " ").split()
         if decoder is not None:
-            self._add(decoded, decoder, wanted)
+            self._add(decoded, (decoder,), wanted)
         if extensions is not None:
             self._add(transforms.to_tuple, extensions)
         _register(type(self))
@@ -125,27 +137,39 @@ class WebDataset(Steps):
         worker = None if self._workersplitter is None else loader_worker()
         return 0 if self._nodesplitter is None else self._rank().rank, 0 if worker is None else worker.number
 
-    def _given(self) -> dict[str, Any]:
-        splitters = {"nodesplitter": self._nodesplitter, "workersplitter": self._workersplitter}
-        return super()._given() | splitters | self._policies
+    def _given(self) -> list[tuple[str, object]]:
+        own = {"handler": self._handler, "nodesplitter": self._nodesplitter, "workersplitter": self._workersplitter}
+        return [*super()._given(), *own.items(), *self._policies.items()]
 
     def _read(self, place: tuple[int, ...]) -> Iterator[Sample]:
-        shards = iter(self._of_node(expand(self._urls)))
+        shards = iter(expand(self._urls) if self._resampled else self._of_node(expand(self._urls)))
         first = next(shards, None)
-        # Of few shards, a worker may have none.
-        empty, shards = True, iter(self._of_worker(chain(() if first is None else (first,), shards)))
+        shards = chain(() if first is None else (first,), shards)
+        if not self._resampled:
+            shards = iter(self._of_worker(shards))
         mine = next(shards, None)
+        empty = True
         if mine is not None:
-            shards = chain((mine,), shards)
-            if self._shardshuffle:
-                draw = self._draw(self.seed, "shardshuffle")
-                shards = transforms.shuffle(shards, self._shardshuffle, draw.at(*place))
-            for sample in read_samples(shards, literal=True, split=True, **self._policies):
+            for sample in self._samples(chain((mine,), shards), place):
                 empty = False
                 yield sample
+        # Of few shards, a worker may have none.
         if empty and self._empty_check and (first is None or mine is not None):
             url = os.fspath(self._urls) if isinstance(self._urls, (str, os.PathLike)) else None
             raise DataError("the data set has no samples", url=url, hint="empty_check=False accepts that")
+
+    def _samples(self, shards: Iterator[str], place: tuple[int, ...]) -> Iterator[Sample]:
+        seed = Draw(self.seed or 0).at(*place)
+        if self._resampled:
+            shards = _drawn(list(shards), random.Random(seed))
+        elif self._shardshuffle:
+            shards = transforms.shuffle(shards, self._shardshuffle, seed)
+        if self._handler is None:
+            return self._of_shards(shards)
+        return handled(shards, self._of_shards, (), self._handler, self.handled)
+
+    def _of_shards(self, shards: Iterable[str]) -> Iterator[Sample]:
+        return read_samples(shards, literal=True, split=True, **self._policies)
 
     def _of_node(self, urls: Iterable[str]) -> Iterable[str]:
         splitter = self._nodesplitter
@@ -158,6 +182,11 @@ class WebDataset(Steps):
         if isinstance(splitter, str):
             return split_whole(urls, self)
         return urls if splitter is None else splitter(urls)
+
+
+def _drawn(shards: list[str], rng: random.Random) -> Iterator[str]:
+    while True:
+        yield rng.choice(shards)
 
 
 def _register(kind: type) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import os
 import secrets
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import islice
 from typing import Any, TypeVar
 
-from tarkit.errors import UsageError
-from tarkit.samples import transforms
-from tarkit.samples.codecs import decode_field, decode_sample
+from tarkit.errors import DataError, UsageError
+from tarkit.samples import batching, transforms
+from tarkit.samples.decoders import FieldDecoder, decoded
 from tarkit.samples.epochs import Draw, Epochs, spawning
-from tarkit.trainers.world import Consumer, consumer
+from tarkit.samples.handlers import Handler, handled
+from tarkit.trainers.world import Consumer, consumer, loader_worker
 
 _log = logging.getLogger(__name__)
 
@@ -29,8 +33,45 @@ class Steps:
         self._steps: tuple[Step, ...] = ()
         self._epochs = Epochs()
         self._placed: Consumer | None = None
+        self._passes: int | None = 1
+        self._limit: int | None = None
+        self._length: int | None = None
+        self.handled: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        if self._length is None:
+            raise TypeError(
+                "a WebDataset does not know its length; with_length(n) sets it. If a DataLoader asks: import torch "
+                "before the WebDataset is made, or use tarkit.trainers.torch.ShardDataset"
+            )
+        return self._length
+
+    def __bool__(self) -> bool:
+        return True
 
     def __iter__(self) -> Iterator[Any]:
+        if self._passes == 1 and self._limit is None:
+            return self._counted(self._pass())
+        return islice(self._endless(), self._limit)
+
+    def _endless(self) -> Iterator[Any]:
+        for _ in itertools.repeat(None) if self._passes is None else range(self._passes):
+            empty = True
+            for sample in self._counted(self._pass()):
+                empty = False
+                yield sample
+            if empty and self._passes is None:
+                raise DataError("an epoch without end is to be made of passes, and one has no samples")
+
+    def _counted(self, samples: Iterator[Any]) -> Iterator[Any]:
+        before = self.handled.total()
+        try:
+            yield from samples
+        finally:
+            if self.handled.total() > before:
+                _log.warning("handlers have passed over errors: %s", dict(self.handled))
+
+    def _pass(self) -> Iterator[Any]:
         place = (self._epochs.begin(), *self._reader())
         samples: Iterable[Any] = self._read((*place, 0))
         for number, (function, arguments) in enumerate(self._steps, 1):
@@ -57,11 +98,19 @@ class Steps:
         function((), *checked)  # checks the step's arguments here, where they were written
         self._steps = (*self._steps, (function, arguments))
 
-    def _then(self: Self, function: Callable[..., Iterable[Any]], *arguments: Any) -> Self:
+    def _copied(self: Self) -> Self:
         other = type(self).__new__(type(self))
         other.__dict__.update(self.__dict__)
         other._epochs = Epochs()
+        return other
+
+    def _then(
+        self: Self, function: Callable[..., Iterable[Any]], *arguments: Any, handler: Handler | None = None
+    ) -> Self:
+        other = self._copied()
         other._add(function, *arguments)
+        if handler is not None:
+            other._steps = (*self._steps, (handled, (function, arguments, handler, self.handled)))
         return other
 
     def _draw(self, seed: int | None, step: str) -> Draw:
@@ -72,46 +121,76 @@ class Steps:
 
     def __getstate__(self) -> dict[str, Any]:
         if spawning():
-            for name, value in self._given().items():
+            for name, value in self._given():
                 _check_pickled(name, value)
         # In a spawned process there is no process group to ask.
         return self.__dict__ | {"_placed": self._rank()}
 
-    def _given(self) -> dict[str, Any]:
-        return {getattr(function, "__name__", "a step"): (function, given) for function, given in self._steps}
+    def _given(self) -> list[tuple[str, object]]:
+        steps = [given if function is handled else (function, given) for function, given in self._steps]
+        return [(getattr(step[0], "__name__", "a step").lstrip("_"), step) for step in steps]
 
-    def decode(self: Self, image: str | None = None, *, only: str | Collection[str] | None = None) -> Self:
-        """Decode all fields, or ``only`` those named; see :func:`tarkit.samples.codecs.decode_sample`.
+    def decode(
+        self: Self,
+        *decoders: str | FieldDecoder | None,
+        only: str | Collection[str] | None = None,
+        handler: Handler | None = None,
+    ) -> Self:
+        """Decode all fields, or ``only`` those named; see :func:`tarkit.samples.decoders.decoded`.
 
         A field in ``only`` that no sample has is an error after the last sample (DataError)."""
         wanted = only.split() if isinstance(only, str) else only
-        return self._then(_decoded_of, image, wanted)
+        watched = self._then(transforms.require_fields, wanted) if wanted else self
+        return watched._then(decoded, decoders, wanted, handler=handler)
 
-    def to_tuple(self: Self, *fields: str) -> Self:
+    def to_tuple(self: Self, *fields: str, handler: Handler | None = None) -> Self:
         """Tuples of values; see :func:`tarkit.samples.transforms.to_tuple`."""
-        return self._then(transforms.to_tuple, *fields)
+        return self._then(transforms.to_tuple, *fields, handler=handler)
 
-    def rename(self: Self, **names: str) -> Self:
+    def rename(
+        self: Self, *, keep: bool = True, handler: Handler | None = None, **names: str | Collection[str]
+    ) -> Self:
         """``rename(image="jpg;png")``; see :func:`tarkit.samples.transforms.rename_fields`."""
-        return self._then(transforms.rename_fields, names)
+        return self._then(transforms.rename_fields, names, keep, handler=handler)
 
-    def select(self: Self, predicate: Callable[[Any], object]) -> Self:
+    def rename_keys(
+        self: Self,
+        *pairs: tuple[str, str],
+        keep_unselected: bool = False,
+        must_match: bool = True,
+        duplicate_is_error: bool = True,
+        **patterns: str,
+    ) -> Self:
+        """``rename_keys(image="*.jpg")`` or ``rename_keys(("image", "*.jpg"))``, by pattern of the field;
+        see :func:`tarkit.samples.transforms.rename_keys`."""
+        plan = [*pairs, *patterns.items()]
+        return self._then(transforms.rename_keys, plan, keep_unselected, must_match, duplicate_is_error)
+
+    def select(self: Self, predicate: Callable[[Any], object], *, handler: Handler | None = None) -> Self:
         """Only the samples for which ``predicate(sample)`` is true."""
-        return self._then(transforms.select, predicate)
+        return self._then(transforms.select, predicate, handler=handler)
 
-    def map(self: Self, function: Callable[[Any], Any]) -> Self:
+    def map(self: Self, function: Callable[[Any], Any], *, handler: Handler | None = None) -> Self:
         """``function(sample)`` for each sample, except those for which it is None.
 
         A dict that comes back from a dict without a ``__key__`` is given the sample's."""
-        return self._then(_mapped, function)
+        return self._then(_mapped, function, handler=handler)
 
-    def map_dict(self: Self, **functions: Callable[[Any], Any]) -> Self:
+    def map_dict(self: Self, *, handler: Handler | None = None, **functions: Callable[[Any], Any]) -> Self:
         """``map_dict(jpg=resize)``; see :func:`tarkit.samples.transforms.map_fields`."""
-        return self._then(transforms.map_fields, functions)
+        return self._then(transforms.map_fields, functions, handler=handler)
+
+    def map_tuple(self: Self, *functions: Callable[[Any], Any] | None, handler: Handler | None = None) -> Self:
+        """``map_tuple(resize, None)`` for tuples; see :func:`tarkit.samples.transforms.map_tuple`."""
+        return self._then(transforms.map_tuple, functions, handler=handler)
 
     def shuffle(self: Self, size: int, *, seed: int | None = None) -> Self:
         """A buffer shuffle, in another order each epoch; see :func:`~tarkit.samples.transforms.shuffle`. 0: none."""
         return self if size == 0 else self._then(transforms.shuffle, size, self._draw(seed, "shuffle"))
+
+    def rsample(self: Self, p: float = 0.5, *, seed: int | None = None) -> Self:
+        """Each sample with the probability ``p``, others in each epoch."""
+        return self._then(transforms.rsample, p, self._draw(seed, "rsample"))
 
     def slice(self: Self, *bounds: int | None) -> Self:
         """Samples by number: ``slice(stop)`` or ``slice(start, stop[, step])``, as :func:`itertools.islice`."""
@@ -126,6 +205,57 @@ class Steps:
         """The first ``count`` samples."""
         return self._then(transforms.take, count)
 
+    def batched(
+        self: Self,
+        batchsize: int,
+        collation_fn: batching.Collation | None = batching.collated,
+        partial: bool = True,
+    ) -> Self:
+        """Batches of samples, by default columns, see :func:`tarkit.samples.batching.collated`; None: lists. partial:
+        the last one may be smaller, else it is left out."""
+        return self._then(batching.batched, batchsize, collation_fn, partial)
+
+    def unbatched(self: Self) -> Self:
+        """The samples of batches that are tuples or dicts of columns."""
+        return self._then(batching.unbatched)
+
+    def listed(self: Self, batchsize: int, partial: bool = True) -> Self:
+        """Lists of samples. partial: the last one may be smaller, else it is left out."""
+        return self._then(batching.listed, batchsize, partial)
+
+    def unlisted(self: Self) -> Self:
+        """The samples of lists."""
+        return self._then(batching.unlisted)
+
+    def log_keys(self: Self, logfile: str | os.PathLike[str] | None = None) -> Self:
+        """Append a line for each sample: number, worker, rank and key, with tabs between them. None: do nothing."""
+        return self if logfile is None else self._then(_log_keys, os.fspath(logfile), self._rank)
+
+    def compose(self: Self, *stages: Callable[[Iterable[Any]], Iterable[Any]]) -> Self:
+        """Steps of one's own: functions from an iterable of samples to another one."""
+        other = self._copied()
+        other._steps += tuple((stage, ()) for stage in stages)
+        return other
+
+    def repeat(self: Self, nepochs: int = -1, nbatches: int = -1) -> Self:
+        """All of it ``nepochs`` times, or without end; ``nbatches``: at most so many items in all."""
+        return self._repeated(nepochs, nbatches)
+
+    def with_epoch(self: Self, nsamples: int = -1, nbatches: int = -1) -> Self:
+        """Epochs of so many items, of as many passes as they need; each begins a new pass."""
+        return self._repeated(-1, max(nsamples, nbatches))
+
+    def with_length(self: Self, n: int, silent: bool = False) -> Self:
+        """What ``len()`` gives; it changes nothing else, and nothing is checked by it."""
+        other = self._copied()
+        other._length = n
+        return other
+
+    def _repeated(self: Self, passes: int, limit: int) -> Self:
+        other = self._copied()
+        other._passes, other._limit = passes if passes > 0 else None, limit if limit > 0 else None
+        return other
+
 
 def _check_pickled(name: str, value: object) -> None:
     from multiprocessing.reduction import ForkingPickler
@@ -139,16 +269,6 @@ def _check_pickled(name: str, value: object) -> None:
         ) from error
 
 
-def decoded(samples: Iterable[Any], image: str | None, only: Collection[str] | None) -> Iterator[Any]:
-    """Samples decoded by ``decode_sample``. Raises: UsageError: no such image."""
-    decode_field("bin", b"", image=image)
-    return (decode_sample(sample, image=image, only=only) for sample in samples)
-
-
-def _decoded_of(samples: Iterable[Any], image: str | None, only: Collection[str] | None) -> Iterator[Any]:
-    return decoded(transforms.require_fields(samples, only or ()), image, only)
-
-
 def _mapped(samples: Iterable[Any], function: Callable[[Any], Any]) -> Iterator[Any]:
     for sample in samples:
         result = function(sample)
@@ -156,3 +276,12 @@ def _mapped(samples: Iterable[Any], function: Callable[[Any], Any]) -> Iterator[
             result = {"__key__": sample["__key__"], **result}
         if result is not None:
             yield result
+
+
+def _log_keys(samples: Iterable[Any], path: str, rank: Callable[[], Consumer]) -> Iterator[Any]:
+    worker = loader_worker()
+    with open(path, "a", encoding="utf-8", buffering=1) as stream:
+        for number, sample in enumerate(samples):
+            key = sample.get("__key__") if isinstance(sample, dict) else None
+            stream.write(f"{number}\t{worker and worker.number}\t{rank().rank}\t{key}\n")
+            yield sample

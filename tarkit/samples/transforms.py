@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
 from tarkit.errors import DataError, DuplicateFieldError, UsageError, printable
@@ -59,11 +60,22 @@ def _shuffled(samples: Iterable[T], buffer: int, rng: random.Random) -> Iterator
     yield from held
 
 
-def rename_fields(samples: Iterable[Sample], names: Mapping[str, str]) -> Iterator[Sample]:
+def rsample(samples: Iterable[T], share: float, seed: int) -> Iterator[T]:
+    """Each sample with the probability ``share``, the same for the same seed. Raises: UsageError: it is not 0 to 1."""
+    if not 0 <= share <= 1:
+        raise UsageError(f"rsample: the share is {share!r}; it must be 0 to 1")
+    rng = random.Random(seed)
+    return (sample for sample in samples if rng.random() < share)
+
+
+def rename_fields(
+    samples: Iterable[Sample], names: Mapping[str, str | Iterable[str]], keep: bool = True
+) -> Iterator[Sample]:
     """Samples with fields renamed: ``{"image": "jpg|png"}`` makes ``image`` of the first of them that is there.
 
     ``|`` or ``;`` separate the alternatives. Only the field that was found is taken away; other fields, also
     alternatives that were not needed, stay. One field may be given several new names. Names can be swapped.
+    Without ``keep``, nothing stays, also no metadata.
 
     Raises:
         UsageError: a name is empty or is metadata (``__key__``).
@@ -76,11 +88,13 @@ def rename_fields(samples: Iterable[Sample], names: Mapping[str, str]) -> Iterat
             raise UsageError(f"rename: {name!r} is metadata, not a field")
     if "" in plan:
         raise UsageError("rename: the new name of a field is empty")
-    return (_renamed(sample, plan) for sample in samples)
+    return (_renamed(sample, plan, keep) for sample in samples)
 
 
-def _renamed(sample: Sample, plan: Mapping[str, list[str]]) -> Sample:
+def _renamed(sample: Sample, plan: Mapping[str, list[str]], keep: bool) -> Sample:
     found = {new: _first_present(sample, olds, "rename") for new, olds in plan.items()}
+    if not keep:
+        return {new: sample[old] for new, old in found.items()}
     taken = set(found.values())
     result = {name: value for name, value in sample.items() if name not in taken}
     for new, old in found.items():
@@ -88,6 +102,52 @@ def _renamed(sample: Sample, plan: Mapping[str, list[str]]) -> Sample:
             reason = f"rename: {old!r} cannot become {new!r}, which the sample has already"
             raise DuplicateFieldError(reason, url=sample.get("__url__"), key=sample.get("__key__"))
     result.update((new, sample[old]) for new, old in found.items())
+    return result
+
+
+def rename_keys(
+    samples: Iterable[Sample],
+    patterns: Iterable[tuple[str, str]],
+    keep_unselected: bool = False,
+    must_match: bool = True,
+    duplicate_is_error: bool = True,
+) -> Iterator[Sample]:
+    """Samples of the fields that match patterns of :mod:`fnmatch`, under new names, as webdataset 1.0.2 makes them.
+
+    Args:
+        patterns: (new name, pattern for the field in lower case); of several that match, the last one counts.
+        keep_unselected: what matches no pattern stays; else it is left out, ``__key__`` too.
+        must_match: each pattern must match a field of each sample.
+        duplicate_is_error: two fields may not have one new name; else the first of them has it.
+
+    Raises:
+        DataError, DuplicateFieldError: a sample is not so.
+    """
+    plan = list(patterns)
+    return (_by_pattern(sample, plan, keep_unselected, must_match, duplicate_is_error) for sample in samples)
+
+
+def _by_pattern(
+    sample: Sample, plan: list[tuple[str, str]], keep: bool, must_match: bool, duplicate_is_error: bool
+) -> Sample:
+    result: Sample = {}
+    unmatched: set[str | None] = {pattern for _, pattern in plan}
+    for name, value in sample.items():
+        base = name.rpartition("/")[2].lower()
+        new = next((each for each in reversed(plan) if fnmatchcase(base, each[1])), None)
+        if new is None and not keep:
+            continue
+        target, pattern = new or (name, None)
+        unmatched.discard(pattern)
+        if target not in result:
+            result[target] = value
+        elif duplicate_is_error:
+            reason = f"rename_keys: {name!r} cannot be {target!r}, because another field is"
+            raise DuplicateFieldError(reason, url=sample.get("__url__"), key=sample.get("__key__"))
+    if must_match and unmatched:
+        missing = _listed((str(each) for each in unmatched), quote=True)
+        reason = f"rename_keys: no field matches {missing}; the sample has {_listed(sample)}"
+        raise DataError(reason, url=sample.get("__url__"), key=sample.get("__key__"))
     return result
 
 
@@ -161,6 +221,17 @@ def map_fields(samples: Iterable[Sample], functions: Mapping[str, Callable[[Any]
         yield {**sample, **made}
 
 
+def map_tuple(samples: Iterable[Any], functions: Sequence[Callable[[Any], Any] | None]) -> Iterator[tuple[Any, ...]]:
+    """Tuples with ``functions[i](value)`` for value number i; None, and no function at the end, leave it as it is.
+    Raises: DataError: a sample is not a tuple or list, or has fewer values than there are functions."""
+    for sample in samples:
+        if not isinstance(sample, (tuple, list)) or len(sample) < len(functions):
+            has = len(sample) if isinstance(sample, (tuple, list)) else type(sample).__name__
+            raise DataError(f"map_tuple: there are {len(functions)} functions, and the sample has {has} values")
+        made = (value if each is None else each(value) for each, value in zip(functions, sample, strict=False))
+        yield (*made, *sample[len(functions) :])
+
+
 def to_tuple(samples: Iterable[Sample], *fields: str) -> Iterator[tuple[Any, ...]]:
     """One tuple per sample: the values of ``fields``, in that order; ``__key__`` can be one of them.
 
@@ -186,8 +257,8 @@ def _value(sample: Sample, names: list[str]) -> Any:
     return sample[name]
 
 
-def _alternatives(text: str) -> list[str]:
-    names = text.replace("|", ";").split(";")
+def _alternatives(text: str | Iterable[str]) -> list[str]:
+    names = text.replace("|", ";").split(";") if isinstance(text, str) else list(text)
     if not all(names):
         raise UsageError(f"{text!r} must be a field, or fields with | or ; between them")
     return names
