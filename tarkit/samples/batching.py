@@ -51,7 +51,7 @@ def _stacked(values: list[Any], name: object) -> Any:
         raise DataError(f"batched: the values of {name!r} do not make one array: {error}") from error
 
 
-def listed(samples: Iterable[Any], size: int, partial: bool = True) -> Iterator[list[Any]]:
+def lists(samples: Iterable[Any], size: int, partial: bool = True) -> Iterator[list[Any]]:
     """Lists of ``size`` samples; partial: the last one may have fewer, else it is left out.
     Raises: UsageError: size is below 1."""
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
@@ -68,8 +68,8 @@ def _listed(samples: Iterable[Any], size: int, partial: bool) -> Iterator[list[A
 
 def batched(samples: Iterable[Any], size: int, collation: Collation | None, partial: bool) -> Iterator[Any]:
     """What ``collation`` makes of each list of ``size`` samples; None: the list."""
-    lists = listed(samples, size, partial)
-    return lists if collation is None else map(collation, lists)
+    made = lists(samples, size, partial)
+    return made if collation is None else map(collation, made)
 
 
 def unlisted(batches: Iterable[Iterable[Any]]) -> Iterator[Any]:

@@ -221,7 +221,7 @@ class Steps:
 
     def listed(self: Self, batchsize: int, partial: bool = True) -> Self:
         """Lists of samples. partial: the last one may be smaller, else it is left out."""
-        return self._then(batching.listed, batchsize, partial)
+        return self._then(batching.lists, batchsize, partial)
 
     def unlisted(self: Self) -> Self:
         """The samples of lists."""
