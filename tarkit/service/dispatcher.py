@@ -30,12 +30,14 @@ _TICK = 0.25
 @dataclass(frozen=True)
 class Limits:
     """What callers may ask for. datasets: number of data sets. held: calls held at once. shards: leases of a call.
-    reports: of a call. message: bytes. worker: bytes of a worker's name. workers: how many are remembered."""
+    reports: of a call. indices: numbers of shuffled records, of a call, as they take time. message: bytes. worker:
+    bytes of a worker's name. workers: how many are remembered."""
 
     datasets: int = 1000
     held: int = 20_000
     shards: int = 1000
     reports: int = 100_000
+    indices: int = 1_000_000
     message: int = 256 << 20
     worker: int = 1024
     workers: int = 100_000
@@ -141,8 +143,14 @@ class Dispatcher:
 
         Raises:
             OtherDataSetError: one of that name is there, and differs; the message says how.
+            UsageError: shards of too many shuffled records.
             TooManyError: too many data sets.
         """
+        if dataset.shuffle_records and min(dataset.records_per_shard, dataset.size) > self.limits.indices:
+            raise UsageError(
+                f"records_per_shard is {dataset.records_per_shard}; with shuffled records it is {self.limits.indices} at "
+                "most, since the number of each record is sent"
+            )
         known = self.ledgers.get(dataset.name)
         if known is None:
             if len(self.ledgers) >= self.limits.datasets:
@@ -303,11 +311,13 @@ class Dispatcher:
         now = self._clock()
         self._expire(ledger, now)
         leases: list[Lease] = []
-        while len(leases) < want:
+        indices = 0
+        while len(leases) < want and indices < self.limits.indices:
             lease = ledger.lease(worker, now)
             if isinstance(lease, NoShard):
                 return leases or lease
             leases.append(lease)
+            indices += len(lease.shard.indices)
         return leases
 
     def _take_back(self, ledger: Ledger, worker: str, leases: Iterable[Lease]) -> None:

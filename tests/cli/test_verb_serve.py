@@ -199,6 +199,7 @@ def test_a_port_that_is_taken(tmp_path: Path, run: Run) -> None:
         (("--state", "nosuch/state"), 2, "nosuch/state"),
         (("--state", "state"), 65, "not the state of a shard service"),
         (("--watch", "127.0.0.1:1", "--token-file", "nosuch"), 66, "nosuch"),
+        (("--watch", "50001"), 2, "'50001' is not HOST:PORT"),
     ],
 )
 def test_files_that_are_missing_or_damaged(
@@ -212,10 +213,10 @@ def test_files_that_are_missing_or_damaged(
 
 
 def test_watching_nothing_ends_with_75() -> None:
-    from tarkit.errors import TemporaryStreamError
+    from tarkit.errors import ServiceLostError
     from tarkit.service.watch import watched_progress
 
-    with pytest.raises(TemporaryStreamError, match="does not answer") as caught:
+    with pytest.raises(ServiceLostError, match="has not answered") as caught:
         next(watched_progress("127.0.0.1:1", patience=0))
     assert caught.value.exit_code == 75
 

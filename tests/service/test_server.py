@@ -107,6 +107,18 @@ def test_bad_parameters_have_a_sentence() -> None:
     with_server(calls, limits=Limits(reports=3))
 
 
+def test_the_numbers_of_shuffled_records_are_bounded() -> None:
+    async def calls(server: Server) -> None:
+        shuffled = {"name": "iris", "size": 1000, "shuffle_records": True, "epochs": 1}
+        code, details = await refusal(server.call("Declare", records_per_shard=101, **shuffled))
+        assert code == "INVALID_ARGUMENT" and "it is 100 at most" in details
+        await server.call("Declare", records_per_shard=40, **shuffled)
+        leases = (await server.call("Exchange", worker="w", want=25)).leases
+        assert [len(lease.indices) for lease in leases] == [40, 40, 40]
+
+    with_server(calls, limits=Limits(indices=100))
+
+
 def test_each_refusal_has_its_status() -> None:
     async def calls(server: Server) -> None:
         iris = {"name": "iris", "records_per_shard": 8, "epochs": 1}

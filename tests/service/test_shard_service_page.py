@@ -57,6 +57,7 @@ def test_the_limits_are_on_the_page() -> None:
     assert rows["data sets"] == f"{limits.datasets:,}"
     assert rows["calls held at once"] == f"{limits.held:,}"
     assert rows["shards of a call; reports of a call"] == f"{limits.shards:,}; {limits.reports:,}"
+    assert rows["records of a shard, where records are shuffled"].startswith(f"{limits.indices:,},")
     assert rows["a message"] == f"{limits.message >> 20} MiB"
     assert rows["a name of a data set; of a worker"] == f"1 to {limits.worker:,} bytes of UTF-8"
     assert rows["workers that are remembered"].startswith(f"{limits.workers:,},")
