@@ -148,8 +148,8 @@ class Dispatcher:
         """
         if dataset.shuffle_records and min(dataset.records_per_shard, dataset.size) > self.limits.indices:
             raise UsageError(
-                f"records_per_shard is {dataset.records_per_shard}; with shuffled records it is {self.limits.indices} at "
-                "most, since the number of each record is sent"
+                f"records_per_shard is {dataset.records_per_shard}; with shuffled records it is {self.limits.indices} "
+                "at most, since the number of each record is sent"
             )
         known = self.ledgers.get(dataset.name)
         if known is None:

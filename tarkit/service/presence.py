@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 _LOOKS = 5.0
 """Seconds after which one that looked at the progress does not look again."""
+_LEAST = 3.0
+"""Seconds for which workers are told of the end, whether one is known or not."""
 _TICK = 0.1
 
 
@@ -73,10 +75,13 @@ class Presence:
                 del self.attached[worker]
 
     async def drained(self, seconds: float) -> None:
-        """Return when each known worker was told of the end and each watcher saw it, or after so many seconds."""
-        until = self._clock() + seconds
-        while (now := self._clock()) < until and not (
-            self.seen.keys() <= self._told and all(at < now - _LOOKS for at in self._watching.values())
+        """Return when each known worker was told of the end and each watcher saw it, or after so many seconds. Workers
+        that are on their way are not known: so not in the first seconds."""
+        begin = self._clock()
+        while (passed := (now := self._clock()) - begin) < seconds and (
+            passed < _LEAST
+            or not self.seen.keys() <= self._told
+            or any(at >= now - _LOOKS for at in self._watching.values())
         ):
             await asyncio.sleep(_TICK)
 

@@ -18,6 +18,8 @@ pytest.importorskip("grpc", reason="the shard service needs grpcio")
 
 Run = Callable[..., Any]
 SIZED = ("--dataset", "iris=22", "--records-per-shard", "8")
+QUICK = ("--drain", "0.1")
+"""For runs that wait for no worker at the end."""
 
 
 def drain(address: str, worker: str = "a") -> list[tuple[str, int, int]]:
@@ -33,17 +35,17 @@ def drain(address: str, worker: str = "a") -> list[tuple[str, int, int]]:
 
 
 def test_complete(tmp_path: Path) -> None:
-    with service(tmp_path, *SIZED, "--epochs", "2") as running:
+    with service(tmp_path, *SIZED, "--epochs", "2", "--drain", "0.2") as running:
         assert drain(running.address) == [("iris", 0, 8), ("iris", 8, 16), ("iris", 16, 22)] * 2
         code, out, err = running.end()
     assert (code, out) == (0, ["iris: shards: done 6, dead 0; records done 44; epochs begun 2"])
     assert err[0] == f"tarkit serve: listening on {running.address}, state in tarkit-serve.state"
-    assert err[1] == "tarkit serve: all data sets have ended; workers get this answer for 30 s at most"
+    assert err[1] == "tarkit serve: all data sets have ended; workers get this answer for 0.2 s at most"
     assert {path.name for path in tmp_path.iterdir()} == {"tarkit-serve.state"}
 
 
 def test_dead_shards_are_listed_and_the_code_is_3(tmp_path: Path) -> None:
-    with service(tmp_path, *SIZED, "--max-errors", "1", "--state", "none") as running:
+    with service(tmp_path, *SIZED, "--max-errors", "1", "--state", "none", *QUICK) as running:
         with Caller(running.address) as call:
             lease = call("Exchange", worker="a", want=1).leases[0]
             call("Exchange", worker="a", reports=[{"token": lease.token, "error": "a row has no label"}])
@@ -65,7 +67,7 @@ def test_stopped_and_begun_again(tmp_path: Path, number: int, code: int) -> None
             call("Exchange", worker="a", reports=[{"token": lease.token}])
         running.process.send_signal(number)
         assert running.end()[:2] == (code, ["iris: shards: done 1, dead 0, left 2; records done 8; epochs begun 1"])
-    with service(tmp_path, *SIZED) as running:
+    with service(tmp_path, *SIZED, *QUICK) as running:
         assert drain(running.address) == [("iris", 8, 16), ("iris", 16, 22)]
         assert running.end()[0] == 0
 
@@ -87,7 +89,7 @@ def test_another_data_set_is_refused(tmp_path: Path, run: Run) -> None:
 def test_shards_of_files(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(tar_bytes(numbered(5)))
     (tmp_path / "b.tar").write_bytes(tar_bytes(numbered(3)))
-    with service(tmp_path, "--data", "{a,b}.tar", "--records-per-shard", "3", "--name", "photos") as running:
+    with service(tmp_path, "--data", "{a,b}.tar", "--records-per-shard", "3", "--name", "photos", *QUICK) as running:
         assert drain(running.address) == [("a.tar", 0, 3), ("a.tar", 3, 5), ("b.tar", 0, 3)]
         assert running.end()[:2] == (0, ["photos: shards: done 3, dead 0; records done 8; epochs begun 1"])
 
@@ -102,7 +104,7 @@ def test_a_reader_of_ones_own(tmp_path: Path) -> None:
         "    def create_shards(self): return {'words': self.number}\n"
     )
     arguments = ("--custom_data_reader", "reader.py:Words", "--data_reader_params", "number=4")
-    with service(tmp_path, *arguments, "--records_per_shard", "3", "--num_epochs", "1") as running:
+    with service(tmp_path, *arguments, "--records_per_shard", "3", "--num_epochs", "1", *QUICK) as running:
         assert drain(running.address) == [("words", 0, 3), ("words", 3, 4)]
         assert running.end()[0] == 0
 
@@ -139,7 +141,7 @@ def test_watch(tmp_path: Path) -> None:
 
 
 def test_complete_before_and_started_again(tmp_path: Path) -> None:
-    with service(tmp_path, *SIZED) as running:
+    with service(tmp_path, *SIZED, *QUICK) as running:
         drain(running.address)
         assert running.end()[0] == 0
     with service(tmp_path, *SIZED, "--drain", "1") as running:
@@ -154,7 +156,7 @@ def test_workers_that_are_known_are_waited_for(tmp_path: Path) -> None:
         with Caller(running.address) as call:
             call("Exchange", worker="b")
             drain(running.address)
-            time.sleep(0.5)
+            time.sleep(3.5)  # longer than for unknown ones
             assert running.process.poll() is None
             assert call("Exchange", worker="b", want=1).end
         assert running.end()[0] == 0
