@@ -481,7 +481,7 @@ def insist(address: str, method: str, **fields: Any) -> Any:
 
 
 def test_killed_and_started_again_under_workers(tmp_path: Path) -> None:
-    arguments = ("--dataset", "iris=120", "--records-per-shard", "1", "--drain", "1", "--listen", "127.0.0.1:0")
+    arguments = ("--dataset", "iris=120", "--records-per-shard", "1", "--listen", "127.0.0.1:0")
     running = Service(tmp_path, *arguments)
     address = running.address
     arguments = (*arguments[:-1], address)
