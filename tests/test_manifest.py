@@ -18,6 +18,8 @@ import tarkit
 from tarkit.errors import DataError, MissingInputError, TarkitError, UsageError
 from tarkit.samples.manifest import (
     ManifestShard,
+    _joined,
+    _name_in,
     compare_manifest,
     is_manifest,
     read_manifest,
@@ -172,9 +174,7 @@ def test_other_keys_and_missing_sizes_are_passed_over(tmp_path: Path) -> None:
         ("https://u:p@h/d/m.json?t=1", "https://u:p@h/d/a.tar?t=1", "a.tar"),
     ],
 )
-def test_names_of_shards(manifest: str, shard: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tarkit.samples.manifest import _joined, _name_in
-
+def test_names_of_shards(manifest: str, shard: str, name: str) -> None:
     assert _name_in(manifest, shard) == name
     assert _joined(manifest, name) == shard.replace("file://", "").replace("%20", " ")
 

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tarkit.errors import CorruptHeaderError, UsageError
+from tarkit.errors import CorruptHeaderError, DataError, UsageError
+from tarkit.samples.manifest import ManifestShard, write_manifest
 from tarkit.samples.tarwriter import TarWriter
 
 pytestmark = [
@@ -198,6 +199,38 @@ def test_a_shard_that_is_damaged_ends_the_epoch_with_its_error(shards: str, tmp_
         CorruptHeaderError, match=r"worker process \d\..*s\.tar, offset 40960: .*--force makes it anew$"
     ):
         list(dataset(f"{tmp_path}/s.tar").loader(2))
+
+
+def test_a_manifest_gives_the_same_batches_and_the_same_state(
+    shards: str, epochs: list[list[list[str]]], tmp_path: Path
+) -> None:
+    folder = Path(shards).parent
+    write_manifest(
+        f"{tmp_path}/dataset.json",
+        [ManifestShard(f"{folder}/s-{shard}.tar", count) for shard, count in enumerate(COUNTS)],
+    )
+    listed = dataset(f"{tmp_path}/dataset.json")
+    assert listed.state(1, 3) == dataset(shards).state(1, 3)
+    assert keys(iter(listed.loader(2))) == epochs[0]
+    listed.load_state_dict(dataset(shards).state(1, 3))
+    assert keys(iter(listed.loader(1, multiprocessing_context="spawn"))) == epochs[1][3:]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("more", [-1, 1])
+def test_a_manifest_that_counts_one_more_or_less_ends_the_epoch(
+    shards: str, tmp_path: Path, workers: int, more: int
+) -> None:
+    folder = Path(shards).parent
+    write_manifest(
+        f"{tmp_path}/dataset.json",
+        [ManifestShard(f"{folder}/s-{shard}.tar", count + more * (shard == 2)) for shard, count in enumerate(COUNTS)],
+    )
+    loader = dataset(f"{tmp_path}/dataset.json").loader(workers)
+    with pytest.raises(
+        DataError, match=rf"s-2\.tar: it has 55 samples by .*s-2\.idx, and {55 + more} by .*dataset\.json"
+    ):
+        list(loader)
 
 
 def test_too_few_samples_for_a_batch(shards: str) -> None:

@@ -12,12 +12,14 @@ import tarfile
 from pathlib import Path
 from types import SimpleNamespace
 
+import fsspec
 import pytest
 
 from tarkit.errors import DataError, StaleIndexError, UsageError
 from tarkit.samples.index import build_index, publish_index
 from tarkit.samples.read import read_samples
 from tarkit.samples.sample import Sample
+from tarkit.samples.shardwriter import ShardWriter
 from tarkit.samples.tarwriter import TarWriter
 from tarkit.trainers.shardmap import ShardMap
 from tarkit.trainers.world import consumer
@@ -89,6 +91,21 @@ def test_a_manifest_instead_of_shards(folder: Path) -> None:
     samples = ShardMap([f"{folder}/s-2.tar", manifest])
     assert samples.counts == [5, 3, 0, 5]
     assert samples[5] == every[0]
+
+
+def test_shards_and_manifest_in_a_store() -> None:
+    url = "memory://shardmap/d.json"
+    with ShardWriter("memory://shardmap/s-%d.tar", maxcount=2, manifest=url) as writer:
+        for number in range(5):
+            writer.write({"__key__": f"k{number}", "txt": b"%d" % number})
+    listed, counted = ShardMap(url), ShardMap("memory://shardmap/s-{0..2}.tar")
+    assert listed.counts == counted.counts == [2, 2, 1]
+    assert (
+        [listed[n]["txt"] for n in range(5)] == [counted[n]["txt"] for n in range(5)] == [b"0", b"1", b"2", b"3", b"4"]
+    )
+    fsspec.filesystem("memory").rm("/shardmap/s-1.idx")
+    with pytest.raises(UsageError, match=r"s-1\.tar has no index memory://shardmap/s-1\.idx: make it by tarkit index"):
+        ShardMap("memory://shardmap/s-{0..2}.tar")
 
 
 def test_nothing_but_the_manifest_is_read_to_open_it(folder: Path) -> None:
