@@ -17,7 +17,7 @@ from types import TracebackType
 from tarkit.service.credentials import Security
 from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.journal import Journal
-from tarkit.service.ledger import LeaseRules
+from tarkit.service.leases import LeaseRules
 from tarkit.service.server import serving
 
 _PROGRAM = """
@@ -25,7 +25,7 @@ import asyncio, json, sys
 from tarkit.service.credentials import Security
 from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.journal import Journal
-from tarkit.service.ledger import LeaseRules
+from tarkit.service.leases import LeaseRules
 from tarkit.service.server import serving
 
 async def main():

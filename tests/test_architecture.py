@@ -30,7 +30,7 @@ ROOMS = {
     "toolbox": "convert demodata encoding indexing join prepare recordfiles sourcefiles tables",
     "mapping": "output parallel pythonpool pythonworker removal scratch shellpool",
     "readers": "create ranged reader",
-    "service": "credentials dataset ledger progress serve watch",
+    "service": "credentials dataset leases progress serve watch",
     "runs": "counts donerecord engine process status work",
     "trainers": "",
     "spark": "records",

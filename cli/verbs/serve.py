@@ -130,7 +130,7 @@ def command(
         return watch_service(watched, tls_certificate, token_file, quiet=quiet)
     from tarkit.service.credentials import security_of_files
     from tarkit.service.dataset import DataSet
-    from tarkit.service.ledger import LeaseRules
+    from tarkit.service.leases import LeaseRules
     from tarkit.service.serve import ServeSettings, files_to_serve, serve
 
     if sized and (data or custom_reader):

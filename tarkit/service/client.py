@@ -2,7 +2,7 @@
 
 from tarkit.service.datashards import DataShardService as DataShardService
 from tarkit.service.datashards import build_data_shard_service as build_data_shard_service
-from tarkit.service.ledger import NoShard as NoShard
+from tarkit.service.leases import NoShard as NoShard
 from tarkit.service.recordindices import RecordIndexService as RecordIndexService
 from tarkit.service.served import ServedRecord as ServedRecord
 from tarkit.service.served import acknowledge as acknowledge

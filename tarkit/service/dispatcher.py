@@ -20,7 +20,8 @@ from tarkit.service.dataset import DataSet
 from tarkit.service.durable import Durable
 from tarkit.service.heldcalls import HeldCalls, StoppingError, TooManyError
 from tarkit.service.journal import Journal
-from tarkit.service.ledger import Lease, LeaseRules, Ledger, NoShard, Verdict
+from tarkit.service.leases import Lease, LeaseRules, NoShard, Verdict
+from tarkit.service.ledger import Ledger
 from tarkit.service.presence import Presence
 
 _log = logging.getLogger(__name__)

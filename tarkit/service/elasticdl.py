@@ -13,7 +13,8 @@ from tarkit.errors import UsageError
 from tarkit.service import checkpoint
 from tarkit.service.dataset import INT32, DataSet
 from tarkit.service.dispatcher import Dispatcher, Report, ShardRequest
-from tarkit.service.ledger import Ledger, NoShard
+from tarkit.service.leases import NoShard
+from tarkit.service.ledger import Ledger
 from tarkit.service.messages import protocol
 
 _log = logging.getLogger(__name__)

@@ -7,89 +7,21 @@ or are dead are held one by one. All others are known from a number: how many of
 
 from __future__ import annotations
 
-import enum
-import math
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
-from tarkit.errors import LINE, UsageError
+from tarkit.errors import LINE
 from tarkit.readers.reader import TaskShard
 from tarkit.service.dataset import DataSet
 from tarkit.service.holders import Holders
+from tarkit.service.leases import Lease, LeaseRules, NoShard, Verdict
 from tarkit.service.outstanding import Outstanding
 from tarkit.service.ranges import covered_records, merged_ranges, missing_ranges
 
 ENDLESS = 2**62
 """How many shards are available where epochs have no end."""
-
-
-@dataclass(frozen=True)
-class LeaseRules:
-    """How long a worker may be silent, and how often a shard is tried. Times in seconds.
-
-    A worker that is silent for longer than its leases last is lost. They last ``factor`` times the longest time that
-    one of the last 100 completed shards took, but not less than ``floor`` nor more than ``ceiling``; and ``first``
-    before a shard was completed. errors: a shard that was reported as failed so often is dead. losses: a shard whose
-    workers were lost so often is dead, because it may be the reason. Where all three are infinite, no lease ends.
-
-    Raises:
-        UsageError: a value that cannot be.
-    """
-
-    floor: float = 10.0
-    ceiling: float = 3600.0
-    first: float = 300.0
-    factor: float = 3.0
-    errors: int = 3
-    losses: int = 10
-
-    def __post_init__(self) -> None:
-        if not (0 < self.floor <= self.ceiling and self.first > 0 and 1 <= self.factor < math.inf):
-            raise UsageError(
-                f"leases of {self.floor} to {self.ceiling} s, at first {self.first} s, {self.factor} times the longest "
-                f"shard: all must be above 0, the factor 1 or more, and the shortest not above the longest"
-            )
-        if self.errors < 1 or self.losses < 1:
-            raise UsageError(f"a shard is tried {self.errors} and {self.losses} times; both must be 1 or more")
-
-
-class NoShard(enum.Enum):
-    """What ``lease`` answers when it has no shard."""
-
-    WAIT = "wait"
-    """One that is leased may come back, or an epoch may begin when it is done."""
-    END = "end"
-    DRAIN = "drain"
-    """Not of a ledger: all that is left is with workers who wait themselves, so each is to finish what it holds."""
-
-
-class Verdict(enum.Enum):
-    """What became of a report."""
-
-    ACCEPTED = "accepted"
-    LATE = "late"
-    """Accepted after the lease had ended: the first success counts."""
-    STALE = "stale"
-    """Not counted: the shard is done, was given back or reported as failed with this token, or the data set was reset
-    or restored."""
-    UNKNOWN = "unknown"
-    """A token that was never given."""
-
-
-@dataclass(frozen=True)
-class Lease:
-    """A shard handed to a worker. token: never given twice. seconds: how long the worker may be silent.
-
-    ranges: what is to be done of it, as [first, end) in the order of its records.
-    """
-
-    token: int
-    epoch: int
-    shard: TaskShard
-    seconds: float
-    ranges: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)

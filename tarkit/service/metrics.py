@@ -7,7 +7,7 @@ from typing import Any
 
 from tarkit.errors import library
 from tarkit.service.dispatcher import Dispatcher
-from tarkit.service.ledger import Verdict
+from tarkit.service.leases import Verdict
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

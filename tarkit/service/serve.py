@@ -18,7 +18,7 @@ from tarkit.service.dataset import DataSet
 from tarkit.service.dispatcher import Dispatcher, OtherDataSetError
 from tarkit.service.http import Page, serving_http
 from tarkit.service.journal import Journal
-from tarkit.service.ledger import LeaseRules
+from tarkit.service.leases import LeaseRules
 from tarkit.service.metrics import CONTENT_TYPE, Metrics
 from tarkit.service.progress import DataSetProgress, progress_of_ledger
 from tarkit.service.server import serving

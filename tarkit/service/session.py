@@ -16,7 +16,7 @@ from typing import Any
 from tarkit.errors import ServiceLostError, TarkitError, UsageError, counted
 from tarkit.readers.reader import Task, TaskShard
 from tarkit.service.connection import ServiceConnection, Unwanted, lost
-from tarkit.service.ledger import NoShard
+from tarkit.service.leases import NoShard
 from tarkit.service.ranges import merged_ranges, missing_ranges
 
 _log = logging.getLogger(__name__)

@@ -11,7 +11,8 @@ from tarkit.readers.reader import Shard
 from tarkit.service import checkpoint
 from tarkit.service.dataset import DataSet
 from tarkit.service.dispatcher import Dispatcher, Report, ShardRequest
-from tarkit.service.ledger import Lease, Ledger, NoShard, Verdict
+from tarkit.service.leases import Lease, NoShard, Verdict
+from tarkit.service.ledger import Ledger
 from tarkit.service.messages import protocol
 from tarkit.service.progress import progress_of_ledger
 

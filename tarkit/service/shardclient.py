@@ -14,7 +14,8 @@ from typing import Any
 from tarkit.errors import TarkitError, UsageError, counted
 from tarkit.service.connection import ServiceConnection
 from tarkit.service.dataset import DataSet
-from tarkit.service.ledger import LedgerCounts, NoShard
+from tarkit.service.leases import NoShard
+from tarkit.service.ledger import LedgerCounts
 from tarkit.service.session import HeldShard, Session
 
 _log = logging.getLogger(__name__)

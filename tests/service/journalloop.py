@@ -11,7 +11,8 @@ import sys
 
 from tarkit.service.dataset import DataSet
 from tarkit.service.journal import Journal, change_of
-from tarkit.service.ledger import Lease, LeaseRules, Ledger
+from tarkit.service.leases import Lease, LeaseRules
+from tarkit.service.ledger import Ledger
 
 DATASET = DataSet("data", 40_000, 2, shuffle_shards=True)
 

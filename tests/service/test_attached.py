@@ -7,7 +7,7 @@ import asyncio
 from tarkit.service.dataset import DataSet
 from tarkit.service.dispatcher import Dispatcher, ShardRequest
 from tarkit.service.journal import Journal
-from tarkit.service.ledger import LeaseRules, NoShard
+from tarkit.service.leases import LeaseRules, NoShard
 
 
 def test_a_worker_that_attends_is_not_lost_by_the_call_of_another() -> None:

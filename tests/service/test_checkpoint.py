@@ -16,7 +16,8 @@ from tarkit.errors import UsageError
 from tarkit.readers.reader import Shard
 from tarkit.service.checkpoint import MOST_BYTES, MOST_LISTED, checkpoint, name_in, restore
 from tarkit.service.dataset import DataSet
-from tarkit.service.ledger import Lease, Ledger, NoShard
+from tarkit.service.leases import Lease, NoShard
+from tarkit.service.ledger import Ledger
 
 DLROVER = '{"dataset_name":"d","todo":[[2,4],[4,6]],"doing":[[0,2]],"epoch":1,"splitter":null}'
 

@@ -18,7 +18,7 @@ from tarkit.service.dataset import DataSet
 from tarkit.service.dispatcher import Dispatcher, Report, ShardRequest
 from tarkit.service.http import Page, serving_http
 from tarkit.service.journal import Journal
-from tarkit.service.ledger import LeaseRules
+from tarkit.service.leases import LeaseRules
 from tarkit.service.serve import status_pages
 from tarkit.service.statuspage import StatusPage
 

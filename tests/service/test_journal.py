@@ -24,7 +24,8 @@ from tarkit.errors import DataError, StreamError, TarkitError, UsageError
 from tarkit.readers.reader import Shard
 from tarkit.service.dataset import DataSet
 from tarkit.service.journal import SKIPPED_TOKENS, VERSION, Journal, change_of
-from tarkit.service.ledger import Lease, LeaseRules, Ledger, NoShard, Verdict
+from tarkit.service.leases import Lease, LeaseRules, NoShard, Verdict
+from tarkit.service.ledger import Ledger
 
 RULES = LeaseRules()
 

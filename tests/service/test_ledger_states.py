@@ -25,7 +25,8 @@ from tarkit.readers.reader import Shard
 from tarkit.service.checkpoint import checkpoint, restore
 from tarkit.service.dataset import DataSet
 from tarkit.service.journal import SKIPPED_TOKENS, Journal, change_of
-from tarkit.service.ledger import Lease, LeaseRules, Ledger, NoShard, Verdict
+from tarkit.service.leases import Lease, LeaseRules, NoShard, Verdict
+from tarkit.service.ledger import Ledger
 
 WORKERS = st.sampled_from(["a", "b", "c"])
 Key = tuple[int, int]

@@ -18,7 +18,7 @@ from tarkit.errors import MissingInputError, StreamError, UsageError
 from tarkit.service.credentials import Security, security_of_files
 from tarkit.service.dispatcher import Dispatcher, Limits
 from tarkit.service.journal import Journal
-from tarkit.service.ledger import LeaseRules
+from tarkit.service.leases import LeaseRules
 from tarkit.service.messages import protocol
 from tarkit.service.server import serving
 

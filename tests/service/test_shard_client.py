@@ -21,7 +21,7 @@ from tarkit.errors import ServiceLostError, UsageError
 from tarkit.service import session
 from tarkit.service.client import HeldShard, NoShard, ShardClient
 from tarkit.service.dataset import DataSet
-from tarkit.service.ledger import LeaseRules
+from tarkit.service.leases import LeaseRules
 from tarkit.service.server import ShardCalls
 
 pytest.importorskip("grpc", reason="the shard service needs grpcio")
