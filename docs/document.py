@@ -50,6 +50,8 @@ _PUBLIC = {
     "tarkit.service.client": "ShardClient HeldShard NoShard ServedRecord acknowledge read_shards served_records "
     "build_data_shard_service DataShardService RecordIndexService",
     "tarkit.trainers.torch": "ShardDataset ShardLoader dataset_state",
+    "tarkit.trainers.source": "BatchSource",
+    "tarkit.trainers.loader": "EpochLoader",
     "tarkit.trainers.shardmap": "ShardMap",
     "tarkit.trainers.order": "EpochOrder OrderSettings Place",
     "tarkit.trainers.world": "Consumer consumer",

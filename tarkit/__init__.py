@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tarkit.samples.read import read_members, read_samples
     from tarkit.samples.sample import Sample, group_by_keys
     from tarkit.specs.shardspec import expand
+    from tarkit.trainers.arrays import batches
     from tarkit.writer import ShardWriter, TarWriter
 
     __version__: str
@@ -26,6 +27,7 @@ __all__ = [
     "TarWriter",
     "TarkitError",
     "WebDataset",
+    "batches",
     "expand",
     "group_by_keys",
     "process",
@@ -40,6 +42,7 @@ _MODULES = {
     "TarWriter": "samples.tarwriter",
     "TarkitError": "errors",
     "WebDataset": "samples.dataset",
+    "batches": "trainers.arrays",
     "expand": "specs.shardspec",
     "group_by_keys": "samples.sample",
     "process": "runs.process",

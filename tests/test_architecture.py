@@ -32,7 +32,7 @@ ROOMS = {
     "readers": "create ranged reader",
     "service": "credentials dataset leases progress serve watch",
     "runs": "counts donerecord engine process status work",
-    "trainers": "",
+    "trainers": "arrays",
     "spark": "records",
     "writer": "",
     "": "",

@@ -5,30 +5,21 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from hashlib import blake2b
 from typing import Any
 
-from tarkit.errors import UsageError, library, printable
-from tarkit.samples.codecs import decode_sample
-from tarkit.samples.sample import KeyRule, Sample, first_dot
-from tarkit.samples.transforms import to_tuple
-from tarkit.trainers.order import EpochOrder, OrderSettings, Place
-from tarkit.trainers.shardmap import ShardMap
-from tarkit.trainers.world import Consumer, consumer
+from tarkit.errors import UsageError, library
+from tarkit.trainers.loader import EpochLoader
+from tarkit.trainers.source import BatchSource
 
 torch = library("torch", "tarkit.trainers.torch", "torch")
 data = library("torch.utils.data", "tarkit.trainers.torch", "torch")
 
-_VERSION = 1
-_LANES = 8
 _MOST_WORKERS = 1022
 
 
-class ShardDataset(data.IterableDataset):  # type: ignore[misc,name-defined]
+class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name-defined]
     """Batches of samples: each sample once an epoch, over all ranks and DataLoader workers.
 
     ``loader()`` is the way to read it; a DataLoader of one's own has ``batch_size=None``.
@@ -37,16 +28,8 @@ class ShardDataset(data.IterableDataset):  # type: ignore[misc,name-defined]
         urls: a path, URL or shard spec, or several, or a manifest (``dataset.json``); see
             :class:`tarkit.trainers.shardmap.ShardMap`. Each shard has an index beside it (``tarkit index``).
         batch: samples of a global batch; each rank has its part of it.
-        fields: ``"jpg;png cls"``: a batch is a tuple of columns, collated; None: a list of samples.
-        decode: what images become, a word of :func:`tarkit.samples.codecs.decode_field`, and other fields are decoded;
-            None: all fields stay bytes.
-        transform: is called with each sample, or tuple of fields.
-        collate: makes a batch of a list of them; None: torch's ``default_collate`` with ``fields``, else the list.
-        shuffle, seed: another order in each epoch. lanes, turns, run, block, equalize: see
-            :class:`tarkit.trainers.order.OrderSettings`; lanes is by default the largest power of two up to 8 that
-            divides the batch. With ``equalize="pad"`` each sample has ``__pad__``, which is True of one that fills.
-        rank, world: see :func:`tarkit.trainers.world.consumer`.
-        rule: key rule.
+        fields, collate, options: see :class:`tarkit.trainers.source.BatchSource`; collate is by default torch's
+            ``default_collate`` with ``fields``, else a batch is a list of samples.
 
     Raises:
         UsageError: an argument that cannot be, or a shard without an index.
@@ -59,37 +42,15 @@ class ShardDataset(data.IterableDataset):  # type: ignore[misc,name-defined]
         *,
         batch: int,
         fields: str | None = None,
-        decode: str | None = None,
-        transform: Callable[[Any], Any] | None = None,
         collate: Callable[[list[Any]], Any] | None = None,
-        shuffle: bool = True,
-        seed: int = 0,
-        lanes: int | None = None,
-        turns: int = 1,
-        run: int = 100,
-        block: int = 10_000,
-        equalize: str = "drop",
-        rank: int | None = None,
-        world: int | None = None,
-        rule: str | KeyRule = first_dot,
+        **options: Any,
     ) -> None:
-        lanes = math.gcd(batch, _LANES) if lanes is None else lanes
-        self.settings = OrderSettings(batch, seed if shuffle else None, lanes, turns, run, block, equalize)
-        self.samples = ShardMap(urls, rule=rule)
-        self._fields, self._decode, self._transform = fields, decode, transform
-        self._collate = collate or (data.default_collate if fields is not None else list)
-        self._asked = rank, world
-        self._consumer: Consumer | None = None
+        if collate is None and fields is not None:
+            collate = data.default_collate
+        super().__init__(urls, batch=batch, fields=fields, collate=collate, **options)
         # Epoch, its first batch, and of each worker the number of epochs up to the last that it began: workers of
         # later epochs, and those that persist, see what the main process sets.
         self._shared = torch.zeros(2 + _MOST_WORKERS, dtype=torch.int64).share_memory_()
-        self.consumer  # noqa: B018 (an environment that cannot be is an error here)
-        EpochOrder(self.samples.counts, self.settings, 0)
-
-    @property
-    def consumer(self) -> Consumer:
-        """Rank and world."""
-        return self._consumer or consumer(*self._asked)
 
     @property
     def epoch(self) -> int:
@@ -100,10 +61,6 @@ class ShardDataset(data.IterableDataset):  # type: ignore[misc,name-defined]
         """What the next iteration reads: this epoch, from batch ``first`` on. Workers that persist see it, too."""
         self._shared[2:] = 0
         self._shared[0], self._shared[1] = epoch, first
-
-    def __len__(self) -> int:
-        """Batches of an epoch, the same for each rank."""
-        return self.settings.batches(len(self.samples))
 
     def __iter__(self) -> BatchIterator:
         info = data.get_worker_info()
@@ -119,54 +76,13 @@ class ShardDataset(data.IterableDataset):  # type: ignore[misc,name-defined]
         """A DataLoader that goes on to the next epoch by itself, and knows where it is. options: of the DataLoader."""
         return ShardLoader(self, num_workers, options)
 
-    def state(self, epoch: int, next_batch: int) -> dict[str, Any]:
-        """The state of a training that goes on with a batch of an epoch: the same for each rank, under 1 kB."""
-        names = ("batch", "seed", "lanes", "turns", "run", "block", "equalize")
-        order = {name: getattr(self.settings, name) for name in names}
-        # A copy of the data set, at another place, is the same one.
-        shards = [
-            (url.rpartition("/")[2], count) for url, count in zip(self.samples.urls, self.samples.counts, strict=True)
-        ]
-        digest = blake2b(json.dumps(shards).encode(), digest_size=8).hexdigest()
-        return {"version": _VERSION, "shards": digest, **order, "epoch": epoch, "next_batch": next_batch}
-
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a state is, with any number of ranks and workers.
 
         Raises:
-            UsageError: the state is of another data set, other settings, or another version; the message says which.
+            UsageError: see :meth:`place_in`.
         """
         self.set_epoch(*self.place_in(state))
-
-    def place_in(self, state: Mapping[str, Any]) -> tuple[int, int]:
-        """Epoch and next batch of a state. Raises: UsageError: see :meth:`load_state_dict`."""
-        mine = self.state(0, 0)
-        for name in mine.keys() - {"epoch", "next_batch"}:
-            if state.get(name) != mine[name]:
-                what = "the shards are others" if name == "shards" else f"{name} is {mine[name]!r}"
-                raise UsageError(
-                    f"the state is of another order: {what}, and it has {printable(repr(state.get(name)))}"
-                )
-        return state["epoch"], state["next_batch"]
-
-    def read(self, places: list[Place]) -> Any:
-        """The batch of these samples."""
-        return self._collate([self._value(place) for place in places])
-
-    def _value(self, place: Place) -> Any:
-        sample: Sample = self.samples.sample(place.shard, place.sample)
-        if self._decode is not None:
-            sample = decode_sample(sample, image=self._decode)
-        if self.settings.equalize == "pad":
-            sample["__pad__"] = place.filler
-        value: Any = sample
-        if self._fields is not None:
-            (value,) = to_tuple([sample], self._fields)
-        return value if self._transform is None else self._transform(value)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # In a spawned process there is no process group to ask.
-        return self.__dict__ | {"_consumer": self.consumer}
 
 
 class BatchIterator(Iterator[Any]):
@@ -182,7 +98,7 @@ class BatchIterator(Iterator[Any]):
         self._set(epoch, first + worker)
 
     def _set(self, epoch: int, number: int) -> None:
-        self._order = EpochOrder(self._dataset.samples.counts, self._dataset.settings, epoch)
+        self._order = self._dataset.order(epoch)
         self._number = number
 
     def __next__(self) -> Any:
@@ -194,8 +110,7 @@ class BatchIterator(Iterator[Any]):
             if data.get_worker_info() is None:
                 dataset.set_epoch(order.epoch + 1)
             raise StopIteration
-        size, (rank, world) = dataset.settings.batch, dataset.consumer
-        batch = dataset.read(order.batch(self._number, rank * size // world, (rank + 1) * size // world))
+        batch = dataset.read(order, self._number)
         self._number += self._workers
         return batch
 
@@ -239,40 +154,16 @@ def _states_in(value: Any) -> Iterator[dict[str, Any]]:
                 yield from _states_in(each)
 
 
-class ShardLoader:
-    """A DataLoader over a ShardDataset, epoch after epoch. ``len`` is the number of batches of an epoch.
-
-    A state taken after batch k was delivered goes on with batch k + 1, whatever workers have read ahead.
-    """
+class ShardLoader(EpochLoader):
+    """A DataLoader over a ShardDataset, epoch after epoch."""
 
     def __init__(self, dataset: ShardDataset, num_workers: int, options: Mapping[str, Any]) -> None:
+        super().__init__(dataset)
         self.dataset = dataset
-        self._loader = data.DataLoader(dataset, batch_size=None, num_workers=num_workers, **options)
         self._next = self._at = dataset.epoch, int(dataset._shared[1])
-        """Epoch and batch with which the next iteration begins, and with which this one goes on."""
+        self._loader = data.DataLoader(dataset, batch_size=None, num_workers=num_workers, **options)
 
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __iter__(self) -> Iterator[Any]:
-        epoch, number = self._at = self._next
-        self._next = epoch + 1, 0
-        self.dataset.set_epoch(epoch, number)
-        for batch in self._loader:
-            number += 1
-            self._at = (epoch, number) if number < len(self) else self._next
-            yield batch
-        if number != len(self):
-            raise RuntimeError(f"epoch {epoch} has {len(self)} batches, and {number} came")
-
-    def set_epoch(self, epoch: int) -> None:
-        """The epoch of the next iteration; without it, the one after the last, even if that was left early."""
-        self._next = self._at = epoch, 0
-
-    def state_dict(self) -> dict[str, Any]:
-        """Where the training is: under 1 kB, the same for each rank."""
-        return self.dataset.state(*self._at)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on there, with any number of ranks and workers. Raises: UsageError: see the data set's."""
-        self._next = self._at = self.dataset.place_in(state)
+    def _epoch(self, epoch: int, first: int) -> Iterable[Any]:
+        self.dataset.set_epoch(epoch, first)
+        loader: Iterable[Any] = self._loader
+        return loader

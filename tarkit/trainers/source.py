@@ -1,0 +1,136 @@
+"""The samples of shards as batches of an epoch, for any number of processes, without a trainer's library."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from hashlib import blake2b
+from typing import Any
+
+from tarkit.errors import UsageError, printable
+from tarkit.samples.codecs import decode_sample
+from tarkit.samples.sample import KeyRule, Sample, first_dot
+from tarkit.samples.transforms import to_tuple
+from tarkit.trainers.order import EpochOrder, OrderSettings, Place
+from tarkit.trainers.shardmap import ShardMap
+from tarkit.trainers.world import Consumer, consumer
+
+_VERSION = 1
+_LANES = 8
+_SETTINGS = ("batch", "seed", "lanes", "turns", "run", "block", "equalize")
+
+
+class BatchSource:
+    """The batches of a rank, of any epoch, from any batch on. It can be handed to other processes.
+
+    Args:
+        urls: a path, URL or shard spec, or several, or a manifest (``dataset.json``); see
+            :class:`tarkit.trainers.shardmap.ShardMap`. Each shard has an index beside it (``tarkit index``).
+        batch: samples of a global batch; each rank has its part of it.
+        fields: ``"jpg;png cls"``: a batch is a tuple of columns, collated; None: a list of samples.
+        decode: what images become, a word of :func:`tarkit.samples.codecs.decode_field`, and other fields are decoded;
+            None: all fields stay bytes.
+        transform: is called with each sample, or tuple of fields.
+        collate: makes a batch of a list of them; None: the list.
+        shuffle, seed: another order in each epoch. lanes, turns, run, block, equalize: see
+            :class:`tarkit.trainers.order.OrderSettings`; lanes is by default the largest power of two up to 8 that
+            divides the batch. With ``equalize="pad"`` each sample has ``__pad__``, which is True of one that fills.
+        rank, world: see :func:`tarkit.trainers.world.consumer`.
+        rule: key rule.
+
+    Raises:
+        UsageError: an argument that cannot be, or a shard without an index.
+    """
+
+    def __init__(
+        self,
+        urls: str | os.PathLike[str] | Iterable[str],
+        *,
+        batch: int,
+        fields: str | None = None,
+        decode: str | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        collate: Callable[[list[Any]], Any] | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        lanes: int | None = None,
+        turns: int = 1,
+        run: int = 100,
+        block: int = 10_000,
+        equalize: str = "drop",
+        rank: int | None = None,
+        world: int | None = None,
+        rule: str | KeyRule = first_dot,
+    ) -> None:
+        lanes = math.gcd(batch, _LANES) if lanes is None else lanes
+        self.settings = OrderSettings(batch, seed if shuffle else None, lanes, turns, run, block, equalize)
+        self.samples = ShardMap(urls, rule=rule)
+        self._fields, self._decode, self._transform = fields, decode, transform
+        self._collate = collate or list
+        self._asked = rank, world
+        self._consumer: Consumer | None = None
+        self.consumer  # noqa: B018 (an environment that cannot be is an error here)
+        EpochOrder(self.samples.counts, self.settings, 0)
+
+    @property
+    def consumer(self) -> Consumer:
+        """Rank and world."""
+        return self._consumer or consumer(*self._asked)
+
+    def __len__(self) -> int:
+        """Batches of an epoch, the same for each rank."""
+        return self.settings.batches(len(self.samples))
+
+    def order(self, epoch: int) -> EpochOrder:
+        """The global batches of an epoch."""
+        return EpochOrder(self.samples.counts, self.settings, epoch)
+
+    def read(self, order: EpochOrder, number: int) -> Any:
+        """The rank's part of a global batch."""
+        size, (rank, world) = self.settings.batch, self.consumer
+        places = order.batch(number, rank * size // world, (rank + 1) * size // world)
+        return self._collate([self._value(place) for place in places])
+
+    def epoch_batches(self, epoch: int, first: int = 0) -> Iterator[Any]:
+        """The batches of an epoch from batch ``first`` on."""
+        order = self.order(epoch)
+        return (self.read(order, number) for number in range(first, order.batches))
+
+    def state(self, epoch: int, next_batch: int) -> dict[str, Any]:
+        """The state of a training that goes on with a batch of an epoch: the same for each rank, under 1 kB."""
+        # A copy of the data set, at another place, is the same one.
+        shards = [[url.rpartition("/")[2] for url in self.samples.urls], self.samples.counts]
+        digest = blake2b(json.dumps(shards).encode(), digest_size=8).hexdigest()
+        order = {name: getattr(self.settings, name) for name in _SETTINGS}
+        return {"version": _VERSION, "shards": digest, **order, "epoch": epoch, "next_batch": next_batch}
+
+    def place_in(self, state: Mapping[str, Any]) -> tuple[int, int]:
+        """Epoch and next batch of a state.
+
+        Raises:
+            UsageError: the state is of other shards, settings, or another version; the message says which.
+        """
+        mine = self.state(0, 0)
+        for name in mine.keys() - {"epoch", "next_batch"}:
+            if state.get(name) != mine[name]:
+                what = "the shards are others" if name == "shards" else f"{name} is {mine[name]!r}"
+                found = printable(repr(state.get(name)))
+                raise UsageError(f"the state is of another order: {what}, and it has {found}")
+        return state["epoch"], state["next_batch"]
+
+    def _value(self, place: Place) -> Any:
+        sample: Sample = self.samples.sample(place.shard, place.sample)
+        if self._decode is not None:
+            sample = decode_sample(sample, image=self._decode)
+        if self.settings.equalize == "pad":
+            sample["__pad__"] = place.filler
+        value: Any = sample
+        if self._fields is not None:
+            (value,) = to_tuple([sample], self._fields)
+        return value if self._transform is None else self._transform(value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # In a spawned process there is no process group to ask.
+        return self.__dict__ | {"_consumer": self.consumer}
