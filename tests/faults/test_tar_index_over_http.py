@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tarkit.readers.tar import TarDataReader
 from tarkit.samples.index import build_index
 from tarkit.samples.indexedshard import open_indexed
 from tarkit.store.retry import DEFAULT_RETRY
+from tarkit.trainers.shardmap import ShardMap
 
 SECRET = "c4n4ry"
 COUNT = 400
@@ -117,3 +119,24 @@ def test_secrets_are_in_no_error_and_no_sample(server: FaultServer, path: Path) 
     found = [*reader.read_records(Task(TaskShard(url, 0, 1))), *TarDataReader(url, index=False).read(url, 0, 1)]
     shown = [str(stale.value), str(wrong.value), *(sample["__url__"] for sample in found)]
     assert not any(SECRET in text for text in shown)
+
+
+def test_a_data_set_is_opened_by_its_manifest_alone(server: FaultServer, path: Path) -> None:
+    entries = [{"url": f"s/{name}.tar", "nsamples": COUNT} for name in "abc"]
+    text = json.dumps({"wids_version": 1, "shardlist": entries}).encode()
+    url = f"{server.put('dataset.json', text)}?key={SECRET}"
+    for name in "abc":
+        server.put(f"s/{name}.idx", build_index(str(path)).encode(), Fault("cut", 7))
+        server.put(f"s/{name}.tar", path.read_bytes())
+    samples = ShardMap(url)
+    assert len(samples) == 3 * COUNT
+    assert [len(server.asked(f"s/{name}.{end}")) for name in "abc" for end in ("idx", "tar")] == [0] * 6
+    assert samples[COUNT + 7]["__key__"] == "0007"
+    assert [bool(server.asked(f"s/{name}.tar")) for name in "abc"] == [False, True, False]
+    counted = ShardMap(samples.urls)
+    assert (counted.counts, counted.urls[0].endswith(f"/s/a.tar?key={SECRET}")) == ([COUNT] * 3, True)
+    assert [bool(server.asked(f"s/{name}.tar")) for name in "abc"] == [False, True, False]
+    server.put("s/c.idx", b"v1.2 1\ncls 512 1 a.cls\n")
+    with pytest.raises(DataError) as caught:
+        samples[-1]
+    assert SECRET not in str(caught.value) and "/s/c.tar" in str(caught.value)
