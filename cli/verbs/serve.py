@@ -110,7 +110,7 @@ def _sizes(context: click.Context, parameter: click.Parameter, values: tuple[str
 @click.option("--tls-certificate", metavar="FILE", help="PEM of the certificate chain.")
 @click.option("--token-file", metavar="FILE", help="A file whose first line is the bearer token that callers need.")
 @click.option("--insecure", is_flag=True, help="Listen to other machines without TLS or without a token.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress; only the counts at the end.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress lines.")
 @verbose_option
 @version_option
 def command(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from tarkit.errors import UsageError, printable, quoted
@@ -63,10 +63,10 @@ async def serving_http(listen: str, pages: dict[str, Callable[[], Page]], *, ins
         nonlocal open_connections
         open_connections += 1
         try:
-            if open_connections <= _CONNECTIONS:
-                await asyncio.wait_for(_answer(reader, writer, pages), _SECONDS)
-        except (OSError, asyncio.TimeoutError, EOFError, asyncio.LimitOverrunError):
-            pass  # noqa: S110
+            # A caller that goes, is slow, or sends too much gets no answer; the next one does.
+            with suppress(OSError, asyncio.TimeoutError, EOFError, asyncio.LimitOverrunError):
+                if open_connections <= _CONNECTIONS:
+                    await asyncio.wait_for(_answer(reader, writer, pages), _SECONDS)
         finally:
             open_connections -= 1
             writer.close()
