@@ -285,3 +285,14 @@ def test_words_of_torch_make_tensors(shards: str, monkeypatch: pytest.MonkeyPatc
 
 def test_a_partial_function_can_be_a_step(shards: str) -> None:
     assert list(numbers(shards).map(partial(pow, 2)).take(3)) == [1, 2, 4]
+
+
+def test_pickles_are_decoded_only_by_a_function_of_the_user(tmp_path: Path) -> None:
+    import pickle
+
+    with TarWriter(str(tmp_path / "s.tar")) as writer:
+        writer.write({"__key__": "a", "pyd": pickle.dumps([1, 2])})
+    dataset = WebDataset(tmp_path / "s.tar")
+    with pytest.raises(DecodeError, match="reading a pickle can run any code; use json, msgpack, npy or npz"):
+        list(dataset.decode())
+    assert [each["pyd"] for each in dataset.decode(decoders.handle_extension("pyd", pickle.loads))] == [[1, 2]]

@@ -7,9 +7,11 @@ import copy
 import importlib.util
 import multiprocessing
 import pickle
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from itertools import chain
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -257,3 +259,49 @@ def test_torch_workers_of_another_data_set_are_an_error(shards: str) -> None:
             list(loaded(Wrapped(read), batch_size=None, num_workers=2))
     split = Wrapped(lambda: WebDataset(shards, workersplitter=split_by_worker).map(key_of))
     assert sorted(loaded(split, batch_size=None, num_workers=2)) == KEYS
+
+
+@marked
+def test_torch_makes_batches_of_tensors(tmp_path: Path) -> None:
+    import io
+
+    import PIL.Image
+    import torch
+
+    image = PIL.Image.frombytes("RGB", (4, 3), bytes(range(36)))
+    stream = io.BytesIO()
+    image.save(stream, "png")
+    with TarWriter(str(tmp_path / "s.tar")) as writer:
+        for number in range(4):
+            writer.write({"__key__": str(number), "png": stream.getvalue(), "cls": str(number)})
+    dataset = WebDataset(tmp_path / "s.tar").decode("torchrgb8").to_tuple("png", "cls").batched(2).with_length(2)
+    loader = loaded(dataset, batch_size=None, num_workers=1)
+    found = list(loader)
+    assert len(loader) == 2
+    expected = torch.tensor(list(range(36))).reshape(3, 4, 3).permute(2, 0, 1)
+    assert all(torch.equal(images[row], expected) for images, _ in found for row in (0, 1))
+    assert [labels.tolist() for _, labels in found] == [[0, 1], [2, 3]]
+
+
+@marked
+def test_torchdata_reads_each_sample_once(shards: str) -> None:
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    loader = StatefulDataLoader(WebDataset(shards).map(key_of), batch_size=None, num_workers=2)
+    assert [sorted(loader), sorted(loader)] == [KEYS, KEYS]
+
+
+LATE = """
+import sys
+from tarkit import WebDataset
+dataset = WebDataset(sys.argv[1])
+import torch.utils.data
+list(torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=2))
+"""
+
+
+@marked
+def test_torch_that_is_imported_later_is_an_error_that_says_so(shards: str) -> None:
+    done = subprocess.run([sys.executable, "-c", LATE, shards], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "import torch before the WebDataset is made, or use tarkit.trainers.torch.ShardDataset" in done.stderr
