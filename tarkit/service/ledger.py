@@ -135,7 +135,7 @@ class Ledger:
         self._unlease(entry)
         del self._by_token[token]
         entry.errors += 1
-        self._back(entry, entry.errors >= self.rules.errors, reason or "the trainer gave no reason")
+        self._back(entry, entry.errors >= self.rules.errors, reason)
         return Verdict.ACCEPTED
 
     def renew(self, worker: str, now: float) -> int:
@@ -307,7 +307,7 @@ class Ledger:
         """A shard that was leased is todo, or dead."""
         self._touch(entry)
         if dead:
-            entry.ended = reason[:LINE]
+            entry.ended = reason[:LINE] or "no reason was given"
             self._dead[entry.key] = entry
         elif entry.errors:
             self._last[entry.key] = None

@@ -189,6 +189,21 @@ def test_budgets_for_failures_and_for_losses_are_separate() -> None:
     assert (ledger.ended, ledger.progress().dead) == (True, 1)
 
 
+def test_why_a_shard_is_dead() -> None:
+    ledger = ledger_of(6, rules=LeaseRules(errors=1, losses=1, first=30.0))
+    ledger.fail(lease(ledger).token, 0.0, "")
+    lease(ledger)
+    ledger.expire(30.0)
+    lease(ledger, now=30.0)
+    ledger.lose("a", "")
+    assert [dead.reason for dead in ledger.dead()] == [
+        "no reason was given",
+        "the worker was silent until its lease ended",
+        "no reason was given",
+    ]
+    assert (ledger.progress().dead, ledger.progress().todo, ledger.ended) == (3, 0, True)
+
+
 def test_a_dead_shard_is_tried_again_in_the_next_epoch_and_holds_none_up() -> None:
     ledger = ledger_of(4, epochs=0, strict_epochs=True, rules=LeaseRules(errors=1))
     for epoch in range(1, 6):
