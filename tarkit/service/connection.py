@@ -67,6 +67,9 @@ class ServiceConnection:
         spoken = protocol("shards")
         self.patience = patience
         self._address, self._error, self._cancelled = address, grpc.RpcError, grpc.FutureCancelledError
+        self._tls = bool(certificate)
+        if certificate and b"-----BEGIN CERTIFICATE-----" not in certificate:
+            raise UsageError("the certificate of the shard service is not PEM: it has no BEGIN CERTIFICATE")
         if certificate:
             self._channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(certificate), options=_OPTIONS)
         else:
@@ -147,16 +150,17 @@ class ServiceConnection:
         """Why a call failed that may be tried again. Raises: UsageError: it may not."""
         if isinstance(error, self._cancelled) or not hasattr(error, "code"):
             return "the call was cancelled"
-        code, details = error.code().name, printable(error.details() or "")
+        code, said = error.code().name, error.details() or ""
+        details = printable(said)
         if code in _REFUSALS:
             raise UsageError(details) from None
         if code == "UNIMPLEMENTED":
             raise UsageError(f"{quoted(self._address)} is not a shard service of tarkit: {details}") from None
-        if "CERTIFICATE_VERIFY_FAILED" in details:
-            raise UsageError(
-                f"the certificate of {quoted(self._address)} is not signed by the given one, or is of another name: "
-                f"{details}"
-            ) from None
+        if "handshake failed" in said.lower():
+            reason = "its certificate is not signed by the given one" if "VERIFY" in said else "is it one that has TLS?"
+            raise UsageError(f"no TLS with the shard service at {quoted(self._address)}: {reason}") from None
+        if "Socket closed" in said and not self._tls:
+            details += " (if the service has TLS, give its certificate)"
         return f"{code}: {details}" if details else code
 
     def close(self) -> None:

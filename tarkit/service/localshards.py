@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 
 from tarkit.service import checkpoint
 from tarkit.service.dataset import DataSet
+from tarkit.service.heldshard import HeldShard
 from tarkit.service.leases import LeaseRules, NoShard, Verdict
 from tarkit.service.ledger import Ledger, LedgerCounts
-from tarkit.service.session import HeldShard
 
 _RULES = LeaseRules(floor=math.inf, ceiling=math.inf, first=math.inf)
 _DRAIN = 5.0

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from tarkit.errors import DataError, printable, quoted
 from tarkit.readers.reader import AbstractDataReader
+from tarkit.service.heldshard import HeldShard
 from tarkit.service.localshards import LocalShards
-from tarkit.service.session import HeldShard
 from tarkit.service.shardclient import ShardClient
 
 _log = logging.getLogger(__name__)

@@ -14,9 +14,10 @@ from typing import Any
 from tarkit.errors import TarkitError, UsageError, counted
 from tarkit.service.connection import ServiceConnection
 from tarkit.service.dataset import DataSet
+from tarkit.service.heldshard import HeldShard
 from tarkit.service.leases import NoShard
 from tarkit.service.ledger import LedgerCounts
-from tarkit.service.session import HeldShard, Session
+from tarkit.service.session import Session
 
 _log = logging.getLogger(__name__)
 _AT_EXIT = 5.0

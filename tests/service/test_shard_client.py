@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 from shardthread import InThread, Process, free_port
 
-from tarkit.errors import ServiceLostError, UsageError
+from tarkit.errors import ServiceLostError, TarkitError, UsageError
 from tarkit.service import session
 from tarkit.service.client import HeldShard, NoShard, ShardClient
+from tarkit.service.credentials import Security
 from tarkit.service.dataset import DataSet
 from tarkit.service.leases import LeaseRules
 from tarkit.service.server import ShardCalls
@@ -159,7 +160,7 @@ def test_a_service_that_is_killed_and_started_again_is_ridden_out(tmp_path: Path
         with ShardClient(service.address, DataSet("iris", 40, 4, 2), prefetch=2) as client:
             read: list[int] = []
             for number, shard in enumerate(client):
-                if number in (3, 9):
+                if number == 5:
                     service.kill()
                     threading.Timer(0.2, service.start).start()
                 read += shard.records
@@ -504,3 +505,42 @@ def test_a_worker_whose_batch_waits_for_the_end_is_told_to_finish_it(
         assert full == 1
         client.flush()
         assert client.counts == counted(accepted=3)
+
+
+# TLS and a token.
+
+
+PEM = Path(__file__).parent.parent / "data" / "service"
+
+
+def refused(address: str, **options: Any) -> str:
+    """The one line of the error with which a client does not connect."""
+    with pytest.raises(TarkitError) as caught:
+        ShardClient(address, "iris", patience=1.0, **options).connect()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_token_is_needed_and_the_right_one(tmp_path: Path) -> None:
+    with InThread(tmp_path / "state", security=Security(token="open sesame")) as service:
+        began = time.monotonic()
+        assert "bearer token" in refused(service.address)
+        assert "bearer token" in refused(service.address, token="sesame")
+        assert time.monotonic() - began < 1
+        with ShardClient(service.address, IRIS, token="open sesame") as client:
+            assert len(read_all(client)) == 44
+
+
+def test_tls_needs_the_certificate_of_the_service(tmp_path: Path) -> None:
+    own = (PEM / "certificate.pem").read_bytes()
+    security = Security((PEM / "key.pem").read_bytes(), own, "t")
+    with InThread(tmp_path / "state", security=security) as service:
+        address = f"localhost:{service.port}"
+        with ShardClient(address, IRIS, token="t", certificate=own) as client:
+            assert len(read_all(client)) == 44
+        assert "if the service has TLS, give its certificate" in refused(address, token="t")
+        assert "not PEM" in refused(address, token="t", certificate=b"nonsense")
+        other = (PEM / "other.pem").read_bytes()
+        assert "is not signed by the given one" in refused(address, token="t", certificate=other)
+    with InThread(tmp_path / "plain") as service:
+        assert "is it one that has TLS?" in refused(f"localhost:{service.port}", certificate=own)

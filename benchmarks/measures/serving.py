@@ -1,0 +1,171 @@
+"""The shard service: how many shards a second, how soon a report is answered, and what reading through it costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from data import photo_shard
+from environments import Environment, Settings, elasticai_environment, installed, service_environment
+from rounds import Bar, Line, MeasureError, Result, Side, Trial, compare, raw_trials, shown, take_turns, timed
+
+from measures.loop import LOOPS, run_loop
+
+_ORIGINAL = 1470
+"""Pairs of a fetch and a report per second of ElasticDL's own service with four clients, two cores."""
+_CLIENTS = 4
+
+
+@contextmanager
+def _service(environment: Environment, state: Path, *dataset: str) -> Iterator[str]:
+    """The address of a service with one data set."""
+    words = [str(environment.python), str(LOOPS / "serve_shards.py"), "service", str(state), *dataset]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    if process.stdout is None:
+        raise MeasureError("the service has no output")
+    try:
+        yield f"127.0.0.1:{int(process.stdout.readline() or 0)}"
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def _together(commands: Sequence[Sequence[str]], variables: dict[str, str]) -> tuple[float, list[dict[str, Any]]]:
+    """Seconds from the start, when all are ready, to the end of the last one; and what each of them answered."""
+    processes = [
+        subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | variables)
+        for words in commands
+    ]
+    for process in processes:
+        if process.stdout is None or process.stdout.readline() != "ready\n":
+            raise MeasureError("a client did not start")
+    begin = time.perf_counter()
+    for process in processes:
+        if process.stdin is not None:
+            process.stdin.write("\n")
+            process.stdin.flush()
+    texts = [process.communicate(timeout=600)[0] for process in processes]
+    seconds = time.perf_counter() - begin
+    if any(process.returncode for process in processes):
+        raise MeasureError("a client failed")
+    return seconds, [json.loads(text.splitlines()[-1])["evidence"] for text in texts]
+
+
+def _rate(measures: str, name: str, trials: list[Trial], shards: int, bar: float) -> Line:
+    seconds = timed(trials)
+    rates = [shards / each for each in seconds]
+    own = f"{name}: {shown(seconds, shards, 'pairs')}"
+    spread = f"{min(rates):,.0f}-{max(rates):,.0f}"
+    return Line(measures, own, "a fixed bar", statistics.median(rates), "/s", spread, Bar(bar, at_least=True))
+
+
+def pairs(settings: Settings) -> Result:
+    """Four clients fetch and report all shards of a data set, with the state on the disk."""
+    ours, theirs = service_environment(settings.work), elasticai_environment(settings.work)
+    many, few = (20_000, 2000) if settings.quick else (100_000, 4000)
+    folder = settings.fresh("serve-pairs")
+
+    def side(shards: int, environment: Environment, *words: str) -> Any:
+        def run(number: int) -> Trial:
+            state = folder / f"{environment.folder.name}-{'-'.join(words)}-{number}"
+            with _service(ours, state, "pairs", str(shards * 10), "10") as address:
+                own = [str(environment.python), str(LOOPS / f"{words[0]}.py")]
+                own += ["pairs", address, words[1]] if words[1:] else ["pairs"]
+                seconds, found = _together([own] * _CLIENTS, {"DLROVER_MASTER_ADDR": address})
+            return Trial(seconds, {"shards": sum(each["shards"] for each in found)})
+
+        return run
+
+    peer = f"{installed(theirs, 'elasticai-api')} on this service"
+    names = ["ShardClient, prefetch 16", "ShardClient, one by one", peer]
+    sides = [
+        Side(names[0], side(many, ours, "serve_shards", "16")),
+        Side(names[1], side(few, ours, "serve_shards", "0")),
+        Side(names[2], side(few, theirs, "serve_elasticai")),
+    ]
+    trials = take_turns(sides, settings.repeats)
+    what = f"fetch and report, {_CLIENTS} client processes, state on the disk"
+    lines = [
+        _rate(what, names[0], trials[names[0]], many, 3 * _ORIGINAL),
+        compare(
+            f"{what}, each report on the disk before the next fetch",
+            trials,
+            names[1],
+            names[2],
+            Bar(0.8, at_least=True),
+            agree=("shards",),
+            per_second=(few, "pairs"),
+        ),
+    ]
+    return Result(lines, raw_trials(trials))
+
+
+def answers(settings: Settings) -> Result:
+    """A report while 500 fetches are held; an epoch of two million shards; a worker that falls silent."""
+    environment = service_environment(settings.work)
+    folder = settings.fresh("serve-answers")
+    reports, lines, raw = 200 if settings.quick else 1000, [], {}
+    late, epochs, silent = [], [], []
+    for number in range(settings.repeats):
+        with _service(environment, folder / f"latency-{number}", "latency", str(reports * 10), "10") as address:
+            late.append(run_loop(environment, "serve_shards", ["latency", address, str(reports)]))
+        epochs.append(run_loop(environment, "serve_shards", ["epoch", "2000000"]))
+        with _service(environment, folder / f"lost-{number}", "lost", "1000", "10") as address:
+            silent.append(run_loop(environment, "serve_shards", ["lost", address]))
+    for name, what, found, limit in (
+        ("latency", "99th percentile of a report while 500 fetches are held", late, 0.05),
+        ("epoch", "begin an epoch of 2,000,000 shuffled shards", epochs, 0.05),
+        ("lost", "from the end of a silent worker's lease to the next lease of its shard", silent, 1.0),
+    ):
+        seconds = [float(each["seconds"]) for each in found]
+        spread, value = f"{min(seconds):.4f}-{max(seconds):.4f}", statistics.median(seconds)
+        note = ", ".join(f"{key} {number}" for key, number in found[-1]["evidence"].items())
+        own = f"tarkit: {shown(seconds, 0, '')}"
+        lines.append(Line(what, own, "a fixed bar", value, " s", spread, Bar(limit, at_least=False), note))
+        raw[name] = found
+    return Result(lines, raw)
+
+
+def photos(settings: Settings) -> Result:
+    """Photos out of tar shards, two workers: ranges from a service, against every second file read directly."""
+    environment = service_environment(settings.work)
+    samples = 200 if settings.quick else 1000
+    shard, folder = photo_shard(settings, samples).path, settings.fresh("serve-photos")
+    files = [folder / f"photos-{number}.tar" for number in range(8)]
+    for file in files:
+        file.symlink_to(shard)
+    spec = str(folder / "photos-{0..7}.tar")
+    loop = [str(environment.python), str(LOOPS / "serve_shards.py"), "photos", spec]
+    listed = json.dumps([(str(file), samples) for file in files])
+
+    def trial(seconds: float, found: list[dict[str, Any]]) -> Trial:
+        return Trial(seconds, {key: sum(each[key] for each in found) for key in ("samples", "bytes")})
+
+    def served(number: int) -> Trial:
+        with _service(environment, folder / f"state-{number}", "photos", "0", "100", listed) as address:
+            return trial(*_together([[*loop, address, "0"]] * 2, {}))
+
+    def direct(_number: int) -> Trial:
+        return trial(*_together([[*loop, "", share] for share in ("0", "1")], {}))
+
+    sides = [Side("ranges of 100 samples from a service", served), Side("whole files, read directly", direct)]
+    trials = take_turns(sides, settings.repeats)
+    names = [side.name for side in sides]
+    total = (8 * samples, "samples")
+    line = compare(
+        f"read {total[0]:,} photo samples, 2 workers",
+        trials,
+        *names,
+        Bar(0.9, at_least=True),
+        agree=("samples", "bytes"),
+        per_second=total,
+    )
+    return Result([line], raw_trials(trials))
