@@ -100,8 +100,8 @@ class BatchSource:
 
     def state(self, epoch: int, next_batch: int) -> dict[str, Any]:
         """The state of a training that goes on with a batch of an epoch: the same for each rank, under 1 kB."""
-        # A copy of the data set, at another place, is the same one.
-        shards = [[url.rpartition("/")[2] for url in self.samples.urls], self.samples.counts]
+        # A copy of the data set, at another place or under another signature, is the same one.
+        shards = [[url.partition("?")[0].rpartition("/")[2] for url in self.samples.urls], self.samples.counts]
         digest = blake2b(json.dumps(shards).encode(), digest_size=8).hexdigest()
         order = {name: getattr(self.settings, name) for name in _SETTINGS}
         return {"version": _VERSION, "shards": digest, **order, "epoch": epoch, "next_batch": next_batch}
