@@ -72,7 +72,7 @@ class WebDataset(Steps):
             have split them already, several workers are an error.
         handler: is given an error that ends a shard, see :mod:`tarkit.samples.handlers`; if it returns True, the next
             shard is read. Steps have handlers of their own. What was passed over is counted in ``handled``, by the
-            name of the error, and logged after each iteration. None: errors are raised.
+            name of the error, and logged after each iteration, by each worker for itself. None: errors are raised.
         empty_check: a data set without any sample is an error; a worker without shards is none.
         rule, on_duplicate_field, on_repeated_key, on_damage, tally, mem: see :func:`tarkit.samples.read.read_samples`.
             A worker counts in a tally of its own.
