@@ -535,7 +535,7 @@ def test_tls_needs_the_certificate_of_the_service(tmp_path: Path) -> None:
     own = (PEM / "certificate.pem").read_bytes()
     security = Security((PEM / "key.pem").read_bytes(), own, "t")
     with InThread(tmp_path / "state", security=security) as service:
-        address = f"localhost:{service.port}"
+        address = service.address
         with ShardClient(address, IRIS, token="t", certificate=own) as client:
             assert len(read_all(client)) == 44
         assert "if the service has TLS, give its certificate" in refused(address, token="t")
@@ -543,4 +543,4 @@ def test_tls_needs_the_certificate_of_the_service(tmp_path: Path) -> None:
         other = (PEM / "other.pem").read_bytes()
         assert "is not signed by the given one" in refused(address, token="t", certificate=other)
     with InThread(tmp_path / "plain") as service:
-        assert "is it one that has TLS?" in refused(f"localhost:{service.port}", certificate=own)
+        assert "is it one that has TLS?" in refused(service.address, certificate=own)
