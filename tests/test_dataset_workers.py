@@ -121,6 +121,8 @@ def test_read_samples_reads_in_one_process_or_is_given_its_shards(
     with pytest.raises(UsageError, match=r"read_samples in rank 2 of 3: .*ShardDataset.*split=True"):
         list(read_samples(shards))
     assert len(list(read_samples(shards, split=True))) == len(KEYS)
+    monkeypatch.delenv("WORLD_SIZE")
+    assert len(list(read_samples(shards))) == len(KEYS), "RANK alone may be a variable of any program"
 
 
 def test_ranks_are_an_error_or_split(shards: str, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ The names are those of webdataset. Each takes shards, and gives some of them or 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 
 from tarkit.errors import UsageError
@@ -60,7 +61,9 @@ def check_alone() -> None:
     """Refuse to read all shards in one of several ranks or DataLoader workers.
     Raises: UsageError: the process is one of several."""
     worker = loader_worker()
-    rank, world = consumer() if worker is None or worker.workers == 1 else (0, 1)
+    rank, world = 0, 1
+    with suppress(UsageError):  # RANK alone may be a variable of any program
+        rank, world = consumer()
     if worker is not None and worker.workers > 1:
         where = f"worker {worker.number} of {worker.workers} of a DataLoader"
     elif world > 1:
