@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from data import photo_shard
-from environments import Environment, Settings, elasticai_environment, installed, service_environment
+from environments import Environment, Settings, call, elasticai_environment, installed, service_environment
 from rounds import Bar, Line, MeasureError, Result, Side, Trial, compare, raw_trials, shown, take_turns, timed
 
 from measures.loop import LOOPS, run_loop
@@ -142,6 +142,7 @@ def photos(settings: Settings) -> Result:
     files = [folder / f"photos-{number}.tar" for number in range(8)]
     for file in files:
         file.symlink_to(shard)
+        call([environment.program("tarkit"), "index", file])
     spec = str(folder / "photos-{0..7}.tar")
     loop = [str(environment.python), str(LOOPS / "serve_shards.py"), "photos", spec]
     listed = json.dumps([(str(file), samples) for file in files])
