@@ -151,13 +151,13 @@ def photos(settings: Settings) -> Result:
         return Trial(seconds, {key: sum(each[key] for each in found) for key in ("samples", "bytes")})
 
     def served(number: int) -> Trial:
-        with _service(environment, folder / f"state-{number}", "photos", "0", "100", listed) as address:
+        with _service(environment, folder / f"state-{number}", "photos", "0", "500", listed) as address:
             return trial(*_together([[*loop, address, "0"]] * 2, {}))
 
     def direct(_number: int) -> Trial:
         return trial(*_together([[*loop, "", share] for share in ("0", "1")], {}))
 
-    sides = [Side("ranges of 100 samples from a service", served), Side("whole files, read directly", direct)]
+    sides = [Side("ranges of 500 samples from a service", served), Side("whole files, read directly", direct)]
     trials = take_turns(sides, settings.repeats)
     names = [side.name for side in sides]
     total = (8 * samples, "samples")
