@@ -69,7 +69,7 @@ class IndexedShard:
             raise IndexError(number)
         found = self._plain_sample(number)
         if found is None:
-            (found,) = self.samples(number, number + 1)
+            (found,) = self._read_range(number, number + 1)
         return found
 
     def _plain_sample(self, number: int) -> Sample | None:
@@ -139,10 +139,16 @@ class IndexedShard:
         if not 0 <= start <= end <= len(self):
             shown = f"{display_name(self.url)} has {len(self)} samples"
             raise UsageError(f"samples {start} to {end} are not a range: {shown}, and 0 <= start <= end")
-        begin, stop = self.index.span(start, end)
-        if begin == stop:
-            return
-        number = start
+        # A local file that is there no more, or another one now, has no plain samples.
+        plain = start < end and local_path(self.url) is not None and identify(self.url) == self.identity
+        while plain and start < end and (found := self._plain_sample(start)) is not None:
+            yield found
+            start += 1
+        if start < end:
+            yield from self._read_range(start, end)
+
+    def _read_range(self, number: int, end: int) -> Iterator[Sample]:
+        begin, stop = self.index.span(number, end)
         with open_range(self.url, begin, stop, known=self.identity) as read, offsets_from(begin, self.url):
             # With an end mark behind them, these samples are an archive of their own.
             pieces = chain(iter(lambda: read(READ_SIZE), b""), [END_OF_ARCHIVE])
