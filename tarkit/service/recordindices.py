@@ -100,7 +100,7 @@ class RecordIndexService(DataShardService):
         )
 
     def clear_shard_queue(self) -> None:
-        """Drop the numbers that nobody has fetched yet; those of the same shards come no more."""
+        """Drop the numbers that were not fetched yet; those of the same shards come no more."""
         while not self._queue.empty():
             if isinstance(self._queue.get(), int):
                 self._ahead.release()
