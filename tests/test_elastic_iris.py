@@ -98,14 +98,15 @@ class Job:
                 time.sleep(0.02)
 
     def add(self, working: list[subprocess.Popen[str]], begin: Callable[[], subprocess.Popen[str]]) -> None:
-        """Begin another program, which has shards when this returns. The others pause until then: on a quick machine
-        they would have done all before it comes."""
+        """Begin another program, which has done shards when this returns. The others pause until then: on a quick
+        machine they would have done all before it comes."""
         for process in working:
             process.send_signal(signal.SIGSTOP)
-        # One that was killed is not counted any more.
-        self.wait_for(lambda progress: progress.workers == len(working))
+        time.sleep(0.2)  # reports on their way arrive
+        done: list[int] = []
+        self.wait_for(lambda progress: not done.append(progress.done))
         working.append(begin())
-        self.wait_for(lambda progress: progress.workers == len(working))
+        self.wait_for(lambda progress: progress.done > done[0])
         for process in working[:-1]:
             process.send_signal(signal.SIGCONT)
 
@@ -157,7 +158,7 @@ def test_torch_without_a_service(iris: Path, tmp_path: Path) -> None:
 @needs_torch
 @pytest.mark.torch
 def test_torch_through_kills(iris: Path, tmp_path: Path, job: Job) -> None:
-    epochs = 200
+    epochs = 800  # so many that it lasts until both workers have found the service again
 
     def begin() -> subprocess.Popen[str]:
         return job.begin("torch", iris, tmp_path / "model", epochs)
