@@ -191,7 +191,7 @@ def test_estimator_alone(iris: Path, tmp_path: Path, job: Job) -> None:
 @needs_estimator
 @pytest.mark.estimator
 def test_estimator_of_a_cluster_through_kills(iris: Path, tmp_path: Path, job: Job) -> None:
-    epochs = 100
+    epochs = 200
     cluster = {role: [f"127.0.0.1:{port}"] for role, port in zip(("chief", "worker", "ps"), free_ports(3), strict=True)}
 
     def begin(role: str) -> subprocess.Popen[str]:
