@@ -118,9 +118,11 @@ class IndexedShard:
         if self._file is None and (path := local_path(self.url)) is not None:
             with suppress(OSError):
                 file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                finalize(self, os.close, file)
+                close = finalize(self, os.close, file)
                 if identify(self.url) == self.identity:
                     self._file, self._stat = file, os.fstat(file)
+                else:
+                    close()
         if self._file is None:
             return None
         now = os.fstat(self._file)

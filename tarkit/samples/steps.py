@@ -123,7 +123,7 @@ class Steps:
         if spawning():
             for name, value in self._given():
                 _check_pickled(name, value)
-        # In a spawned process there is no process group to ask.
+        # A spawned process has no process group to ask.
         return self.__dict__ | {"_placed": self._rank()}
 
     def _given(self) -> list[tuple[str, object]]:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from tarkit.errors import MissingInputError, UsageError, printable, quoted
 from tarkit.redaction import redact
 from tarkit.specs.braces import expand_braces
-from tarkit.store.entries import entries, stat
+from tarkit.store.entries import entries, exists
 from tarkit.store.url import display_name, is_stream, local_path, scheme_of, split_query
 
 FAILED_SUFFIX = ".failed.tar"
@@ -178,7 +178,7 @@ def existing_shards(pattern: str, start: int = 0) -> list[str]:
     named = (f"{folder}{slash}{name}{slash_below}{below}" for name in listed)
     found = sorted(number for name in named if (number := _number(name, path, before, after)) is not None)
     names = (shard_name(pattern, number) for number in found if number >= start)
-    return [name for name in names if not below or _is_there(name)]
+    return [name for name in names if not below or exists(name)]
 
 
 def number_of_shard(pattern: str, url: str) -> int | None:
@@ -193,11 +193,3 @@ def _number(name: str, path: str, before: str, after: str) -> int | None:
         return None
     # With %06d, x-7.tar and x-0000007.tar are not of the series.
     return int(digits) if shard_name(path, int(digits)) == name else None
-
-
-def _is_there(url: str) -> bool:
-    try:
-        stat(url)
-    except MissingInputError:
-        return False
-    return True

@@ -24,6 +24,15 @@ def stat(url: str) -> Entry:
     return found
 
 
+def exists(url: str) -> bool:
+    """Whether something is there."""
+    try:
+        stat(url)
+    except MissingInputError:
+        return False
+    return True
+
+
 def identify(url: str) -> Identity:
     """Which content is there right now, without reading it. A local folder has none (StreamError)."""
     found: Identity = function_of(url, "identify")(url)

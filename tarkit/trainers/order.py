@@ -24,7 +24,7 @@ EQUALIZE = ("drop", "pad", "repeat")
 class OrderSettings:
     """What decides an order, beside the shards and the epoch.
 
-    batch: samples of a global batch, that of all ranks together. seed: of all shuffles; None is no shuffle. lanes:
+    batch: samples of a global batch, that of all ranks together. seed: of all shuffles; None: none. lanes:
     parts of a batch that are read one beside the other, a divisor of ``batch``; best a multiple of the number of ranks.
     turns: batches that are so, too; best a multiple of the number of workers of a rank. run: samples of a shard that
     stay together when shards are shuffled. block: samples of a lane that are shuffled among each other.
@@ -53,9 +53,12 @@ class OrderSettings:
             raise UsageError(f"equalize is {self.equalize!r}; it must be one of {', '.join(EQUALIZE)}")
 
     def batches(self, samples: int) -> int:
-        """Global batches of an epoch of so many samples."""
+        """Global batches of an epoch of so many samples. UsageError: none can be filled."""
         rest = self.batch - 1 if samples and self.equalize != "drop" else 0
-        return (samples + rest) // self.batch
+        number = (samples + rest) // self.batch
+        if not number:
+            raise UsageError(f"{samples} samples do not fill a batch of {self.batch}")
+        return number
 
 
 class Place(NamedTuple):
@@ -85,8 +88,6 @@ class EpochOrder:
         self.counts, self.settings, self.epoch = counts, settings, epoch
         self.samples = sum(counts)
         self.batches = settings.batches(self.samples)
-        if not self.batches:
-            raise UsageError(f"{self.samples} samples do not fill a batch of {settings.batch}")
         runs = [
             (shard, first, min(settings.run, count - first))
             for shard, count in enumerate(counts)
@@ -113,6 +114,11 @@ class EpochOrder:
             raise IndexError(number)
         return [self._place(number, slot) for slot in range(first, self.settings.batch if end is None else end)]
 
+    def rank_batch(self, number: int, rank: int, world: int) -> list[Place]:
+        """A rank's part of a batch."""
+        size = self.settings.batch
+        return self.batch(number, rank * size // world, (rank + 1) * size // world)
+
     def rank_batches(
         self, rank: int, world: int, worker: int = 0, workers: int = 1, begin: int = 0
     ) -> Iterator[tuple[int, list[Place]]]:
@@ -120,10 +126,8 @@ class EpochOrder:
 
         The batches of a rank's workers, taken in turn from worker 0 on, are those of the rank in their order.
         """
-        size = self.settings.batch
-        first, end = rank * size // world, (rank + 1) * size // world
         for number in range(begin + worker, self.batches, workers):
-            yield number, self.batch(number, first, end)
+            yield number, self.rank_batch(number, rank, world)
 
     def _place(self, number: int, slot: int) -> Place:
         settings = self.settings

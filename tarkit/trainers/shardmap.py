@@ -35,7 +35,7 @@ class ShardMap:
         held: shards that are kept open, with their indexes in memory.
 
     Raises:
-        UsageError: a shard has no index, or there is no shard.
+        UsageError: a shard has no index, or none is named.
         DataError: a manifest, or an index, is damaged. What reading them raises.
 
     The first sample that is read of a shard raises UsageError if the shard has no index, StaleIndexError if that is of

@@ -72,7 +72,7 @@ class BatchSource:
         self._asked = rank, world
         self._consumer: Consumer | None = None
         self.consumer  # noqa: B018 (an environment that cannot be is an error here)
-        EpochOrder(self.samples.counts, self.settings, 0)
+        len(self)  # an epoch without a batch is an error here
 
     @property
     def consumer(self) -> Consumer:
@@ -89,9 +89,7 @@ class BatchSource:
 
     def read(self, order: EpochOrder, number: int) -> Any:
         """The rank's part of a global batch."""
-        size, (rank, world) = self.settings.batch, self.consumer
-        places = order.batch(number, rank * size // world, (rank + 1) * size // world)
-        return self._collate([self._value(place) for place in places])
+        return self._collate([self._value(place) for place in order.rank_batch(number, *self.consumer)])
 
     def epoch_batches(self, epoch: int, first: int = 0) -> Iterator[Any]:
         """The batches of an epoch from batch ``first`` on."""
@@ -132,5 +130,5 @@ class BatchSource:
         return value if self._transform is None else self._transform(value)
 
     def __getstate__(self) -> dict[str, Any]:
-        # In a spawned process there is no process group to ask.
+        # A spawned process has no process group to ask.
         return self.__dict__ | {"_consumer": self.consumer}

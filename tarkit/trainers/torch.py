@@ -12,6 +12,7 @@ from typing import Any
 from tarkit.errors import UsageError, library
 from tarkit.trainers.loader import EpochLoader
 from tarkit.trainers.source import BatchSource
+from tarkit.trainers.world import loader_worker
 
 torch = library("torch", "tarkit.trainers.torch", "torch")
 data = library("torch.utils.data", "tarkit.trainers.torch", "torch")
@@ -63,14 +64,14 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         self._shared[0], self._shared[1] = epoch, first
 
     def __iter__(self) -> BatchIterator:
-        info = data.get_worker_info()
-        if info is None:
-            return BatchIterator(self, self.epoch, int(self._shared[1]), 0, 1)
-        if info.num_workers > _MOST_WORKERS:
-            raise UsageError(f"{info.num_workers} workers read one data set; {_MOST_WORKERS} can")
-        again = int(self._shared[2 + info.id]) > self.epoch
-        self._shared[2 + info.id] = self.epoch + 1
-        return BatchIterator(self, self.epoch, int(self._shared[1]), info.id, info.num_workers, again)
+        first, worker = int(self._shared[1]), loader_worker()
+        if worker is None:
+            return BatchIterator(self, self.epoch, first, 0, 1)
+        if worker.workers > _MOST_WORKERS:
+            raise UsageError(f"{worker.workers} workers read one data set; {_MOST_WORKERS} can")
+        again = int(self._shared[2 + worker.number]) > self.epoch
+        self._shared[2 + worker.number] = self.epoch + 1
+        return BatchIterator(self, self.epoch, first, worker.number, worker.workers, again)
 
     def loader(self, num_workers: int = 0, **options: Any) -> ShardLoader:
         """A DataLoader that goes on to the next epoch by itself, and knows where it is. options: of the DataLoader."""
@@ -107,7 +108,7 @@ class BatchIterator(Iterator[Any]):
             hint = "use the data set's loader(), or call set_epoch() before each"
             raise UsageError(f"epoch {order.epoch} is read a second time: {hint}")
         if self._number >= order.batches:
-            if data.get_worker_info() is None:
+            if loader_worker() is None:
                 dataset.set_epoch(order.epoch + 1)
             raise StopIteration
         batch = dataset.read(order, self._number)

@@ -1,4 +1,4 @@
-"""A worker that attends keeps its leases, however long it works, and whoever asks for shards meanwhile."""
+"""A worker that attends keeps its leases, however long it works, and whichever worker asks for shards meanwhile."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tarkit.errors import AlreadyPublishedError, EncodeError, MissingInputError, TarkitError, UsageError
+from tarkit.errors import AlreadyPublishedError, EncodeError, TarkitError, UsageError
 from tarkit.formats.har.index import INDEX, MASTER_INDEX, encode_index, file_line, folder_line, properties
-from tarkit.store.entries import entries, remove, stat
+from tarkit.store.entries import entries, exists, remove
 from tarkit.store.publish import PublishStream, WholeOutput, open_publish
 from tarkit.store.url import display_name, join
 
@@ -67,14 +67,14 @@ class HarWriter(WholeOutput):
         self._closed = False
         self._left_behind: set[str] = set()
         self._published: list[str] = []
-        self._is_new = not _is_there(self._target)
+        self._is_new = not exists(self._target)
         if not self._is_new:
             self._refuse_existing()
             self._left_behind = {entry.name for entry in entries(self._target)}
 
     def _refuse_existing(self) -> None:
         master = join(self._target, MASTER_INDEX)
-        if _is_there(master):
+        if exists(master):
             raise AlreadyPublishedError("there is an archive already", url=display_name(master), hint="remove it first")
 
     def _open(self, name: str) -> PublishStream:
@@ -165,20 +165,12 @@ class HarWriter(WholeOutput):
         # What failed is reported, and not that something stays.
         with suppress(TarkitError):
             # Without its last file it is not an archive, unless that is of another writer.
-            if self._published and not _is_there(join(self._target, MASTER_INDEX)):
+            if self._published and not exists(join(self._target, MASTER_INDEX)):
                 for name in self._published:
                     remove(join(self._target, name))
             # Where there are folders, writing has made one.
             if self._is_new and not any(entries(self._target)):
                 remove(self._target, recursive=True)
-
-
-def _is_there(url: str) -> bool:
-    try:
-        stat(url)
-    except MissingInputError:
-        return False
-    return True
 
 
 def _is_unicode(name: str) -> bool:
