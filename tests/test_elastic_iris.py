@@ -21,7 +21,7 @@ import pytest
 from shardservice import Caller, Service, service
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = (ROOT / "docs" / "training.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "training-elastic.md").read_text("utf-8")
 PROGRAMS = {name: ROOT / "notebooks" / f"elastic_iris_{name}.py" for name in ("torch", "estimator")}
 ROWS, BATCH = 150, 16
 SHARDS = 10

@@ -1,4 +1,4 @@
-"""The programs of docs/training.md are those that run: tox run -e torch,tensorflow."""
+"""The programs of docs/training-recordio.md are those that run: tox run -e torch,tensorflow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from tarkit.formats.recordio import read_records
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = (ROOT / "docs" / "training.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "training-recordio.md").read_text("utf-8")
 PROGRAMS = {name: ROOT / "notebooks" / f"train_{name}.py" for name in ("torch", "tensorflow")}
 CLASSES, OF_A_CLASS, EPOCHS = 10, 42, 4
 TOTAL = CLASSES * OF_A_CLASS

@@ -1,4 +1,4 @@
-"""The examples in the help of the verbs for record files run, and so does a command of docs/training.md."""
+"""The examples in the help of the verbs for record files run, and so does a command of docs/training-recordio.md."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EXAMPLES = [
     for line in EPILOGS[f"tarkit {verb}"].splitlines()
     if line.strip().startswith("tarkit ")
 ]
-TRAINING = (Path(__file__).resolve().parent.parent.parent / "docs" / "training.md").read_text("utf-8")
+TRAINING = (Path(__file__).resolve().parent.parent.parent / "docs" / "training-recordio.md").read_text("utf-8")
 
 
 def picture(number: int) -> bytes:
