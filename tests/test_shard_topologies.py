@@ -1,0 +1,124 @@
+"""The PyTorch data set in many topologies: real ranks under gloo, and ones drawn at random, stopped and gone on."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import tempfile
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tarkit.samples.tarwriter import TarWriter
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NO torch (tox run -e torch)"),
+    # Of torch's own, about forks beside threads.
+    pytest.mark.filterwarnings("ignore"),
+]
+
+
+def write_shards(folder: Path, counts: list[int]) -> list[str]:
+    """Shards with indexes: sample 3 of shard 1 has the key 1-3."""
+    urls = [str(folder / f"s-{shard}.tar") for shard in range(len(counts))]
+    for shard, count in enumerate(counts):
+        with TarWriter(urls[shard], index=True) as writer:
+            for number in range(count):
+                writer.write({"__key__": f"{shard}-{number}", "cls": number})
+    return urls
+
+
+def every_key(counts: list[int]) -> set[str]:
+    return {f"{shard}-{number}" for shard, count in enumerate(counts) for number in range(count)}
+
+
+def keys(batch: list[dict[str, Any]]) -> list[str]:
+    return [sample["__key__"] for sample in batch]
+
+
+LOADERS = ("0", "2-fork", "4-fork", "2-spawn", "4-spawn")
+
+
+def read_under_gloo(urls: list[str], folder: Path, world: int) -> dict[str, list[list[str]]]:
+    """What ranks that torchrun starts read of an epoch, by the kind of their loaders: global batches."""
+    program = str(Path(__file__).with_name("trainloaders.py"))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}", program]
+    done = subprocess.run([*command, str(folder), *LOADERS, *urls], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = {}
+    for loader in LOADERS:
+        ranks = [(folder / f"{loader}-{rank}-of-{world}").read_text().splitlines() for rank in range(world)]
+        found[loader] = [" ".join(parts).split() for parts in zip(*ranks, strict=True)]
+    return found
+
+
+def test_three_shards_under_gloo_give_the_same_batches_to_all(tmp_path: Path) -> None:
+    """1, 2 and 3 ranks, each with 0, 2 and 4 workers, by fork and by spawn."""
+    counts = [40, 25, 31]
+    urls = write_shards(tmp_path, counts)
+    found = {world: read_under_gloo(urls, tmp_path, world) for world in (1, 2, 3)}
+    first = found[1]["0"]
+    assert [len(batch) for batch in first] == [12] * 8
+    read = sum(first, [])
+    assert len(read) == 96 and set(read) == every_key(counts)
+    assert [(world, loader) for world in found for loader in LOADERS if found[world][loader] != first] == []
+
+
+class Topology(NamedTuple):
+    """workers: of each rank."""
+
+    workers: list[int]
+
+    def read(self, urls: list[str], options: dict[str, Any], state: Any, stop: int) -> tuple[list[list[str]], Any]:
+        """Global batches up to ``stop``, and the state then."""
+        from tarkit.trainers.torch import ShardDataset
+
+        ranks, states = [], []
+        for rank, workers in enumerate(self.workers):
+            loader = ShardDataset(urls, rank=rank, world=len(self.workers), **options).loader(workers)
+            if state is not None:
+                loader.load_state_dict(state)
+            ranks.append([keys(batch) for batch in islice(loader, stop)])
+            states.append(loader.state_dict())
+        assert all(each == states[0] for each in states)
+        return [sum(parts, []) for parts in zip(*ranks, strict=True)], states[0]
+
+
+topologies = st.builds(Topology, st.lists(st.integers(0, 3), min_size=1, max_size=4))
+
+
+@settings(max_examples=10, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_random_topologies_that_stop_and_go_on_as_others(data: st.DataObject) -> None:
+    counts = data.draw(st.lists(st.integers(0, 25), min_size=1, max_size=5).filter(lambda counts: sum(counts) >= 12))
+    lanes, share = data.draw(st.integers(1, 3)), data.draw(st.integers(2, 4))
+    options = {
+        "batch": lanes * share,
+        "lanes": lanes,
+        "turns": data.draw(st.integers(1, 3)),
+        "run": data.draw(st.integers(1, 30)),
+        "block": data.draw(st.integers(1, 40)),
+        "seed": data.draw(st.integers(0, 99)),
+        "equalize": data.draw(st.sampled_from(["drop", "pad", "repeat"])),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        urls = write_shards(Path(folder), counts)
+        whole, _ = Topology([0]).read(urls, options, None, sys.maxsize)
+        stop = data.draw(st.integers(1, len(whole)))
+        before, state = data.draw(topologies).read(urls, options, None, stop)
+        assert before == whole[:stop]
+        if stop < len(whole):
+            after, _ = data.draw(topologies).read(urls, options, state, sys.maxsize)
+            assert before + after == whole
+    read = sum(whole, [])
+    assert set(read) <= every_key(counts)
+    if options["equalize"] == "drop":
+        assert len(set(read)) == len(read) > sum(counts) - options["batch"]
+    else:
+        assert set(read) == every_key(counts) and len(read) < sum(counts) + options["batch"]
