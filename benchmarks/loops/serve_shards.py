@@ -51,15 +51,14 @@ def service(state: str, name: str, size: str, per_shard: str, files: str = "") -
     asyncio.run(run())
 
 
-def pairs(address: str, prefetch: str) -> None:
-    """Fetch and report to the end. prefetch 0: each shard is on the service's disk before the next one is fetched."""
-    ahead = int(prefetch)
-    with ShardClient(address, prefetch=ahead) as client:
+def pairs(address: str, one_by_one: str = "") -> None:
+    """Fetch and report to the end. one_by_one: each shard is on the service's disk before the next one is fetched."""
+    with ShardClient(address, prefetch=0 if one_by_one else None) as client:
         client.connect()
         start, number = begin(), 0
         for shard in client:
             client.done(shard)
-            if not ahead:
+            if one_by_one:
                 client.flush()
             number += 1
         client.flush()
@@ -120,7 +119,7 @@ def photos(spec: str, address: str, share: str) -> None:
     """Read samples through a service; or without an address, every second file from ``share`` on."""
     reader = TarDataReader(spec)
     if address:
-        client = ShardClient(address, prefetch=2)
+        client = ShardClient(address)
         client.connect()
         start = begin()
         samples = read_shards(client, reader)

@@ -78,17 +78,17 @@ def pairs(settings: Settings) -> Result:
             state = folder / f"{environment.folder.name}-{'-'.join(words)}-{number}"
             with _service(ours, state, "pairs", str(shards * 10), "10") as address:
                 own = [str(environment.python), str(LOOPS / f"{words[0]}.py")]
-                own += ["pairs", address, words[1]] if words[1:] else ["pairs"]
+                own += ["pairs", address, *words[1:]] if environment is ours else ["pairs"]
                 seconds, found = _together([own] * _CLIENTS, {"DLROVER_MASTER_ADDR": address})
             return Trial(seconds, {"shards": sum(each["shards"] for each in found)})
 
         return run
 
     peer = f"{installed(theirs, 'elasticai-api')} on this service"
-    names = ["ShardClient, prefetch 16", "ShardClient, one by one", peer]
+    names = ["ShardClient", "ShardClient, one by one", peer]
     sides = [
-        Side(names[0], side(many, ours, "serve_shards", "16")),
-        Side(names[1], side(few, ours, "serve_shards", "0")),
+        Side(names[0], side(many, ours, "serve_shards")),
+        Side(names[1], side(few, ours, "serve_shards", "one_by_one")),
         Side(names[2], side(few, theirs, "serve_elasticai")),
     ]
     trials = take_turns(sides, settings.repeats)

@@ -17,6 +17,7 @@ from tarkit.errors import ServiceLostError, TarkitError, UsageError, counted
 from tarkit.service.connection import ServiceConnection, Unwanted, lost
 from tarkit.service.heldshard import HeldShard
 from tarkit.service.leases import NoShard
+from tarkit.service.prefetch import Prefetch
 from tarkit.service.ranges import merged_ranges, missing_ranges
 
 _log = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ class Session:
     back what is not in it. label: begins the worker's word.
     """
 
-    def __init__(self, connection: ServiceConnection, name: str, prefetch: int, label: str = "") -> None:
+    def __init__(self, connection: ServiceConnection, name: str, prefetch: int | None, label: str = "") -> None:
         self.pid = os.getpid()
         self.worker = f"{label or socket.gethostname()}-{self.pid}-{secrets.token_hex(6)}"
         self.counts: Counter[str] = Counter(dict.fromkeys((*_VERDICTS, "repeated"), 0))
@@ -58,7 +59,7 @@ class Session:
         self._reported = time.monotonic()
         self._waits_since = 0.0
         self._say_blocked = self._said_blocked = False
-        self.connection, self._name, self._prefetch = connection, name, prefetch
+        self.connection, self._name, self._prefetch = connection, name, Prefetch(prefetch)
         self._lock = threading.RLock()
         self._room = threading.Condition(self._lock)  # for the thread that asks for shards
         self._mail = threading.Condition(self._lock)  # for the thread that sends reports
@@ -91,16 +92,20 @@ class Session:
     def fetch(self, timeout: float | None) -> HeldShard | NoShard:
         """The next shard; WAIT: there was none in that time; END: the end; DRAIN: none comes before this process, or
         another one that waits as well, reports what it holds."""
-        until = None if timeout is None else time.monotonic() + timeout
+        now = time.monotonic()
+        until = None if timeout is None else now + timeout
         with self._lock:
             self._waiting += 1
+            self._prefetch.asked(now)
             self._begun = True
-            self._waits_since = self._waits_since or time.monotonic()
+            self._waits_since = self._waits_since or now
             self._room.notify_all()
+            found: HeldShard | NoShard = NoShard.WAIT
             try:
                 found = self._next(until)
             finally:
                 self._waiting -= 1
+                self._prefetch.answered(time.monotonic(), isinstance(found, HeldShard))
             if found is not NoShard.WAIT:
                 self._waits_since = 0.0
             return found
@@ -286,9 +291,9 @@ class Session:
     def _wanted(self) -> int:
         """How many shards to ask for now; not before half of those ahead are gone, so that calls bring several."""
         ahead = len(self._shards) - self._waiting
-        if self._paused or self.ended or not self._begun or ahead > self._prefetch // 2:
+        if self._paused or self.ended or not self._begun or ahead > self._prefetch.number // 2:
             return 0
-        return max(0, self._prefetch - ahead)
+        return max(0, self._prefetch.number - ahead)
 
     def _take(self, reply: Any) -> None:
         self.ended, self._drain = reply.end, reply.drain and bool(self._waiting)

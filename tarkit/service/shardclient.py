@@ -43,7 +43,8 @@ class ShardClient:
         address: ``HOST:PORT`` of the service.
         dataset: the name of a data set that is declared, "" for the only one; or a declaration, which must be the
             same in all workers.
-        prefetch: number of shards that are fetched ahead of the one that is asked for.
+        prefetch: number of shards that are fetched ahead of the one that is asked for; None: as many as this process
+            uses in a tenth of a second, from 1 to 64.
         patience: seconds for which a service that does not answer is tried again.
         token: the bearer token that the service asks for.
         certificate: PEM of the authority that signed the service's certificate; with it, TLS is spoken.
@@ -60,13 +61,13 @@ class ShardClient:
         address: str,
         dataset: str | DataSet = "",
         *,
-        prefetch: int = 1,
+        prefetch: int | None = None,
         patience: float = 300.0,
         token: str = "",
         certificate: bytes = b"",
         label: str = "",
     ) -> None:
-        if prefetch < 0 or not patience >= 0:
+        if (prefetch is not None and prefetch < 0) or not patience >= 0:
             raise UsageError(f"prefetch is {prefetch} and patience is {patience}; both must be 0 or more")
         self._settings: dict[str, Any] = {
             "prefetch": prefetch,

@@ -138,7 +138,7 @@ from tarkit.service.client import HeldShard, ShardClient
 address, number = sys.argv[1], int(sys.argv[2])
 out = threading.Lock()
 def work():
-    with ShardClient(address, "run", prefetch=2, patience=60) as client:
+    with ShardClient(address, "run", patience=60) as client:
         for shard in client:
             fetched = time.time()
             time.sleep(random.uniform(0, 0.05))

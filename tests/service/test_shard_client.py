@@ -56,8 +56,8 @@ def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("prefetch", [0, 1, 5])
-def test_each_record_once_and_the_end_is_the_end(tmp_path: Path, prefetch: int) -> None:
+@pytest.mark.parametrize("prefetch", [0, 1, 5, None])
+def test_each_record_once_and_the_end_is_the_end(tmp_path: Path, prefetch: int | None) -> None:
     with (
         InThread(tmp_path / "state") as service,
         ShardClient(service.address, IRIS, prefetch=prefetch) as client,
@@ -352,17 +352,18 @@ def test_a_signal_ends_a_worker_that_waits(tmp_path: Path) -> None:
 def test_what_a_killed_worker_held_is_handed_out_again(tmp_path: Path) -> None:
     text = (
         "import os, sys\nfrom tarkit.service.client import ShardClient\n"
-        "client = ShardClient(sys.argv[1], 'iris', prefetch=2)\nshard = client.fetch()\n"
-        "client.done(shard, [(0, 3)])\nclient.flush()\nprint('holds', flush=True)\nos.kill(os.getpid(), 9)\n"
+        "client = ShardClient(sys.argv[1], 'iris')\nfor number in range(20):\n    client.done(client.fetch())\n"
+        "shard = client.fetch()\nclient.done(shard, [(0, 3)])\nclient.flush()\n"
+        "print('holds', flush=True)\nos.kill(os.getpid(), 9)\n"
     )
     with (
         InThread(tmp_path / "state") as service,
-        ShardClient(service.address, DataSet("iris", 80, 8, 1), prefetch=0) as client,
+        ShardClient(service.address, DataSet("iris", 800, 8, 1), prefetch=0) as client,
     ):
         killed = run_program(text, service.address)
         killed.communicate(timeout=20)
         assert killed.returncode == -signal.SIGKILL
-        assert sorted(read_all(client)) == [*range(3, 80)]
+        assert sorted(read_all(client)) == [*range(163, 800)]
 
 
 # Processes.
