@@ -32,7 +32,7 @@ def source(cell: dict[str, Any]) -> str:
 
 
 def test_the_notebooks_are_there() -> None:
-    assert IDS == ["custom-data-source", "elastic-training", "etl-mapreduce", "recordio"]
+    assert IDS == ["custom-data-source", "elastic-training", "etl-mapreduce", "recordio", "train-images"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS.values(), ids=IDS)
@@ -233,3 +233,25 @@ SOURCE = {
 @pytest.mark.notebooks
 def test_custom_data_source(results: Any) -> None:
     assert unexpected(results(NOTEBOOKS["custom-data-source"]), SOURCE) == {}
+
+
+IMAGES = {
+    "images": "1797 images\n",
+    "create": r"(?s).*tarkit create: 1797 samples in 6 shards.*",
+    "process": r"(?s).*in 1797 = out 1797 \+ filtered 0 \+ failed 0\n.*",
+    "look": FIGURE,
+    "kill": r"killed after epoch 2 batch \d+\nsaved state: epoch 2 next batch \d+\n\d\d\d bytes of state\n",
+    "resume": "",
+    "proof": r"each of 1500 images once in each of 5 epochs; \d+ batches were done again\n",
+    "loss": FIGURE,
+    "who": FIGURE,
+    "accuracy": r"297 images, accuracy (?:0\.9\d|1\.00)\n",
+}
+
+
+@needs_jupyter
+@pytest.mark.notebooks
+def test_train_images(results: Any) -> None:
+    if any(importlib.util.find_spec(name) is None for name in ("torch", "sklearn", "matplotlib")):
+        pytest.skip("NO torch, scikit-learn OR matplotlib, THE NOTEBOOK CANNOT RUN")
+    assert unexpected(results(NOTEBOOKS["train-images"]), IMAGES) == {}
