@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -76,6 +77,11 @@ class ShardIndex:
         """Where the bytes of the samples from ``start`` up to, not including, ``end`` begin and end in the shard. They
         have all headers of these samples, and may have members before them that belong to no sample."""
         return self._ends[start], self._ends[end]
+
+    def up_to(self, size: int, start: int, end: int) -> int:
+        """The end of a range of samples from ``start`` on, not beyond ``end``, that span ``size`` bytes at most; or of
+        the first of them alone."""
+        return max(start + 1, bisect_right(self._ends, self._ends[start] + size, start, end + 1) - 1)
 
     def add(self, members: Sequence[IndexedMember]) -> None:
         """The next sample of the shard. Its names have no blanks (:func:`has_blank`)."""

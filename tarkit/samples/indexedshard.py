@@ -34,7 +34,8 @@ from tarkit.store.rangedfile import RangedFile, offsets_from, open_range
 from tarkit.store.read import read_whole, reading
 from tarkit.store.url import display_name, local_path
 
-_PIECE = 1 << 20
+_PIECE = 1 << 18
+"""Bytes that are read of a shard at a time, unless a sample is longer: they stay in the processor's cache."""
 _REGULAR = ord("0")
 _expected_adler = lru_cache(maxsize=10_000)(expected_adler)
 
@@ -67,51 +68,58 @@ class IndexedShard:
         """One sample. Raises: IndexError: the shard has not so many. What :meth:`samples` raises."""
         if not 0 <= number < len(self):
             raise IndexError(number)
-        found = self._plain_sample(number)
-        if found is None:
-            (found,) = self._read_range(number, number + 1)
+        for found in self._plain_samples(number, number + 1):
+            return found
+        (found,) = self._read_range(number, number + 1)
         return found
 
-    def _plain_sample(self, number: int) -> Sample | None:
-        """A sample of a local shard whose members are behind plain headers, and are those of the index; None: another,
-        of which the reader judges."""
-        file = self._unchanged_file()
-        if file is None:
-            return None
-        with suppress(ValueError, IndexError):  # what should be a number or a header is something else
-            return self._walked(file, number)
-        return None
+    def _plain_samples(self, start: int, end: int) -> Iterator[Sample]:
+        """The samples of a local shard, up to the first one whose members are not behind plain headers or are not those
+        of the index: the reader judges of that one."""
+        while start < end and (file := self._unchanged_file()) is not None:
+            stop = self.index.up_to(_PIECE, start, end)
+            base, behind = self.index.span(start, stop)
+            data = os.pread(file, behind - base, base)
+            for number in range(start, stop):
+                try:
+                    found = self._plain_sample(number, data, base)
+                except (ValueError, IndexError):  # what should be a number or a header is something else
+                    found = None
+                if found is None:
+                    return
+                yield found
+            start = stop
 
-    def _walked(self, file: int, number: int) -> Sample | None:
+    def _plain_sample(self, number: int, data: bytes, base: int) -> Sample | None:
+        """A sample out of bytes of the shard, which begin at ``base``; None: another one, or not plain."""
         begin, end = self.index.span(number, number + 1)
-        data = os.pread(file, end - begin, begin)
-        words, simple = self.index.words(number), self._rule is first_dot
-        sample: Sample = {"__key__": "", "__url__": self._name}
-        at = 0
-        for field_word, offset, size_word, raw in zip(words[::4], words[1::4], words[2::4], words[3::4], strict=True):
-            header, length, size = data[at : at + BLOCK], len(raw), int(size_word)
+        words, at = self.index.words(number), begin - base
+        stem = words[3][: -len(words[0])]
+        key = _as_text(stem[:-1])
+        # As in group_by_keys(): most names need no call.
+        simple = self._rule is first_dot and "/" not in key and "." not in key and key[0] != "_"
+        sample: Sample = {"__key__": key, "__url__": self._name}
+        for field_word, size_word, raw in zip(words[::4], words[2::4], words[3::4], strict=True):
+            header, field, size = data[at : at + BLOCK], _as_text(field_word), int(size_word)
             at += BLOCK
             if (
-                header[: length + 1] != raw + b"\0"
-                or int(offset) != begin + at
+                raw != stem + field_word
+                or not header.startswith(raw)
+                or header[len(raw)]
                 or int(header[124:135], 8) != size
                 or header[156] != _REGULAR
                 or header[345]
                 or adler32(header) & 0xFFFF != _expected_adler(header[148:156])
+                or field in sample
+                or not ((simple and field[0] not in "._") or self._is_field(_as_text(raw), key, field))
             ):
                 return None
-            name, field = raw.decode("utf-8", "surrogateescape"), field_word.decode("utf-8", "surrogateescape")
-            key = name[: -len(field) - 1]
-            # As in group_by_keys(): most names need no call.
-            plain = simple and "/" not in name and "." not in key and name[0] not in "._" and field[0] not in "._"
-            if not plain and (self._rule(name) != (key, field) or skip_reason(name, self._rule) is not None):
-                return None
-            if sample["__key__"] not in ("", key) or field in sample:
-                return None
-            sample["__key__"] = key
             sample[field] = data[at : at + size]
             at += size + -size % BLOCK
-        return sample if len(data) == at == end - begin else None
+        return sample if at == end - base <= len(data) else None
+
+    def _is_field(self, name: str, key: str, field: str) -> bool:
+        return self._rule(name) == (key, field) and skip_reason(name, self._rule) is None
 
     def _unchanged_file(self) -> int | None:
         """A descriptor of a local shard that is still the one of the index; None: it is not, or not local."""
@@ -143,7 +151,7 @@ class IndexedShard:
             raise UsageError(f"samples {start} to {end} are not a range: {shown}, and 0 <= start <= end")
         # A local file that is there no more, or another one now, has no plain samples.
         plain = start < end and local_path(self.url) is not None and identify(self.url) == self.identity
-        while plain and start < end and (found := self._plain_sample(start)) is not None:
+        for found in self._plain_samples(start, end) if plain else ():
             yield found
             start += 1
         if start < end:
@@ -179,6 +187,10 @@ class IndexedShard:
             return False
         key, name = sample["__key__"], words[3].decode("utf-8", "surrogateescape")
         return name == f"{key}.{fields[0]}" or self._rule(name) == (key, fields[0])
+
+
+def _as_text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
 
 
 def _stale(url: str, reason: str) -> StaleIndexError:

@@ -87,4 +87,4 @@ def read_shards(client: ShardClient | LocalShards, reader: AbstractDataReader, m
     next one is asked for, so use it before; that it is in a batch or buffer then is not enough."""
     for found in served_records(client, reader, max_failures):
         yield found.value
-        acknowledge(client, [found])
+        client.done(found.shard, [(found.at, found.at + 1)])

@@ -18,7 +18,7 @@ from tarkit.service.connection import ServiceConnection, Unwanted, lost
 from tarkit.service.heldshard import HeldShard
 from tarkit.service.leases import NoShard
 from tarkit.service.prefetch import Prefetch
-from tarkit.service.ranges import merged_ranges, missing_ranges
+from tarkit.service.ranges import add_range, checked_ranges, missing_ranges
 
 _log = logging.getLogger(__name__)
 _HELD = 30.0
@@ -151,10 +151,11 @@ class Session:
             if error:
                 holding.error, holding.over = error, True
             else:
-                parts = [(0, holding.records)] if ranges is None else list(ranges)
-                holding.done = merged_ranges(holding.done, parts, holding.records)
-                holding.unsent = merged_ranges(holding.unsent, parts, holding.records)
-                holding.over = holding.done == [(0, holding.records)]
+                whole = (0, holding.records)
+                for first, end in [whole] if ranges is None else checked_ranges(ranges, holding.records):
+                    add_range(holding.done, first, end)
+                    add_range(holding.unsent, first, end)
+                holding.over = holding.done == [whole]
             self._outbox[shard.token] = holding
             self._reported = time.monotonic()
             self._say_blocked = self._said_blocked = self._drain = False
