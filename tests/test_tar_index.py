@@ -35,6 +35,7 @@ from tarkit.errors import (
 from tarkit.formats.tally import Tally
 from tarkit.readers.reader import Shard, Task, TaskShard, shards_of
 from tarkit.readers.tar import TarDataReader
+from tarkit.samples import indexedshard
 from tarkit.samples.index import ShardIndex, build_index, decode_index, publish_index
 from tarkit.samples.indexedshard import open_indexed, read_sample_range
 from tarkit.samples.sample import Sample, last_dot
@@ -399,6 +400,16 @@ def test_each_range_is_the_slice_of_the_whole_reading(data: st.DataObject, keys:
     end = data.draw(st.integers(start, len(expected)))
     assert len(index) == len(expected)
     assert ranged(url, start, end) == expected[start:end]
+
+
+@pytest.mark.parametrize("piece", [1, 5000])
+def test_a_range_is_read_in_pieces(piece: int, shard: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces are read by the index; none of them needs the reader, which reads the rest from a sample on."""
+    monkeypatch.setattr(indexedshard, "_PIECE", piece)
+    opened, expected = open_indexed(shard), whole(shard)
+    assert opened is not None
+    for start, end in ((0, 200), (7, 8), (13, 170), (199, 200)):
+        assert list(opened._plain_samples(start, end)) == list(opened.samples(start, end)) == expected[start:end]
 
 
 def test_ranges_that_are_not_there(shard: str) -> None:

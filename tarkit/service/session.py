@@ -23,8 +23,8 @@ from tarkit.service.ranges import add_range, checked_ranges, missing_ranges
 _log = logging.getLogger(__name__)
 _HELD = 30.0
 """Seconds for which the service may hold a call for shards; then it is made again."""
-_LINGER = 0.2
-"""Seconds for which reports of parts of a shard wait for more of them."""
+_LINGER = 0.1
+"""Seconds for which reports wait for more of them, unless a caller waits for a shard."""
 _GIVING_BACK = 5.0
 _BLOCKED = 5.0
 """Seconds without a report, while a caller waits and holds shards, after which the service hears of it."""
@@ -100,6 +100,8 @@ class Session:
             self._begun = True
             self._waits_since = self._waits_since or now
             self._room.notify_all()
+            if self._outbox and not self._shards:
+                self._hurry(0.0)
             found: HeldShard | NoShard = NoShard.WAIT
             try:
                 found = self._next(until)
@@ -159,7 +161,7 @@ class Session:
             self._outbox[shard.token] = holding
             self._reported = time.monotonic()
             self._say_blocked = self._said_blocked = self._drain = False
-            self._hurry(0.0 if holding.over else _LINGER)
+            self._hurry(0.0 if self._waiting else _LINGER)
 
     def _hurry(self, seconds: float) -> None:
         due = time.monotonic() + seconds
