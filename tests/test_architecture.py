@@ -30,7 +30,7 @@ ROOMS = {
     "toolbox": "convert demodata encoding indexing join prepare recordfiles sourcefiles tables",
     "mapping": "output parallel pythonpool pythonworker removal scratch shellpool",
     "readers": "create ranged reader",
-    "service": "credentials dataset leases progress serve watch",
+    "service": "client credentials dataset leases progress serve watch",
     "runs": "counts donerecord engine process status work",
     "trainers": "arrays",
     "spark": "records",

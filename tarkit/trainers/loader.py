@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from tarkit.errors import ServiceLostError, UsageError
+from tarkit.trainers.delivery import Delivery, UseCounts, counts_of_process
+from tarkit.trainers.served import ServedBatches, wait_until_settled
 from tarkit.trainers.source import BatchSource
 
 
@@ -13,10 +16,17 @@ class EpochLoader:
 
     A state taken after batch k was delivered goes on with batch k + 1, whatever was read ahead. An iteration that is
     left early is over: the next one is of the next epoch.
+
+    With a shard service, an iteration goes on to the end of the service's data set, over all its epochs, and the state
+    is the service's. A batch is acknowledged when the loop asks for the next one, or by :meth:`used`.
     """
 
     def __init__(self, source: BatchSource) -> None:
         self.source = source
+        self._counts = counts_of_process()
+        self._last: Delivery | None = None
+        """The batch in the hands of the loop."""
+        self._ended = False
         self._next = self._at = 0, 0
         """Epoch and batch with which the next iteration begins, and with which this one goes on."""
 
@@ -24,6 +34,9 @@ class EpochLoader:
         return len(self.source)
 
     def __iter__(self) -> Iterator[Any]:
+        return self._ordered() if self.source.service is None else self._dealt()
+
+    def _ordered(self) -> Iterator[Any]:
         epoch, number = self._at = self._next
         self._next = epoch + 1, 0
         for batch in self._epoch(epoch, number):
@@ -36,12 +49,44 @@ class EpochLoader:
     def _epoch(self, epoch: int, first: int) -> Iterable[Any]:
         return self.source.epoch_batches(epoch, first)
 
+    def _dealt(self) -> Iterator[Any]:
+        """What the service hands out, to its end."""
+        if self._ended:
+            raise UsageError(
+                "the data set of the shard service has ended; how many epochs it has is an option of tarkit serve"
+            )
+        self._counts.begin()
+        for delivery in self._deliveries(self._counts):
+            if not delivery.empty:
+                self._last = delivery
+                yield delivery.value
+                self.used()
+        self._ended = True
+
+    def _deliveries(self, counts: UseCounts) -> Iterable[Delivery]:
+        return ServedBatches(self.source, counts)
+
+    def used(self) -> None:
+        """The loop has used the batch that it was given last; without this call, when it asks for the next one.
+
+        Call it, and :meth:`flush`, before you leave a loop early, or when the model was saved.
+        """
+        last, self._last = self._last, None
+        if last is not None:
+            self._counts.used[last.worker] = last.number + 1
+
+    def flush(self, timeout: float = 300.0) -> None:
+        """Return when the service has on its disk which batches were used. Raises: ServiceLostError: not in time."""
+        if not wait_until_settled(self._counts, timeout):
+            raise ServiceLostError("the last batches that were used are not acknowledged; they may come again")
+
     def set_epoch(self, epoch: int) -> None:
-        """The epoch of the next iteration; without it, the one after the last."""
+        """The epoch of the next iteration; without it, the one after the last. Raises: UsageError: of a service."""
+        self.source.refuse_service()
         self._next = self._at = epoch, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the training is: under 1 kB, the same for each rank."""
+        """Where the training is: under 1 kB, the same for each rank. Raises: UsageError: a service keeps it."""
         return self.source.state(*self._at)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -13,12 +13,14 @@ from tarkit.errors import UsageError, printable
 from tarkit.samples.codecs import decode_sample
 from tarkit.samples.sample import KeyRule, Sample, first_dot
 from tarkit.samples.transforms import to_tuple
+from tarkit.service.client import ShardClient
 from tarkit.trainers.order import EpochOrder, OrderSettings, Place
 from tarkit.trainers.shardmap import ShardMap
 from tarkit.trainers.world import Consumer, consumer
 
 _VERSION = 1
 _LANES = 8
+_ORDER_OPTIONS = "shuffle, seed, lanes, turns, run, block, equalize, rank and world"
 _SETTINGS = ("batch", "seed", "lanes", "turns", "run", "block", "equalize")
 
 
@@ -39,6 +41,9 @@ class BatchSource:
             divides the batch. With ``equalize="pad"`` each sample has ``__pad__``, which is True of one that fills.
         rank, world: see :func:`tarkit.trainers.world.consumer`.
         rule: key rule.
+        service: ``"HOST:PORT"`` of a shard service, or a :class:`tarkit.service.client.ShardClient`: ranges of samples
+            come from there, and ``batch`` is the number of samples of a batch of this process. The order, the number
+            of epochs and what is done are the service's; rank and world are not asked for.
 
     Raises:
         UsageError: an argument that cannot be, or a shard without an index.
@@ -63,7 +68,14 @@ class BatchSource:
         rank: int | None = None,
         world: int | None = None,
         rule: str | KeyRule = first_dot,
+        service: str | ShardClient | None = None,
     ) -> None:
+        if service is not None:
+            given = OrderSettings(batch, seed, lanes or 1, turns, run, block, equalize)
+            if not shuffle or lanes is not None or given != OrderSettings(batch) or (rank, world) != (None, None):
+                raise UsageError(f"{_ORDER_OPTIONS} are not for service=: tarkit serve --shuffle has its order")
+            rank, world = 0, 1
+        self.service = ShardClient(service) if isinstance(service, str) else service
         lanes = math.gcd(batch, _LANES) if lanes is None else lanes
         self.settings = OrderSettings(batch, seed if shuffle else None, lanes, turns, run, block, equalize)
         self.samples = ShardMap(urls, rule=rule)
@@ -72,7 +84,8 @@ class BatchSource:
         self._asked = rank, world
         self._consumer: Consumer | None = None
         self.consumer  # noqa: B018 (an environment that cannot be is an error here)
-        len(self)  # an epoch without a batch is an error here
+        if self.service is None:
+            len(self)  # an epoch without a batch is an error here
 
     @property
     def consumer(self) -> Consumer:
@@ -80,7 +93,9 @@ class BatchSource:
         return self._consumer or consumer(*self._asked)
 
     def __len__(self) -> int:
-        """Batches of an epoch, the same for each rank."""
+        """Batches of an epoch, the same for each rank. Raises: TypeError: it is not known, as a service deals them."""
+        if self.service is not None:
+            raise TypeError("the shard service decides how many batches this process gets")
         return self.settings.batches(len(self.samples))
 
     def order(self, epoch: int) -> EpochOrder:
@@ -89,7 +104,11 @@ class BatchSource:
 
     def read(self, order: EpochOrder, number: int) -> Any:
         """The rank's part of a global batch."""
-        return self._collate([self._value(place) for place in order.rank_batch(number, *self.consumer)])
+        return self.batch_of(order.rank_batch(number, *self.consumer))
+
+    def batch_of(self, places: Iterable[Place]) -> Any:
+        """The batch that these samples make."""
+        return self._collate([self._value(place) for place in places])
 
     def epoch_batches(self, epoch: int, first: int = 0) -> Iterator[Any]:
         """The batches of an epoch from batch ``first`` on."""
@@ -97,7 +116,12 @@ class BatchSource:
         return (self.read(order, number) for number in range(first, order.batches))
 
     def state(self, epoch: int, next_batch: int) -> dict[str, Any]:
-        """The state of a training that goes on with a batch of an epoch: the same for each rank, under 1 kB."""
+        """The state of a training that goes on with a batch of an epoch: the same for each rank, under 1 kB.
+
+        Raises:
+            UsageError: a service keeps it.
+        """
+        self.refuse_service()
         # A copy of the data set, at another place or under another signature, is the same one.
         shards = [[url.partition("?")[0].rpartition("/")[2] for url in self.samples.urls], self.samples.counts]
         digest = blake2b(json.dumps(shards).encode(), digest_size=8).hexdigest()
@@ -117,6 +141,11 @@ class BatchSource:
                 found = printable(repr(state.get(name)))
                 raise UsageError(f"the state is of another order: {what}, and it has {found}")
         return state["epoch"], state["next_batch"]
+
+    def refuse_service(self) -> None:
+        """Raises: UsageError: the batches come from a service."""
+        if self.service is not None:
+            raise UsageError("the shard service keeps the state, and goes on where it is; see tarkit serve --state")
 
     def _value(self, place: Place) -> Any:
         sample: Sample = self.samples.sample(place.shard, place.sample)

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from tarkit.errors import UsageError, library
+from tarkit.trainers.delivery import Delivery, UseCounts
 from tarkit.trainers.loader import EpochLoader
+from tarkit.trainers.served import ServedBatches
 from tarkit.trainers.source import BatchSource
 from tarkit.trainers.world import loader_worker
 
@@ -64,6 +67,8 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         self._shared[0], self._shared[1] = epoch, first
 
     def __iter__(self) -> BatchIterator:
+        if self.service is not None:
+            raise UsageError("with service=, read it by loader(): it acknowledges what your loop has used")
         first, worker = int(self._shared[1]), loader_worker()
         if worker is None:
             return BatchIterator(self, self.epoch, first, 0, 1)
@@ -162,9 +167,40 @@ class ShardLoader(EpochLoader):
         super().__init__(dataset)
         self.dataset = dataset
         self._next = self._at = dataset.epoch, int(dataset._shared[1])
-        self._loader = data.DataLoader(dataset, batch_size=None, num_workers=num_workers, **options)
+        read = dataset
+        if dataset.service is not None:
+            shape = max(1, num_workers)
+            numbers = (torch.zeros(size, dtype=torch.int64).share_memory_() for size in (1, shape, shape))
+            self._counts = UseCounts(*numbers)
+            read, options = _Dealt(dataset, self._counts), _of_deliveries(options)
+        self._loader = data.DataLoader(read, batch_size=None, num_workers=num_workers, **options)
 
     def _epoch(self, epoch: int, first: int) -> Iterable[Any]:
         self.dataset.set_epoch(epoch, first)
         loader: Iterable[Any] = self._loader
         return loader
+
+    def _deliveries(self, counts: UseCounts) -> Iterable[Delivery]:
+        loader: Iterable[Delivery] = self._loader
+        return loader
+
+
+class _Dealt(data.IterableDataset):  # type: ignore[misc,name-defined]
+    """What a worker of a DataLoader reads of a data set that has a service."""
+
+    def __init__(self, dataset: ShardDataset, counts: UseCounts) -> None:
+        self._dataset, self._counts = dataset, counts
+
+    def __iter__(self) -> Iterator[Delivery]:
+        worker = loader_worker()
+        return iter(ServedBatches(self._dataset, self._counts, 0 if worker is None else worker.number))
+
+
+def _of_deliveries(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a DataLoader whose ``collate_fn`` is called with the batch in a delivery."""
+    collate = options.get("collate_fn")
+    return {**options, "collate_fn": partial(_collated, collate)} if collate is not None else dict(options)
+
+
+def _collated(collate: Callable[[Any], Any], delivery: Delivery) -> Delivery:
+    return delivery if delivery.empty else delivery._replace(value=collate(delivery.value))

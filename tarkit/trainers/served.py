@@ -1,0 +1,149 @@
+"""Batches of the samples that a shard service hands out. What is acknowledged was used by the training loop."""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tarkit.errors import DataError, TarkitError, UsageError, printable, quoted
+from tarkit.service.client import HeldShard, NoShard, ServedRecord, acknowledge
+from tarkit.trainers.delivery import Delivery, UseCounts
+from tarkit.trainers.order import Place
+from tarkit.trainers.source import BatchSource
+from tarkit.trainers.world import loader_worker
+
+_WAIT = 0.05
+"""Seconds for a shard. A loop takes the batches of its workers in turn: a worker that waits longer holds up the others,
+whose batches may be what it waits for."""
+_LOOK = 0.05
+"""Seconds between two looks at what the loop has used."""
+
+
+class ServedBatches:
+    """The batches of one worker, to the end of the service's data set. Iterate once.
+
+    A record is acknowledged when the loop has used its batch. When the iteration ends early, all others are given back.
+
+    Args:
+        source: of the samples; it has a ``service``.
+        counts: what the loop has used.
+        worker: the number of this worker in ``counts``.
+    """
+
+    def __init__(self, source: BatchSource, counts: UseCounts, worker: int = 0) -> None:
+        if source.service is None:
+            raise UsageError("the data set has no service=")
+        self._source, self._counts, self._worker = source, counts, worker
+        self._client = copy.copy(source.service)
+        """One of its own: a worker reads several times, and a client that was closed cannot be used again."""
+        self._turn = int(counts.turn[0])
+        self._loop_process = None if loader_worker() is None else os.getppid()
+        self._shards = {url: number for number, url in enumerate(source.samples.urls)}
+        self._made: deque[list[ServedRecord]] = deque()
+        """Of each batch that is not acknowledged, the records."""
+        self._settled = 0
+        self._error: TarkitError | None = None
+        self._stop = threading.Event()
+
+    def __iter__(self) -> Iterator[Delivery]:
+        with self._client, self._acknowledging():
+            yield from self._deliveries()
+
+    def _deliveries(self) -> Iterator[Delivery]:
+        records: list[ServedRecord] = []
+        number = 0
+        for found in self._records():
+            if self._error is not None:
+                raise self._error
+            if found is not None:
+                records.append(found)
+            # Where no shard is left, the others of this epoch are with workers that may wait for these records.
+            full = len(records) == self._source.settings.batch
+            if full or (found is None and records and not self._client.progress().todo):
+                yield Delivery(self._worker, number, False, self._batch(records))
+                number, records = number + 1, []
+            elif found is None:
+                yield Delivery(self._worker, number, True, None)
+
+    def _records(self) -> Iterator[ServedRecord | None]:
+        """Records to the end of the data set; None: there is none now."""
+        while (shard := self._client.fetch(_WAIT)) is not NoShard.END:
+            if not isinstance(shard, HeldShard):
+                yield None
+                continue
+            order = shard.indices or range(shard.start, shard.end)
+            number = self._number(shard)
+            for first, end in shard.ranges:
+                for at in range(first, end):
+                    yield ServedRecord(Place(number, order[at]), shard, at)
+
+    def _number(self, shard: HeldShard) -> int:
+        number = self._shards.get(shard.name)
+        if number is None:
+            raise UsageError(
+                f"the service hands out {quoted(shard.name)}, which is not a shard of this data set; "
+                "name the shards here as they are named to tarkit serve --data"
+            )
+        count = self._source.samples.counts[number]
+        if shard.end > count:
+            reason = f"the service hands out samples {shard.start} to {shard.end}, and it has {count} by its index"
+            raise DataError(reason, url=shard.name, hint="begin the service anew, with a new state")
+        return number
+
+    def _batch(self, records: list[ServedRecord]) -> object:
+        try:
+            batch = self._source.batch_of(record.value for record in records)
+        except Exception as error:
+            for shard in {record.shard.token: record.shard for record in records}.values():
+                self._client.failed(shard, f"{type(error).__name__}: {printable(str(error))}")
+            self._client.flush()
+            raise
+        self._made.append(records)
+        return batch
+
+    @contextmanager
+    def _acknowledging(self) -> Iterator[None]:
+        """A thread acknowledges what the loop uses, also while it asks for nothing."""
+        thread = threading.Thread(target=self._acknowledge_used, name="tarkit acknowledgements", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            thread.join()
+
+    def _acknowledge_used(self) -> None:
+        try:
+            while not self._stop.wait(_LOOK):
+                self._settle()
+                if self._loop_process not in (None, os.getppid()):
+                    self._client.close()  # the loop is gone: what it did not use is for others
+                    return
+            self._settle()
+        except TarkitError as error:
+            self._error = error
+
+    def _settle(self) -> None:
+        used = int(self._counts.used[self._worker])
+        if int(self._counts.turn[0]) != self._turn or used == self._settled:
+            return
+        while self._settled < used:
+            acknowledge(self._client, self._made.popleft())
+            self._settled += 1
+        self._client.flush()
+        self._counts.settled[self._worker] = self._settled
+
+
+def wait_until_settled(counts: UseCounts, seconds: float) -> bool:
+    """Return when all that was used is on the service's disk; False: it is not after so many seconds."""
+    until = time.monotonic() + seconds
+    while any(int(used) != int(settled) for used, settled in zip(counts.used, counts.settled, strict=True)):
+        if time.monotonic() > until:
+            return False
+        time.sleep(_LOOK / 5)
+    return True

@@ -1,0 +1,137 @@
+"""PyTorch's DataLoader on what a shard service hands out: processes are killed, and so is the service."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shardthread import Process
+
+from tarkit.errors import UsageError
+from tarkit.readers.reader import Shard
+from tarkit.samples.tarwriter import TarWriter
+from tarkit.service.dataset import DataSet
+
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NO torch (tox run -e torch)"),
+    pytest.mark.filterwarnings("ignore"),  # of torch's own, about forks beside threads
+]
+pytest.importorskip("grpc", reason="the shard service needs grpcio")
+
+COUNTS = (150, 0, 90, 160)
+EVERY = {f"{shard}-{number}" for shard, count in enumerate(COUNTS) for number in range(count)}
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("shards")
+    for shard, count in enumerate(COUNTS):
+        with TarWriter(str(folder / f"s-{shard}.tar"), index=True) as writer:
+            for number in range(count):
+                writer.write({"__key__": f"{shard}-{number}", "cls": number})
+    return f"{folder}/s-{{0..3}}.tar"
+
+
+@pytest.fixture
+def service(shards: str, tmp_path: Path) -> Iterator[Process]:
+    files = [Shard(shards.replace("{0..3}", str(shard)), 0, count) for shard, count in enumerate(COUNTS)]
+    dataset = DataSet.of_files("data", files, 20, shuffle_records=True)
+    with Process(tmp_path / "state") as running:
+        # In a process of its own: one that is forked after a client connected cannot have another.
+        program = (
+            "import sys; from tarkit.service.client import ShardClient; from tarkit.service.dataset import DataSet;"
+        )
+        program += "ShardClient(sys.argv[1], DataSet.from_json(sys.argv[2])).connect()"
+        subprocess.run([sys.executable, "-c", program, running.address, dataset.to_json()], check=True)
+        yield running
+
+
+def dataset(shards: str, service: Process, **options: Any) -> Any:
+    from tarkit.trainers.torch import ShardDataset
+
+    return ShardDataset(shards, **{"batch": 8, "service": service.address, **options})
+
+
+def test_a_collate_fn_of_the_loader_gets_the_batch(shards: str, service: Process) -> None:
+    found = list(dataset(shards, service).loader(1, collate_fn=len))
+    assert sum(found) == len(EVERY) and max(found) == 8
+
+
+def test_a_loop_that_is_left_gives_back_what_was_prefetched(shards: str, service: Process) -> None:
+    loader = dataset(shards, service).loader(2)
+    used = []
+    for batch in loader:
+        used += [sample["__key__"] for sample in batch]
+        if len(used) == 80:
+            loader.used()
+            loader.flush()
+            break
+    used += [sample["__key__"] for batch in loader for sample in batch]
+    assert Counter(used) == Counter(EVERY)
+
+
+def test_a_loader_of_ones_own_is_refused(shards: str, service: Process) -> None:
+    from torch.utils.data import DataLoader
+
+    for workers in (0, 1):
+        with pytest.raises(UsageError, match=r"with service=, read it by loader\(\)"):
+            list(DataLoader(dataset(shards, service), batch_size=None, num_workers=workers))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_process_and_the_service_are_killed(shards: str, service: Process, tmp_path: Path, method: str) -> None:
+    """What was acknowledged is not handed out again; what was prefetched, or in hand, is, and nothing is lost."""
+    logs = [tmp_path / "killed", tmp_path / "other"]
+    program = Path(__file__).with_name("trainserved.py")
+    running = [
+        subprocess.Popen([sys.executable, program, service.address, shards, log, stop, method])
+        for log, stop in zip(logs, ("8", "0"), strict=True)
+    ]
+    try:
+        until = time.monotonic() + 60
+        while not logs[1].exists() or logs[1].read_text().count("done") < 4:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        service.kill()
+        service.start()
+        assert running[0].wait(60) == -9
+        assert running[1].wait(90) == 0
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    lines = [log.read_text().splitlines() for log in logs]
+    given, done = (
+        [[line.split()[1:] for line in each if line.startswith(word)] for each in lines] for word in ("given", "done")
+    )
+    assert lines[1][-1] == "end" and len(given[0]) == 8 and len(done[0]) == 7
+    acknowledged = Counter(key for batches in done for batch in batches for key in batch)
+    assert acknowledged == Counter(EVERY), "each was acknowledged once"
+    # The killed process was in the middle of its last batch: these alone came twice.
+    in_hand = Counter(given[0][-1])
+    assert Counter(key for batches in given for batch in batches for key in batch) == acknowledged + in_hand
+
+
+@pytest.mark.parametrize(
+    ("workers", "options"),
+    [(2, {}), (2, {"persistent_workers": True, "multiprocessing_context": "spawn"})],
+)
+def test_each_sample_comes_once(shards: str, service: Process, workers: int, options: dict[str, Any]) -> None:
+    import torch
+
+    loader = dataset(shards, service, fields="__key__ cls", decode="rgb").loader(workers, **options)
+    found = []
+    for names, classes in loader:
+        assert isinstance(classes, torch.Tensor) and len(names) == len(classes) <= 8
+        found += names
+    assert Counter(found) == Counter(EVERY)
+    with pytest.raises(UsageError, match="the data set of the shard service has ended"):
+        list(loader)
