@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 import time
@@ -11,12 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from shardthread import Process
 
 from tarkit.errors import UsageError
 from tarkit.readers.reader import Shard
 from tarkit.samples.tarwriter import TarWriter
+from tarkit.service.client import ShardClient
 from tarkit.service.dataset import DataSet
 
 pytestmark = [
@@ -45,19 +48,39 @@ def service(shards: str, tmp_path: Path) -> Iterator[Process]:
     files = [Shard(shards.replace("{0..3}", str(shard)), 0, count) for shard, count in enumerate(COUNTS)]
     dataset = DataSet.of_files("data", files, 20, shuffle_records=True)
     with Process(tmp_path / "state") as running:
-        # In a process of its own: one that is forked after a client connected cannot have another.
-        program = (
-            "import sys; from tarkit.service.client import ShardClient; from tarkit.service.dataset import DataSet;"
-        )
-        program += "ShardClient(sys.argv[1], DataSet.from_json(sys.argv[2])).connect()"
-        subprocess.run([sys.executable, "-c", program, running.address, dataset.to_json()], check=True)
+        declare(running, dataset)
         yield running
+
+
+def declare(service: Process, dataset: DataSet) -> None:
+    """In a process of its own: one that is forked after a client connected cannot have another."""
+    program = "import sys; from tarkit.service.client import ShardClient; from tarkit.service.dataset import DataSet; "
+    program += "ShardClient(sys.argv[1], DataSet.from_json(sys.argv[2])).connect()"
+    subprocess.run([sys.executable, "-c", program, service.address, dataset.to_json()], check=True)
 
 
 def dataset(shards: str, service: Process, **options: Any) -> Any:
     from tarkit.trainers.torch import ShardDataset
 
     return ShardDataset(shards, **{"batch": 8, "service": service.address, **options})
+
+
+def test_the_program_of_the_page(service: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).resolve().parent.parent / "docs" / "training.md").read_text("utf-8")
+    (program,) = re.findall(r"<!-- program: served -->\n```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    for shard in range(3):
+        with TarWriter(f"train-{shard}.tar", index=True) as writer:
+            for number in range(96):
+                array = np.full((8, 8, 3), number % 2 * 200, "uint8")
+                writer.write({"__key__": f"{shard}-{number}", "png": array, "cls": number % 2})
+    files = [Shard(f"train-{shard}.tar", 0, 96) for shard in range(3)]
+    declare(service, DataSet.of_files("pictures", files, 32, epochs=3))
+    named = f'service=ShardClient("{service.address}", "pictures"))'
+    program = program.replace('service="127.0.0.1:50001")', named).replace("steps % 100", "steps % 10")
+    scope: dict[str, Any] = {"ShardClient": ShardClient}
+    exec(program, scope)  # noqa: S102
+    assert scope["steps"] >= 27 and (tmp_path / "model.pt").exists()
 
 
 def test_a_collate_fn_of_the_loader_gets_the_batch(shards: str, service: Process) -> None:
