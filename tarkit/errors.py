@@ -110,6 +110,7 @@ PACKAGES = {
     "odps": "pyodps",
     "spark": "pyspark",
     "torch": "torch",
+    "tensorflow": "tensorflow",
     "service": "grpcio 'protobuf>=3.20' prometheus-client",
 }
 """Extra -> what to give to pip install."""

@@ -90,9 +90,16 @@ class ServiceProgress:
             self._rate.add(sum(each.done for each in found))
             self._meter.show(progress_line(found, self._rate.per_second), None)
 
-    def ended(self, seconds: float) -> None:
-        """Say that all is over, and what the service waits for."""
-        self._meter.say(f"all data sets have ended; workers get this answer for {seconds:g} s at most")
+    def ended(self, seconds: float, before: bool) -> None:
+        """Say that all is over, and what the service waits for. before: it was so when it was started."""
+        answered = f"workers get this answer for {seconds:g} s"
+        if before:
+            state = printable(self._state)
+            self._meter.say(
+                f"in {state}, all data sets have ended before; {answered}; to begin anew, give another --state"
+            )
+        else:
+            self._meter.say(f"all data sets have ended; {answered} at most")
 
     def stopped(self, progress: list[DataSetProgress]) -> None:
         """Print the counts."""

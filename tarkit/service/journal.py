@@ -89,7 +89,7 @@ class Journal:
     """The file of a service; one process has it at a time.
 
     Raises:
-        UsageError: another process has it, a newer tarkit wrote it, or it is of another program.
+        UsageError: another process has it, another version of tarkit wrote it, or it is of another program.
         DataError: it is damaged, or not a database.
         StreamError: it cannot be opened or written.
     """
@@ -125,10 +125,11 @@ class Journal:
         tables = run("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if (tables or version or application) and application != APPLICATION:
             raise UsageError(f"{quoted(self.path)} is a database of another program; give another name for the state")
-        if version > VERSION:
+        if application == APPLICATION and version != VERSION:
             raise UsageError(
-                f"{quoted(self.path)} was written by a newer tarkit (version {version} of the state; this one writes "
-                f"{VERSION}); use that tarkit, or another file"
+                f"{quoted(self.path)} has version {version} of the state, and this tarkit needs version {VERSION}; "
+                f"{'a newer' if version > VERSION else 'an older'} tarkit wrote it: go on with that one, or save a "
+                "checkpoint with it, and restore it in another state"
             )
         mode = run("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode not in ("wal", "memory"):

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tarkit.errors import ServiceLostError, TarkitError, UsageError
+from tarkit.errors import ServiceLostError, TarkitError, UsageError, counted, library
 from tarkit.service.datashards import TRAINING, DataShardService, declared_dataset
 
 _MOST_AHEAD = 1000
@@ -90,14 +90,25 @@ class RecordIndexService(DataShardService):
             yield number
 
     def get_tf_dataset(self, record_files: Sequence[str] | None = None) -> Any:
-        """A ``tf.data.Dataset`` of the numbers, int64; with ``record_files``, of the names of these files, strings."""
-        tensorflow = importlib.import_module("tensorflow")
-        if record_files is None:
-            return tensorflow.data.Dataset.from_generator(self.record_index_gen, tensorflow.int64)
-        names = record_files
+        """A ``tf.data.Dataset`` of the numbers, int64 scalars; with ``record_files``, the names of all files, it is of
+        the name of each record's file, string scalars. An error, such as a lost service, is one of TensorFlow's own
+        there, with the name and message of tarkit's.
+
+        Raises:
+            MissingExtraError: TensorFlow is not installed.
+        """
+        tensorflow = library("tensorflow", "a tf.data.Dataset", "tensorflow")
+        kind = tensorflow.int64 if record_files is None else tensorflow.string
         return tensorflow.data.Dataset.from_generator(
-            lambda: (names[number] for number in self.record_index_gen()), tensorflow.string
+            self.record_index_gen if record_files is None else lambda: self._names(record_files),
+            output_signature=tensorflow.TensorSpec([], kind),
         )
+
+    def _names(self, files: Sequence[str]) -> Iterator[str]:
+        for number in self.record_index_gen():
+            if number >= len(files):
+                raise UsageError(f"record_files has {counted(len(files), 'name')}; there is none of record {number}")
+            yield files[number]
 
     def clear_shard_queue(self) -> None:
         """Drop the numbers that were not fetched yet; those of the same shards come no more."""

@@ -57,8 +57,9 @@ class ServeReporter(Protocol):
     def progressed(self, look: Callable[[], list[DataSetProgress]]) -> None:
         """Several times a second. look: the counts as they are."""
 
-    def ended(self, seconds: float) -> None:
-        """All data sets have ended; for so many seconds at most, workers that ask get this answer."""
+    def ended(self, seconds: float, before: bool) -> None:
+        """All data sets have ended; for so many seconds at most, workers that ask get this answer. before: they had
+        ended when the service was started."""
 
     def stopped(self, progress: list[DataSetProgress]) -> None:
         """The service that listened stops, whether the data sets have ended or not."""
@@ -78,8 +79,7 @@ async def serve(datasets: Sequence[DataSet], settings: ServeSettings, reporter: 
     journal = Journal(":memory:" if settings.state == NO_STATE else settings.state)
     try:
         async with Dispatcher(journal, settings.rules) as dispatcher:
-            await _declare(dispatcher, datasets, settings.state)
-            await _serve(dispatcher, settings, reporter, until_ended=bool(datasets))
+            await _serve(dispatcher, datasets, settings, reporter)
     finally:
         _remove(settings.ready_file)
         journal.close()
@@ -92,9 +92,13 @@ def _remove(path: str) -> None:
 
 
 async def _serve(
-    dispatcher: Dispatcher, settings: ServeSettings, reporter: ServeReporter, *, until_ended: bool
+    dispatcher: Dispatcher, datasets: Sequence[DataSet], settings: ServeSettings, reporter: ServeReporter
 ) -> None:
-    host = settings.listen.rpartition(":")[0]
+    host, until_ended = settings.listen.rpartition(":")[0], bool(datasets)
+
+    async def declare() -> None:  # last: a service that could not listen leaves no data set in the state
+        await _declare(dispatcher, datasets, settings.state)
+
     async with AsyncExitStack() as stack:
         page = StatusPage(dispatcher, settings.state, time.monotonic)
         http = ""
@@ -102,7 +106,7 @@ async def _serve(
             pages = status_pages(dispatcher, page)
             http = await stack.enter_async_context(serving_http(settings.http, pages, insecure=settings.insecure))
         port = await stack.enter_async_context(
-            serving(dispatcher, settings.listen, security=settings.security, insecure=settings.insecure)
+            serving(dispatcher, settings.listen, security=settings.security, insecure=settings.insecure, before=declare)
         )
         address = f"{host}:{port}"
         if settings.ready_file:
@@ -115,7 +119,7 @@ async def _serve(
                 page.look()
                 reporter.progressed(lambda: _progress(dispatcher))
                 await asyncio.sleep(_LOOK)
-            reporter.ended(settings.drain)
+            reporter.ended(settings.drain, before)
             # Workers of a service that ended just before are not known to this one.
             await (asyncio.sleep(settings.drain) if before else dispatcher.presence.drained(settings.drain))
         finally:

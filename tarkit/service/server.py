@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -33,13 +33,19 @@ _STATUSES = {
 
 @asynccontextmanager
 async def serving(
-    dispatcher: Dispatcher, listen: str, *, security: Security | None = None, insecure: bool = False
+    dispatcher: Dispatcher,
+    listen: str,
+    *,
+    security: Security | None = None,
+    insecure: bool = False,
+    before: Callable[[], Awaitable[None]] | None = None,
 ) -> AsyncIterator[int]:
     """Answer calls on a port for as long as it lasts; what it yields is the port.
 
     Args:
         listen: ``HOST:PORT``; port 0 takes a free one.
         insecure: listen elsewhere than on loopback without TLS or without a token.
+        before: is awaited when the port is had, before the first call is answered.
 
     Raises:
         UsageError: ``listen`` is not HOST:PORT, the port is taken, or the address is not a loopback one and there is
@@ -77,8 +83,10 @@ async def serving(
             bound = server.add_insecure_port(listen)
     except RuntimeError as error:
         raise UsageError(f"{quoted(listen)}: the service cannot listen there: {printable(str(error))}") from error
-    await server.start()
     try:
+        if before is not None:
+            await before()
+        await server.start()
         yield bound
     finally:
         dispatcher.close()

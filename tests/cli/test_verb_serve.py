@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -147,7 +148,11 @@ def test_complete_before_and_started_again(tmp_path: Path) -> None:
     with service(tmp_path, *SIZED, "--drain", "1") as running:
         # A worker that was not told before is told now.
         assert drain(running.address, "late") == []
-        code, out, _ = running.end()
+        code, out, lines = running.end()
+    assert lines[-1] == (
+        "tarkit serve: in tarkit-serve.state, all data sets have ended before; workers get this answer for 1 s; to "
+        "begin anew, give another --state"
+    )
     assert (code, out) == (0, ["iris: shards: done 3, dead 0; records done 22; epochs begun 1"])
 
 
@@ -191,6 +196,18 @@ def test_a_port_that_is_taken(tmp_path: Path, run: Run) -> None:
         result = run("tarkit", "serve", "--state", "none", "--listen", running.address)
     assert (result.code, result.stdout) == (2, b"")
     assert "cannot listen there: Address already in use" in result.stderr and result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("taken", ["--listen", "--http"])
+def test_a_start_that_failed_leaves_no_data_set_in_the_state(taken: str, tmp_path: Path, run: Run) -> None:
+    state = ("--state", str(tmp_path / "state"))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        result = run("tarkit", "serve", *state, "--dataset", "iris=22", "--listen", "127.0.0.1:0", taken, address)
+        assert result.code == 2 and "already in use" in result.stderr
+    with service(tmp_path, *state, "--dataset", "rose=22", *QUICK) as running:
+        assert drain(running.address) == [("rose", 0, 22)]
+        assert running.end()[0] == 0
 
 
 @pytest.mark.parametrize(

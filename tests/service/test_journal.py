@@ -170,14 +170,24 @@ def test_files_that_are_not_a_state(tmp_path: Path) -> None:
     assert isinstance(error, UsageError)
     assert "is a database of another program" in str(error)
     assert (tmp_path / "foreign").read_bytes() == before
-    begun(tmp_path / "newer", DataSet("d", 1, 1))[0].close()
-    with closing(sqlite3.connect(tmp_path / "newer")) as newer:
-        newer.execute(f"PRAGMA user_version = {VERSION + 1}")
-    error = refusal(tmp_path / "newer")
-    assert isinstance(error, UsageError)
-    assert "written by a newer tarkit" in str(error)
     assert "is in a folder that does not exist" in str(refusal(tmp_path / "no" / "state"))
     assert "is a folder" in str(refusal(tmp_path))
+
+
+@pytest.mark.parametrize(("version", "writer"), [(VERSION + 1, "a newer"), (VERSION - 1, "an older"), (-7, "an older")])
+def test_a_state_of_another_version(tmp_path: Path, version: int, writer: str) -> None:
+    path = tmp_path / "state"
+    begun(path, DataSet("d", 1, 1))[0].close()
+    with closing(sqlite3.connect(path)) as other:
+        other.execute(f"PRAGMA user_version = {version}")
+    before = path.read_bytes()
+    error = refusal(path)
+    assert isinstance(error, UsageError)
+    assert str(error).endswith(
+        f"has version {version} of the state, and this tarkit needs version {VERSION}; {writer} tarkit wrote it: go on "
+        "with that one, or save a checkpoint with it, and restore it in another state"
+    )
+    assert path.read_bytes() == before
 
 
 def test_one_process_has_a_state(tmp_path: Path) -> None:
