@@ -264,6 +264,14 @@ def test_signed_checksums() -> None:
     assert [item[0] for item in members_of(block + header(name, signed=True) + END)] == ["é.x", "é.x"]
 
 
+def test_a_signed_checksum_is_no_measure_for_other_headers() -> None:
+    block, other = header(b"\xc3\xa9.x", signed=True), header(b"zyy.x")
+    assert sum(b"\xc3\xa9.x") == sum(b"zyy.x")
+    assert header(b"\xc3\xa9.x")[148:156] == other[148:156]
+    with pytest.raises(CorruptHeaderError, match="checksum does not match"):
+        members_of(block + other[:148] + block[148:156] + other[156:] + END)
+
+
 # ---- kinds
 
 

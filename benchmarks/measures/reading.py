@@ -39,7 +39,7 @@ def read_small(settings: Settings) -> Result:
         trials,
         sides[0].name,
         sides[1].name,
-        Bar(15, at_least=True),
+        Bar(18, at_least=True),
         agree=("samples", "field_bytes", "checksum"),
         per_second=(shard.samples, "samples"),
     )
@@ -71,7 +71,7 @@ def read_photos(settings: Settings) -> Result:
         trials,
         sides[0].name,
         sides[2].name,
-        Bar(0.45, at_least=True),
+        Bar(0.8, at_least=True),
         agree=("bytes",),
         per_second=amount,
         note="the loop keeps nothing and knows no samples: no reader can reach it",

@@ -22,7 +22,7 @@ def resynchronise(archive: Archive, error: DataError) -> Member:
     if isinstance(error, UnsupportedMemberError) and error.member is not None:
         archive.tally.skip(error.kind)
         return "", error.member.encode("utf-8", "surrogateescape"), start
-    archive.plain_tail = b""
+    archive.plain_tail = None
     kind = start - archive.base + 156
     is_extended = 156 <= kind < len(archive.buffer) and archive.buffer[kind] in EXTENDED_TYPES
     archive.drop_next = archive.extending or is_extended
