@@ -77,13 +77,17 @@ def programs() -> dict[str, click.Command]:
 def commands() -> Iterator[tuple[str, click.Context]]:
     """(name as typed, context) of all programs and of all their verbs."""
     for name, program in programs().items():
-        context = click.Context(program, info_name=name, **program.context_settings)
-        yield name, context
-        if isinstance(program, click.Group):
-            for verb in program.list_commands(context):
-                found = program.get_command(context, verb)
-                if found is not None:
-                    yield f"{name} {verb}", click.Context(found, info_name=verb, parent=context)
+        yield from _with_verbs(name, click.Context(program, info_name=name, **program.context_settings))
+
+
+def _with_verbs(name: str, context: click.Context) -> Iterator[tuple[str, click.Context]]:
+    yield name, context
+    command = context.command
+    if isinstance(command, click.Group):
+        for verb in command.list_commands(context):
+            found = command.get_command(context, verb)
+            if found is not None:
+                yield from _with_verbs(f"{name} {verb}", click.Context(found, info_name=verb, parent=context))
 
 
 def pages() -> dict[str, str]:
@@ -99,19 +103,17 @@ def _page(name: str, context: click.Context) -> str:
     command = context.command
     usage = " ".join(command.collect_usage_pieces(context))
     blocks = [f"# {name}", f"```text\n{name} {usage}\n```", *_prose(command.help or "")]
-    found = sections(command, context)
+    shown = sections(command, context)
     blocks.append("## Options")
-    for heading, records in found:
-        blocks += [f"### {heading}"] if len(found) > 1 else []
+    for heading, records in shown:
+        blocks += [f"### {heading}"] if len(shown) > 1 else []
         blocks.append("\n".join(f"- `{names}`: {_inline(' '.join(text.split()))}" for names, text in records))
     if isinstance(command, click.Group):
         verbs = [(verb, command.get_command(context, verb)) for verb in command.list_commands(context)]
         blocks.append("## Verbs")
-        blocks.append(
-            "\n".join(
-                f"- [`{verb}`]({name}-{verb}.md): {found.get_short_help_str(200)}" for verb, found in verbs if found
-            )
-        )
+        page = name.replace(" ", "-")
+        lines = [f"- [`{verb}`]({page}-{verb}.md): {found.get_short_help_str(200)}" for verb, found in verbs if found]
+        blocks.append("\n".join(lines))
     blocks += _prose(command.epilog or "")
     blocks.append("Exit codes are [the same for all programs](../exit-codes.md).")
     return "\n\n".join(blocks) + "\n"

@@ -106,6 +106,7 @@ PACKAGES = {
     "webdataset": "webdataset",
     "k8s": "'kubernetes>=30' 'python-dateutil<3'",
     "lint": "kubernetes-validate",
+    "openpai": "jsonschema",
     "parquet": "pyarrow",
     "odps": "pyodps",
     "spark": "pyspark",
@@ -282,7 +283,7 @@ class CommandNotRunnableError(TarkitError):
 
 
 class ClusterError(TarkitError):
-    """A Kubernetes API server refused what was asked of it. status: of its answer, 0 if it is not known."""
+    """The API server of a cluster refused what was asked of it. status: of its answer, 0 if it is not known."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)

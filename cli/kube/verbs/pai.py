@@ -1,0 +1,66 @@
+"""``kubetpl pai``: the same run over shards as a job of OpenPAI."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import click
+
+from tarkit.errors import EXIT_OK, UsageError
+
+from ...shared.program import verbose_option, version_option, write_stdout
+
+_EPILOG = """\b
+Example:
+  kubetpl pai -n jpg2ppm -I registry.example/etl:1 -c 'convert sample.jpg sample.ppm; rm sample.jpg' \\
+      --shards 'hdfs://nn:9000/imagenet/train-{0000..0147}.tar' -O hdfs://nn:9000/out > job.yaml
+"""
+
+
+@click.command("pai", epilog=_EPILOG)
+@click.argument("words", metavar="[-- TARPROC OPTIONS]", nargs=-1, type=click.UNPROCESSED)
+@click.option("-n", "--name", required=True, help="Of the job: letters, digits, - and _.")
+@click.option("-I", "--image", required=True, help="Has tarproc and the programs of the command in it, and bash.")
+@click.option("-c", "--command", "program", metavar="CMD", help="What tarproc runs for each sample.")
+@click.option("--shards", multiple=True, required=True, metavar="SPEC", help="Input shards, in quotes; repeatable.")
+@click.option("-O", "--outdir", required=True, metavar="URL", help="Folder of the output shards.")
+@click.option("--tasks", type=click.IntRange(1), metavar="N", help="Tasks at most.  [default: 128]")
+@click.option("--cpu", type=click.IntRange(1), default=1, show_default=True, help="Cores of a task.")
+@click.option("--memory", type=click.IntRange(100), default=4096, show_default=True, metavar="MIB", help="Of a task.")
+@click.option("--shm", type=click.IntRange(0), default=512, show_default=True, metavar="MIB", help="/dev/shm.")
+@click.option(
+    "--retries", type=click.IntRange(0), default=3, show_default=True, help="Of a task; by protocol 1 of the job."
+)
+@click.option("--virtual-cluster", default="default", show_default=True, metavar="NAME")
+@click.option("--protocol", type=click.Choice(["1", "2"]), default="2", show_default=True, help="1: JSON, to 0.17.")
+@verbose_option
+@version_option
+def command(
+    words: tuple[str, ...], name: str, image: str, program: str | None, shards: tuple[str, ...], outdir: str,
+    tasks: int | None, cpu: int, memory: int, shm: int, retries: int, virtual_cluster: str, protocol: str,
+    verbose: bool,
+) -> int:  # fmt: skip
+    """Print a run of tarproc over shards as a job of OpenPAI, a task for each slice of them.
+
+    tarkit pai submit gives it to a cluster. Shards that are done are skipped, so a job that is retried, or
+    submitted again under another name, does only what is missing.
+    """
+    from tarkit.openpai.fanout import Resources, fan_out, job_text, tasks_of
+    from tarkit.runs.work import Work
+
+    work = Work.from_args(words)
+    if work.inputs or work.slice or work.outdir or work.output:
+        raise UsageError("after --: shards, outputs and slices are given before --: --shards, -O, --tasks")
+    if program is not None:
+        work = dataclasses.replace(work, command=program)
+    if not (work.command or work.script or work.function):
+        raise UsageError("name the command: -c CMD, or after -- tarproc's options")
+    specs, slices = tasks_of(list(shards), tasks, outdir)
+    if work.parallel is None:
+        work = dataclasses.replace(work, parallel=cpu)
+    job = fan_out(
+        dataclasses.replace(work, inputs=specs, outdir=outdir), name, image, slices, Resources(cpu, memory, shm),
+        protocol=int(protocol), retries=retries, virtual_cluster=virtual_cluster,
+    )  # fmt: skip
+    write_stdout(job_text(job, int(protocol)).encode())
+    return EXIT_OK

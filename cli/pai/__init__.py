@@ -1,0 +1,1 @@
+"""Verbs of ``tarkit pai``: jobs of OpenPAI."""

@@ -1,0 +1,148 @@
+"""``tarkit pai check|convert|render``: what is done with the file of a job alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tarkit.errors import EXIT_DATA, EXIT_OK, DataError
+
+from ..shared.program import say, verbose_option, version_option, write_stdout
+
+if TYPE_CHECKING:
+    from tarkit.openpai.jobfile import JobFile
+    from tarkit.openpai.schema import Problem
+
+_say = partial(say, "tarkit pai")
+
+
+def job_file(path: str) -> tuple[JobFile, str]:
+    """The job in a file, and its text. Raises: MissingInputError: no such file. DataError: it is not a job."""
+    from tarkit.k8s.yamlreading import read_bytes
+    from tarkit.openpai.jobfile import read_job
+
+    data = read_bytes(path)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"it is not UTF-8: {error.reason} at byte {error.start}", url=path) from None
+    return read_job(text, path), text
+
+
+def report(path: str, problems: Iterable[Problem], kind: str = "") -> bool:
+    """A line for each of them on stderr; whether there was one."""
+    found = list(problems)
+    for problem in found:
+        _say(f"{path}: {kind}{problem}")
+    return bool(found)
+
+
+def accepted_job(path: str) -> tuple[JobFile, str]:
+    """The job in a file, which OpenPAI would accept, and its text. Raises: DataError: it would not."""
+    from tarkit.openpai.check import problems_in, warnings_of
+
+    found, text = job_file(path)
+    problems = problems_in(found)
+    if problems:
+        report(path, problems[:-1])
+        raise DataError(str(problems[-1]), url=path)
+    report(path, warnings_of(found), "warning: ")
+    return found, text
+
+
+@click.command(
+    "check",
+    epilog="""\b
+Examples:
+  tarkit pai check job.yaml
+  tarkit pai check old/*.json
+""",
+)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.option("-q", "--quiet", is_flag=True, help="Only what OpenPAI would refuse; no warnings.")
+@verbose_option
+@version_option
+def check_command(files: tuple[str, ...], quiet: bool, verbose: bool) -> int:
+    """Say whether OpenPAI would accept jobs.
+
+    Each line names a field and what is wrong with it. Warnings are about what OpenPAI accepts, though it is
+    hardly meant. Whether an image, a virtual cluster or a folder exists is not looked up.
+
+    Exit codes: 0 OpenPAI would accept all of them; 65 it would refuse one.
+    """
+    from tarkit.openpai.check import problems_in, warnings_of
+
+    code = EXIT_OK
+    for path in files:
+        try:
+            job, _ = job_file(path)
+        except DataError as error:
+            _say(str(error))
+            code = EXIT_DATA
+            continue
+        if report(path, problems_in(job)):
+            code = EXIT_DATA
+        elif not quiet:
+            report(path, warnings_of(job), "warning: ")
+    return code
+
+
+@click.command("convert", epilog="\b\nExample:\n  tarkit pai convert job.json > job.yaml")
+@click.argument("file", metavar="FILE")
+@verbose_option
+@version_option
+def convert_command(file: str, verbose: bool) -> int:
+    """Print a job JSON of version 1 as job YAML of protocol 2.
+
+    What protocol 2 does not have, and what is called otherwise there, is reported line by line on stderr.
+    """
+    write_stdout(_protocol_2(file)[1].encode())
+    return EXIT_OK
+
+
+@click.command("render", epilog="\b\nExample:\n  tarkit pai render job.yaml | kubectl apply -f -")
+@click.argument("file", metavar="FILE")
+@click.option("--entrypoint", metavar="ROLE", help="Print the commands of this role instead, as OpenPAI runs them.")
+@click.option("--user", default="user", show_default=True, help="PAI_USER_NAME.")
+@click.option("--default-fs", default="", metavar="URL", help="PAI_DEFAULT_FS_URI, such as hdfs://namenode:9000.")
+@click.option("--queue", metavar="NAME", help="LocalQueue of Kueue, for the job's virtual cluster.")
+@verbose_option
+@version_option
+def render_command(
+    file: str, entrypoint: str | None, user: str, default_fs: str, queue: str | None, verbose: bool
+) -> int:
+    """Print a job as Kubernetes manifests: an Indexed Job, or a JobSet if it has several roles or retries.
+
+    What Kubernetes does not have is reported line by line on stderr. Secrets of the job are not printed: the
+    manifests name a Secret, and stderr says how to make it. Parameters are filled in, secrets are not.
+    """
+    from tarkit.k8s.yamltext import dump_documents
+    from tarkit.openpai.entrypoint import entrypoint as entrypoint_of
+    from tarkit.openpai.manifests import manifests
+
+    job, _ = _protocol_2(file)
+    if entrypoint is not None:
+        if entrypoint not in job["taskRoles"]:
+            raise click.UsageError(f"no role {entrypoint!r}; the job has {', '.join(job['taskRoles'])}")
+        write_stdout(f"{entrypoint_of(job, entrypoint)}\n".encode())
+        return EXIT_OK
+    documents, notes = manifests(job, user=user, default_fs=default_fs, queue=queue)
+    report(file, notes, "note: ")
+    write_stdout(dump_documents(documents).encode())
+    return EXIT_OK
+
+
+def _protocol_2(path: str) -> tuple[dict[str, Any], str]:
+    """A job as one of protocol 2, and its text."""
+    from tarkit.openpai.convert import converted
+    from tarkit.openpai.fanout import job_text
+
+    found, text = accepted_job(path)
+    if found.protocol == 2:
+        return found.job, text
+    job, notes = converted(found.job, path)
+    report(path, notes, "note: ")
+    return job, job_text(job, 2)

@@ -1,0 +1,164 @@
+"""What OpenPAI would say of a job before it takes it."""
+
+from __future__ import annotations
+
+import copy
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tarkit.openpai.jobfile import JobFile
+from tarkit.openpai.schema import JOB_JSON, JOB_YAML, Problem, problems_of
+
+PREREQUISITES = {"script": "script", "output": "output", "data": "data", "dockerImage": "dockerimage"}
+"""Field of a role -> type of the prerequisite that it names."""
+
+_ROLE_DEFAULTS: Mapping[str, Any] = {
+    "taskNumber": 1, "cpuNumber": 1, "memoryMB": 100, "shmMB": 64, "gpuNumber": 0, "portList": [],
+    "minFailedTaskCount": 1, "minSucceededTaskCount": None,
+}  # fmt: skip
+_JOB_DEFAULTS: Mapping[str, Any] = {
+    "authFile": "", "dataDir": "", "outputDir": "", "codeDir": "", "virtualCluster": "default", "gpuType": "",
+    "retryCount": 0,
+}  # fmt: skip
+_NUMBER = re.compile(r"\s*[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\s*")
+# Upper-case letters and underscores of a role are lost in the names that OpenPAI's runtime makes.
+_PORTABLE = re.compile("[a-z][a-z0-9]{0,62}")
+
+
+def problems_in(file: JobFile) -> list[Problem]:
+    """Why OpenPAI would refuse the job; empty if it would accept it."""
+    return (_json_problems if file.protocol == 1 else _yaml_problems)(file.job)
+
+
+def warnings_of(file: JobFile) -> list[Problem]:
+    """What OpenPAI accepts, though it is hardly meant. Only of a job without problems."""
+    return list((_json_warnings if file.protocol == 1 else _yaml_warnings)(file.job))
+
+
+def completed(job: Mapping[str, Any]) -> dict[str, Any]:
+    """A job JSON without problems, as OpenPAI goes on with it: numbers are numbers, defaults are filled in."""
+    found = {**_JOB_DEFAULTS, **_converted(job)}
+    found["taskRoles"] = [
+        {
+            **_ROLE_DEFAULTS,
+            **role,
+            "portList": [{"beginAt": 0, "portNumber": 1, **port} for port in role.get("portList", [])],
+        }
+        for role in found["taskRoles"]
+    ]
+    return found
+
+
+def _json_problems(job: dict[str, Any]) -> list[Problem]:
+    # A text that is a number counts as one.
+    converted = _converted(job)
+    found = problems_of(converted, JOB_JSON)
+    roles = converted.get("taskRoles")
+    named = (
+        Counter(role.get("name") for role in roles or [] if isinstance(role, dict)) if isinstance(roles, list) else {}
+    )
+    for name, number in named.items():
+        if isinstance(name, str) and number > 1:
+            found.append(Problem("taskRoles", f"{number} roles are called {name}"))
+    if found:
+        return found
+    for index, role in enumerate(completed(job)["taskRoles"]):
+        for field, most in (
+            ("shmMB", "memoryMB"),
+            ("minFailedTaskCount", "taskNumber"),
+            ("minSucceededTaskCount", "taskNumber"),
+        ):
+            # A default is not compared, but for that of minFailedTaskCount.
+            given = field in _converted(job)["taskRoles"][index] or field == "minFailedTaskCount"
+            if given and (role[field] or 0) > role[most]:
+                found.append(Problem(f"taskRoles[{index}].{field}", f"it is {role[field]}, and {most} is {role[most]}"))
+    return found
+
+
+def _converted(value: Any, schema: Mapping[str, Any] = JOB_JSON) -> Any:
+    """The values with numbers where the schema wants them, and texts of numbers are given."""
+    wanted = schema.get("type")
+    if isinstance(value, dict) and wanted == "object":
+        fields = schema.get("properties", {})
+        return {name: _converted(each, fields.get(name, {})) for name, each in value.items()}
+    if isinstance(value, list) and wanted == "array":
+        return [_converted(each, schema.get("items", {})) for each in value]
+    if "anyOf" in schema:
+        wanted = "integer"
+    if wanted == "integer" and isinstance(value, str) and _NUMBER.fullmatch(value):
+        value = float(value)
+    if wanted == "integer" and isinstance(value, float) and math.isfinite(value) and value.is_integer():
+        return int(value)
+    return copy.copy(value)
+
+
+def _yaml_problems(job: dict[str, Any]) -> list[Problem]:
+    found = problems_of(job, JOB_YAML)
+    if found:
+        return found
+    names = prerequisites_of(job)
+    for kind, number in Counter((each["type"], each["name"]) for each in job.get("prerequisites", [])).items():
+        if number > 1:
+            found.append(Problem("prerequisites", f"{number} of type {kind[0]} are called {kind[1]}"))
+    deployments = Counter(each["name"] for each in job.get("deployments", []))
+    found += [
+        Problem("deployments", f"{number} are called {name}") for name, number in deployments.items() if number > 1
+    ]
+    for name, role in job["taskRoles"].items():
+        for field, kind_of_field in PREREQUISITES.items():
+            if field in role and (kind_of_field, role[field]) not in names:
+                reason = f"no prerequisite of type {kind_of_field} is called {role[field]}"
+                found.append(Problem(f"taskRoles.{name}.{field}", reason))
+        known = {each for _, each in names}
+        for index, each in enumerate(role.get("prerequisites", [])):
+            if each not in known:
+                found.append(Problem(f"taskRoles.{name}.prerequisites[{index}]", f"no prerequisite is called {each}"))
+    wanted = job.get("defaults", {}).get("deployment")
+    if wanted is not None and wanted not in deployments:
+        found.append(Problem("defaults.deployment", f"no deployment is called {wanted}"))
+    return found
+
+
+def prerequisites_of(job: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    """The prerequisites of a job YAML by type and name."""
+    return {(each["type"], each["name"]): each for each in job.get("prerequisites", [])}
+
+
+def _json_warnings(job: dict[str, Any]) -> Iterator[Problem]:
+    if "killAllOnCompletedTaskNumber" in job:
+        yield Problem("killAllOnCompletedTaskNumber", "it has no effect; use minFailedTaskCount, minSucceededTaskCount")
+    for index, role in enumerate(completed(job)["taskRoles"]):
+        where = f"taskRoles[{index}]"
+        for field, least in (("taskNumber", 1), ("cpuNumber", 1), ("memoryMB", 100), ("gpuNumber", 0)):
+            if role[field] < least:
+                yield Problem(f"{where}.{field}", f"it is {role[field]}; the documents say {least} or more")
+        if ";" in role["command"] and "set -e" not in role["command"] and "bash -e" not in role["command"]:
+            yield Problem(f"{where}.command", "a command that fails before a ; is not noticed: no errexit is set")
+
+
+def _yaml_warnings(job: dict[str, Any]) -> Iterator[Problem]:
+    for name, role in job["taskRoles"].items():
+        where = f"taskRoles.{name}"
+        if not _PORTABLE.fullmatch(name):
+            hint = "use small letters and digits only"
+            yield Problem(where, f"PAI_HOST_IP_* and other variables have another name than the role; {hint}")
+        completion = role.get("completion", {})
+        if completion.get("minSucceededInstances") in (None, 0) and len(job["taskRoles"]) > 1:
+            reason = "the job succeeds as soon as all of this role have; write minSucceededInstances: -1"
+            yield Problem(f"{where}.completion", reason)
+        if role.get("taskRetryCount") and job.get("extras", {}).get("gangAllocation", True) is not False:
+            yield Problem(f"{where}.taskRetryCount", "it has no effect without extras.gangAllocation: false")
+    known = {each for _, each in prerequisites_of(job)}
+    for index, prerequisite in enumerate(job.get("prerequisites", [])):
+        for each in prerequisite.get("require", []):
+            if each not in known:
+                yield Problem(f"prerequisites[{index}].require", f"no prerequisite is called {each}")
+    for name, value in job.get("secrets", {}).items():
+        if isinstance(value, str) and re.search("[&<>\"']", value):
+            yield Problem(f"secrets.{name}", "commands get & < > \" ' of a secret as &amp; and the like; use base64url")
+    for name in job.get("extras", {}).get("hivedScheduler", {}).get("taskRoles", {}):
+        if name not in job["taskRoles"]:
+            yield Problem(f"extras.hivedScheduler.taskRoles.{name}", "no role is called so; HiveD refuses it")

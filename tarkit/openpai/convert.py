@@ -1,0 +1,144 @@
+"""Job JSON of version 1 to job YAML of protocol 2."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from tarkit.errors import DataError
+from tarkit.openpai.check import completed, problems_in
+from tarkit.openpai.jobfile import JobFile, javascript_text
+from tarkit.openpai.schema import Problem
+
+_FOLDERS = {"dataDir": "data", "outputDir": "output", "codeDir": "script"}
+_NO_FIELD = "protocol 2 has no such field"
+
+
+def converted(job: Mapping[str, Any], where: str) -> tuple[dict[str, Any], list[Problem]]:
+    """A job of protocol 2 that does the same, and what is lost or other. job: without problems. where: for messages.
+
+    Raises:
+        DataError: two roles, or two of its ports, would have one name; or OpenPAI would refuse what comes out.
+    """
+    full = completed(job)
+    notes: list[Problem] = []
+    name = re.sub("[^a-zA-Z0-9_-]", "_", full["jobName"])[:255]
+    if name != full["jobName"]:
+        notes.append(Problem("jobName", f"{full['jobName']} is called {name}"))
+    image: dict[str, Any] = {"type": "dockerimage", "name": "image", "uri": full["image"]}
+    prerequisites = [image]
+    found: dict[str, Any] = {"protocolVersion": 2, "name": name, "type": "job"}
+    if full["authFile"]:
+        image["auth"] = {
+            "username": "<% $secrets.registry_user %>",
+            "password": "<% $secrets.registry_password %>",  # noqa: S105 (a template)
+            "registryuri": "<% $secrets.registry %>",
+        }
+        notes.append(
+            Problem("authFile", f"write the three lines of {full['authFile']} into secrets, in place of TO_FILL")
+        )
+    exports, fields = _folders(full, prerequisites)
+    exports += [f"export {key}={shlex.quote(javascript_text(value))}" for key, value in full.get("jobEnvs", {}).items()]
+    found["jobRetryCount"] = max(0, full["retryCount"])
+    if full["retryCount"] < 0:
+        notes.append(
+            Problem("retryCount", f"{full['retryCount']} (always) is 0: protocol 2 has whole numbers from 0 on")
+        )
+    found["prerequisites"] = prerequisites
+    if "auth" in image:
+        found["secrets"] = dict.fromkeys(("registry", "registry_user", "registry_password"), "TO_FILL")
+    if full.get("jobEnvs"):
+        found["parameters"] = dict(full["jobEnvs"])
+    found["taskRoles"] = {}
+    for index, role in enumerate(full["taskRoles"]):
+        short = _role_name(role["name"])
+        if "<%" in role["command"]:
+            raise DataError(f"role {role['name']}: <% in its command would be filled in", url=where)
+        if not full["outputDir"] and "PAI_OUTPUT_DIR" in role["command"]:
+            notes.append(Problem("outputDir", "OpenPAI makes no folder for it; name one, or the command fails"))
+        if short in found["taskRoles"]:
+            raise DataError(f"two roles would be called {short}; rename {role['name']}", url=where)
+        if short != role["name"]:
+            notes.append(Problem(f"taskRoles[{index}].name", f"{role['name']} is called {short}"))
+        found["taskRoles"][short] = {**_role(role, index, notes, where), **fields}
+    if exports:
+        found["deployments"] = [
+            {"name": "env", "taskRoles": {each: {"preCommands": exports} for each in found["taskRoles"]}}
+        ]
+    found["defaults"] = {
+        "virtualCluster": full["virtualCluster"] or "default",
+        **({"deployment": "env"} if exports else {}),
+    }
+    found["extras"] = {**full.get("extras", {}), "submitFrom": "tarkit"}
+    for field in ("gpuType", "killAllOnCompletedTaskNumber"):
+        if full.get(field):
+            notes.append(Problem(field, _NO_FIELD))
+    if full["codeDir"]:
+        notes.append(Problem("codeDir", "nothing is copied into the container: fetch it in a command"))
+    if problems := problems_in(JobFile(2, found)):
+        raise DataError(f"protocol 2 cannot have it: {problems[0]}", url=where)
+    return found, notes
+
+
+def _folders(full: Mapping[str, Any], prerequisites: list[dict[str, Any]]) -> tuple[list[str], dict[str, str]]:
+    """Lines that set the variables, and the role's fields that name the prerequisites."""
+    exports, fields = [], {}
+    for folder, kind in _FOLDERS.items():
+        url = full[folder]
+        if url:
+            prerequisites.append({"type": kind, "name": kind, "uri": [url] if kind == "data" else url})
+            fields[kind] = kind
+            variable = {"data": "PAI_DATA_DIR", "output": "PAI_OUTPUT_DIR", "script": "PAI_CODE_DIR"}[kind]
+            # Version 1 fills in these variables; the container of protocol 2 has them, too.
+            exports.append(f'export {variable}="{_in_quotes(url)}"')
+    return exports, fields
+
+
+def _in_quotes(url: str) -> str:
+    """For double quotes: only the four variables that version 1 fills in are variables."""
+    known = r"\$(?!PAI_DEFAULT_FS_URI\b|PAI_JOB_NAME\b|PAI_USER_NAME\b|PAI_USERNAME\b)"
+    return re.sub(known, r"\\$", re.sub(r'(["\\`])', r"\\\1", url))
+
+
+def _role_name(name: str) -> str:
+    short = re.sub("[^a-z0-9]", "", name.lower())
+    return short if short[:1].isalpha() else f"role{short}"
+
+
+def _role(role: Mapping[str, Any], index: int, notes: list[Problem], where: str) -> dict[str, Any]:
+    ports: dict[str, int] = {}
+    for number, port in enumerate(role["portList"]):
+        label = re.sub("[^a-zA-Z0-9_]", "_", port["label"])
+        label = label if not label[0].isdigit() else f"_{label}"
+        if label in ports:
+            raise DataError(f"two ports of role {role['name']} would be called {label}", url=where)
+        field = f"taskRoles[{index}].portList[{number}]"
+        if label != port["label"]:
+            notes.append(Problem(f"{field}.label", f"{port['label']} is called {label}"))
+        if port["beginAt"]:
+            notes.append(Problem(f"{field}.beginAt", f"{_NO_FIELD}; OpenPAI chooses the ports"))
+        if port["portNumber"] > 0:
+            ports[label] = port["portNumber"]
+    return {
+        "instances": role["taskNumber"],
+        "completion": {
+            "minFailedInstances": _or_never(role["minFailedTaskCount"]),
+            "minSucceededInstances": _or_never(role["minSucceededTaskCount"]),
+        },
+        "dockerImage": "image",
+        "extraContainerOptions": {"shmMB": role["shmMB"]},
+        "resourcePerInstance": {
+            "cpu": role["cpuNumber"],
+            "memoryMB": role["memoryMB"],
+            "gpu": role["gpuNumber"],
+            **({"ports": ports} if ports else {}),
+        },
+        # Version 1 evaluates one text without errexit.
+        "commands": ["set +o errexit +o nounset +o pipefail", role["command"]],
+    }
+
+
+def _or_never(count: int | None) -> int:
+    return -1 if count is None else count

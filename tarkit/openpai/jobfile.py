@@ -1,0 +1,157 @@
+"""The text of a job to values, as OpenPAI reads it: JSON, or YAML as js-yaml 3 reads it."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from typing import Any, NamedTuple
+
+from tarkit.errors import DataError, printable
+
+_MOST_CHARACTERS = 4 << 20
+_TAG = "tag:yaml.org,2002:"
+# Unlike YAML 1.1 as PyYAML reads it: yes and on are texts, 1e3 is a number.
+_WORDS = (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    (
+        "int",
+        r"[-+]?(?:0b[01][01_]*|0x[0-9a-fA-F][0-9a-fA-F_]*|0[0-7_]*|[1-9][0-9_]*(?::[0-5]?[0-9])*)(?<!_)",
+        list("-+0123456789"),
+    ),
+    (
+        "float",
+        r"[-+]?(?:0|[1-9][0-9_]*)(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?|[-+]?\.[0-9_]+(?:[eE][-+]?[0-9]+)?"
+        r"|[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+\.[0-9_]*|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        list("-+.0123456789"),
+    ),
+    (
+        "timestamp",
+        r"[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt]|[ \t]+)[0-9]{1,2}:[0-9]{2}:[0-9]{2}"
+        r"(?:\.[0-9]*)?(?:[ \t]*(?:Z|[-+][0-9]{1,2}(?::[0-9]{2})?))?",
+        list("0123456789"),
+    ),
+    ("merge", "<<", ["<"]),
+)
+
+
+class JobFile(NamedTuple):
+    """protocol: 1 of a job JSON, 2 of a job YAML. job: its values."""
+
+    protocol: int
+    job: dict[str, Any]
+
+
+def read_job(text: str, where: str) -> JobFile:
+    """A job of either protocol: the second has a ``protocolVersion``. where: the file's name, for messages.
+
+    Raises:
+        DataError: it is neither JSON nor YAML, or not a job.
+    """
+    if len(text) > _MOST_CHARACTERS:
+        raise DataError(f"it has {len(text)} characters; a job has {_MOST_CHARACTERS} at most", url=where)
+    text = text.removeprefix("\ufeff")
+    if not text.lstrip().startswith("{"):
+        job = _yaml(text, where)
+    else:
+        try:
+            job = json.loads(text, parse_constant=_refuse)
+        except (ValueError, RecursionError) as error:
+            # JSON is YAML, if with comments it is not JSON.
+            job = _yaml_or_none(text)
+            if not (isinstance(job, dict) and "protocolVersion" in job):
+                raise DataError(f"it is not JSON: {printable(str(error))}", url=where, hint=_HINT) from None
+    if not isinstance(job, dict):
+        raise DataError("it is not a job: it has no fields", url=where)
+    return JobFile(2 if "protocolVersion" in job or "jobName" not in job else 1, job)
+
+
+_HINT = "a job JSON has no comments and no comma after the last item"
+
+
+def _refuse(word: str) -> float:
+    raise ValueError(f"{word} is not a number of JSON")
+
+
+def _yaml_or_none(text: str) -> Any:
+    try:
+        return _yaml(text, "")
+    except DataError:
+        return None
+
+
+def _yaml(text: str, where: str) -> Any:
+    import yaml
+
+    try:
+        return yaml.load(text, Loader=_loader())  # noqa: S506 (it is a safe loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+        reason = getattr(error, "problem", None) or str(error)
+        raise DataError(f"it is not YAML{place}: {printable(reason)}", url=where) from None
+    except (ValueError, RecursionError, TypeError) as error:
+        raise DataError(f"it is not YAML: {printable(str(error))}", url=where) from None
+
+
+@functools.cache
+def _loader() -> Any:
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        yaml_implicit_resolvers: dict[str, Any] = {}
+
+    def mapping(loader: Any, node: Any) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = loader.construct_object(key_node)
+            if key_node.tag != f"{_TAG}merge" and str(key) in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {printable(str(key))} comes twice", key_node.start_mark
+                )
+            seen.add(str(key))
+        loader.flatten_mapping(node)
+        # In JavaScript, keys are texts.
+        return {
+            _key(loader.construct_object(key)): loader.construct_object(value, deep=True) for key, value in node.value
+        }
+
+    for name, form, first in _WORDS:
+        Loader.add_implicit_resolver(f"{_TAG}{name}", re.compile(rf"(?:{form})\Z"), first)
+    Loader.add_constructor(f"{_TAG}map", mapping)
+    Loader.add_constructor(f"{_TAG}merge", lambda loader, node: node.value)
+    return Loader
+
+
+def _key(key: Any) -> str:
+    return key if isinstance(key, str) else javascript_text(key)
+
+
+def javascript_text(value: Any) -> str:
+    """A value as JavaScript joins it to a text."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "null"
+    if isinstance(value, float):
+        return _number_text(value)
+    if isinstance(value, list):
+        return ",".join("" if each is None else javascript_text(each) for each in value)
+    return "[object Object]" if isinstance(value, dict) else str(value)
+
+
+def _number_text(value: float) -> str:
+    """ECMAScript's Number::toString: the fewest digits; from 1e21 on and below 1e-6 with an exponent."""
+    if value != value:  # noqa: PLR0124 (not a number)
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    if value == int(value) and abs(value) < 1e21:
+        return str(int(value))
+    text = repr(value)
+    mantissa, _, exponent = text.partition("e")
+    if exponent and 1e-6 <= abs(value) < 1e21:
+        return f"{value:.{len(mantissa.replace('-', '').replace('.', '')) - 1 - int(exponent)}f}"
+    sign, digits = ("-" if exponent.startswith("-") else "+"), exponent.lstrip("+-0")
+    return f"{mantissa}e{sign}{digits}" if exponent else text

@@ -1,0 +1,292 @@
+"""A job of OpenPAI as Kubernetes manifests: an Indexed Job for one role, a JobSet for several or for retries of it all.
+
+The environment is that of OpenPAI's containers, as far as Kubernetes has it: tasks find each other by the names of a
+headless service instead of addresses of machines, and ports are fixed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tarkit.k8s.names import safe_label
+from tarkit.k8s.podfields import escape_in
+from tarkit.k8s.wellknown import INDEX, MANAGED_BY, QUEUE
+from tarkit.k8s.yamltext import Document
+from tarkit.openpai.check import prerequisites_of
+from tarkit.openpai.entrypoint import entrypoint
+from tarkit.openpai.schema import Problem
+
+_NAME = 52
+"""Characters of the name; those of pods, with role and index, are one DNS label."""
+_FIRST_PORT = 20_000
+_PEERS = 1_000
+"""Tasks whose names and ports fit the environment."""
+_NEVER_AGAIN = [132, 135, 136, 141, *range(220, 236)]
+"""Exit codes after which OpenPAI does not retry (its table of exit codes, 1.8)."""
+_SECRET = re.compile(r"<% \$secrets\.([A-Za-z_][A-Za-z0-9_]*) %>")
+_LOST = ("hivedScheduler", "jobStatusChangeNotification", "com.microsoft.pai.runtimeplugin")
+
+
+def manifests(
+    job: Mapping[str, Any], *, user: str = "user", default_fs: str = "", queue: str | None = None
+) -> tuple[list[Document], list[Problem]]:
+    """The manifests of a job of protocol 2 without problems, and what is lost or must be made beside it.
+
+    Args:
+        user: what ``PAI_USER_NAME`` is. default_fs: what ``PAI_DEFAULT_FS_URI`` is, ``hdfs://host:9000``.
+        queue: a LocalQueue of Kueue, for the job's virtual cluster.
+    """
+    render = _Rendering(job, user, default_fs)
+    roles = {name: render.role(name) for name in job["taskRoles"]}
+    retries = job.get("jobRetryCount", 0)
+    if len(roles) == 1 and not retries:
+        ((spec, pod),) = roles.values()
+        document = {"apiVersion": "batch/v1", "kind": "Job", "metadata": render.metadata(queue), "spec": spec}
+    else:
+        document = _job_set(render, roles, retries, queue)
+    return [*render.service(), document], [*render.notes, *_losses(job, queue)]
+
+
+class _Rendering:
+    """What the roles of one job share."""
+
+    def __init__(self, job: Mapping[str, Any], user: str, default_fs: str) -> None:
+        self.job = job
+        self.notes: list[Problem] = []
+        self.name = safe_label(job["name"])[:_NAME].rstrip("-")
+        if self.name != job["name"]:
+            self.notes.append(Problem("name", f"{job['name']} is called {self.name}"))
+        self._is_single = len(job["taskRoles"]) == 1 and not job.get("jobRetryCount", 0)
+        self._sizes = {name: role.get("instances", 1) for name, role in job["taskRoles"].items()}
+        self._env = {**self._totals(user, default_fs), **self._peers()}
+
+    def metadata(self, queue: str | None) -> Document:
+        labels = {"app": self.name, MANAGED_BY: "tarkit"} | ({QUEUE: queue} if queue else {})
+        return {"name": self.name, "labels": labels, "annotations": {"tarkit.dev/openpai-job": self.job["name"]}}
+
+    def service(self) -> Iterator[Document]:
+        """The headless service, if tasks look for each other; a JobSet makes its own."""
+        if self._has_ports() and self._is_single:
+            spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {"app": self.name}}
+            metadata = {"name": self.name, "labels": {"app": self.name, MANAGED_BY: "tarkit"}}
+            yield {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+
+    def role(self, name: str) -> tuple[Document, Document]:
+        """The spec of the Job of a role, and of its pods."""
+        role, size = self.job["taskRoles"][name], self._sizes[name]
+        pod = self._pod(name, role)
+        spec: Document = {
+            "completionMode": "Indexed",
+            "completions": size,
+            "parallelism": size,
+            "backoffLimitPerIndex": max(0, role.get("taskRetryCount", 0)),
+        }
+        completion = role.get("completion", {})
+        failed = completion.get("minFailedInstances") or 1
+        if failed > 0:
+            spec["maxFailedIndexes"] = min(failed, size) - 1
+        if failed != 1:
+            reason = "a Job with a task that failed ends as Failed, also where OpenPAI calls it succeeded"
+            self.notes.append(Problem(f"taskRoles.{name}.completion.minFailedInstances", reason))
+        succeeded = completion.get("minSucceededInstances") or 0
+        if 0 < succeeded < size:
+            spec["successPolicy"] = {"rules": [{"succeededCount": succeeded}]}
+        spec["podFailurePolicy"] = {
+            "rules": [
+                {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+                {
+                    "action": "FailIndex",
+                    "onExitCodes": {"containerName": "main", "operator": "In", "values": _NEVER_AGAIN},
+                },
+            ]
+        }
+        spec["template"] = {"metadata": {"labels": {"app": self.name, "role": safe_label(name)}}, "spec": pod}
+        return spec, pod
+
+    def _pod(self, name: str, role: Mapping[str, Any]) -> Document:
+        image = prerequisites_of(self.job)["dockerimage", role["dockerImage"]]
+        pod: Document = {"restartPolicy": "Never", "automountServiceAccountToken": False, "enableServiceLinks": False}
+        if self._has_ports():
+            pod["subdomain"] = self.name
+        if "auth" in image:
+            pod["imagePullSecrets"] = [{"name": f"{self.name}-registry"}]
+            make = f"kubectl create secret docker-registry {self.name}-registry --docker-server=… --docker-username=…"
+            self._note("prerequisites", f"make the secret of the registry: {make}")
+        wanted = role["resourcePerInstance"]
+        amounts = {"cpu": str(wanted["cpu"]), "memory": f"{wanted['memoryMB']}Mi"}
+        if wanted["gpu"]:
+            amounts["nvidia.com/gpu"] = str(wanted["gpu"])
+        container: Document = {
+            "name": "main",
+            "image": image["uri"],
+            "command": ["/bin/bash", "-o", "errexit", "-o", "nounset", "-o", "pipefail", "-c"],
+            "env": [{"name": key, "value": value} for key, value in {**self._env, **self._own(name, role)}.items()],
+        }
+        index = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{INDEX}']"}}
+        for key in ("PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX", "PAI_TASK_INDEX"):
+            container["env"].append({"name": key, "valueFrom": index})
+        script = self._script(name, container)
+        container["args"] = [escape_in(container, script)]
+        container["resources"] = {"requests": dict(amounts), "limits": dict(amounts)}
+        ports = self._ports(name)
+        if ports:
+            container["ports"] = [{"containerPort": port} for each in ports.values() for port in each]
+        shared = role.get("extraContainerOptions", {}).get("shmMB", 512)
+        volumes = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{shared}Mi"}}]
+        mounts = [{"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108 (of the container)
+        for number, storage in enumerate(self.job.get("extras", {}).get("storages") or []):
+            volumes.append(
+                {"name": f"storage-{number}", "persistentVolumeClaim": {"claimName": safe_label(storage["name"])}}
+            )
+            mounts.append(
+                {"name": f"storage-{number}", "mountPath": storage.get("mountPath") or f"/mnt/{storage['name']}"}
+            )
+        container["volumeMounts"] = mounts
+        return {**pod, "containers": [container], "volumes": volumes}
+
+    def _script(self, name: str, container: Document) -> str:
+        """The entrypoint; secrets are variables, from a Secret that is made beside it."""
+        script, secrets = with_variables(entrypoint(self.job, name))
+        for secret in secrets:
+            reference = {"secretKeyRef": {"name": f"{self.name}-secrets", "key": secret}}
+            container["env"].append({"name": _variable(secret), "valueFrom": reference})
+        if secrets:
+            make = f"kubectl create secret generic {self.name}-secrets --from-literal={secrets[0]}=…"
+            self._note("secrets", f"make the secret with {', '.join(secrets)}: {make}")
+        return script
+
+    def _note(self, field: str, reason: str) -> None:
+        if Problem(field, reason) not in self.notes:
+            self.notes.append(Problem(field, reason))
+
+    def _totals(self, user: str, default_fs: str) -> dict[str, str]:
+        total = str(sum(self._sizes.values()))
+        job = self.job
+        return {
+            "PAI_JOB_NAME": f"{user}~{job['name']}",
+            "PAI_FRAMEWORK_NAME": self.name,
+            "PAI_USER_NAME": user,
+            "PAI_USERNAME": user,
+            "PAI_DEFAULT_FS_URI": default_fs,
+            "PAI_VIRTUAL_CLUSTER": job.get("defaults", {}).get("virtualCluster") or "default",
+            "PAI_TASK_ROLE_COUNT": str(len(self._sizes)),
+            "PAI_TASK_ROLE_LIST": ",".join(self._sizes),
+            "PAI_JOB_TASK_COUNT": total,
+            "PAI_TASKS_NUM": total,
+            **{f"PAI_TASK_ROLE_TASK_COUNT_{name}": str(size) for name, size in self._sizes.items()},
+        }
+
+    def _own(self, name: str, role: Mapping[str, Any]) -> dict[str, str]:
+        wanted = role["resourcePerInstance"]
+        shared = role.get("extraContainerOptions", {}).get("shmMB", 0)
+        completion = role.get("completion", {})
+        return {
+            "PAI_CURRENT_TASK_ROLE_NAME": name,
+            "PAI_TASK_ROLE_INSTANCES": str(self._sizes[name]),
+            f"PAI_RESOURCE_{name}": f"{wanted['gpu']},{wanted['cpu']},{wanted['memoryMB']},{shared}",
+            f"PAI_MIN_FAILED_TASK_COUNT_{name}": str(completion.get("minFailedInstances") or 1),
+            f"PAI_MIN_SUCCEEDED_TASK_COUNT_{name}": str(completion.get("minSucceededInstances") or self._sizes[name]),
+        }
+
+    def _has_ports(self) -> bool:
+        return any(role["resourcePerInstance"].get("ports") for role in self.job["taskRoles"].values())
+
+    def _ports(self, wanted: str) -> dict[str, list[int]]:
+        """Ports of a role by label; each role has others, as tasks of several can share a machine."""
+        number = _FIRST_PORT
+        for name, role in self.job["taskRoles"].items():
+            found = {}
+            for label, count in role["resourcePerInstance"].get("ports", {}).items():
+                found[label] = list(range(number, number + count))
+                number += count
+            if name == wanted:
+                return found
+        return {}
+
+    def _peers(self) -> dict[str, str]:
+        if not self._has_ports():
+            return {}
+        if sum(self._sizes.values()) > _PEERS:
+            self.notes.append(Problem("taskRoles", f"PAI_HOST_IP_* is not set: there are more than {_PEERS} tasks"))
+            return {}
+        found = {}
+        for name, size in self._sizes.items():
+            short = re.sub("[^a-z0-9]", "", name.lower())
+            # Pods of a JobSet have the number of the replicated Job in their names.
+            pod = self.name if self._is_single else f"{self.name}-{safe_label(name)}-0"
+            for index in range(size):
+                found[f"PAI_HOST_IP_{short}_{index}"] = f"{pod}-{index}.{self.name}"
+                for label, ports in self._ports(name).items():
+                    found[f"PAI_PORT_LIST_{short}_{index}_{label}"] = ",".join(map(str, ports))
+        return found
+
+
+def _job_set(
+    render: _Rendering, roles: Mapping[str, tuple[Document, Document]], retries: int, queue: str | None
+) -> Document:
+    names = {name: safe_label(name) for name in roles}
+    decides = [
+        names[name]
+        for name, role in render.job["taskRoles"].items()
+        if (role.get("completion", {}).get("minSucceededInstances") or 0) >= 0
+    ]
+    # In OpenPAI, the job succeeds as soon as one role has, unless that is switched off for it.
+    policy = {"operator": "Any", "targetReplicatedJobs": decides} if decides else {"operator": "All"}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": render.metadata(queue),
+        "spec": {
+            "failurePolicy": {"maxRestarts": retries},
+            "successPolicy": policy,
+            "network": {"enableDNSHostnames": True, "subdomain": render.name},
+            "replicatedJobs": [
+                {"name": names[name], "replicas": 1, "template": {"spec": spec}} for name, (spec, _) in roles.items()
+            ],
+        },
+    }
+
+
+def _variable(secret: str) -> str:
+    return f"PAI_SECRET_{secret}"
+
+
+def with_variables(script: str) -> tuple[str, list[str]]:
+    """A script with variables for ``<% $secrets.name %>``, and the names of the secrets. In single quotes, the quotes
+    are left for it."""
+    found, names, quote, at = [], [], "", 0
+    while at < len(script):
+        match = _SECRET.match(script, at)
+        if match:
+            names.append(match[1])
+            variable = f"${{{_variable(match[1])}}}"
+            found.append(f"'\"{variable}\"'" if quote == "'" else variable)
+            at = match.end()
+            continue
+        sign = script[at]
+        if sign == "\\" and quote != "'":
+            found.append(script[at : at + 2])
+            at += 2
+            continue
+        if sign in "'\"" and quote in ("", sign):
+            quote = "" if quote else sign
+        found.append(sign)
+        at += 1
+    return "".join(found), list(dict.fromkeys(names))
+
+
+def _losses(job: Mapping[str, Any], queue: str | None) -> Iterator[Problem]:
+    extras = job.get("extras", {})
+    for name in _LOST:
+        if extras.get(name):
+            yield Problem(f"extras.{name}", "Kubernetes has nothing like it; it is left out")
+    if extras.get("gangAllocation", True) is not False and queue is None:
+        yield Problem("extras.gangAllocation", "tasks start one by one, unless a queue of Kueue admits them together")
+    cluster = job.get("defaults", {}).get("virtualCluster") or "default"
+    if cluster != "default" and queue is None:
+        yield Problem("defaults.virtualCluster", f"{cluster} is lost; name a LocalQueue of Kueue")
+    for name, role in job["taskRoles"].items():
+        if role.get("extraContainerOptions", {}).get("infiniband"):
+            yield Problem(f"taskRoles.{name}.extraContainerOptions.infiniband", "it is left out")

@@ -1,0 +1,265 @@
+"""Jobs of OpenPAI: what it would accept, what they become, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import paijobs
+import pytest
+from tarkit.cli.tarkit import main
+
+from tarkit.errors import DataError
+from tarkit.openpai.check import problems_in, warnings_of
+from tarkit.openpai.convert import converted
+from tarkit.openpai.entrypoint import entrypoint, fill
+from tarkit.openpai.jobfile import JobFile, javascript_text, read_job
+from tarkit.openpai.manifests import manifests, with_variables
+
+JOBS = paijobs.jobs()
+DATA = Path(__file__).parent / "data" / "openpai"
+
+
+def fields_of(text: str) -> list[str]:
+    try:
+        return [problem.field for problem in problems_in(read_job(text, "job"))]
+    except DataError:
+        return [""]
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_verdict(name: str) -> None:
+    text, field = JOBS[name]
+    found = fields_of(text)
+    assert found == [] if field is None else field in found
+
+
+def test_verdicts_are_those_of_the_libraries_of_the_server() -> None:
+    """Joi, ajv and js-yaml, over rules written down independently: see ORIGIN.md."""
+    judged = json.loads((DATA / "verdicts.json").read_text())
+    assert judged == {name: not fields_of(text) for name, (text, _) in JOBS.items()}
+
+
+def test_there_are_so_many_kinds() -> None:
+    assert len(JOBS) > 100
+
+
+@pytest.mark.parametrize("template, values, wanted", json.loads((DATA / "templates.json").read_text()))
+def test_templates_are_filled_in_as_mustache_does(template: str, values: dict[str, object], wanted: str) -> None:
+    assert fill(template, values) == wanted
+
+
+def job_of(text: str) -> JobFile:
+    found = read_job(text, "job")
+    assert problems_in(found) == []
+    return found
+
+
+def v2(**changes: object) -> dict[str, object]:
+    job = paijobs.V2
+    for path, value in changes.items():
+        job = paijobs.changed(job, path.replace("__", "."), value)
+    return job
+
+
+def test_an_entrypoint_has_the_commands_of_the_deployment_around_it() -> None:
+    job = v2(
+        deployments=[{"name": "d", "taskRoles": {"map": {"preCommands": [" a "], "postCommands": ["z"]}}}],
+        defaults={"deployment": "d"},
+        parameters={"n": 4},
+        taskRoles__map__commands=["b <% $parameters.n %> ", "c '<% $data.uri[0] %>' <% $secrets.t %>"],
+    )
+    wanted = "a\nb 4\nc 'hdfs://nn:9000/train-{0000..0147}.tar' <% $secrets.t %>\nz"
+    assert entrypoint(job, "map") == wanted
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [(1e21, "1e+21"), (1.5e-7, "1.5e-7"), (0.000001, "0.000001"), (123456789.5, "123456789.5"), (-0.5, "-0.5"),
+     (float("nan"), "NaN"), (float("-inf"), "-Infinity"),
+     (1e300, "1e+300"), (None, "null"), ([1, None, True], "1,,true")],
+)  # fmt: skip
+def test_values_as_javascript_writes_them(value: object, text: str) -> None:
+    assert javascript_text(value) == text
+
+
+@pytest.mark.parametrize(
+    "changes, field",
+    [
+        ({"secrets": {"t": "a&b"}}, "secrets.t"),
+        ({"taskRoles__map__taskRetryCount": 3}, "taskRoles.map.taskRetryCount"),
+        ({"taskRoles__Map_A": paijobs.V2["taskRoles"]["map"]}, "taskRoles.Map_A"),
+        ({"extras": {"hivedScheduler": {"taskRoles": {"x": {}}}}}, "extras.hivedScheduler.taskRoles.x"),
+        ({"prerequisites__1__require": ["x"]}, "prerequisites[1].require"),
+    ],
+)
+def test_warnings_of_job_yaml(changes: dict[str, object], field: str) -> None:
+    assert field in [problem.field for problem in warnings_of(JobFile(2, v2(**changes)))]
+
+
+def test_warnings_of_job_json() -> None:
+    job = paijobs.changed(paijobs.V1, "taskRoles.0.command", "a; b")
+    job = paijobs.changed(paijobs.changed(job, "killAllOnCompletedTaskNumber", 1), "taskRoles.0.memoryMB", 50)
+    fields = [problem.field for problem in warnings_of(JobFile(1, job))]
+    assert fields == ["killAllOnCompletedTaskNumber", "taskRoles[0].memoryMB", "taskRoles[0].command"]
+
+
+def test_every_job_json_that_is_accepted_converts_to_job_yaml_that_is() -> None:
+    number = 0
+    for name, (text, field) in JOBS.items():
+        if name.startswith("1") and field is None:
+            job, _ = converted(read_job(text, "job").job, "job")
+            assert problems_in(JobFile(2, job)) == [], name
+            number += 1
+    assert number > 15
+
+
+def test_what_protocol_2_lacks_is_reported() -> None:
+    job = {
+        **paijobs.V1,
+        "jobName": "a.b", "authFile": "hdfs://a/auth", "dataDir": "$PAI_DEFAULT_FS_URI/d $HOME", "outputDir": "hdfs://o",
+        "codeDir": "hdfs://c", "gpuType": "K80", "retryCount": -2, "jobEnvs": {"A": "it's", "B": 2},
+        "taskRoles": [
+            {"name": "Map.1", "command": "x", "portList": [{"label": "a.b", "beginAt": 8080, "portNumber": 2}],
+             "minFailedTaskCount": None},
+            {"name": "1", "command": "y"},
+        ],
+    }  # fmt: skip
+    found, notes = converted(job_of(json.dumps(job)).job, "job")
+    assert problems_in(JobFile(2, found)) == []
+    assert [note.field for note in notes] == [
+        "jobName", "authFile", "retryCount", "taskRoles[0].name", "taskRoles[0].portList[0].label",
+        "taskRoles[0].portList[0].beginAt", "taskRoles[1].name", "gpuType", "codeDir",
+    ]  # fmt: skip
+    assert list(found["taskRoles"]) == ["map1", "role1"]
+    assert found["taskRoles"]["map1"]["completion"] == {"minFailedInstances": -1, "minSucceededInstances": -1}
+    assert found["taskRoles"]["map1"]["extraContainerOptions"] == {"shmMB": 64}
+    assert found["secrets"] == dict.fromkeys(("registry", "registry_user", "registry_password"), "TO_FILL")
+    assert found["deployments"][0]["taskRoles"]["map1"]["preCommands"] == [
+        'export PAI_DATA_DIR="$PAI_DEFAULT_FS_URI/d \\$HOME"', 'export PAI_OUTPUT_DIR="hdfs://o"',
+        'export PAI_CODE_DIR="hdfs://c"', "export A='it'\"'\"'s'", "export B=2",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "roles, reason",
+    [
+        ([{"name": "a", "command": "x"}, {"name": "A", "command": "y"}], "two roles would be called a"),
+        ([{"name": "a", "command": "x", "portList": [{"label": "a.b"}, {"label": "a~b"}]}], "two ports of role a"),
+        ([{"name": "a", "command": "<% x %>"}], "would be filled in"),
+        ([{"name": "a", "command": "x", "taskNumber": 0, "minFailedTaskCount": None}], "protocol 2 cannot have it"),
+    ],
+)
+def test_what_cannot_be_converted_is_an_error(roles: list[dict[str, object]], reason: str) -> None:
+    with pytest.raises(DataError, match=reason):
+        converted({**paijobs.V1, "taskRoles": roles}, "job.json")
+
+
+@pytest.mark.parametrize(
+    "script, wanted",
+    [
+        ("a <% $secrets.t %>", "a ${PAI_SECRET_t}"),
+        ("a '<% $secrets.t %>'", "a ''\"${PAI_SECRET_t}\"''"),
+        ('a "it\'s <% $secrets.t %>"', 'a "it\'s ${PAI_SECRET_t}"'),
+        ("a \\'<% $secrets.t %>\\'", "a \\'${PAI_SECRET_t}\\'"),
+    ],
+)
+def test_secrets_are_variables_whatever_quotes_they_are_in(script: str, wanted: str) -> None:
+    assert with_variables(script) == (wanted, ["t"])
+
+
+@pytest.mark.parametrize(
+    "changes, path, wanted",
+    [
+        ({}, "maxFailedIndexes", 0),
+        ({"taskRoles__map__completion": {"minFailedInstances": 3}}, "maxFailedIndexes", 2),
+        ({"taskRoles__map__completion": {"minFailedInstances": -1}}, "maxFailedIndexes", None),
+        ({"taskRoles__map__completion": {"minSucceededInstances": 2}}, "successPolicy",
+         {"rules": [{"succeededCount": 2}]}),
+        ({"taskRoles__map__taskRetryCount": 3}, "backoffLimitPerIndex", 3),
+        ({}, "completions", 4),
+    ],
+)  # fmt: skip
+def test_counts_of_a_role_are_those_of_its_job(changes: dict[str, object], path: str, wanted: object) -> None:
+    documents, _ = manifests(v2(**changes))
+    assert documents[-1]["kind"] == "Job"
+    assert documents[-1]["spec"].get(path) == wanted
+
+
+def test_manifests_are_valid_by_the_schemas_of_two_releases() -> None:
+    validate = pytest.importorskip("kubernetes_validate", reason="judges manifests")
+    ports = {"taskRoles__map__resourcePerInstance__ports": {"web": 2}}
+    storages = {"extras": {"storages": [{"name": "NFS_1"}, {"name": "b", "mountPath": "/b"}]}}
+    auth = {"prerequisites__0__auth": {"username": "a"}, "taskRoles__map__commands": ["x <% $secrets.t %> $(Y)"]}
+    for changes in ({}, ports, storages, auth):
+        documents, _ = manifests(v2(**changes), queue="team")
+        for document in documents:
+            for release in ("1.33", "1.36"):
+                validate.validate(document, release, strict=True)
+
+
+def test_several_roles_or_retries_are_a_job_set() -> None:
+    role = paijobs.V2["taskRoles"]["map"]
+    documents, _ = manifests(v2(taskRoles__ps={**role, "completion": {"minSucceededInstances": -1}}, jobRetryCount=2))
+    (job_set,) = documents
+    assert job_set["kind"] == "JobSet"
+    assert job_set["spec"]["failurePolicy"] == {"maxRestarts": 2}
+    # The job succeeds as soon as map has; ps never decides.
+    assert job_set["spec"]["successPolicy"] == {"operator": "Any", "targetReplicatedJobs": ["map"]}
+    assert [each["name"] for each in job_set["spec"]["replicatedJobs"]] == ["map", "ps"]
+
+
+def test_what_kubernetes_lacks_is_reported() -> None:
+    job = v2(
+        name="A_1", secrets={"t": "hunter2"}, taskRoles__map__commands=["a <% $secrets.t %>"],
+        defaults={"virtualCluster": "vc"},
+        extras={"hivedScheduler": {}, "com.microsoft.pai.runtimeplugin": [{"plugin": "ssh"}]},
+        taskRoles__map__extraContainerOptions={"infiniband": True},
+        taskRoles__map__completion={"minFailedInstances": 2},
+    )  # fmt: skip
+    documents, notes = manifests(job)
+    assert [note.field for note in notes] == [
+        "name", "secrets", "taskRoles.map.completion.minFailedInstances", "extras.com.microsoft.pai.runtimeplugin",
+        "extras.gangAllocation", "defaults.virtualCluster", "taskRoles.map.extraContainerOptions.infiniband",
+    ]  # fmt: skip
+    assert "hunter2" not in json.dumps(documents)
+
+
+def program(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    code = main([*map(str, words)])
+    out, err = capfd.readouterr()
+    return code, out, err
+
+
+def test_check_names_file_and_field(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    good, bad, text = tmp_path / "good.yaml", tmp_path / "bad.json", tmp_path / "a.txt"
+    good.write_text(JOBS["2: plain"][0])
+    bad.write_text(JOBS["1: dash in a role"][0])
+    text.write_bytes(b"\xff")
+    code, out, err = program(capfd, "pai", "check", good, bad, text)
+    assert (code, out) == (65, "")
+    assert err.splitlines() == [
+        f"tarkit pai: {bad}: taskRoles[0].name: 'a-b': a name has the form ^[A-Za-z0-9._~]+$",
+        f"tarkit pai: {text}: it is not UTF-8: invalid start byte at byte 0",
+    ]
+    assert program(capfd, "pai", "check", good) == (0, "", "")
+    assert program(capfd, "pai", "check", tmp_path / "none")[0] == 66
+
+
+def test_a_file_that_openpai_would_refuse_is_neither_converted_nor_rendered(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    bad = tmp_path / "bad.json"
+    bad.write_text(JOBS["1: dash in a role"][0])
+    for verb in ("convert", "render"):
+        code, out, err = program(capfd, "pai", verb, bad)
+        assert (code, out) == (65, "")
+        assert "taskRoles[0].name" in err
+
+
+def test_an_entrypoint_is_printed(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(JOBS["2: plain"][0])
+    assert program(capfd, "pai", "render", file, "--entrypoint", "map") == (0, "python train.py\n", "")
+    code, _, err = program(capfd, "pai", "render", file, "--entrypoint", "ps")
+    assert (code, err) == (2, "tarkit: no role 'ps'; the job has map (try 'tarkit pai render --help')\n")

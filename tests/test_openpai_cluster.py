@@ -1,0 +1,230 @@
+"""Jobs submitted to a stand-in for OpenPAI's server, by tarkit and by OpenPAI's own client; and run on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import paijobs
+import pytest
+import yaml
+from installed import program_path
+from paiserver import TOKEN, PaiServer, pai_server
+from tarbuild import archive_of
+from tarkit.cli.kubetpl import main as kubetpl
+from tarkit.cli.tarkit import main as tarkit
+
+from tarkit.openpai.check import problems_in
+from tarkit.openpai.entrypoint import entrypoint
+from tarkit.openpai.jobfile import read_job
+
+FOLDER = Path(__file__).resolve().parent.parent
+CLIENT = Path.home() / ".cache/tarkit-tests/node_modules/.bin/pai"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[PaiServer]:
+    with pai_server() as found:
+        monkeypatch.setenv("PAI_CLUSTER", f"{found.url}/rest-server/")
+        monkeypatch.setenv("PAI_USER", "ada")
+        monkeypatch.setenv("PAI_TOKEN", TOKEN)
+        yield found
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(paijobs.V2))
+    return path
+
+
+def program(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    code = tarkit(["pai", *map(str, words)])
+    out, err = capfd.readouterr()
+    assert TOKEN not in out + err
+    return code, out, err
+
+
+def test_a_job_is_submitted_looked_at_and_stopped(
+    server: PaiServer, job: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert program(capfd, "submit", job) == (0, "ada~train_1\n", "")
+    assert server.texts["ada~train_1"] == job.read_text()
+    assert program(capfd, "status", "train_1") == (0, "ada~train_1: RUNNING; tasks: RUNNING 4\n", "")
+    code, out, _ = program(capfd, "logs", "train_1", "map", 3)
+    assert (code, out) == (0, "==> map 3 <==\n==> all <==\nlog map/3\n")
+    assert program(capfd, "logs", "train_1", "ps")[0] == 66
+    assert program(capfd, "stop", "train_1") == (0, "", "")
+    assert program(capfd, "status", "train_1", "--wait") == (1, "ada~train_1: STOPPED; tasks: RUNNING 4\n", "")
+
+
+def test_tasks_that_failed_are_named(server: PaiServer, job: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    program(capfd, "submit", job)
+    found = server.jobs["ada~train_1"]
+    found["jobStatus"]["state"] = "FAILED"
+    found["taskRoles"]["map"]["taskStatuses"][2].update(taskState="FAILED", containerExitCode=65)
+    code, out, _ = program(capfd, "status", "train_1")
+    assert code == 1
+    assert out == "ada~train_1: FAILED; tasks: RUNNING 3, FAILED 1\n  map 2: FAILED, exit code 65\n"
+
+
+def test_job_json_goes_to_api_1_or_is_converted(
+    server: PaiServer, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps(paijobs.V1))
+    assert program(capfd, "submit", path, "--api", "1")[:2] == (0, "ada~train-1\n")
+    assert server.texts["ada~train-1"] == path.read_text()
+    assert program(capfd, "logs", "train-1", "--api", "1")[1].startswith(f"==> map 0 <==\n{server.url}/yarn/map/0\n")
+    server.jobs.clear()
+    assert program(capfd, "submit", path)[:2] == (0, "ada~train-1\n")
+    assert yaml.safe_load(server.texts["ada~train-1"])["protocolVersion"] == 2
+    yaml_job = tmp_path / "job.yaml"
+    yaml_job.write_text(yaml.safe_dump(paijobs.V2))
+    assert program(capfd, "submit", yaml_job, "--api", "1")[0] == 2
+
+
+def test_refusals_say_what_the_server_said(server: PaiServer, job: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert program(capfd, "status", "none")[0] == 66
+    program(capfd, "submit", job)
+    code, _, err = program(capfd, "submit", job)
+    assert (code, "409 ConflictJobError: The job ada~train_1 already exists." in err) == (1, True)
+    for status, body, exit_code in ((500, b"<html>", 75), (429, b"", 75), (403, b"{}", 75), (200, b"<html>", 1)):
+        server.fails.append((status, body))
+        code, _, err = program(capfd, "status", "train_1")
+        assert (code, len(err.splitlines())) == (exit_code, 1)
+
+
+def test_a_token_is_read_from_a_file_and_goes_to_no_other_server(
+    server: PaiServer, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("PAI_TOKEN")
+    code, _, err = program(capfd, "submit", job)
+    assert (code, "the token may be missing, or too old" in err) == (75, True)
+    token = tmp_path / "token"
+    token.write_text(f"{TOKEN}\n")
+    assert program(capfd, "submit", job, "--token-file", token)[0] == 0
+    token.write_text("")
+    assert program(capfd, "submit", job, "--token-file", token)[0] == 2
+    assert program(capfd, "submit", job, "--token-file", tmp_path / "none")[0] == 66
+    monkeypatch.setenv("PAI_TOKEN", "a\nb")
+    assert program(capfd, "submit", job)[0] == 2
+    monkeypatch.setenv("PAI_TOKEN", TOKEN)
+    with pai_server() as other:
+        server.url = other.url
+        program(capfd, "logs", "train_1", "map", 0)
+        assert other.requests == [("GET", "/log/map/0", None)]
+
+
+def test_a_cluster_that_is_not_there(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("PAI_USER", "ada")
+    code, _, err = program(capfd, "status", "x", "--cluster", "http://127.0.0.1:9")
+    assert (code, len(err.splitlines())) == (75, 1)
+    assert program(capfd, "status", "x", "--cluster", "pai.example.com")[0] == 2
+
+
+@pytest.mark.skipif(not CLIENT.exists(), reason="NO CLIENT OF OPENPAI: npm install @microsoft/openpai-js-sdk")
+def test_the_official_client_and_tarkit_see_the_same_jobs(
+    server: PaiServer, job: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    (home / ".openpai").mkdir(parents=True)
+    (home / ".openpai/clusters.json").write_text("[]")
+
+    def pai(*words: object) -> str:
+        run = subprocess.run(
+            [CLIENT, *map(str, words)],
+            env={**os.environ, "HOME": str(home)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert run.returncode == 0, run.stderr
+        return run.stdout
+
+    pai("addc", server.url, "ada", TOKEN, "--alias", "c")
+    converted = tmp_path / "converted.yaml"
+    source = tmp_path / "job.json"
+    source.write_text(json.dumps(paijobs.V1))
+    code, out, _ = program(capfd, "convert", source)
+    converted.write_text(out)
+    pai("subj", "c", converted)
+    assert program(capfd, "status", "train-1")[1] == "ada~train-1: RUNNING; tasks: RUNNING 4\n"
+    assert problems_in(read_job(server.texts["ada~train-1"], "job")) == []
+    program(capfd, "submit", job)
+    assert "train_1" in pai("listj", "c")
+    assert "RUNNING" in pai("getj", "c", "train_1")
+
+
+def fan_out(capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = kubetpl(["pai", *words])
+    return (code, *capfd.readouterr())
+
+
+COMMON = ("-n", "grey", "-I", "example.com/etl:1", "-c", 'echo "it\'s" > sample.txt', "-O", "hdfs://nn:9000/out")
+
+
+@pytest.mark.parametrize("protocol", ["1", "2"])
+def test_a_run_over_shards_is_a_job_that_openpai_accepts(protocol: str, capfd: pytest.CaptureFixture[str]) -> None:
+    shards = "hdfs://nn:9000/raw-{0000..0147}.tar"
+    code, out, err = fan_out(capfd, *COMMON, "--shards", shards, "--tasks", "37", "--protocol", protocol)
+    assert (code, err) == (0, "")
+    job = read_job(out, "job")
+    assert (job.protocol, problems_in(job)) == (int(protocol), [])
+
+
+@pytest.mark.parametrize(
+    "words, reason",
+    [
+        (["-c", "echo <% x %>"], "<% in the command"),
+        (["-n", "a b"], "OpenPAI would refuse it: name"),
+        (["--shards", "*.tar"], "in a folder of this machine"),
+        (["--shards", f"{FOLDER}/*.md"], "tasks cannot see what it names here"),
+        (["--", "-O", "elsewhere"], "are given before --"),
+    ],
+)
+def test_what_cannot_be_a_job_is_an_error(
+    words: list[str], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.tar").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    shards = [] if "--shards" in words else ["--shards", "hdfs://nn/raw-{0..9}.tar"]
+    code, out, err = fan_out(capfd, *COMMON, *shards, *words)
+    assert (code, out, reason in err) == (2, "", True)
+
+
+def test_tasks_of_a_job_make_all_shards(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Each task's entrypoint, as OpenPAI runs it."""
+    for number in range(5):
+        (tmp_path / f"raw-{number}.tar").write_bytes(archive_of([(f"{number}.txt", b"x")], tarfile.USTAR_FORMAT))
+    out = tmp_path / "out"
+    words = ["-n", "grey", "-I", "x", "-c", "tr x y < sample.txt > sample.up; rm sample.txt", "-O", str(out)]
+    code, text, _ = fan_out(capfd, *words, "--shards", f"{tmp_path}/raw-{{0..4}}.tar", "--tasks", "2")
+    job = read_job(text, "job").job
+    assert (code, job["taskRoles"]["map"]["instances"]) == (0, 2)
+    for index in range(2):
+        script = entrypoint(job, "map")
+        env = {**os.environ, "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": str(index)}
+        env["PATH"] = f"{os.path.dirname(program_path('tarproc'))}:{env['PATH']}"
+        bash = ["bash", "-o", "errexit", "-o", "nounset", "-o", "pipefail", "-c", script]
+        subprocess.run(bash, env=env, check=True, capture_output=True, timeout=60)
+    assert sorted(path.name for path in out.glob("*.tar")) == [f"raw-{number}.tar" for number in range(5)]
+
+
+def test_a_rendered_job_runs_on_this_machine(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    command = (
+        "echo $PAI_CURRENT_TASK_ROLE_NAME $PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX of $PAI_TASK_ROLE_TASK_COUNT_map "
+        f"'<% $parameters.word %>' > {tmp_path}/$PAI_TASK_INDEX"
+    )
+    job = paijobs.changed(paijobs.V2, "taskRoles.map.commands", [command])
+    source, manifest = tmp_path / "job.yaml", tmp_path / "k8s.yaml"
+    source.write_text(yaml.safe_dump({**job, "parameters": {"word": "a b"}}))
+    code, out, _ = program(capfd, "render", source)
+    manifest.write_text(out)
+    assert code == 0
+    assert kubetpl(["local", "-f", str(manifest), "--state", str(tmp_path / "state")]) == 0
+    assert [(tmp_path / str(index)).read_text() for index in range(4)] == [f"map {i} of 4 a b\n" for i in range(4)]
