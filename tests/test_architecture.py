@@ -20,13 +20,14 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = {
     "redaction": "",
     "errors": "",
-    "store": "allocator compression entries faults publish rangedfile read retry sinks temporary transfer url "
+    "store": "allocator cache compression entries faults publish rangedfile read retry sinks temporary transfer url "
     "waits window",
     "specs": "braces inputslice outputnames shardspec slicedlist",
     "formats": "datafolder example fieldfile har recordio registry sequencefile tally textrows tfrecord "
     "tar.headers tar.large tar.raw tar.resync tar.walk",
     "trainers.world": "",
-    "samples": "codecs dataset gather index indexedshard manifest pieces read sample shardwriter tarwriter transforms",
+    "samples": "cachedshard codecs dataset gather index indexedshard manifest pieces read sample shardwriter tarwriter "
+    "transforms",
     "toolbox": "convert demodata encoding indexing join prepare recordfiles sourcefiles tables",
     "mapping": "output parallel pythonpool pythonworker removal scratch shellpool",
     "readers": "create ranged reader",

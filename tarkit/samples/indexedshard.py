@@ -160,13 +160,26 @@ class IndexedShard:
     def _read_range(self, number: int, end: int) -> Iterator[Sample]:
         begin, stop = self.index.span(number, end)
         with open_range(self.url, begin, stop, known=self.identity) as read, offsets_from(begin, self.url):
-            # With an end mark behind them, these samples are an archive of their own.
-            pieces = chain(iter(lambda: read(READ_SIZE), b""), [END_OF_ARCHIVE])
-            for sample in self._grouped(reading(pieces)):
-                if number == end or not self._is_as_indexed(number, sample):
-                    raise _stale(self.url, f"sample {number} is not the one that its index has")
-                yield sample
-                number += 1
+            yield from self._compared(iter(lambda: read(READ_SIZE), b""), number, end)
+
+    def sample_of(self, data: bytes, number: int) -> Sample:
+        """A sample, of the bytes that the shard has for it. Raises: StaleIndexError, DataError: as :meth:`samples`."""
+        base, _ = self.index.span(number, number + 1)
+        with suppress(ValueError, IndexError):  # what should be a number or a header is something else
+            if (found := self._plain_sample(number, data, base)) is not None:
+                return found
+        with offsets_from(base, self.url):
+            (found,) = self._compared(iter([data]), number, number + 1)
+        return found
+
+    def _compared(self, pieces: Iterator[bytes], number: int, end: int) -> Iterator[Sample]:
+        """The samples of pieces of the shard, each compared with the index."""
+        # With an end mark behind them, these samples are an archive of their own.
+        for sample in self._grouped(reading(chain(pieces, [END_OF_ARCHIVE]))):
+            if number == end or not self._is_as_indexed(number, sample):
+                raise _stale(self.url, f"sample {number} is not the one that its index has")
+            yield sample
+            number += 1
         if number != end:
             raise _stale(self.url, f"samples {number} to {end - 1} of its index are not there")
 

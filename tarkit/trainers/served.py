@@ -78,6 +78,7 @@ class ServedBatches:
                 continue
             order = shard.indices or range(shard.start, shard.end)
             number = self._number(shard)
+            self._source.samples.begin_epoch()
             for first, end in shard.ranges:
                 for at in range(first, end):
                     yield ServedRecord(Place(number, order[at]), shard, at)

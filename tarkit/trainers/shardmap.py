@@ -5,20 +5,32 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar
 
-from tarkit.errors import DataError, MissingInputError, StreamError, TemporaryStreamError, UsageError, counted
+from tarkit.errors import (
+    DataError,
+    MissingInputError,
+    StreamError,
+    TarkitError,
+    TemporaryStreamError,
+    UsageError,
+    counted,
+)
+from tarkit.samples.cachedshard import CachedShard, open_cached
 from tarkit.samples.index import count_of_index
 from tarkit.samples.indexedshard import IndexedShard, open_indexed
 from tarkit.samples.manifest import ManifestShard, is_manifest, read_manifest
 from tarkit.samples.sample import KeyRule, Sample, first_dot, key_rule
 from tarkit.specs.outputnames import index_url
 from tarkit.specs.shardspec import expand
-from tarkit.store.url import display_name
+from tarkit.store.cache import PartCache
+from tarkit.store.url import display_name, is_stream, local_path
 from tarkit.store.waits import Workers
 
+_T = TypeVar("_T")
 _AT_A_TIME = 8
 
 
@@ -32,10 +44,14 @@ class ShardMap:
             ends in ``.json`` is that of a manifest (``tarkit index --manifest``), which lists shards and their samples:
             then nothing else is read to open the data set; without one, the first line of each index is.
         rule: key rule of the samples.
-        held: shards that are kept open, with their indexes in memory.
+        held: shards that are kept open, with their indexes in memory; by default 256, or 1024 where none is local, and
+            so none has a descriptor.
+        cache: where parts of remote shards are kept on this machine, a folder; None: nowhere, so that each sample is
+            a request. cache_size: see :class:`tarkit.store.cache.PartCache`. run: consecutive samples that are fetched
+            at once then.
 
     Raises:
-        UsageError: a shard has no index, or none is named.
+        UsageError: a shard has no index, or none is named; or an argument that cannot be.
         DataError: a manifest, or an index, is damaged. What reading them raises.
 
     The first sample that is read of a shard raises UsageError if the shard has no index, StaleIndexError if that is of
@@ -49,16 +65,25 @@ class ShardMap:
         urls: str | os.PathLike[str] | Iterable[str],
         *,
         rule: str | KeyRule = first_dot,
-        held: int = 256,
+        held: int | None = None,
+        cache: str | os.PathLike[str] | None = None,
+        cache_size: int | None = None,
+        run: int = 100,
     ) -> None:
+        if run < 1:
+            raise UsageError(f"run is {run}; it must be at least 1")
         self._rule = key_rule(rule)
-        self._held = held
+        self._run = run
+        self.cache = None if cache is None else PartCache(cache, cache_size)
+        self._fetched: set[tuple[int, int]] = set()
+        """Shard and first sample of the parts that this process knows to have been in the cache in this epoch."""
         self._open: OrderedDict[int, IndexedShard] = OrderedDict()
         self._numbers: dict[str, int] = {}
         named = list(_listed(urls))
         with Workers(_AT_A_TIME, "tarkit-counts") as pool:
             self._listed = list(pool.map(_counted, named))
         self.urls = [shard.url for shard, _ in self._listed]
+        self._held = held or (1024 if all(map(is_remote, self.urls)) else 256)
         self.counts = [shard.nsamples for shard, _ in self._listed]
         """Samples of each shard."""
         self._ends = list(accumulate(self.counts))
@@ -83,21 +108,62 @@ class ShardMap:
 
     def sample(self, shard: int, number: int) -> Sample:
         """A sample by the number of its shard and its number in it; see :meth:`IndexedShard.sample`."""
-        return self._shard(shard).sample(number)
+        found = self._shard(shard)
+        if isinstance(found, CachedShard):
+            self._fetch(shard, found, found.first_of_part(number))
+        return found.sample(number)
+
+    def begin_epoch(self) -> None:
+        """From now on parts are fetched again if they are not in the cache. Until then, one that was removed is not:
+        where the cache is too small, a part is fetched once an epoch, and then each of its samples."""
+        self._fetched.clear()
+
+    def fetch(self, samples: Iterable[tuple[int, int]]) -> None:
+        """Have the parts of these samples, each the numbers of its shard and in it, in the cache, if there is one; some
+        are fetched at a time. What fails is tried again, and raised, when the sample is read."""
+        if self.cache is None or self.cache.closed:
+            return
+        wanted = [each for each in samples if is_remote(self.urls[each[0]])]
+        closed = {shard for shard, _ in wanted if shard not in self._open}
+        for number, shard in _attempted(self._opened, [(number,) for number in closed]):
+            self._hold(number[0], shard)
+        parts = {
+            (shard, found, first): None
+            for shard, number in wanted
+            if isinstance(found := self._open.get(shard), CachedShard)
+            and (shard, first := found.first_of_part(number)) not in self._fetched
+        }
+        _attempted(self._fetch, list(parts))
+
+    def _fetch(self, number: int, shard: CachedShard, first: int) -> None:
+        """Have a part in the cache, unless this was done in this epoch. Raises: StreamError: it cannot be read."""
+        if (number, first) not in self._fetched:
+            shard.fetch(first)
+            self._fetched.add((number, first))
 
     def _shard(self, number: int) -> IndexedShard:
         found = self._open.get(number)
         if found is None:
-            url = self.urls[number]
-            found = open_indexed(url, self._rule)
-            if found is None:
-                raise _without_index(url)
-            _check(found, *self._listed[number])
-            self._open[number] = found
-            while len(self._open) > self._held:
-                self._open.popitem(last=False)
+            found = self._hold(number, self._opened(number))
         else:
             self._open.move_to_end(number)
+        return found
+
+    def _hold(self, number: int, shard: IndexedShard) -> IndexedShard:
+        self._open[number] = shard
+        while len(self._open) > self._held:
+            self._open.popitem(last=False)
+        return shard
+
+    def _opened(self, number: int) -> IndexedShard:
+        url = self.urls[number]
+        if self.cache is not None and is_remote(url):
+            found = open_cached(url, self._rule, self._run, self.cache)
+        else:
+            found = open_indexed(url, self._rule)
+        if found is None:
+            raise _without_index(url)
+        _check(found, *self._listed[number])
         return found
 
     def _number(self, key: str) -> int:
@@ -113,7 +179,26 @@ class ShardMap:
         return self._numbers[key]
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_open": OrderedDict(), "_numbers": {}}
+        return self.__dict__ | {"_open": OrderedDict(), "_numbers": {}, "_fetched": set()}
+
+
+def is_remote(url: str) -> bool:
+    """Whether a shard is read over a network."""
+    return local_path(url) is None and not is_stream(url)
+
+
+def _attempted(call: Callable[..., _T], arguments: list[tuple[Any, ...]]) -> list[tuple[tuple[Any, ...], _T]]:
+    """What the calls return that raise no error of tarkit, each behind its arguments; some are made at a time."""
+
+    def attempt(each: tuple[Any, ...]) -> list[tuple[tuple[Any, ...], _T]]:
+        with suppress(TarkitError):
+            return [(each, call(*each))]
+        return []
+
+    if len(arguments) < 2:
+        return [found for each in arguments for found in attempt(each)]
+    with Workers(min(_AT_A_TIME, len(arguments)), "tarkit-fetch") as pool:
+        return [found for each in pool.map(attempt, arguments) for found in each]
 
 
 def _listed(urls: str | os.PathLike[str] | Iterable[str]) -> Iterator[tuple[ManifestShard | str, str]]:

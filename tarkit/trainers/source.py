@@ -14,6 +14,7 @@ from tarkit.samples.codecs import decode_sample
 from tarkit.samples.sample import KeyRule, Sample, first_dot
 from tarkit.samples.transforms import to_tuple
 from tarkit.service.client import ShardClient
+from tarkit.store.cache import default_folder
 from tarkit.trainers.order import EpochOrder, OrderSettings, Place
 from tarkit.trainers.shardmap import ShardMap
 from tarkit.trainers.world import Consumer, consumer
@@ -44,6 +45,9 @@ class BatchSource:
         service: ``"HOST:PORT"`` of a shard service, or a :class:`tarkit.service.client.ShardClient`: ranges of samples
             come from there, and ``batch`` is the number of samples of a batch of this process. The order, the number
             of epochs and what is done are the service's; rank and world are not asked for.
+        cache: the folder of this machine where parts of remote shards are kept, for all processes and later runs; True:
+            ``tarkit/shards`` in the user's folder for caches; False: none, each sample is a request.
+        cache_size: bytes of it at most; by default 16 GiB, or half of what its disk has free, if that is less.
 
     Raises:
         UsageError: an argument that cannot be, or a shard without an index.
@@ -69,6 +73,8 @@ class BatchSource:
         world: int | None = None,
         rule: str | KeyRule = first_dot,
         service: str | ShardClient | None = None,
+        cache: str | os.PathLike[str] | bool = True,
+        cache_size: int | None = None,
     ) -> None:
         if service is not None:
             given = OrderSettings(batch, seed, lanes or 1, turns, run, block, equalize)
@@ -78,7 +84,8 @@ class BatchSource:
         self.service = ShardClient(service) if isinstance(service, str) else service
         lanes = math.gcd(batch, _LANES) if lanes is None else lanes
         self.settings = OrderSettings(batch, seed if shuffle else None, lanes, turns, run, block, equalize)
-        self.samples = ShardMap(urls, rule=rule)
+        place = cache if not isinstance(cache, bool) else default_folder() if cache else None
+        self.samples = ShardMap(urls, rule=rule, cache=place, cache_size=cache_size, run=run)
         self._fields, self._decode, self._transform = fields, decode, transform
         self._collate = collate or list
         self._asked = rank, world
@@ -100,6 +107,7 @@ class BatchSource:
 
     def order(self, epoch: int) -> EpochOrder:
         """The global batches of an epoch."""
+        self.samples.begin_epoch()
         return EpochOrder(self.samples.counts, self.settings, epoch)
 
     def read(self, order: EpochOrder, number: int) -> Any:
@@ -108,6 +116,8 @@ class BatchSource:
 
     def batch_of(self, places: Iterable[Place]) -> Any:
         """The batch that these samples make."""
+        places = list(places)
+        self.samples.fetch((place.shard, place.sample) for place in places)
         return self._collate([self._value(place) for place in places])
 
     def epoch_batches(self, epoch: int, first: int = 0) -> Iterator[Any]:

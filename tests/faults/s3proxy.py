@@ -25,7 +25,8 @@ class Fault:
     often, then the requests pass; -1 always. hook: called before the request is passed on. action:
       a status (500, 503, …): the answer, with ``body`` or the error ``code``, and the server sees nothing.
       reset: the connection is reset before the body is read. cut: reset after half of the body was passed on.
-      slow: passes after ``seconds``. lose: the server does it, but the connection is reset instead of an answer.
+      break: reset after half of the body of the answer. slow: passes after ``seconds``.
+      lose: the server does it, but the connection is reset instead of an answer.
       twice: the server gets it two times, and the second answer counts.
       stale: the answer that the first such request of this path got; 404 if there was none.
       length, etag: the answer names another one.
@@ -130,7 +131,7 @@ def handler(proxy: S3Proxy) -> type[http.server.BaseHTTPRequestHandler]:
             if action in lies:
                 name, value = lies[str(action)]
                 headers = [(each, value if each.lower() == name.lower() else was) for each, was in headers]
-            self.answer(status, headers, content)
+            self.answer(status, headers, content, whole=action != "break")
 
         def ask(self, body: bytes, action: str) -> Answer | None:
             """What the server says; None if the request is cut."""
@@ -148,7 +149,7 @@ def handler(proxy: S3Proxy) -> type[http.server.BaseHTTPRequestHandler]:
             finally:
                 connection.close()
 
-        def answer(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
+        def answer(self, status: int, headers: list[tuple[str, str]], content: bytes, *, whole: bool = True) -> None:
             self.send_response_only(status)
             length = str(len(content))
             for name, value in headers:
@@ -159,7 +160,9 @@ def handler(proxy: S3Proxy) -> type[http.server.BaseHTTPRequestHandler]:
             self.send_header("Content-Length", length)
             self.end_headers()
             if self.command != "HEAD":
-                self.wfile.write(content)
+                self.wfile.write(content if whole else content[: len(content) // 2])
+            if not whole:
+                self.reset()
 
         def reset(self) -> None:
             # Closed with something unread and no lingering, a socket sends RST.

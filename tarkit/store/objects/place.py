@@ -75,11 +75,12 @@ def stat(url: str) -> Entry:
 
 
 def identify(url: str) -> Identity:
-    """Size of a file, and a digest of all that tells its content from another."""
+    """Size of a file, and a digest of all that tells its content from another; None if the size is all there is."""
     info = _info(url)
-    text = json.dumps(info_marks(info), sort_keys=True, default=str)
-    size = info.get("size")
-    return Identity(size if isinstance(size, int) else None, hashlib.sha256(text.encode()).hexdigest()[:32])
+    marks, size = info_marks(info), info.get("size")
+    text = json.dumps(marks, sort_keys=True, default=str)
+    tag = hashlib.sha256(text.encode()).hexdigest()[:32] if marks.keys() - {"size"} else None
+    return Identity(size if isinstance(size, int) else None, tag)
 
 
 def _info(url: str) -> dict[str, Any]:

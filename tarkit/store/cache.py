@@ -1,0 +1,240 @@
+"""Parts of remote files, kept in a folder of this machine, so that its processes fetch each of them once.
+
+A part is a file whose name is a digest of the URL, of the identity of the remote file and of the range. So a part of a
+file that was replaced is never found again. It appears whole under this name, as everything that is published: a
+process that is killed leaves a temporary file, which is not looked for, and which the next one that needs room removes.
+
+Nobody reads through a lock. Two kinds of locks are held while a part is fetched: one of 256 by its name, so that
+other processes wait for it and do not fetch it too; and for a moment that of the folder's sum of bytes, in which room
+is made: the parts that were used least recently go. The sum is noted before a file is made, so it is never too low."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
+from typing import NamedTuple
+
+from tarkit.errors import UsageError
+from tarkit.store.place import Identity
+from tarkit.store.sinks import write_all
+from tarkit.store.temporary import close_locked, create_temporary, is_temporary_name, remove_if_dead
+
+_log = logging.getLogger(__name__)
+
+_PART = re.compile(r"[0-9a-f]{32}\.part")
+_LOCKS = 256
+_SUM = ".sum"
+_MOST = 16 << 30
+_AFTER_EVICTION = 0.9
+_USED_SECONDS = 30.0
+
+
+class Part(NamedTuple):
+    """A range of a remote file. name: of it in the folder. start: where it begins in the remote file. size: in bytes.
+    Of what has no digest of its own, such as an index, ``start`` is 0."""
+
+    name: str
+    start: int
+    size: int
+
+
+def range_part(url: str, identity: Identity, start: int, stop: int, *more: object) -> Part:
+    """The part from ``start`` up to ``stop`` of what had this identity. more: what else makes it another one."""
+    words = repr((url, *identity, start, stop, *more)).encode("utf-8", "surrogateescape")
+    return Part(f"{blake2b(words, digest_size=16).hexdigest()}.part", start, stop - start)
+
+
+def default_folder() -> str:
+    """``tarkit/shards`` in the user's folder for caches: $XDG_CACHE_HOME, or ~/.cache."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "tarkit", "shards")
+
+
+class PartCache:
+    """The folder, for any number of processes. It can be handed to other processes.
+
+    Where the folder cannot be written, has no locks or is on a full disk, nothing more is kept by this process, and a
+    warning is logged once: what is read then comes from the remote file.
+
+    Args:
+        folder: a local folder, made for this user alone if it is not there; None: :func:`default_folder`.
+        size: bytes of all parts in it, at most; None: 16 GiB, or half of what would be free on its disk without it, if
+            that is less.
+
+    Raises:
+        UsageError: a size below 1.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None, size: int | None = None) -> None:
+        if size is not None and size < 1:
+            raise UsageError(f"cache_size is {size}; it must be at least 1 byte")
+        self.folder = os.path.abspath(default_folder() if folder is None else os.fspath(folder))
+        self.size = size
+        self.closed = False
+        """Whether this process keeps nothing more."""
+        self._warned: set[str] = set()
+
+    def has(self, part: Part) -> bool:
+        """Whether a part is here."""
+        try:
+            return os.stat(self._path(part.name)).st_size == part.size
+        except OSError:
+            return False
+
+    def read(self, part: Part, begin: int, end: int) -> bytes | None:
+        """Bytes ``begin`` up to ``end`` of the remote file, out of a part; None: it is not here."""
+        try:
+            file = os.open(self._path(part.name), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            status = os.fstat(file)
+            if status.st_size != part.size:
+                return None
+            if time.time() - status.st_mtime > _USED_SECONDS:
+                os.utime(file)
+            data = os.pread(file, end - begin, begin - part.start)
+        except OSError:
+            return None
+        finally:
+            os.close(file)
+        return data if len(data) == end - begin else None
+
+    def keep(self, part: Part, fetch: Callable[[], bytes]) -> None:
+        """See to it that a part is here. fetch: gives its bytes; it is not called if the part is here, nor if it
+        cannot be kept. Raises: what ``fetch`` raises."""
+        if self.closed:
+            return
+        try:
+            os.makedirs(self.folder, 0o700, exist_ok=True)
+            with self._locked(f".lock-{int(part.name[:8], 16) % _LOCKS:02x}"):
+                if not self.has(part) and (temporary := self._reserved(part)) is not None:
+                    self._fill(part, *temporary, fetch)
+        except _NotKept as problem:
+            self._close(problem.reason)
+        except _Failed as failed:
+            raise failed.error from None
+        except OSError as error:
+            self._close(error.strerror or str(error))
+
+    def warn_small(self, why: str) -> None:
+        """Log once that more bytes are needed."""
+        self._warn("small", f"{why}; set a larger cache_size")
+
+    def _warn(self, kind: str, text: str) -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
+            _log.warning("cache of shards %s: %s", self.folder, text)
+
+    def _close(self, reason: str) -> None:
+        self.closed = True
+        self._warn("closed", f"{reason.lower()}; what is not in it yet is read from the remote shards")
+
+    def _path(self, name: str) -> str:
+        return f"{self.folder}/{name}"
+
+    @contextmanager
+    def _locked(self, name: str) -> Iterator[int]:
+        file = os.open(self._path(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield file
+        finally:
+            # A child that was forked meanwhile has the file open, too: only this releases the lock.
+            with suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_UN)
+            os.close(file)
+
+    def _reserved(self, part: Part) -> tuple[int, str] | None:
+        """A temporary file of the part's length, within the bound; None: a part of this size is not kept."""
+        with self._locked(_SUM) as noted:
+            text = os.pread(noted, 32, 0)
+            held = int(text) if text.isdigit() else None
+            if held is None or held + part.size > self._limit(held):
+                held = self._evicted(part.size)
+            limit = self._limit(held)
+            if part.size > limit:
+                self.warn_small(f"its bound is {limit} bytes, and a part has {part.size}")
+                return None
+            os.pwrite(noted, b"%020d" % (held + part.size), 0)
+            file, path = create_temporary(self.folder, part.name)
+            try:
+                # So that a process that counts meanwhile sees what it will have.
+                os.truncate(file, part.size)
+            except BaseException:
+                _drop(file, path)
+                raise
+            return file, path
+
+    def _limit(self, held: int) -> int:
+        if self.size is not None:
+            return self.size
+        return min(_MOST, (shutil.disk_usage(self.folder).free + held) // 2)
+
+    def _evicted(self, wanted: int) -> int:
+        """Remove what was used least recently, and what dead processes left, until there is room; the sum of bytes."""
+        found, held = [], 0
+        with os.scandir(self.folder) as entries:
+            for entry in entries:
+                with suppress(OSError):  # gone meanwhile, or of a living process
+                    is_part = _PART.fullmatch(entry.name) is not None
+                    if not is_part and (not is_temporary_name(entry.name) or remove_if_dead(entry.path)):
+                        continue
+                    status = entry.stat(follow_symlinks=False)
+                    held += status.st_size
+                    if is_part:
+                        found.append((status.st_mtime_ns, entry.name, status.st_size))
+        limit = self._limit(held)
+        if held + wanted > limit:
+            for _, name, size in sorted(found):
+                if held + wanted <= limit * _AFTER_EVICTION:
+                    break
+                with suppress(FileNotFoundError):
+                    os.unlink(self._path(name))
+                held -= size
+        return held
+
+    def _fill(self, part: Part, file: int, path: str, fetch: Callable[[], bytes]) -> None:
+        try:
+            try:
+                data = fetch()
+            except Exception as error:
+                raise _Failed(error) from error
+            if len(data) != part.size:
+                raise _NotKept(f"{len(data)} bytes came of a part that has {part.size}")
+            write_all(file, data)
+            os.fsync(file)
+            os.replace(path, self._path(part.name))
+        except BaseException:
+            _drop(file, path)
+            raise
+        close_locked(file, path)
+
+
+def _drop(file: int, path: str) -> None:
+    with suppress(OSError):
+        os.unlink(path)
+    close_locked(file, path)
+
+
+class _NotKept(Exception):
+    """A part cannot be kept. Never leaves this module."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class _Failed(Exception):
+    """What fetching raised, which may be an OSError, too. Never leaves this module."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error

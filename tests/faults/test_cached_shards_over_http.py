@@ -1,0 +1,179 @@
+"""Remote shards through the cache of this machine: the samples that reading them gives, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faults.httpserver import Fault, FaultServer
+
+import tarkit
+from tarkit.errors import DataError, StreamError, UsageError
+from tarkit.samples.cachedshard import CachedShard
+from tarkit.samples.index import build_index
+from tarkit.trainers.shardmap import ShardMap
+
+COUNT, RUN = 95, 20
+
+
+@pytest.fixture
+def server() -> Iterator[FaultServer]:
+    with FaultServer() as server:
+        yield server
+
+
+def put(server: FaultServer, tmp_path: Path, name: str = "a", fill: bytes = b"x", **more: Any) -> str:
+    path = tmp_path / f"{name}.tar"
+    with tarkit.TarWriter(str(path)) as sink:
+        for number in range(COUNT):
+            sink.write({"__key__": f"{number:04d}", "bin": fill * 3000, "cls": b"%d" % number})
+    server.put(f"{name}.idx", build_index(str(path)).encode(), **more)
+    return server.put(f"{name}.tar", path.read_bytes(), **more)
+
+
+def cached(url: str, tmp_path: Path, **options: Any) -> ShardMap:
+    return ShardMap(url, cache=tmp_path / "cache", run=RUN, **options)
+
+
+def asked(server: FaultServer) -> int:
+    """Ranges that were asked for; what begins at 0 is none."""
+    return len([1 for path, headers in server.requests if path == "a.tar" and "Range" in headers])
+
+
+def test_the_samples_are_the_same_and_fetched_once(server: FaultServer, tmp_path: Path) -> None:
+    url = put(server, tmp_path)
+    every = list(tarkit.read_samples(url))
+    samples = cached(url, tmp_path)
+    numbers = [*range(0, COUNT, 7), *range(COUNT)]
+    assert [samples[number] for number in numbers] == [every[number] for number in numbers]
+    assert asked(server) == 1 + 4, "the end of the shard, and a request for each run but the first"
+    for again in (samples, cached(url, tmp_path), pickle.loads(pickle.dumps(samples))):
+        assert [again[number] for number in numbers] == [every[number] for number in numbers]
+        assert isinstance(again._shard(0), CachedShard)
+    assert asked(server) == 1 + 4
+    other = ShardMap(url)
+    assert [other[number] for number in (3, 94)] == [every[3], every[94]]
+
+
+def test_what_a_batch_needs_is_fetched_together(server: FaultServer, tmp_path: Path) -> None:
+    samples = cached(put(server, tmp_path), tmp_path)
+    samples.fetch((0, number) for number in (0, 1, 21, 41, 94))
+    assert asked(server) == 1 + 3
+    assert samples[22]["cls"] == b"22"
+    assert asked(server) == 1 + 3
+
+
+def test_a_shard_that_is_replaced_is_never_mixed(server: FaultServer, tmp_path: Path) -> None:
+    url = put(server, tmp_path)
+    samples = cached(url, tmp_path)
+    assert samples[0]["bin"][:1] == b"x"
+    assert put(server, tmp_path, fill=b"y") == url
+    assert samples[1]["bin"][:1] == b"x", "of the shard that it opened"
+    with pytest.raises(StreamError, match=r"a\.tar: was replaced while it was read"):
+        samples[30]
+    again = cached(url, tmp_path)
+    assert {again[number]["bin"][:1] for number in range(COUNT)} == {b"y"}
+
+
+def test_an_index_that_is_made_anew_is_taken(server: FaultServer, tmp_path: Path) -> None:
+    url = put(server, tmp_path)
+    assert cached(url, tmp_path)[50]["cls"] == b"50"
+    text = server.objects["a.idx"].content
+    lines = text.splitlines(keepends=True)
+    server.put("a.idx", b"".join([lines[0], lines[1].replace(b"0000", b"000a"), *lines[2:]]))
+    with pytest.raises(DataError, match="is stale"):
+        cached(url, tmp_path)[0]
+    server.put("a.idx", text)
+    assert cached(url, tmp_path)[0]["cls"] == b"0"
+
+
+def test_connections_that_break(server: FaultServer, tmp_path: Path) -> None:
+    url = put(server, tmp_path)
+    every = list(tarkit.read_samples(url))
+    faults = [Fault(), Fault("cut", 100), Fault(), Fault("reset", 5000), Fault("status"), Fault("part", 99)]
+    server.objects["a.tar"].faults = [*faults, *faults]
+    server.objects["a.idx"].faults = faults[1:]
+    samples = cached(url, tmp_path)
+    assert [samples[number] for number in range(COUNT)] == every
+
+
+def test_what_could_be_replaced_unseen_is_not_kept(server: FaultServer, tmp_path: Path) -> None:
+    url = put(server, tmp_path, etag="")
+    samples = cached(url, tmp_path)
+    assert samples[50]["cls"] == b"50" and not isinstance(samples._shard(0), CachedShard)
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("size", [200_000, 2000])
+def test_a_cache_that_is_too_small(
+    server: FaultServer, tmp_path: Path, size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A part is fetched once an epoch, and then each of its samples: never a run for each sample."""
+    url = put(server, tmp_path)
+    every = list(tarkit.read_samples(url))
+    samples = cached(url, tmp_path, cache_size=size)
+    for epoch in range(2):
+        samples.begin_epoch()
+        before = asked(server)
+        for offset in range(RUN):
+            for number in range(offset, COUNT, RUN):
+                assert samples[number] == every[number]
+        assert asked(server) - before <= COUNT + 5 + (epoch == 0)
+    assert len(caplog.messages) == 1 and caplog.messages[0].endswith("; set a larger cache_size")
+    assert sum(path.stat().st_size for path in (tmp_path / "cache").glob("*.part")) <= size
+
+
+def test_a_folder_that_cannot_be_used(server: FaultServer, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "cache").write_bytes(b"")
+    samples = cached(put(server, tmp_path), tmp_path)
+    assert [samples[number]["cls"] for number in (0, 1, 50)] == [b"0", b"1", b"50"]
+    assert len(caplog.messages) == 1
+
+
+def test_headers_that_are_not_plain(server: FaultServer, tmp_path: Path) -> None:
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
+        for number in range(30):
+            info = tarfile.TarInfo(f"é{number:03d}.bin")
+            info.size, info.pax_headers = 700, {"comment": "c"}
+            tar.addfile(info, io.BytesIO(bytes([number]) * 700))
+    server.put("a.idx", build_index(str(path)).encode())
+    url = server.put("a.tar", path.read_bytes())
+    every = list(tarkit.read_samples(url))
+    samples = cached(url, tmp_path)
+    assert [samples[number] for number in range(30)] == every
+    assert asked(server) == 1 + 1
+
+
+def test_damage_in_the_middle_is_an_error_with_its_place(server: FaultServer, tmp_path: Path) -> None:
+    url = put(server, tmp_path)
+    content = bytearray(server.objects["a.tar"].content)
+    content[40 * 4608] ^= 1
+    server.put("a.tar", bytes(content))
+    samples = cached(url, tmp_path)
+    assert samples[41]["cls"] == b"41"
+    with pytest.raises(DataError, match=r"a\.tar, offset 184320: .*is stale"):
+        samples[40]
+
+
+def test_shards_of_one_name_and_another_key_rule(server: FaultServer, tmp_path: Path) -> None:
+    urls = [put(server, tmp_path, "a"), put(server, tmp_path, "b", fill=b"b")]
+    samples = cached(urls, tmp_path)  # type: ignore[arg-type]
+    assert (samples[0]["bin"][:1], samples[COUNT]["bin"][:1]) == (b"x", b"b")
+    for _ in range(2):
+        assert cached(urls[0], tmp_path, rule="last-dot")[1]["cls"] == b"1"
+    with pytest.raises(UsageError, match="run is 0; it must be at least 1"):
+        ShardMap(urls[0], cache=tmp_path, run=0)
+
+
+def test_large_samples_are_parts_by_themselves(server: FaultServer, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("tarkit.samples.cachedshard._MOST", 20_000)
+    samples = cached(put(server, tmp_path), tmp_path)
+    assert [samples[number]["cls"] for number in range(COUNT)] == [b"%d" % number for number in range(COUNT)]
+    sizes = {path.stat().st_size for path in (tmp_path / "cache").glob("*.part")}
+    assert max(sizes) <= 20_000 and asked(server) == 1 + 4 * 5 + 4 - 1
