@@ -34,12 +34,15 @@ def begin() -> float:
     return time.perf_counter()
 
 
-def service(state: str, name: str, size: str, per_shard: str, files: str = "") -> None:
+def service(state: str, name: str, size: str, per_shard: str, files: str = "", epochs: str = "1") -> None:
     """A service with one data set, its state on the disk; its port is the first line."""
 
     async def run() -> None:
         parts = tuple((path, 0, int(count)) for path, count in json.loads(files or "[]"))
-        dataset = DataSet.of_files(name, parts, int(per_shard)) if parts else DataSet(name, int(size), int(per_shard))
+        if parts:
+            dataset = DataSet.of_files(name, parts, int(per_shard), epochs=int(epochs))
+        else:
+            dataset = DataSet(name, int(size), int(per_shard))
         journal = Journal(state)
         async with Dispatcher(journal, LeaseRules(floor=2.0, first=2.0, ceiling=2.0)) as dispatcher:
             await dispatcher.declare(dataset)
@@ -115,8 +118,8 @@ def lost(address: str) -> None:
     answer(time.perf_counter() - start - lease.seconds, lease=lease.seconds)
 
 
-def photos(spec: str, address: str, share: str) -> None:
-    """Read samples through a service; or without an address, every second file from ``share`` on."""
+def photos(spec: str, address: str, share: str, epochs: str) -> None:
+    """Read samples through a service; or without an address, every second file from ``share`` on, so many times."""
     reader = TarDataReader(spec)
     if address:
         client = ShardClient(address)
@@ -124,7 +127,7 @@ def photos(spec: str, address: str, share: str) -> None:
         start = begin()
         samples = read_shards(client, reader)
     else:
-        names = [name for name, *_ in reader.create_shards()][int(share) :: 2]
+        names = [name for name, *_ in reader.create_shards()][int(share) :: 2] * int(epochs)
         start = begin()
         samples = (sample for name in names for sample in reader.read_from(name, 0))
     number = size = 0
