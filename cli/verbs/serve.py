@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -34,7 +35,26 @@ def _sizes(context: click.Context, parameter: click.Parameter, values: tuple[str
         if not (name and size.isascii() and size.isdigit()):
             raise click.BadParameter(f"{value!r} is not NAME=SIZE, such as iris=150")
         found.append((name, int(size)))
+    names = [name for name, _ in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise click.BadParameter(
+                f"{name!r} is given {names.count(name)} times; give each data set a name of its own"
+            )
     return found
+
+
+_SHAPE = ("records_per_shard", "epochs", "shuffle", "seed", "strict_epochs", "remainder", "dataset_name")
+_WATCH = ("watched", "tls_certificate", "token_file", "quiet", "verbose")
+
+
+def _reject(names: Iterable[str], reason: str) -> None:
+    """Complain of options that would have no effect."""
+    context = click.get_current_context()
+    for option in context.command.params:
+        given = context.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
+        if given and option.name in names:
+            raise UsageError(f"{option.opts[0]} {reason}")
 
 
 @click.command("serve", cls=LongHelp, epilog=_EPILOG)
@@ -127,6 +147,8 @@ def command(
     their data sets, and the service runs until it is stopped.
     """
     if watched is not None:
+        options = [option.name or "" for option in click.get_current_context().command.params]
+        _reject(set(options) - {*_WATCH}, "is an option of a service; --watch starts none")
         return watch_service(watched, tls_certificate, token_file, quiet=quiet)
     from tarkit.service.credentials import security_of_files
     from tarkit.service.dataset import DataSet
@@ -135,6 +157,10 @@ def command(
 
     if sized and (data or custom_reader):
         raise UsageError("--dataset goes without --data and --custom_data_reader")
+    if sized:
+        _reject(["dataset_name"], "goes with --data; the name is in --dataset NAME=SIZE")
+    elif not (data or custom_reader):
+        _reject(_SHAPE, "goes with --data or --dataset; without one, clients declare their data sets")
     if (reader_type and not data) or (params and not custom_reader) or (reader_type and custom_reader):
         raise UsageError("--reader-type goes with --data alone, --custom_data_reader_params with --custom_data_reader")
     settings = ServeSettings(

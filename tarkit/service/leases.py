@@ -31,10 +31,15 @@ class LeaseRules:
     losses: int = 10
 
     def __post_init__(self) -> None:
-        if not (0 < self.floor <= self.ceiling and self.first > 0 and 1 <= self.factor < math.inf):
+        if not 0 < self.floor <= self.ceiling:
             raise UsageError(
-                f"leases of {self.floor} to {self.ceiling} s, at first {self.first} s, {self.factor} times the longest "
-                f"shard: all must be above 0, the factor 1 or more, and the shortest not above the longest"
+                f"the shortest lease (floor) is {self.floor:g} s and the longest (ceiling) {self.ceiling:g} s; both "
+                "must be above 0, and the shortest not above the longest"
+            )
+        if not (self.first > 0 and 1 <= self.factor < math.inf):
+            raise UsageError(
+                f"the first lease is {self.first:g} s, and a lease {self.factor:g} times the longest shard; they must "
+                "be above 0 s, and 1 or more"
             )
         if self.errors < 1 or self.losses < 1:
             raise UsageError(f"a shard is tried {self.errors} and {self.losses} times; both must be 1 or more")
