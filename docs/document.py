@@ -179,6 +179,9 @@ def _api_entry(name: str, found: Any, heading: str) -> Iterator[str]:
         yield f"```python\n{name} = {found}\n```"
         yield _text(_alias_text(name))
         return
+    if found.__name__ != name:
+        yield f"Another name of `{found.__name__}`."
+        return
     yield f"```python\n{_signature(name, found)}\n```"
     yield _text(inspect.getdoc(found) or "")
     ours = (

@@ -261,31 +261,8 @@ class DataShardService:
         self._source.close()
 
 
-def build_data_shard_service(
-    batch_size: int,
-    num_epochs: int | None = None,
-    dataset_size: int | None = None,
-    shuffle: bool = False,
-    shuffle_shards: bool = False,
-    task_type: int = TRAINING,
-    num_minibatches_per_shard: int = 0,
-    dataset_name: str | None = None,
-    remainder: str | None = None,
-    **options: Any,
-) -> DataShardService:
-    """A :class:`DataShardService`; see there for the arguments."""
-    return DataShardService(
-        batch_size,
-        num_epochs,
-        dataset_size,
-        shuffle,
-        shuffle_shards,
-        task_type,
-        num_minibatches_per_shard,
-        dataset_name,
-        remainder,
-        **options,
-    )
+build_data_shard_service = DataShardService
+"""The name by which the published clients make it."""
 
 
 def declared_dataset(
@@ -324,8 +301,8 @@ def _source(
         return client
     if isinstance(dataset, str):
         raise UsageError(
-            f"data set {quoted(dataset)} has no num_epochs and dataset_size, and there is no service that knows it; "
-            f"give them, or set {_ADDRESSES[0]} to its address"
+            f"data set {quoted(dataset)} has no num_epochs and dataset_size, and no service is set that knows it; "
+            f"give them, or set {_ADDRESSES[0]} to the address of the service"
         )
     _log.info("no address of a shard service is set: shards of %s are handed out in this process", quoted(dataset.name))
     return LocalShards(dataset)

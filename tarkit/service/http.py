@@ -100,7 +100,7 @@ def _page(words: list[str], pages: dict[str, Callable[[], Page]]) -> Page:
         return Page(b"only GET and HEAD are answered\n", status=405)
     make = pages.get(words[1].partition("?")[0])
     if make is None:
-        return Page(f"there are {', '.join(pages)}\n".encode(), status=404)
+        return Page(f"the pages are {', '.join(pages)}\n".encode(), status=404)
     try:
         return make()
     except Exception as error:

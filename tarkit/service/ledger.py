@@ -9,46 +9,18 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import islice
 
 from tarkit.errors import LINE
-from tarkit.readers.reader import TaskShard
 from tarkit.service.dataset import DataSet
 from tarkit.service.holders import Holders
 from tarkit.service.leases import Lease, LeaseRules, NoShard, Verdict
 from tarkit.service.outstanding import Outstanding
+from tarkit.service.progress import DataSetProgress, DeadShard
 from tarkit.service.ranges import covered_records, merged_ranges, missing_ranges
 
 ENDLESS = 2**62
 """How many shards are available where epochs have no end."""
-
-
-@dataclass(frozen=True)
-class Dead:
-    """A shard that is not tried any more. shard: without ``indices``. reason: of its last failure."""
-
-    epoch: int
-    shard: TaskShard
-    errors: int
-    losses: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class LedgerCounts:
-    """Counts of the epochs that have begun. epoch: their number. records: how many are done.
-
-    ``todo + leased + done + dead`` is the number of their shards. todo: never handed out, or came back.
-    """
-
-    epoch: int
-    todo: int
-    leased: int
-    done: int
-    dead: int
-    records: int
-    ended: bool
 
 
 class Ledger:
@@ -199,12 +171,24 @@ class Ledger:
         back = [self.entries[key] for key in (*self._first, *self._last)]
         return back + [entry for entry in self.entries.values() if entry.state != "todo"]
 
-    def progress(self) -> LedgerCounts:
-        """Counts of the epochs that have begun."""
-        shards, dead, leased = self.dataset.shards, len(self._dead), self._holders.leases
-        todo = len(self._first) + len(self._last) + (shards - self.handed_out if self.epoch else 0)
-        done = self.epoch * shards - todo - leased - dead
-        return LedgerCounts(self.epoch, todo, leased, done, dead, self.records, self.ended)
+    def progress(self, listed: int = 0) -> DataSetProgress:
+        """Counts of the epochs that have begun. listed: how many dead shards are named, at most."""
+        dataset, dead, leased = self.dataset, len(self._dead), self._holders.leases
+        todo = len(self._first) + len(self._last) + (dataset.shards - self.handed_out if self.epoch else 0)
+        return DataSetProgress(
+            name=dataset.name,
+            shards=dataset.shards,
+            epochs=dataset.epochs,
+            epoch=self.epoch,
+            todo=todo,
+            leased=leased,
+            done=self.epoch * dataset.shards - todo - leased - dead,
+            dead=dead,
+            records=self.records,
+            ended=self.ended,
+            workers=len(self.workers()),
+            dead_shards=self.dead(listed),
+        )
 
     @property
     def last_epoch(self) -> bool:
@@ -219,11 +203,12 @@ class Ledger:
         """Worker -> what it holds."""
         return self._holders.all_held()
 
-    def dead(self, most: int | None = None) -> list[Dead]:
+    def dead(self, most: int | None = None) -> list[DeadShard]:
         """The shards that are not tried any more, in the order in which they died; only the first ``most`` of them."""
+        found = ((each, self.dataset.bounds(*each.key)) for each in islice(self._dead.values(), most))
         return [
-            Dead(each.epoch, self.dataset.bounds(*each.key), each.errors, each.losses, each.ended)
-            for each in islice(self._dead.values(), most)
+            DeadShard(each.epoch, shard.name, shard.start, shard.end, each.errors, each.losses, each.ended)
+            for each, shard in found
         ]
 
     def learn(self, seconds: float) -> None:

@@ -12,7 +12,8 @@ from tarkit.service import checkpoint
 from tarkit.service.dataset import DataSet
 from tarkit.service.heldshard import HeldShard
 from tarkit.service.leases import LeaseRules, NoShard, Verdict
-from tarkit.service.ledger import Ledger, LedgerCounts
+from tarkit.service.ledger import Ledger
+from tarkit.service.progress import MOST_DEAD, DataSetProgress
 
 _RULES = LeaseRules(floor=math.inf, ceiling=math.inf, first=math.inf)
 _DRAIN = 5.0
@@ -94,10 +95,10 @@ class LocalShards:
         with self._news:
             return self._ledger.ended
 
-    def progress(self) -> LedgerCounts:
+    def progress(self) -> DataSetProgress:
         """Counts of the data set."""
         with self._news:
-            return self._ledger.progress()
+            return self._ledger.progress(MOST_DEAD)
 
     def save(self) -> str:
         """A checkpoint of the data set: JSON text of what is not done."""

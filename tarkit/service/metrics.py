@@ -12,23 +12,16 @@ from tarkit.service.leases import Verdict
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _GAUGES = {
-    "epoch": "Epochs that have begun.",
-    "epochs": "Epochs of the data set; 0 is without an end.",
-    "todo": "Shards of the epochs that have begun, not handed out or come back.",
-    "leased": "Shards that workers hold.",
-    "done": "Shards that are done, of the epochs that have begun.",
-    "dead": "Shards that are not tried any more.",
-    "records": "Records that are done, of all epochs.",
-    "ended": "1 when no shard is left, and none is with a worker.",
+    "epoch": ("epoch", "Epochs that have begun."),
+    "epochs": ("epochs", "Epochs of the data set; 0 is without an end."),
+    "todo": ("shards_todo", "Shards of the epochs that have begun, not handed out or come back."),
+    "leased": ("shards_leased", "Shards that workers hold."),
+    "done": ("shards_done", "Shards that are done, of the epochs that have begun."),
+    "dead": ("shards_dead", "Shards that are not tried any more."),
+    "records": ("records_done", "Records that are done, of all epochs."),
+    "ended": ("ended", "1 when no shard is left, and none is with a worker."),
 }
-"""Field of LedgerCounts, or epochs, -> what it is."""
-_NAMES = {
-    "records": "records_done",
-    "todo": "shards_todo",
-    "leased": "shards_leased",
-    "done": "shards_done",
-    "dead": "shards_dead",
-}
+"""Field of DataSetProgress -> name of the metric, and what it is."""
 
 
 class Metrics:
@@ -51,11 +44,11 @@ class Metrics:
     def collect(self) -> Iterator[Any]:
         """What the library asks for: families of metrics."""
         dispatcher = self._dispatcher
-        counts = {name: (ledger.dataset.epochs, ledger.progress()) for name, ledger in dispatcher.ledgers.items()}
-        for field, text in _GAUGES.items():
-            family = self._gauge(f"tarkit_{_NAMES.get(field, field)}", text, labels=["dataset"])
-            for name, (epochs, each) in counts.items():
-                family.add_metric([name], epochs if field == "epochs" else float(getattr(each, field)))
+        progress = [ledger.progress() for ledger in dispatcher.ledgers.values()]
+        for field, (name, text) in _GAUGES.items():
+            family = self._gauge(f"tarkit_{name}", text, labels=["dataset"])
+            for each in progress:
+                family.add_metric([each.name], float(getattr(each, field)))
             yield family
         reports = self._counter("tarkit_reports", "Reports of workers, by what became of them.", labels=["verdict"])
         for verdict in Verdict:

@@ -1,19 +1,16 @@
-"""How far the data sets of a service are: from a ledger, or from the answer of a service to ``GetProgress``."""
+"""How far a data set is: its counts, its rate, and the exit code that it ends with."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE
-from tarkit.service.ledger import Ledger
 
 MOST_DEAD = 1000
 """Dead shards of a data set that are listed; all of them are counted."""
-
-
 _WINDOW = 60.0
 """Seconds over which a rate is an average."""
 
@@ -33,8 +30,11 @@ class DeadShard:
 
 @dataclass(frozen=True)
 class DataSetProgress:
-    """Counts of a data set. shards: of an epoch. epochs: 0 is without an end. epoch: epochs begun. todo, leased, done,
-    dead: shards of the epochs that have begun. records: number of those done. workers: how many hold a shard."""
+    """Counts of a data set. shards: of an epoch. epochs: 0 is without an end. epoch: epochs begun. records: number of
+    those done. workers: how many hold a shard. dead_shards: the first of those that are dead.
+
+    ``todo + leased + done + dead`` is the number of shards of the epochs that have begun. todo: never handed out, or
+    came back."""
 
     name: str
     shards: int
@@ -47,7 +47,7 @@ class DataSetProgress:
     records: int
     ended: bool
     workers: int
-    dead_shards: list[DeadShard] = field(default_factory=list)
+    dead_shards: Sequence[DeadShard] = ()
 
     @property
     def total(self) -> int:
@@ -85,49 +85,14 @@ class Rate:
         return (done - before) / (now - then) if now > then else 0.0
 
 
-def progress_of_ledger(ledger: Ledger) -> DataSetProgress:
-    """The counts of a ledger, and its first dead shards."""
-    counts, dataset = ledger.progress(), ledger.dataset
-    dead = [
-        DeadShard(each.epoch, each.shard.name, each.shard.start, each.shard.end, each.errors, each.losses, each.reason)
-        for each in ledger.dead(MOST_DEAD)
-    ]
-    return DataSetProgress(
-        dataset.name,
-        dataset.shards,
-        dataset.epochs,
-        counts.epoch,
-        counts.todo,
-        counts.leased,
-        counts.done,
-        counts.dead,
-        counts.records,
-        counts.ended,
-        len(ledger.workers()),
-        dead,
-    )
-
-
 def progress_of_message(message: Any) -> DataSetProgress:
-    """The same of a ``Progress`` message."""
+    """A ``Progress`` message of ``shards.proto``."""
     dead = [
-        DeadShard(each.epoch, each.name, each.start, each.end, each.errors, each.losses, each.reason)
-        for each in message.dead_shards
+        DeadShard(**{each.name: getattr(shard, each.name) for each in fields(DeadShard)})
+        for shard in message.dead_shards
     ]
-    return DataSetProgress(
-        message.name,
-        message.shards,
-        message.epochs,
-        message.epoch,
-        message.todo,
-        message.leased,
-        message.done,
-        message.dead,
-        message.records,
-        message.ended,
-        message.workers,
-        dead,
-    )
+    values = {each.name: getattr(message, each.name) for each in fields(DataSetProgress)}
+    return DataSetProgress(**values | {"dead_shards": dead})
 
 
 def outcome_code(progress: Iterable[DataSetProgress]) -> int:

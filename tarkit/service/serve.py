@@ -20,7 +20,7 @@ from tarkit.service.http import Page, serving_http
 from tarkit.service.journal import Journal
 from tarkit.service.leases import LeaseRules
 from tarkit.service.metrics import CONTENT_TYPE, Metrics
-from tarkit.service.progress import DataSetProgress, progress_of_ledger
+from tarkit.service.progress import MOST_DEAD, DataSetProgress
 from tarkit.service.server import serving
 from tarkit.service.statuspage import StatusPage
 from tarkit.store.publish import open_publish
@@ -161,7 +161,7 @@ async def _declare(dispatcher: Dispatcher, datasets: Sequence[DataSet], state: s
 
 
 def _progress(dispatcher: Dispatcher) -> list[DataSetProgress]:
-    return [progress_of_ledger(ledger) for ledger in dispatcher.ledgers.values()]
+    return [ledger.progress(MOST_DEAD) for ledger in dispatcher.ledgers.values()]
 
 
 def files_to_serve(
@@ -185,7 +185,7 @@ def files_to_serve(
     else:
         found = _shards_of_custom_reader(function, data, params)
     if not any(shard.records for shard in found):
-        raise UsageError(f"{quoted(data or str(function))}: there is no record to hand out")
+        raise UsageError(f"{quoted(data or str(function))}: it has no record to hand out")
     return found
 
 

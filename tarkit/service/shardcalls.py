@@ -14,7 +14,7 @@ from tarkit.service.dispatcher import Dispatcher, Report, ShardRequest
 from tarkit.service.leases import Lease, NoShard, Verdict
 from tarkit.service.ledger import Ledger
 from tarkit.service.messages import protocol
-from tarkit.service.progress import progress_of_ledger
+from tarkit.service.progress import MOST_DEAD
 
 _VERDICTS = {Verdict.ACCEPTED: 0, Verdict.LATE: 1, Verdict.STALE: 2, Verdict.UNKNOWN: 3}
 
@@ -101,7 +101,7 @@ class ShardCalls:
         return self._messages.ProgressReply(progress=[self._progress(ledger) for ledger in ledgers])
 
     def _progress(self, ledger: Ledger) -> Any:
-        progress = progress_of_ledger(ledger)
+        progress = ledger.progress(MOST_DEAD)
         dead = [vars(each) | {"reason": printable(each.reason)} for each in progress.dead_shards]
         return self._messages.Progress(**vars(progress) | {"dead_shards": dead})
 

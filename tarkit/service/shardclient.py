@@ -16,7 +16,7 @@ from tarkit.service.connection import ServiceConnection
 from tarkit.service.dataset import DataSet
 from tarkit.service.heldshard import HeldShard
 from tarkit.service.leases import NoShard
-from tarkit.service.ledger import LedgerCounts
+from tarkit.service.progress import DataSetProgress, progress_of_message
 from tarkit.service.session import Session
 
 _log = logging.getLogger(__name__)
@@ -160,13 +160,12 @@ class ShardClient:
         """The word by which the service knows this process."""
         return self._opened().worker
 
-    def progress(self) -> LedgerCounts:
+    def progress(self) -> DataSetProgress:
         """Counts of the data set, of all workers."""
         progress = self._opened().connection.call("GetProgress", name=self._name).progress
         if len(progress) != 1:
             raise UsageError(f"the service has {counted(len(progress), 'data set')}; name the one that is meant")
-        (found,) = progress
-        return LedgerCounts(found.epoch, found.todo, found.leased, found.done, found.dead, found.records, found.ended)
+        return progress_of_message(progress[0])
 
     def save(self) -> str:
         """A checkpoint of the data set: JSON text of what is not done. Reports of this process are in it."""

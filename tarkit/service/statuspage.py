@@ -8,7 +8,7 @@ from html import escape
 
 from tarkit.errors import printable
 from tarkit.service.dispatcher import Dispatcher
-from tarkit.service.progress import DataSetProgress, Rate, progress_of_ledger
+from tarkit.service.progress import DataSetProgress, Rate
 
 _REFRESH = 5
 _MOST_WORKERS = 200
@@ -60,7 +60,7 @@ class StatusPage:
         yield f'<h1>tarkit serve</h1><p class="dim">state {_text(self._state)}; up {up}; {self._calls()}</p>'
         if dispatcher.trouble is not None:
             yield f'<p class="bad">No shard is handed out: {_text(str(dispatcher.trouble))}</p>'
-        progress = [progress_of_ledger(each) for each in [*dispatcher.ledgers.values()][:_MOST_DATA_SETS]]
+        progress = [each.progress(_MOST_DEAD) for each in [*dispatcher.ledgers.values()][:_MOST_DATA_SETS]]
         yield "<h2>Data sets</h2>"
         if not progress:
             yield "<p>No data set was declared yet.</p>"

@@ -245,8 +245,12 @@ def test_progress_lines() -> None:
 
     from tarkit.service.progress import DataSetProgress, Rate
 
-    iris = DataSetProgress("iris", 100, 3, 2, 50, 5, 140, 5, 1400, False, 4)
-    endless = DataSetProgress("rose", 10, 0, 7, 0, 1, 69, 0, 690, False, 1)
+    iris = DataSetProgress(
+        "iris", shards=100, epochs=3, epoch=2, todo=50, leased=5, done=140, dead=5, records=1400, ended=False, workers=4
+    )
+    endless = DataSetProgress(
+        "rose", shards=10, epochs=0, epoch=7, todo=0, leased=1, done=69, dead=0, records=690, ended=False, workers=1
+    )
     assert progress_line([], 0.0) == "no data set was declared yet"
     line = "iris: epoch 2 of 3, 140 of 300 shards done (48%), 5 dead, 4 workers"
     assert progress_line([iris], 0.0) == line

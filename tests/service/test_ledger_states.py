@@ -338,7 +338,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert (counts.epoch, counts.todo, counts.leased) == (model.begun, len(todo), len(held))
         assert (counts.done, counts.dead) == (len(model.done), len(model.dead))
         assert counts.records == sum(map(len, model.records.values()))
-        assert {(each.epoch, each.shard.start) for each in self.ledger.dead()} == {
+        assert {(each.epoch, each.start) for each in self.ledger.dead()} == {
             (key[0], self.dataset.shard(*key).start) for key in model.dead
         }
         assert self.ledger.longest == max(model.durations, default=0.0)
