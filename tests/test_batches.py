@@ -60,6 +60,64 @@ def test_it_goes_on_with_other_ranks(shards: str, taken: int) -> None:
     assert len(first) == len(ranks[0]) == 10
 
 
+@pytest.mark.parametrize("equalize", ["drop", "pad"])
+def test_it_goes_on_with_another_batch(shards: str, equalize: str) -> None:
+    """In the middle of an epoch, and twice; then a whole epoch has the last one."""
+    names: list[str] = []
+    states = []
+    state: dict[str, Any] | None = None
+    for batch, taken in ((6, 3), (10, 1), (8, None)):
+        ranks = [loader(shards, batch=batch, equalize=equalize, rank=rank, world=2) for rank in range(2)]
+        for rank in ranks:
+            if state is not None:
+                rank.load_state_dict(state)
+        running = [iter(rank) for rank in ranks]
+        for number, parts in enumerate(zip(*running, strict=True), 1):
+            assert [len(part[0]) for part in parts] == [batch // 2] * 2
+            names += parts[0][0] + parts[1][0]
+            if number == taken:
+                break
+        state = ranks[0].state_dict()
+        states.append(state)
+        assert state == ranks[1].state_dict() and len(pickle.dumps(state)) < 1000
+    assert [each.get("segments") for each in states] == [None, [[6, 2, 1, 3]], None]
+    assert [(each["epoch"], each["next_batch"]) for each in states] == [(0, 3), (0, 4), (1, 0)]
+    # 60 - 3 * 6 - 10 = 4 * 8
+    assert sorted(names) == sorted({f"{shard}-{number}" for shard in range(3) for number in range(20)})
+    whole = loader(shards, batch=8, equalize=equalize)
+    whole.set_epoch(1)
+    assert [batch[0] for batch in whole] == [sum(parts, []) for parts in zip(*map(epoch_names, ranks), strict=True)]
+
+
+def epoch_names(each: EpochLoader) -> list[list[str]]:
+    return [batch[0] for batch in each]
+
+
+def test_an_epoch_whose_rest_fills_no_batch_has_ended(shards: str) -> None:
+    first = loader(shards, batch=6)
+    running = iter(first)
+    for _ in range(9):
+        next(running)
+    then = loader(shards, batch=7)
+    then.load_state_dict(first.state_dict())
+    assert list(then) == []
+    then.load_state_dict(first.state_dict())
+    then.set_epoch(0)
+    assert epoch_names(then) == epoch_names(loader(shards, batch=7)), "an epoch that is begun again has one batch"
+
+
+def test_a_batch_that_changes_all_the_time(shards: str) -> None:
+    state = loader(shards, batch=1).state_dict()
+    for number in range(17):
+        each = loader(shards, batch=1 + number % 2)
+        each.load_state_dict(state)
+        next(iter(each))
+        state = each.state_dict()
+        assert len(pickle.dumps(state)) < 1000
+    with pytest.raises(UsageError, match="^the batch was changed 17 times in epoch 0; it can be 16$"):
+        loader(shards, batch=7).load_state_dict(state)
+
+
 def test_a_source_goes_to_another_process(shards: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "3")

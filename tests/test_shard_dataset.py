@@ -146,10 +146,61 @@ def test_torchdata_keeps_its_state(shards: str, epochs: list[list[list[str]]], t
     other = dataset(shards)
     other.load_state_dict(dataset_state(state))
     assert before + keys(iter(other.loader(3))) == epochs[0]
-    with pytest.raises(UsageError, match="the state is of 2 workers, and there are 1"):
+    with pytest.raises(UsageError, match="the state has workers 2, and here it is 1: give dataset_state"):
         iter(dataset(shards)).load_state_dict({**dataset_state(state), "workers": 2})
     with pytest.raises(UsageError, match="^there is no state of a ShardDataset in it$"):
         dataset_state({"a": [{}]})
+
+
+@pytest.mark.parametrize("options", [{}, {"persistent_workers": True}, {"multiprocessing_context": "spawn"}])
+def test_the_rest_of_an_epoch_with_another_batch(
+    shards: str, epochs: list[list[list[str]]], options: dict[str, Any]
+) -> None:
+    first = dataset(shards).loader(2, **options)
+    running = iter(first)
+    before = keys(next(running) for _ in range(5))
+    assert before == epochs[0][:5]
+    state = first.state_dict()
+    alone = dataset(shards, batch=16).loader()
+    alone.load_state_dict(state)
+    expected = keys(iter(alone))
+    flat = sum(before + expected, [])
+    assert len(expected) == 6 and {len(batch) for batch in expected} == {16} and len(set(flat)) == len(flat) == 156
+    ranks = [dataset(shards, batch=16, rank=rank, world=2).loader(2, **options) for rank in range(2)]
+    if "persistent_workers" in options:
+        for rank in ranks:
+            next(iter(rank))
+    for rank in ranks:
+        rank.load_state_dict(state)
+    assert together([keys(iter(rank)) for rank in ranks]) == expected
+    following = keys(iter(dataset(shards, batch=16).loader()))
+    alone.set_epoch(0)
+    assert keys(iter(alone)) == following != expected
+
+
+def test_torchdata_and_another_batch(shards: str) -> None:
+    stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="NO torchdata (tox run -e torch)")
+    from tarkit.trainers.torch import dataset_state
+
+    loader = stateful.StatefulDataLoader(dataset(shards), batch_size=None, num_workers=2)
+    running = iter(loader)
+    before = keys(next(running) for _ in range(5))
+    state = loader.state_dict()
+    with pytest.raises(UsageError, match=r"the state has batch 12, and here it is 16: give dataset_state\(it\)"):
+        iter(dataset(shards, batch=16)).load_state_dict({**dataset_state(state), "workers": 1})
+    other = dataset(shards, batch=16)
+    other.load_state_dict(dataset_state(state))
+    loader = stateful.StatefulDataLoader(other, batch_size=None, num_workers=2)
+    running = iter(loader)
+    before += keys(next(running) for _ in range(2))
+    state = loader.state_dict()
+    same = dataset(shards, batch=16)
+    same.load_state_dict(dataset_state(state))
+    flat = sum(before + keys(iter(same.loader(3))), [])
+    assert len(set(flat)) == len(flat) == 156
+    again = stateful.StatefulDataLoader(dataset(shards, batch=16), batch_size=None, num_workers=2)
+    again.load_state_dict(state)
+    assert sum(before + keys(iter(again)), []) == flat
 
 
 def test_fields_are_decoded_and_collated(shards: str) -> None:
@@ -174,7 +225,7 @@ def test_the_last_batch_is_filled(shards: str, equalize: str, marked: int) -> No
     ("change", "message"),
     [
         ({"seed": 8}, "seed is 8, and it has 7"),
-        ({"batch": 24}, "batch is 24, and it has 12"),
+        ({"block": 24}, "block is 24, and it has 20"),
         ({"shuffle": False}, "seed is None, and it has 7"),
     ],
 )

@@ -39,12 +39,13 @@ class EpochLoader:
     def _ordered(self) -> Iterator[Any]:
         epoch, number = self._at = self._next
         self._next = epoch + 1, 0
+        batches = self.source.batches_of(epoch, number)
         for batch in self._epoch(epoch, number):
             number += 1
-            self._at = (epoch, number) if number < len(self) else self._next
+            self._at = (epoch, number) if number < batches else self._next
             yield batch
-        if number != len(self):
-            raise RuntimeError(f"epoch {epoch} has {len(self)} batches, and {number} came")
+        if number != batches:
+            raise RuntimeError(f"epoch {epoch} has {batches} batches, and {number} came")
 
     def _epoch(self, epoch: int, first: int) -> Iterable[Any]:
         return self.source.epoch_batches(epoch, first)
@@ -90,5 +91,6 @@ class EpochLoader:
         return self.source.state(*self._at)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on there, with any number of ranks and workers. Raises: UsageError: see the source's ``place_in``."""
+        """Go on there, with any number of ranks and workers, or another batch. Raises: UsageError: see the source's
+        ``place_in``."""
         self._next = self._at = self.source.place_in(state)

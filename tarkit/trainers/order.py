@@ -7,8 +7,8 @@ number; ranks and workers only decide who reads which of them. ``docs/order.md``
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import accumulate
@@ -54,11 +54,24 @@ class OrderSettings:
 
     def batches(self, samples: int) -> int:
         """Global batches of an epoch of so many samples. UsageError: none can be filled."""
-        rest = self.batch - 1 if samples and self.equalize != "drop" else 0
-        number = (samples + rest) // self.batch
+        number = self.fill(samples)
         if not number:
             raise UsageError(f"{samples} samples do not fill a batch of {self.batch}")
         return number
+
+    def fill(self, samples: int) -> int:
+        """As :meth:`batches`; 0 if none can be filled."""
+        return (samples + (self.batch - 1 if samples and self.equalize != "drop" else 0)) // self.batch
+
+
+class Segment(NamedTuple):
+    """The first batches of an epoch that goes on with other ones. batch, lanes, turns: theirs, see
+    :class:`OrderSettings`. batches: how many they are."""
+
+    batch: int
+    lanes: int
+    turns: int
+    batches: int
 
 
 class Place(NamedTuple):
@@ -69,25 +82,109 @@ class Place(NamedTuple):
     filler: bool = False
 
 
+class _Stage:
+    """Batches of one size, of a sequence of samples.
+
+    first: number of its first batch in the epoch. rest: what the sequence is of the stage before; None: that of the
+    epoch, which is shuffled by blocks here.
+    """
+
+    def __init__(
+        self, settings: OrderSettings, samples: int, batches: int, epoch: int, first: int, rest: _Rest | None
+    ) -> None:
+        self.settings, self.samples, self.batches, self.first, self.rest = settings, samples, batches, first, rest
+        self._epoch = epoch
+        self.share = settings.batch // settings.lanes
+        turns = (len(range(turn, batches, settings.turns)) for turn in range(settings.turns))
+        self.lengths = [turn * self.share for turn in turns] * settings.lanes
+        self.starts = [0, *accumulate(self.lengths)]
+        self._blocks = settings.seed is not None and rest is None
+        self._shuffled = lru_cache(maxsize=4 * settings.lanes * settings.turns)(self._shuffle)
+
+    def position(self, number: int, slot: int) -> int:
+        """Where in the sequence a slot of one of its batches is filled from; behind its end: from its beginning."""
+        settings = self.settings
+        lane, at = divmod(slot, self.share)
+        turns, turn = divmod(number, settings.turns)
+        return self.in_lane(lane * settings.turns + turn, at + turns * self.share)
+
+    def in_lane(self, lane: int, at: int) -> int:
+        """Where in the sequence the sample is that comes at a place of a lane and turn."""
+        if self._blocks:
+            size = self.settings.block
+            block, inside = divmod(at, size)
+            at = block * size + self._shuffled(lane, block)[inside]
+        return self.starts[lane] + at
+
+    def fillers(self, lane: int, begin: int) -> list[int]:
+        """The places of a lane and turn from ``begin`` on that are behind the end of the sequence."""
+        first = max(0, self.samples - self.starts[lane])
+        if self._blocks:
+            first -= first % self.settings.block
+        places = range(max(begin, first), self.lengths[lane])
+        return [at for at in places if self.in_lane(lane, at) >= self.samples]
+
+    def _shuffle(self, lane: int, block: int) -> list[int]:
+        """The order of a block of a lane: by a drawn number each, which Python promises to be the same for ever."""
+        settings = self.settings
+        size = min(settings.block, self.lengths[lane] - block * settings.block)
+        draw = Random(_hash(settings.seed, self._epoch, "block", *divmod(lane, settings.turns), block)).random
+        drawn = [draw() for _ in range(size)]
+        return sorted(range(size), key=drawn.__getitem__)
+
+
+class _Rest:
+    """What the first batches of a stage leave of its sequence: lane by lane, in the order in which these would have
+    come, without fillers; then what would have filled no batch."""
+
+    def __init__(self, stage: _Stage, batches: int) -> None:
+        self.stage = stage
+        turns = stage.settings.turns
+        lanes = range(len(stage.lengths))
+        self._begins = [len(range(lane % turns, batches, turns)) * stage.share for lane in lanes]
+        fillers = [stage.fillers(lane, self._begins[lane]) for lane in lanes]
+        sizes = [stage.lengths[lane] - self._begins[lane] - len(fillers[lane]) for lane in lanes]
+        self._ends = list(accumulate([*sizes, max(0, stage.samples - stage.starts[-1])]))
+        # Of each filler, how many other places are before it.
+        self._fillers = [[place - number for number, place in enumerate(places)] for places in fillers]
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def at(self, position: int) -> int:
+        """Where in the sequence of the stage it is."""
+        lane = bisect_right(self._ends, position)
+        inside = position - (self._ends[lane - 1] if lane else 0)
+        if lane == len(self._begins):
+            return self.stage.starts[-1] + inside
+        inside += self._begins[lane]
+        return self.stage.in_lane(lane, inside + bisect_right(self._fillers[lane], inside))
+
+
 class EpochOrder:
     """The global batches of an epoch.
 
     Args:
         counts: samples of each shard.
         epoch: from 0.
+        segments: its first batches that were made with another ``batch``; what they left is dealt by ``settings``.
 
     Raises:
-        UsageError: no batch can be filled.
+        UsageError: no batch can be filled, or there are fewer batches than a segment has.
 
     >>> order = EpochOrder([4] * 6, OrderSettings(6, seed=1, lanes=3, turns=2, run=4, block=4), epoch=0)
     >>> [f"{place.shard}.{place.sample}" for place in order.batch(0)]
     ['5.0', '5.1', '0.2', '0.1', '1.0', '1.1']
     """
 
-    def __init__(self, counts: Sequence[int], settings: OrderSettings, epoch: int) -> None:
+    def __init__(
+        self, counts: Sequence[int], settings: OrderSettings, epoch: int, segments: Iterable[Segment] = ()
+    ) -> None:
         self.counts, self.settings, self.epoch = counts, settings, epoch
         self.samples = sum(counts)
-        self.batches = settings.batches(self.samples)
+        self._stages = list(_stages(settings, self.samples, epoch, segments))
+        self._last = self._stages[-1]
+        self.batches = self._last.first + self._last.batches
         runs = [
             (shard, first, min(settings.run, count - first))
             for shard, count in enumerate(counts)
@@ -98,11 +195,6 @@ class EpochOrder:
             runs = [runs[number] for number in sorted(range(len(runs)), key=lambda number: (keys[number], number))]
         self._runs = runs
         self._ends = list(accumulate(length for _, _, length in runs))
-        self._share = settings.batch // settings.lanes
-        turns = (len(range(turn, self.batches, settings.turns)) for turn in range(settings.turns))
-        self._lengths = [turn * self._share for turn in turns]
-        self._starts = [0, *accumulate(self._lengths * settings.lanes)]
-        self._shuffled = lru_cache(maxsize=4 * settings.lanes * settings.turns)(self._shuffle)
 
     def batch(self, number: int, first: int = 0, end: int | None = None) -> list[Place]:
         """The samples of a batch, or its slots from ``first`` to before ``end``, which are a rank's part of it.
@@ -112,11 +204,12 @@ class EpochOrder:
         """
         if not 0 <= number < self.batches:
             raise IndexError(number)
-        return [self._place(number, slot) for slot in range(first, self.settings.batch if end is None else end)]
+        stage = self._stage(number)
+        return [self._place(stage, number, slot) for slot in range(first, stage.settings.batch if end is None else end)]
 
     def rank_batch(self, number: int, rank: int, world: int) -> list[Place]:
         """A rank's part of a batch."""
-        size = self.settings.batch
+        size = self._stage(number).settings.batch
         return self.batch(number, rank * size // world, (rank + 1) * size // world)
 
     def rank_batches(
@@ -129,29 +222,37 @@ class EpochOrder:
         for number in range(begin + worker, self.batches, workers):
             yield number, self.rank_batch(number, rank, world)
 
-    def _place(self, number: int, slot: int) -> Place:
-        settings = self.settings
-        lane, at = divmod(slot, self._share)
-        turn = number % settings.turns
-        at += number // settings.turns * self._share
-        lane = lane * settings.turns + turn
-        if settings.seed is not None:
-            block, inside = divmod(at, settings.block)
-            at = block * settings.block + self._shuffled(lane, block)[inside]
-        position = self._starts[lane] + at
-        filler = position >= self.samples
-        position %= self.samples
+    def _stage(self, number: int) -> _Stage:
+        if number >= self._last.first:
+            return self._last
+        return next(stage for stage in reversed(self._stages) if number >= stage.first)
+
+    def _place(self, stage: _Stage, number: int, slot: int) -> Place:
+        position = stage.position(number - stage.first, slot)
+        filler = position >= stage.samples
+        position %= stage.samples
+        while stage.rest is not None:
+            position = stage.rest.at(position)
+            stage = stage.rest.stage
         run = bisect_right(self._ends, position)
         shard, first, length = self._runs[run]
-        return Place(shard, first + position - (self._ends[run] - length), filler and settings.equalize == "pad")
+        filler = filler and self.settings.equalize == "pad"
+        return Place(shard, first + position - (self._ends[run] - length), filler)
 
-    def _shuffle(self, lane: int, block: int) -> list[int]:
-        """The order of a block of a lane: by a drawn number each, which Python promises to be the same for ever."""
-        settings = self.settings
-        size = min(settings.block, self._lengths[lane % settings.turns] - block * settings.block)
-        draw = Random(_hash(settings.seed, self.epoch, "block", *divmod(lane, settings.turns), block)).random
-        drawn = [draw() for _ in range(size)]
-        return sorted(range(size), key=drawn.__getitem__)
+
+def _stages(settings: OrderSettings, samples: int, epoch: int, segments: Iterable[Segment]) -> Iterator[_Stage]:
+    first, rest = 0, None
+    for batch, lanes, turns, batches in segments:
+        before = replace(settings, batch=batch, lanes=lanes, turns=turns)
+        stage = _Stage(before, samples, before.batches(samples), epoch, first, rest)
+        if not 0 < batches <= stage.batches:
+            raise UsageError(f"a segment has {batches} of {stage.batches} batches of {batch} samples")
+        yield stage
+        rest = _Rest(stage, batches)
+        first, samples = first + batches, len(rest)
+    # What is left of an epoch may fill no batch.
+    number = settings.batches(samples) if rest is None else settings.fill(samples)
+    yield _Stage(settings, samples, number, epoch, first, rest)
 
 
 def _hash(*words: object) -> int:

@@ -15,7 +15,7 @@ from tarkit.samples.sample import KeyRule, Sample, first_dot
 from tarkit.samples.transforms import to_tuple
 from tarkit.service.client import ShardClient
 from tarkit.store.cache import default_folder
-from tarkit.trainers.order import EpochOrder, OrderSettings, Place
+from tarkit.trainers.order import EpochOrder, OrderSettings, Place, Segment
 from tarkit.trainers.shardmap import ShardMap
 from tarkit.trainers.world import Consumer, consumer
 
@@ -23,6 +23,9 @@ _VERSION = 1
 _LANES = 8
 _ORDER_OPTIONS = "shuffle, seed, lanes, turns, run, block, equalize, rank and world"
 _SETTINGS = ("batch", "seed", "lanes", "turns", "run", "block", "equalize")
+_DEALT = ("batch", "lanes", "turns")
+"""Settings that may change in the middle of an epoch."""
+MOST_SEGMENTS = 16
 
 
 class BatchSource:
@@ -90,6 +93,7 @@ class BatchSource:
         self._collate = collate or list
         self._asked = rank, world
         self._consumer: Consumer | None = None
+        self._changed: tuple[int, list[Segment]] = 0, []
         self.consumer  # noqa: B018 (an environment that cannot be is an error here)
         if self.service is None:
             len(self)  # an epoch without a batch is an error here
@@ -105,10 +109,26 @@ class BatchSource:
             raise TypeError("the shard service decides how many batches this process gets")
         return self.settings.batches(len(self.samples))
 
-    def order(self, epoch: int) -> EpochOrder:
-        """The global batches of an epoch."""
+    def order(self, epoch: int, first: int = 0) -> EpochOrder:
+        """The global batches of an epoch. first: the batch with which it is begun, or gone on: only behind the batches
+        of a state that had another ``batch``, the epoch has these."""
         self.samples.begin_epoch()
-        return EpochOrder(self.samples.counts, self.settings, epoch)
+        return EpochOrder(self.samples.counts, self.settings, epoch, self._segments_before(epoch, first))
+
+    def batches_of(self, epoch: int, first: int) -> int:
+        """Batches of an epoch that is begun, or gone on, with batch ``first``."""
+        return self.order(epoch, first).batches if self._segments_before(epoch, first) else len(self)
+
+    def _segments_before(self, epoch: int, first: int) -> list[Segment]:
+        of, segments = self._segments()
+        return segments if of == epoch and first >= sum(segment.batches for segment in segments) else []
+
+    def _segments(self) -> tuple[int, list[Segment]]:
+        """An epoch, and its first batches, which had another size."""
+        return self._changed
+
+    def _set_segments(self, epoch: int, segments: list[Segment]) -> None:
+        self._changed = epoch, segments
 
     def read(self, order: EpochOrder, number: int) -> Any:
         """The rank's part of a global batch."""
@@ -122,7 +142,7 @@ class BatchSource:
 
     def epoch_batches(self, epoch: int, first: int = 0) -> Iterator[Any]:
         """The batches of an epoch from batch ``first`` on."""
-        order = self.order(epoch)
+        order = self.order(epoch, first)
         return (self.read(order, number) for number in range(first, order.batches))
 
     def state(self, epoch: int, next_batch: int) -> dict[str, Any]:
@@ -136,21 +156,34 @@ class BatchSource:
         shards = [[url.partition("?")[0].rpartition("/")[2] for url in self.samples.urls], self.samples.counts]
         digest = blake2b(json.dumps(shards).encode(), digest_size=8).hexdigest()
         order = {name: getattr(self.settings, name) for name in _SETTINGS}
-        return {"version": _VERSION, "shards": digest, **order, "epoch": epoch, "next_batch": next_batch}
+        state = {"version": _VERSION, "shards": digest, **order, "epoch": epoch, "next_batch": next_batch}
+        if segments := self._segments_before(epoch, next_batch):
+            state["segments"] = [list(segment) for segment in segments]
+        return state
 
     def place_in(self, state: Mapping[str, Any]) -> tuple[int, int]:
-        """Epoch and next batch of a state.
+        """Epoch and next batch of a state. If it had another ``batch``, ``lanes`` or ``turns``, the rest of its epoch
+        has those of this source from now on.
 
         Raises:
-            UsageError: the state is of other shards, settings, or another version; the message says which.
+            UsageError: the state is of other shards, settings, or another version; the message says which. Or the batch
+                was changed more than 16 times in its epoch.
         """
         mine = self.state(0, 0)
-        for name in mine.keys() - {"epoch", "next_batch"}:
+        for name in mine.keys() - {"epoch", "next_batch", *_DEALT}:
             if state.get(name) != mine[name]:
                 what = "the shards are others" if name == "shards" else f"{name} is {mine[name]!r}"
                 found = printable(repr(state.get(name)))
                 raise UsageError(f"the state is of another order: {what}, and it has {found}")
-        return state["epoch"], state["next_batch"]
+        epoch, number = state["epoch"], state["next_batch"]
+        segments = [Segment(*each) for each in state.get("segments", ())]
+        made = number - sum(segment.batches for segment in segments)
+        if made and any(state[name] != mine[name] for name in _DEALT):
+            segments.append(Segment(state["batch"], state["lanes"], state["turns"], made))
+        if len(segments) > MOST_SEGMENTS:
+            raise UsageError(f"the batch was changed {len(segments)} times in epoch {epoch}; it can be {MOST_SEGMENTS}")
+        self._set_segments(epoch, segments)
+        return epoch, number
 
     def refuse_service(self) -> None:
         """Raises: UsageError: the batches come from a service."""

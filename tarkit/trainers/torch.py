@@ -13,14 +13,16 @@ from typing import Any
 from tarkit.errors import UsageError, library
 from tarkit.trainers.delivery import Delivery, UseCounts
 from tarkit.trainers.loader import EpochLoader
+from tarkit.trainers.order import Segment
 from tarkit.trainers.served import ServedBatches
-from tarkit.trainers.source import BatchSource
+from tarkit.trainers.source import MOST_SEGMENTS, BatchSource
 from tarkit.trainers.world import loader_worker
 
 torch = library("torch", "tarkit.trainers.torch", "torch")
 data = library("torch.utils.data", "tarkit.trainers.torch", "torch")
 
 _MOST_WORKERS = 1022
+_SEGMENTS = 2 + _MOST_WORKERS
 
 
 class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name-defined]
@@ -51,10 +53,10 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
     ) -> None:
         if collate is None and fields is not None:
             collate = data.default_collate
+        # Epoch, its first batch, and of each worker the number of epochs up to the last that it began; then an epoch
+        # and its segments. Workers of later epochs, and those that persist, see what the main process sets.
+        self._shared = torch.zeros(_SEGMENTS + 2 + 4 * MOST_SEGMENTS, dtype=torch.int64).share_memory_()
         super().__init__(urls, batch=batch, fields=fields, collate=collate, **options)
-        # Epoch, its first batch, and of each worker the number of epochs up to the last that it began: workers of
-        # later epochs, and those that persist, see what the main process sets.
-        self._shared = torch.zeros(2 + _MOST_WORKERS, dtype=torch.int64).share_memory_()
 
     @property
     def epoch(self) -> int:
@@ -63,8 +65,16 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
 
     def set_epoch(self, epoch: int, first: int = 0) -> None:
         """What the next iteration reads: this epoch, from batch ``first`` on. Workers that persist see it, too."""
-        self._shared[2:] = 0
+        self._shared[2:_SEGMENTS] = 0
         self._shared[0], self._shared[1] = epoch, first
+
+    def _segments(self) -> tuple[int, list[Segment]]:
+        epoch, number, *words = self._shared[_SEGMENTS:].tolist()
+        return epoch, [Segment(*words[at : at + 4]) for at in range(0, 4 * number, 4)]
+
+    def _set_segments(self, epoch: int, segments: list[Segment]) -> None:
+        words = [epoch, len(segments), *(number for segment in segments for number in segment)]
+        self._shared[_SEGMENTS : _SEGMENTS + len(words)] = torch.tensor(words)
 
     def __iter__(self) -> BatchIterator:
         if self.service is not None:
@@ -104,7 +114,7 @@ class BatchIterator(Iterator[Any]):
         self._set(epoch, first + worker)
 
     def _set(self, epoch: int, number: int) -> None:
-        self._order = self._dataset.order(epoch)
+        self._order = self._dataset.order(epoch, number)
         self._number = number
 
     def __next__(self) -> Any:
@@ -126,11 +136,13 @@ class BatchIterator(Iterator[Any]):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on there. Raises: UsageError: another number of workers, or another order."""
-        if state.get("workers") != self._workers:
-            raise UsageError(
-                f"the state is of {state.get('workers')} workers, and there are {self._workers}: "
-                "give dataset_state(it) to the data set's load_state_dict() before the loader is made"
-            )
+        mine = self.state_dict()
+        for name in ("workers", "batch", "lanes", "turns"):
+            if state.get(name) != mine[name]:
+                raise UsageError(
+                    f"the state has {name} {state.get(name)}, and here it is {mine[name]}: "
+                    "give dataset_state(it) to the data set's load_state_dict() before the loader is made"
+                )
         epoch, number = self._dataset.place_in(state)
         self._dataset.set_epoch(epoch)
         self._dataset._shared[2 + self._worker] = epoch + 1
