@@ -13,7 +13,7 @@ from reprlib import repr as short_repr
 from typing import Any
 
 from tarkit.errors import UsageError, counted, printable, quoted
-from tarkit.service.dataset import DataSet
+from tarkit.service.dataset import INT32, MOST_RECORDS, DataSet
 from tarkit.service.ledger import Ledger
 from tarkit.service.outstanding import Outstanding
 
@@ -60,14 +60,19 @@ def restore(ledger: Ledger, content: str, now: float) -> None:
     dataset, saved = ledger.dataset, _object(content)
     _check_dataset(dataset, saved)
     epoch = saved.get("epoch")
-    if type(epoch) is not int or epoch < 0 or (dataset.epochs and epoch > dataset.epochs):
-        of = counted(dataset.epochs, "epoch") if dataset.epochs else "no last epoch"
+    # Where epochs have no end: so many that counts of shards and records fit in messages.
+    last = dataset.epochs or min(INT32, MOST_RECORDS // dataset.size)
+    if type(epoch) is not int or not 0 <= epoch <= last:
+        of = counted(last, "epoch") if dataset.epochs else f"no last epoch, and {last} at most can be counted"
         raise UsageError(
             f"the checkpoint is of epoch {printable(short_repr(epoch))}; data set {quoted(dataset.name)} has {of}"
         )
     unlisted, most = saved.get("unlisted", 0), dataset.shards if epoch else 0
     if type(unlisted) is not int or not 0 <= unlisted <= most:
         raise UsageError(f"the checkpoint has {printable(short_repr(unlisted))} unlisted shards; the epoch has {most}")
+    listed, room = sum(len(saved.get(key, ())) for key in _STATES), ledger.rules.listed + MOST_LISTED
+    if listed > room:
+        raise UsageError(f"the checkpoint lists {listed} shards; the service holds {room} one by one at most")
     handed_out = most - unlisted
     todo, dead = (
         [_read(dataset, shard, epoch, handed_out) for name in names for shard in saved.get(name, ())]
@@ -142,6 +147,8 @@ def _read(dataset: DataSet, shard: Any, current: int, handed_out: int) -> tuple[
     found = dataset.bounds(epoch, position)
     if (found.name, found.start, found.end) != (name, start, end):
         raise refused
-    if indices and indices != list(dataset.shard(epoch, position).indices):
+    # Their number first: the order of a shard takes time.
+    count = len(indices) if isinstance(indices, list) else -1
+    if indices and (count != end - start or indices != list(dataset.shard(epoch, position).indices)):
         raise UsageError(f"the checkpoint's shard {start} to {end} has its records in another order than the data set")
     return epoch, position

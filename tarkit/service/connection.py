@@ -55,7 +55,7 @@ class ServiceConnection:
     def __init__(self, address: str, token: str, certificate: bytes, patience: float) -> None:
         grpc = library("grpc", "a client of the shard service", "service")
         host, _, port = address.rpartition(":")
-        if not host or not port.isdigit():
+        if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
             raise UsageError(f"{quoted(address)} is not HOST:PORT of a shard service, such as localhost:50001")
         if _processes and os.getpid() not in _processes:
             # Calls in such a process hang or crash now and then.

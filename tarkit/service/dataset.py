@@ -23,7 +23,10 @@ TASK_TYPES = {"training": 1, "evaluation": 2, "prediction": 3}
 MOST_NAME = 1024
 """Bytes of a data set's name."""
 
-_MOST_RECORDS = 2**62
+MOST_FILE = 8192
+"""Bytes of a file's name: each lease has it."""
+
+MOST_RECORDS = 2**62
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class DataSet:
         if not 0 < len(self._encoded(self.name)) <= MOST_NAME:
             raise UsageError(f"a data set's name has 1 to {MOST_NAME} bytes, not {len(self._encoded(self.name))}")
         for field, least, most in (
-            ("size", 1, _MOST_RECORDS),
+            ("size", 1, MOST_RECORDS),
             ("records_per_shard", 1, INT32),
             ("epochs", 0, INT32),
             ("seed", -(2**63), 2**63 - 1),
@@ -71,12 +74,16 @@ class DataSet:
         if self.remainder not in REMAINDERS:
             self._refuse(f"remainder is {self.remainder!r}; it must be '' (keep), 'drop' or 'fill'")
         for file in self.files:
-            if not self._encoded(file.name) or file.start < 0 or file.records < 0:
-                self._refuse(f"file {quoted(file.name)} has {file.records} records from {file.start}, or no name")
-            if file.start + file.records > _MOST_RECORDS:
-                self._refuse(f"file {quoted(file.name)} has records beyond {_MOST_RECORDS}")
+            if not 0 < (length := len(self._encoded(file.name))) <= MOST_FILE:
+                self._refuse(f"the name of file {quoted(file.name)} has {length} bytes; it must have 1 to {MOST_FILE}")
+            if file.start < 0 or file.records < 0:
+                self._refuse(f"file {quoted(file.name)} has {file.records} records from {file.start}")
+            if file.start + file.records > MOST_RECORDS:
+                self._refuse(f"file {quoted(file.name)} has records beyond {MOST_RECORDS}")
         if self.files and self.size != sum(file.records for file in self.files):
             self._refuse(f"size is {self.size}, but its files have {sum(file.records for file in self.files)} records")
+        if self.size * self.epochs > MOST_RECORDS:
+            self._refuse(f"{self.epochs} epochs of {self.size} records are more than {MOST_RECORDS} records")
         if not self.shards:
             self._refuse(f"no file has {counted(self.records_per_shard, 'record')}, and remainder is 'drop'")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -26,18 +27,24 @@ from tarkit.service.presence import Presence
 
 _log = logging.getLogger(__name__)
 _TICK = 0.25
+_STOOD_STILL = 2.0
+"""Seconds without a look at the leases, after which it was this process that stood still, and not the workers."""
+_FIRST_TOKENS = 1 << 40
+"""A data set that is declared begins its tokens at random, below this."""
 
 
 @dataclass(frozen=True)
 class Limits:
     """What callers may ask for. datasets: number of data sets. held: calls held at once. shards: leases of a call.
-    reports: of a call. indices: numbers of shuffled records, of a call, as they take time. message: bytes. worker:
-    bytes of a worker's name. workers: how many are remembered."""
+    reports: of a call. tokens: of a call, held or given back, and ranges of its reports. indices: numbers of shuffled
+    records, of a call, as they take time. message: bytes. worker: bytes of a worker's name. workers: how many are
+    remembered."""
 
     datasets: int = 1000
     held: int = 20_000
     shards: int = 1000
     reports: int = 100_000
+    tokens: int = 1_000_000
     indices: int = 1_000_000
     message: int = 256 << 20
     worker: int = 1024
@@ -106,6 +113,7 @@ class Dispatcher:
         self._durable = Durable(journal)
         self._clock = clock
         self._ticking: asyncio.Task[None] | None = None
+        self._ticked = clock()
 
     async def __aenter__(self) -> Dispatcher:
         self._durable.start()
@@ -156,8 +164,11 @@ class Dispatcher:
         if known is None:
             if len(self.ledgers) >= self.limits.datasets:
                 raise TooManyError(f"the service has {counted(len(self.ledgers), 'data set')}, which is its limit")
-            self.ledgers[dataset.name] = Ledger(dataset, self.rules)
+            ledger = self.ledgers[dataset.name] = Ledger(dataset, self.rules)
+            # Workers may come with tokens of a state that is gone, where they were of other shards.
+            ledger.last_token, ledger.dirty = secrets.randbelow(_FIRST_TOKENS), True
             self._durable.add(dataset)
+            self._durable.changed(ledger)
             self.held.declared()
         elif known.dataset != dataset:
             text = f"data set {quoted(dataset.name)} is declared differently: {known.dataset.differences(dataset)}"
@@ -343,7 +354,9 @@ class Dispatcher:
         return [token for token in ledger.tokens(worker) if token not in known]
 
     def attend(self, worker: str) -> AbstractContextManager[None]:
-        """As long as it lasts, the worker is there, and its leases do not end."""
+        """As long as it lasts, the worker is there, and its leases do not end. TooManyError: too many are there."""
+        if self.presence.open - self.held.number >= self.limits.held:
+            raise TooManyError(f"{self.limits.held} workers attend, which is the service's limit; ask again later")
         self.heard(worker)
         return self.presence.during(worker, bound=False)
 
@@ -368,6 +381,7 @@ class Dispatcher:
             try:
                 for ledger in self.ledgers.values():
                     self._look_at(ledger, self._clock())
+                self._ticked = self._clock()
                 # No lease is only in the file for long: a machine that ends would forget it.
                 self._durable.begin_sync()
             except Exception as error:  # else the service would stand still in silence
@@ -381,7 +395,9 @@ class Dispatcher:
         """Lose the silent workers; before the ledger does it itself, which does not know who is attached."""
         deadline = ledger.next_deadline()
         if deadline is not None and deadline <= now:
-            for worker in self.presence.attached:
+            # Calls that came while this process stood still are not taken yet.
+            still = now - self._ticked > _STOOD_STILL
+            for worker in ledger.workers() if still else self.presence.attached:
                 ledger.renew(worker, now)
             if ledger.expire(now):
                 self.held.wake(ledger)

@@ -12,7 +12,7 @@ from typing import Any
 from tarkit.errors import UsageError
 from tarkit.service import checkpoint
 from tarkit.service.dataset import INT32, DataSet
-from tarkit.service.dispatcher import Dispatcher, Report, ShardRequest
+from tarkit.service.dispatcher import Dispatcher, NoSuchDataSetError, Report, ShardRequest
 from tarkit.service.leases import NoShard
 from tarkit.service.ledger import Ledger
 from tarkit.service.messages import protocol
@@ -116,8 +116,8 @@ class ElasticDLCalls:
         try:
             ledger = self._dispatcher.ledger(checkpoint.name_in(request.content))
             await self._dispatcher.restore(ledger, request.content)
-        except UsageError as error:
-            _log.warning("%s", error)
+        except (UsageError, NoSuchDataSetError) as error:
+            _log.warning("a checkpoint was not restored: %s", error)
             return self._messages.ReportShardCheckpointResponse(success=False)
         return self._messages.ReportShardCheckpointResponse(success=True)
 

@@ -53,23 +53,27 @@ async def serving_http(listen: str, pages: dict[str, Callable[[], Page]], *, ins
     """
     host, _, port = listen.rpartition(":")
     host = host or "127.0.0.1"
-    if not port.isdigit():
+    if not (port.isascii() and port.isdigit()):
         raise UsageError(f"{quoted(listen)} is not [HOST:]PORT, such as 8080")
     if not (insecure or is_loopback(host)):
         raise UsageError(f"{quoted(listen)} can be read from other machines, without TLS or a token: see --insecure")
-    open_connections = 0
+    connections: dict[asyncio.StreamWriter, None] = {}
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal open_connections
-        open_connections += 1
+        connections[writer] = None
+        if len(connections) > _CONNECTIONS:
+            # An answer takes milliseconds: the oldest is of a caller that keeps connections open.
+            oldest = next(iter(connections))
+            del connections[oldest]
+            oldest.transport.abort()
         try:
             # A caller that goes, is slow, or sends too much gets no answer; the next one does.
             with suppress(OSError, asyncio.TimeoutError, EOFError, asyncio.LimitOverrunError):
-                if open_connections <= _CONNECTIONS:
-                    await asyncio.wait_for(_answer(reader, writer, pages), _SECONDS)
+                await asyncio.wait_for(_answer(reader, writer, pages), _SECONDS)
         finally:
-            open_connections -= 1
-            writer.close()
+            connections.pop(writer, None)
+            # close() alone keeps a connection until the caller has read all.
+            writer.transport.abort()
 
     try:
         server = await asyncio.start_server(answer, host.strip("[]"), int(port), limit=_HEAD)
@@ -90,7 +94,8 @@ async def _answer(
     status = f"HTTP/1.1 {page.status} {_WORDS[page.status]}\r\n"
     length = f"Content-Type: {page.kind}\r\nContent-Length: {len(page.body)}\r\n"
     writer.write(f"{status}{length}{_HEADERS}\r\n".encode() + (b"" if words[0] == "HEAD" else page.body))
-    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
 
 
 def _page(words: list[str], pages: dict[str, Callable[[], Page]]) -> Page:

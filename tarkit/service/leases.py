@@ -17,7 +17,10 @@ class LeaseRules:
     A worker that is silent for longer than its leases last is lost. They last ``factor`` times the longest time that
     one of the last 100 completed shards took, but not less than ``floor`` nor more than ``ceiling``; and ``first``
     before a shard was completed. errors: a shard that was reported as failed so often is dead. losses: a shard whose
-    workers were lost so often is dead, because it may be the reason. Where all three are infinite, no lease ends.
+    workers were lost so often is dead, because it may be the reason. Where all three times are infinite, no lease ends.
+
+    Of shards that are leased, came back or are dead, each one takes memory. outstanding: as many at most of a data set
+    are handed out and not done. dead: with so many dead ones, no shard is handed out any more.
 
     Raises:
         UsageError: a value that cannot be.
@@ -29,6 +32,8 @@ class LeaseRules:
     factor: float = 3.0
     errors: int = 3
     losses: int = 10
+    outstanding: int = 200_000
+    dead: int = 10_000
 
     def __post_init__(self) -> None:
         if not 0 < self.floor <= self.ceiling:
@@ -43,6 +48,13 @@ class LeaseRules:
             )
         if self.errors < 1 or self.losses < 1:
             raise UsageError(f"a shard is tried {self.errors} and {self.losses} times; both must be 1 or more")
+        if self.outstanding < 1 or self.dead < 1:
+            raise UsageError(f"{self.outstanding} shards at work and {self.dead} dead ones; both must be 1 or more")
+
+    @property
+    def listed(self) -> int:
+        """Shards of a data set that are held one by one, at most."""
+        return self.outstanding + self.dead
 
 
 class NoShard(enum.Enum):

@@ -23,6 +23,8 @@ class Presence:
         """Worker -> when it was last heard of, the one of longest ago first."""
         self.attached: Counter[str] = Counter()
         """Worker -> how many of its calls are open that last as long as its connection."""
+        self.open = 0
+        """How many such calls there are of all workers."""
         self.calls: dict[str, dict[str, int]] = {}
         """Worker -> data set -> number of its last call for shards."""
         self.blocked: set[str] = set()
@@ -62,6 +64,7 @@ class Presence:
         """As long as it lasts, the worker is there: its leases do not end. Cancelled, its connection broke.
         bound: the worker is its connection, so that it cannot come back."""
         self.attached[worker] += 1
+        self.open += 1
         try:
             yield
         except asyncio.CancelledError:
@@ -70,6 +73,7 @@ class Presence:
                 asyncio.get_running_loop().call_later(delay, self._lose, worker, self._clock())
             raise
         finally:
+            self.open -= 1
             self.attached[worker] -= 1
             if not self.attached[worker]:
                 del self.attached[worker]

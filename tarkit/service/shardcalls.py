@@ -50,6 +50,12 @@ class ShardCalls:
         dispatcher = self._dispatcher
         if request.want < 0 or not request.wait >= 0:
             raise UsageError(f"want is {request.want} and wait is {request.wait}; both must be 0 or more")
+        numbers = len(request.unused) + len(request.held) + sum(len(each.ranges) for each in request.reports)
+        if numbers > dispatcher.limits.tokens:
+            raise UsageError(
+                f"{numbers} tokens and ranges in one call; the service takes {dispatcher.limits.tokens}: "
+                "report more often, or send several calls"
+            )
         dispatcher.heard(request.worker)
         ledger = dispatcher.ledger(request.name)
         reports = [

@@ -16,7 +16,7 @@ from tarkit.errors import UsageError
 from tarkit.readers.reader import Shard
 from tarkit.service.checkpoint import MOST_BYTES, MOST_LISTED, checkpoint, name_in, restore
 from tarkit.service.dataset import DataSet
-from tarkit.service.leases import Lease, NoShard
+from tarkit.service.leases import Lease, LeaseRules, NoShard
 from tarkit.service.ledger import Ledger
 
 DLROVER = '{"dataset_name":"d","todo":[[2,4],[4,6]],"doing":[[0,2]],"epoch":1,"splitter":null}'
@@ -136,6 +136,34 @@ def test_what_cannot_be_is_refused_and_changes_nothing(content: str, message: st
     assert (ledger.progress().leased, ledger.progress().todo) == (1, 2)
 
 
+@pytest.mark.parametrize("epoch", [2**31, 2**62, 10**30])
+def test_an_epoch_that_cannot_be_counted_is_refused(epoch: int) -> None:
+    ledger = Ledger(DataSet("d", 6, 2, 0))
+    with pytest.raises(UsageError, match="'d' has no last epoch, and 2147483647 at most can be counted"):
+        restore(ledger, json.dumps({"epoch": epoch}), 0.0)
+    restore(ledger, json.dumps({"epoch": 2**31 - 1}), 0.0)
+    large = Ledger(DataSet("d", 2**60, 2**31 - 1, 0))
+    with pytest.raises(UsageError, match="and 4 at most"):
+        restore(large, json.dumps({"epoch": 5, "fingerprint": large.dataset.fingerprint}), 0.0)
+
+
+def test_a_checkpoint_lists_no_more_than_a_ledger_holds_one_by_one() -> None:
+    dataset, rules = DataSet("d", MOST_LISTED + 9, 1), LeaseRules(outstanding=4, dead=2)
+    todo = [[at, at + 1] for at in range(MOST_LISTED + 7)]
+    with pytest.raises(UsageError, match=f"lists {MOST_LISTED + 7} shards; the service holds {MOST_LISTED + 6}"):
+        restore(Ledger(dataset, rules), json.dumps({"epoch": 1, "todo": todo}), 0.0)
+    restore(Ledger(dataset, rules), json.dumps({"epoch": 1, "todo": todo[1:]}), 0.0)
+
+
+def test_the_order_of_a_shard_is_not_computed_for_a_list_of_another_length(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ledger = Ledger(DataSet("d", 1_000_000, 1_000_000, shuffle_records=True))
+    monkeypatch.delattr(DataSet, "shard")
+    with pytest.raises(UsageError, match="its records in another order"):
+        restore(ledger, '{"epoch":1,"todo":[[0,1000000,[1]]]}', 0.0)
+
+
 def test_a_checkpoint_of_dlrover_with_more_than_it_lists() -> None:
     with pytest.raises(UsageError, match="does not list all shards of a data set that has more than 50000"):
         restore(Ledger(DataSet("d", 50_001, 1)), '{"todo":[[0,1]],"epoch":1}', 0.0)
@@ -183,7 +211,7 @@ def test_any_json_is_a_state_or_one_line(saved: dict[str, Any], place: Any, at: 
 
 def test_a_huge_hostile_checkpoint_takes_little_memory() -> None:
     ledger = Ledger(DataSet("d", 2**62, 1))
-    shards = ",".join(["[]"] * 300_000)
+    shards = ",".join(["[]"] * 200_000)
     text = f'{{"epoch":1,"fingerprint":"{ledger.dataset.fingerprint}","todo":[{shards}]}}'
     tracemalloc.start()
     try:

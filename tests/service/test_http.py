@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -148,8 +149,6 @@ def test_health_is_503_with_the_reason() -> None:
 
 def asked(address: str, message: bytes) -> bytes:
     """What comes back for bytes."""
-    import socket
-
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), 5) as connection:
         connection.sendall(message)
@@ -184,9 +183,41 @@ def test_the_port() -> None:
     asyncio.run(run())
 
 
+def test_callers_that_are_slow_keep_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarkit.service.http._SECONDS", 0.3)
+    monkeypatch.setattr("tarkit.service.http._CONNECTIONS", 3)
+    large = Page(b"x" * 50_000_000)
+
+    async def run() -> None:
+        async with serving_http("0", {"/": lambda: Page(b"hello"), "/large": lambda: large}, insecure=False) as address:
+            host, _, port = address.rpartition(":")
+            where = host, int(port)
+            with socket.create_connection(where) as caller:
+                # It asks and does not read: the connection is cut, and not kept until all was read.
+                caller.sendall(b"GET /large HTTP/1.1\r\n\r\n")
+                await asyncio.sleep(1.0)
+                caller.settimeout(5)
+                assert 0 < sum(map(len, iter(lambda: caller.recv(1 << 20), b""))) < len(large.body)
+            assert (await asyncio.to_thread(asked, address, b"GET /large HTTP/1.1\r\n\r\n")).endswith(large.body)
+            # Many that send nothing: the oldest of them goes, and others are answered.
+            silent = [socket.create_connection(where) for _ in range(6)]
+            assert (await asyncio.to_thread(asked, address, b"GET / HTTP/1.1\r\n\r\n")).endswith(b"hello")
+            for each in silent:
+                each.close()
+            await asyncio.sleep(0.2)
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize(
     ("listen", "reason"),
-    [("x", "is not"), ("127.0.0.1:", "is not"), ("0.0.0.0:0", "from other machines"), ("127.0.0.1:99999", "cannot")],
+    [
+        ("x", "is not"),
+        ("\u00b2", "is not"),
+        ("127.0.0.1:", "is not"),
+        ("0.0.0.0:0", "from other machines"),
+        ("127.0.0.1:99999", "cannot"),
+    ],
 )
 def test_addresses_that_are_refused(listen: str, reason: str) -> None:
     async def run() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import resource
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,10 @@ BAD = [
     ("Exchange", {"worker": "w", "want": -1}, "want is -1"),
     ("Exchange", {"worker": "w", "wait": float("nan")}, "wait is nan"),
     ("Exchange", {"worker": "w", "reports": [{"token": 1}] * 4}, "4 reports in one call; the service takes 3"),
+    ("Exchange", {"worker": "w", "held": [1] * 6}, "6 tokens and ranges in one call; the service takes 5"),
+    ("Exchange", {"worker": "w", "reports": [{"ranges": [{"end": 1}] * 3}] * 2}, "6 tokens and ranges in one call"),
+    ("Declare", {"name": "a", "size": 2**61, "records_per_shard": 1, "epochs": 3}, "3 epochs of 23058"),
+    ("Declare", {"name": "a", "records_per_shard": 1, "files": [{"name": "f" * 8193, "records": 1}]}, "8193 bytes"),
     ("Restore", {"name": "iris", "content": "{"}, "not a checkpoint"),
 ]
 BAD_ELASTICDL = [
@@ -104,7 +109,7 @@ def test_bad_parameters_have_a_sentence() -> None:
         with pytest.raises(grpc.aio.AioRpcError, match="worker must be a word"):
             await server.call("Attend", worker="").read()
 
-    with_server(calls, limits=Limits(reports=3))
+    with_server(calls, limits=Limits(reports=3, tokens=5))
 
 
 def test_the_numbers_of_shuffled_records_are_bounded() -> None:
@@ -215,7 +220,8 @@ def test_elasticdl_checkpoints_failures_and_resets() -> None:
         # Once, and once more that is not counted.
         await ask("report_dataset_task_result", dataset_name="iris", task_id=task.task_id, err_message="no label")
         assert (await ask("report_shard_checkpoint", content=saved.content)).success
-        assert not (await ask("report_shard_checkpoint", content="{")).success
+        for content in ("{", '{"dataset_name":"other","epoch":1}', '{"dataset_name":"\\ud800"}'):
+            assert not (await ask("report_shard_checkpoint", content=content)).success
         assert [(await ask("get_dataset_task", dataset_name="iris")).shard.start for _ in range(3)] == [0, 8, 16]
         await ask("reset_dataset", dataset_name="iris")
         assert (await ask("get_dataset_task", dataset_name="iris")).shard.start == 0
@@ -450,6 +456,61 @@ def test_files_of_keys_that_are_refused(files: Iterable[str | None], kind: type[
         security_of_files(*(None if name is None else str(PEM / name) for name in files))
 
 
+def test_tokens_of_a_state_that_is_gone_complete_nothing() -> None:
+    earlier: list[Any] = []
+
+    async def calls(server: Server) -> None:
+        await server.call("Declare", name="iris", size=22, records_per_shard=8, epochs=1)
+        await server.call("report_dataset_shard_params", elasticdl=True, batch_size=1, dataset_size=9, dataset_name="e")
+        leases = (await server.call("Exchange", worker="w", name="iris", want=3)).leases
+        task = await server.call("get_dataset_task", elasticdl=True, dataset_name="e")
+        if not earlier:
+            earlier.extend([[{"token": lease.token} for lease in leases], task.task_id])
+            return
+        reports, task_id = earlier
+        verdicts = (await server.call("Exchange", worker="v", name="iris", reports=reports)).verdicts
+        assert set(verdicts) <= {2, 3}
+        await server.call("report_dataset_task_result", elasticdl=True, task_id=task_id, dataset_name="e")
+        for name, leased in (("iris", 3), ("e", 1)):
+            (found,) = (await server.call("GetProgress", name=name)).progress
+            assert (found.done, found.leased) == (0, leased)
+
+    with_server(calls)
+    with_server(calls)
+
+
+def test_a_service_that_stood_still_does_not_blame_its_workers() -> None:
+    now = [0.0]
+
+    async def calls(server: Server) -> None:
+        await server.call("Declare", name="iris", size=22, records_per_shard=8, epochs=1)
+        await server.call("Exchange", worker="w", want=1)
+        ledger = server.dispatcher.ledger("iris")
+        now[0] = 100.0  # such as after SIGSTOP, or while a virtual machine was moved
+        assert (await server.call("Exchange", worker="v", want=1)).leases[0].start == 8
+        await asyncio.sleep(0.4)
+        assert ledger.progress().leased == 2
+        for _ in range(4):  # the worker itself is silent
+            now[0] += 1.0
+            await asyncio.sleep(0.3)
+        assert ledger.progress().leased == 0
+
+    with_server(calls, rules=LeaseRules(floor=3.0, first=3.0, ceiling=3.0), clock=lambda: now[0])
+
+
+def test_streams_of_workers_that_attend_are_bounded() -> None:
+    async def calls(server: Server) -> None:
+        open_streams = [server.call("Attend", worker="w") for _ in range(2)]
+        for stream in open_streams:
+            await stream.read()
+        refused = await refusal(server.call("Attend", worker="w").read())
+        assert refused == ("RESOURCE_EXHAUSTED", "2 workers attend, which is the service's limit; ask again later")
+        for stream in open_streams:
+            stream.cancel()
+
+    with_server(calls, limits=Limits(held=2))
+
+
 def test_addresses_that_are_refused() -> None:
     for listen, security, reason in (
         ("50001", Security(), "is not HOST:PORT"),
@@ -468,10 +529,12 @@ def test_addresses_that_are_refused() -> None:
             asyncio.run(run())
 
 
-def insist(address: str, method: str, **fields: Any) -> Any:
-    """A call that is tried again until a service answers."""
+def insist(address: str, method: str, numbers: Iterator[int] | None = None, **fields: Any) -> Any:
+    """A call that is tried again until a service answers. numbers: of calls; then the worker holds nothing."""
     for _ in range(200):
         with Caller(address) as call:
+            if numbers is not None:
+                fields["call"] = next(numbers)
             try:
                 return call(method, timeout=5, **fields)
             except grpc.RpcError as error:
@@ -490,7 +553,8 @@ def test_killed_and_started_again_under_workers(tmp_path: Path) -> None:
     lock = threading.Lock()
 
     def train(worker: str) -> None:
-        reply = insist(address, "Exchange", worker=worker, want=1)
+        numbers = itertools.count(1)
+        reply = insist(address, "Exchange", numbers, worker=worker, want=1)
         while not reply.end:
             (lease,) = reply.leases
             with lock:
@@ -498,7 +562,7 @@ def test_killed_and_started_again_under_workers(tmp_path: Path) -> None:
             if insist(address, "Exchange", worker=worker, reports=[{"token": lease.token}]).verdicts[0] < 2:
                 with lock:
                     acknowledged.append(lease.start)
-            reply = insist(address, "Exchange", worker=worker, want=1)
+            reply = insist(address, "Exchange", numbers, worker=worker, want=1)
 
     workers = [threading.Thread(target=train, args=(f"w{number}",)) for number in range(4)]
     try:
