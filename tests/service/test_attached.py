@@ -16,22 +16,24 @@ def test_a_worker_that_attends_is_not_lost_by_the_call_of_another() -> None:
     async def run() -> None:
         now = [0.0]
         journal = Journal(":memory:")
-        async with Dispatcher(journal, LeaseRules(first=10.0), clock=lambda: now[0]) as dispatcher:
+        async with Dispatcher(journal, LeaseRules(floor=1.0, first=1.0), clock=lambda: now[0]) as dispatcher:
             await dispatcher.declare(DataSet("d", 2, 1))
             ledger = dispatcher.ledger("d")
             dispatcher.heard("a")
             _, given = await dispatcher.exchange(ledger, "a", request=ShardRequest(1))
             assert isinstance(given, list)
             with dispatcher.attend("a"):
-                now[0] = 11.0
+                now[0] = 1.5
                 dispatcher.heard("b")
                 _, other = await dispatcher.exchange(ledger, "b", request=ShardRequest(2))
                 assert isinstance(other, list)
                 assert [lease.shard.start for lease in other] == [1]
-                now[0] = 22.0
+                await asyncio.sleep(0.3)  # it looks at the leases, so that it did not stand still itself
+                now[0] = 3.0
                 dispatcher.heard("b")
                 assert (await dispatcher.exchange(ledger, "b", request=ShardRequest(2, wait=0.0)))[1] is NoShard.WAIT
-            now[0] = 33.0
+            await asyncio.sleep(0.3)
+            now[0] = 4.5
             dispatcher.heard("b")
             _, back = await dispatcher.exchange(ledger, "b", request=ShardRequest(2))
             assert isinstance(back, list)
