@@ -55,7 +55,7 @@ _PUBLIC = {
     "tarkit.trainers.shardmap": "ShardMap",
     "tarkit.trainers.order": "EpochOrder OrderSettings Place",
     "tarkit.trainers.world": "Consumer consumer",
-    "tarkit.samples.decoders": "handle_extension",
+    "tarkit.samples.decoders": "Continue Decoders handle_extension",
     "tarkit.samples.handlers": "reraise_exception ignore_and_continue ignore_and_stop warn_and_continue warn_and_stop",
     "tarkit.samples.splitters": "single_node_only split_by_node split_by_worker",
     "tarkit.toolbox.convert": "Encoding VerifyError convert",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tarkit.samples.dataset import WebDataset
     from tarkit.samples.read import read_members, read_samples
     from tarkit.samples.sample import Sample, group_by_keys
+    from tarkit.samples.webloader import WebLoader
     from tarkit.specs.shardspec import expand
     from tarkit.trainers.arrays import batches
     from tarkit.writer import ShardWriter, TarWriter
@@ -27,6 +28,7 @@ __all__ = [
     "TarWriter",
     "TarkitError",
     "WebDataset",
+    "WebLoader",
     "batches",
     "expand",
     "group_by_keys",
@@ -42,6 +44,7 @@ _MODULES = {
     "TarWriter": "samples.tarwriter",
     "TarkitError": "errors",
     "WebDataset": "samples.dataset",
+    "WebLoader": "samples.webloader",
     "batches": "trainers.arrays",
     "expand": "specs.shardspec",
     "group_by_keys": "samples.sample",

@@ -211,6 +211,10 @@ class TooLargeError(DataError):
     """A sample or record has more bytes than the memory it may take."""
 
 
+class MissingFieldError(DataError, KeyError):
+    """A sample lacks a field that a step needs."""
+
+
 class DuplicateFieldError(DataError):
     """Two members of one sample have the same field."""
 

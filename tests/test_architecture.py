@@ -27,7 +27,7 @@ ROOMS = {
     "tar.headers tar.large tar.raw tar.resync tar.walk",
     "trainers.world": "",
     "samples": "cachedshard codecs dataset gather index indexedshard manifest pieces read sample shardwriter tarwriter "
-    "transforms",
+    "transforms webloader",
     "toolbox": "convert demodata encoding indexing join prepare recordfiles sourcefiles tables",
     "mapping": "output parallel pythonpool pythonworker removal scratch shellpool",
     "readers": "create ranged reader",

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -81,6 +82,18 @@ def by_extension(library: Any, dataset: Any) -> Any:
     )
 
 
+def webdataset_stages(_: Any, dataset: Any) -> Any:
+    import webdataset
+
+    stages = webdataset.map(lambda row: row * 2), webdataset.detshuffle(3), webdataset.batched(2), webdataset.Cached()
+    return sorted(each[0][0] for each in dataset.to_tuple("cls").compose(*stages))
+
+
+def in_a_with_statement(_: Any, dataset: Any) -> list[Any]:
+    with dataset.to_tuple("cls") as opened:
+        return list(opened)
+
+
 PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
     "batched": lambda _, d: tuples(d).batched(3),
     "batched whole": lambda _, d: tuples(d).batched(3, partial=False),
@@ -116,6 +129,24 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
     "map that stops": lambda w, d: d.decode().map(lambda s: 1 // (s["cls"] - 3), handler=w.ignore_and_stop),
     "map_dict with a handler": lambda w, d: d.decode().map_dict(cls=odd, handler=w.ignore_and_continue),
     "to_tuple with a handler": lambda w, d: d.to_tuple("jpg", handler=w.ignore_and_continue),
+    "to_tuple of what is missing": lambda _, d: d.to_tuple("jpg", "txt", missing_is_error=False),
+    "a picture by any of its names": lambda _, d: d.decode("l8", only=["seg.png", "seg.jpg"]),
+    "decode, pre": lambda _, d: d.decode("rgb8", pre=[lambda key, data: len(data) if key == ".seg.png" else None]),
+    "decode, Continue": lambda w, d: d.decode(
+        lambda key, data: w.Continue(".json", b"[%s]" % data) if key == ".cls" else None
+    ),
+    "decode, post": lambda _, d: d.decode("l8", post=[lambda key, data: (key, data)]),
+    "decode, partial": lambda _, d: d.decode(only="cls").decode(only="txt", partial=True),
+    "xdecode": lambda _, d: d.xdecode(("*.png", lambda stream: len(stream.read())), cls=False),
+    "xdecode of some": lambda _, d: d.xdecode(must_decode=False, defaults=[("*.txt", lambda stream: stream.read(4))]),
+    "extract_keys": lambda _, d: d.extract_keys("*.jpg;*.png", ["cls"], "*.txt"),
+    "extract_keys, ignore": lambda _, d: d.extract_keys("*.jpg", "*s*", duplicate_is_error=False, ignore_missing=True),
+    "mcached": lambda _, d: [each for cached in [d.to_tuple("cls").mcached()] for _ in range(2) for each in cached],
+    "map, by position": lambda w, d: d.decode().map(lambda s: odd(s["cls"]), w.ignore_and_continue),
+    "the first ones of a shuffle": lambda _, d: sorted(d.to_tuple("cls").shuffle(5, initial=2)),
+    "shuffle by a generator": lambda _, d: sorted(d.to_tuple("cls").shuffle(5, rng=Random(1))),
+    "a stage of webdataset": webdataset_stages,
+    "with": in_a_with_statement,
 }
 
 
@@ -125,12 +156,99 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
 def test_the_same_values_as_webdataset(shards: str, name: str) -> None:
     import webdataset
 
-    ours = SimpleNamespace(**vars(handlers), handle_extension=decoders.handle_extension)
-    theirs = SimpleNamespace(**vars(webdataset.handlers), handle_extension=webdataset.handle_extension)
+    ours = SimpleNamespace(**(vars(handlers) | vars(decoders)))
+    theirs = SimpleNamespace(**vars(webdataset))
     program = PROGRAMS[name]
     found = [plain(item) for item in program(ours, WebDataset(shards))]
     assert found == [plain(item) for item in program(theirs, webdataset.WebDataset(shards, shardshuffle=False))]
     assert found or "none" in name or "to_tuple with" in name
+
+
+@both
+def test_every_method_and_argument_of_webdataset_is_there_or_says_what_to_use() -> None:
+    import inspect
+
+    import webdataset
+
+    theirs, ours = webdataset.WebDataset, WebDataset("x.tar")
+    internal = {"create_url_iterator", "update_cache_info", "run"}
+    for name in set(dir(theirs)) - internal - set(dir(object)):
+        if name.startswith("__") or not callable(getattr(theirs, name)):
+            continue
+        if not hasattr(ours, name):
+            with pytest.raises(AttributeError, match=f"^WebDataset has no '{name}': .*(compose|methods|iterate|write)"):
+                getattr(ours, name)
+            continue
+        wanted = inspect.signature(getattr(theirs, name)).parameters.values()
+        has = inspect.signature(getattr(ours, name)).parameters
+        assert {each.name for each in wanted if each.kind == each.POSITIONAL_OR_KEYWORD} <= has.keys() | {"self"}, name
+    found = inspect.signature(WebDataset).parameters
+    for each in inspect.signature(theirs).parameters:
+        if each not in found:
+            with pytest.raises(UsageError, match=rf"WebDataset\({each}='yes'\) is not taken: "):
+                WebDataset("x.tar", **{each: "yes"})
+    # What filters of webdataset take that its methods hand on.
+    handed_on = {
+        "rename": "rename", "select": "select", "to_tuple": "to_tuple", "extract_keys": "extract_keys",
+        "rename_keys": "rename_keys", "xdecode": "xdecode", "shuffle": "shuffle",
+    }  # fmt: skip
+    for method, step in handed_on.items():
+        wanted = inspect.signature(getattr(webdataset.filters, f"_{step}")).parameters.values()
+        has = inspect.signature(getattr(ours, method)).parameters
+        named = {each.name for each in wanted if each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD)}
+        assert named - {"data", "source", "bufsize"} <= has.keys() | {"handler"}, method
+
+
+def test_a_state_goes_on_in_the_middle_of_an_epoch(shards: str, caplog: pytest.LogCaptureFixture) -> None:
+    """With a fresh seed, which is in the state."""
+    import json
+
+    whole = WebDataset(shards, shardshuffle=100).to_tuple("__key__").shuffle(4)
+    assert whole.seed is not None and f"seed={whole.seed} gives" in caplog.text
+    assert whole.state_dict()["items"] == 0
+    epochs = [list(whole) for _ in range(3)]
+    assert len({str(epoch) for epoch in epochs}) == 3
+    for taken in (0, 3, COUNT):
+        whole.set_epoch(1)
+        running = iter(whole)
+        before = [next(running) for _ in range(taken)]
+        state = json.loads(json.dumps(whole.state_dict()))
+        assert len(json.dumps(state)) < 200
+        same = WebDataset(shards, shardshuffle=100).to_tuple("__key__").shuffle(4)
+        same.load_state_dict(state)
+        assert same.state_dict() == state == dict(state, seed=whole.seed, epoch=1, items=taken)
+        again = iter(same)
+        assert same.state_dict() == state, "before the first item"
+        assert before + list(again) == epochs[1]
+        assert list(same) == epochs[2]
+    with pytest.raises(UsageError, match=r"another WebDataset: seed is 5, and it has \d+\. .*ShardDataset"):
+        WebDataset(shards, shardshuffle=100, seed=5).load_state_dict(state)
+    with pytest.raises(UsageError, match="another WebDataset: shards is"):
+        WebDataset("x.tar").load_state_dict(state)
+    with pytest.raises(UsageError, match=r"another WebDataset: rank is \[0, 1\], and it has \[0, 2\]"):
+        WebDataset(shards).load_state_dict({**state, "rank": [0, 2]})
+
+
+@both
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_files_are_selected_and_renamed(shards: str) -> None:
+    """By the functions that webdataset takes, and with its result."""
+    import webdataset
+
+    functions = {
+        "select_files": lambda name: not name.endswith("txt"),
+        "rename_files": lambda name: name.replace("cls", "id"),
+    }
+    found = [plain(sample) for sample in WebDataset(shards, **functions).decode("l8")]
+    theirs = webdataset.WebDataset(shards, shardshuffle=False, **functions).decode("l8")
+    assert found == [plain(sample) for sample in theirs]
+    assert found[0].keys() == {"__key__", "id", "seg.png"}
+
+
+def test_the_first_samples_of_a_shuffle_come_early(shards: str) -> None:
+    read: list[int] = []
+    first = next(iter(numbers(shards).map(lambda n: read.append(n) or n).shuffle(6, initial=2, seed=1)))
+    assert first in (0, 1) and read == [0, 1, 2]
 
 
 def numbers(shards: str) -> WebDataset:
@@ -167,6 +285,16 @@ def test_lists_without_the_last_one(shards: str) -> None:
         (lambda d: d.rename_keys(a="???"), DuplicateFieldError, "'txt' cannot be 'a'"),
         (lambda d: d.rename_keys(txt="cls", keep_unselected=True), DuplicateFieldError, "'txt' cannot be 'txt'"),
         (lambda d: d.select(lambda s: False).with_epoch(3), DataError, "one has no samples"),
+        (lambda d: d.extract_keys(), UsageError, "no patterns"),
+        (lambda d: d.extract_keys("*.jpg"), DataError, r"no field matches '\*.jpg'; it has cls, seg.png, txt"),
+        (lambda d: d.extract_keys("*t", "?[lx]*"), DuplicateFieldError, r"'\?\[lx\]\*' matches several .*: cls, txt"),
+        (lambda d: d.xdecode("*.jpg"), UsageError, "must be .pattern, function"),
+        (lambda d: d.xdecode(), DecodeError, "no pattern matches the field 'cls'; must_decode=False"),
+        (lambda d: d.xdecode(cls=lambda stream: 1 // 0), DecodeError, "field 'cls' cannot be decoded: .*division"),
+        (lambda d: d.decode(pre=["rgb"]), UsageError, "decode: pre has 'rgb'"),
+        (lambda d: d.to_tuple("jpg", missing_is_error=False, none_is_error=True), DataError, "field 'jpg' is None"),
+        (lambda d: d.map_dict(jpg=len), KeyError, "^[^'\"]*key 'k0': map_fields: the sample has no field 'jpg'"),
+        (lambda d: d.shuffle(3, initial=0), UsageError, "initial is 0"),
         (
             lambda d: d.decode(lambda key, data: 1 // 0),
             DecodeError,
@@ -236,7 +364,7 @@ def test_what_handlers_pass_over_is_counted_and_logged(shards: str, caplog: pyte
     assert [str(each.message) for each in warned] == [f"ValueError: {number} is even" for number in (0, 2, 4, 6)]
     assert dataset.handled == {"ValueError": 4}
     assert caplog.record_tuples == [
-        ("tarkit.samples.steps", logging.WARNING, "handlers have passed over errors: {'ValueError': 4}")
+        ("tarkit.samples.pipeline", logging.WARNING, "handlers have passed over errors: {'ValueError': 4}")
     ]
     with pytest.raises(ValueError, match="0 is even"):
         list(numbers(shards).map(odd, handler=handlers.reraise_exception))
@@ -270,7 +398,13 @@ def test_a_decoder_is_given_what_is_compressed_without_gz(tmp_path: Path) -> Non
 
     with TarWriter(str(tmp_path / "s.tar")) as writer:
         writer.write({"__key__": "a", "x.GZ": gzip.compress(b"one")})
-    assert [each["x.GZ"] for each in WebDataset(tmp_path / "s.tar").decode(lambda *given: given)] == [(".x", b"one")]
+    dataset = WebDataset(tmp_path / "s.tar")
+    assert [each["x.GZ"] for each in dataset.decode(lambda *given: given)] == [(".x", b"one")]
+    packed = gzip.compress(b"one")
+    assert [each["x.GZ"] for each in dataset.decode(lambda *given: given, pre=[])] == [(".x.GZ", packed)]
+    assert [each["x.GZ"] for each in dataset.decode("rgb", pre=[])] == [packed]
+    unpacked = lambda key, data: decoders.Continue(key[:-3], gzip.decompress(data))  # noqa: E731
+    assert [each["x.GZ"] for each in dataset.decode("rgb", lambda *given: given, pre=[unpacked])] == [(".x", b"one")]
 
 
 def test_words_of_torch_make_tensors(shards: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,4 +429,6 @@ def test_pickles_are_decoded_only_by_a_function_of_the_user(tmp_path: Path) -> N
     dataset = WebDataset(tmp_path / "s.tar")
     with pytest.raises(DecodeError, match="reading a pickle can run any code; use json, msgpack, npy or npz"):
         list(dataset.decode())
+    with pytest.raises(DecodeError, match="reading a pickle can run any code; use json, msgpack, npy or npz"):
+        list(dataset.xdecode())
     assert [each["pyd"] for each in dataset.decode(decoders.handle_extension("pyd", pickle.loads))] == [[1, 2]]

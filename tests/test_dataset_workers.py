@@ -307,3 +307,55 @@ def test_torch_that_is_imported_later_is_an_error_that_says_so(shards: str) -> N
     done = subprocess.run([sys.executable, "-c", LATE, shards], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "import torch before the WebDataset is made, or use tarkit.trainers.torch.ShardDataset" in done.stderr
+
+
+@marked
+@pytest.mark.parametrize("taken", [0, 3, 5])
+def test_torchdata_goes_on_in_the_middle_of_an_epoch(shards: str, taken: int) -> None:
+    """Also where one worker had come to its end. With a fresh seed, which is in the state."""
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    def made() -> Any:
+        return StatefulDataLoader(
+            WebDataset(shards, shardshuffle=5).shuffle(3).map(key_of).listed(4), batch_size=None, num_workers=2
+        )
+
+    loader = made()
+    first = list(loader)
+    running = iter(loader)
+    before = [next(running) for _ in range(taken)]
+    state = loader.state_dict()
+    rest = list(running)
+    again = made()
+    again.load_state_dict(state)
+    assert list(again) == rest
+    assert sorted(chain(*before, *rest)) == sorted(chain(*first)) == KEYS and before + rest != first
+    assert sorted(chain(*again)) == KEYS
+
+
+@marked
+def test_torch_has_no_state_of_its_workers(shards: str) -> None:
+    import torch.utils.data  # noqa: F401
+
+    dataset = WebDataset(shards)
+    list(loaded(dataset, batch_size=None, num_workers=2))
+    with pytest.raises(UsageError, match=r"only they know where they are: use torchdata's StatefulDataLoader"):
+        dataset.state_dict()
+
+
+@marked
+def test_torch_a_web_loader_mixes_what_its_workers_read(shards: str) -> None:
+    from tarkit import WebLoader
+
+    dataset = WebDataset(shards, shardshuffle=5, seed=2).map(lambda sample: (key_of(sample),))
+    loader = WebLoader(dataset.batched(2), batch_size=None, num_workers=2)
+    mixed = loader.unbatched().shuffle(9).map(lambda row: row[0])
+    epochs = [list(mixed) for _ in range(2)]
+    assert [sorted(epoch) for epoch in epochs] == [KEYS, KEYS] and epochs[0] != epochs[1]
+    mixed.set_epoch(0)
+    assert list(mixed) == epochs[0]
+    assert [len(list(loader.with_epoch(7))) for _ in range(2)] == [7, 7]
+    assert len(list(WebLoader(dataset, batch_size=3).repeat(2))) == 14
+    for call in (mixed.state_dict, lambda: mixed.load_state_dict({})):
+        with pytest.raises(UsageError, match="a WebLoader has no state"):
+            call()

@@ -14,7 +14,8 @@ from __future__ import annotations
 import os
 import random
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -22,11 +23,12 @@ from tarkit.errors import DataError, UsageError
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.large import DEFAULT_MEM
 from tarkit.samples import transforms
-from tarkit.samples.decoders import decoded
+from tarkit.samples.decoders import Decoders, decoded
 from tarkit.samples.epochs import Draw
 from tarkit.samples.handlers import Handler, handled
+from tarkit.samples.pipeline import named
 from tarkit.samples.read import read_samples
-from tarkit.samples.sample import KeyRule, Sample, first_dot
+from tarkit.samples.sample import KeyRule, Sample, first_dot, key_rule
 from tarkit.samples.splitters import Splitter, single_node_only, split_by_node, split_whole
 from tarkit.samples.steps import Steps
 from tarkit.specs.shardspec import expand
@@ -35,14 +37,11 @@ from tarkit.trainers.world import loader_worker
 _COPIES = "nothing is cached; copy the shards and name the copies"
 # Arguments of webdataset 1.0.2 that have no meaning here -> what to use. None and False ask for nothing.
 _REFUSED = {
-    "mode": "resampled=True draws shards; else every shard is read once",
+    "mode": "None reads every shard once, and 'resampled' draws shards",
     "repeat": "loop over the data set again, or call its repeat()",
     "cache_size": _COPIES,
     "cache_dir": _COPIES,
     "url_to_name": _COPIES,
-    "detshuffle": "shardshuffle=N with a seed has an order for each epoch, the same in each run",
-    "select_files": "pass rule=, a function from member name to (key, field), or to None to skip it",
-    "rename_files": "pass rule=, a function from member name to (key, field)",
     "verbose": "pass tally=Tally() and look at its counts",
 }
 
@@ -60,9 +59,10 @@ class WebDataset(Steps):
         decoder: what images become, a word of :func:`~tarkit.samples.codecs.decode_field`; None leaves all fields as
             bytes. By default ``rgb`` (float32 of shape (height, width, 3), in 0..1) with ``extensions``, else None.
         shardshuffle: 0, False or None: shards come in order. A number: their order is shuffled with a buffer
-            of so many names, in each epoch anew.
+            of so many names, in each epoch anew. True: 100.
+        detshuffle: is ignored: the order of shards follows from seed and epoch anyway.
         resampled: shards are drawn, again and again, without end; others in each rank, worker and epoch. Nothing is
-            split then: see ``with_epoch``.
+            split then: see ``with_epoch``. mode="resampled" is the same.
         seed: for the steps that draw and are given none. None: a fresh one, which is logged; ``seed`` has it.
         nodesplitter: which shards each of several ranks reads: :func:`~tarkit.samples.splitters.split_by_node` or
             another function from shards to shards; by default, several ranks are an error. None: all that are given.
@@ -74,6 +74,7 @@ class WebDataset(Steps):
             shard is read. Steps have handlers of their own. What was passed over is counted in ``handled``, by the
             name of the error, and logged after each iteration, by each worker for itself. None: errors are raised.
         empty_check: a data set without any sample is an error; a worker without shards is none.
+        select_files, rename_files: functions of a member's name: whether it is read, and the name that it is to have.
         rule, on_duplicate_field, on_repeated_key, on_damage, tally, mem: see :func:`tarkit.samples.read.read_samples`.
             A worker counts in a tally of its own.
         refused: the other arguments of webdataset 1.0.2; only values that ask for nothing are taken.
@@ -91,12 +92,16 @@ class WebDataset(Steps):
         extensions: str | None = None,
         decoder: str | None = "default",
         shardshuffle: int | None = None,
+        detshuffle: bool = False,
         resampled: bool = False,
+        mode: str | None = None,
         seed: int | None = None,
         nodesplitter: Splitter | None = single_node_only,
         workersplitter: Splitter | str | None = "default",
         handler: Handler | None = None,
         empty_check: bool = True,
+        select_files: Callable[[str], object] | None = None,
+        rename_files: Callable[[str], str] | None = None,
         rule: str | KeyRule = first_dot,
         on_duplicate_field: str = "error",
         on_repeated_key: str = "error",
@@ -110,25 +115,28 @@ class WebDataset(Steps):
         super().__init__(seed)
         # An iterator would be empty the second time.
         self._urls = urls if isinstance(urls, (str, os.PathLike)) else list(urls)
-        if shardshuffle is True:
-            raise UsageError("shardshuffle=True: pass the number of shard names to shuffle among, such as 100")
-        self._shardshuffle = int(shardshuffle or 0)
+        self._shardshuffle = 100 if shardshuffle is True else int(shardshuffle or 0)
+        if mode not in (None, "resampled"):
+            _refuse("mode", mode)
+        resampled = resampled or mode == "resampled"
         if self._shardshuffle:
-            transforms.shuffle((), self._shardshuffle, self._draw(seed, "shardshuffle").seed)
+            transforms.shuffle((), self._shardshuffle, self._draw(None, "shardshuffle").seed_of(self.seed))
         if workersplitter != "default" and isinstance(workersplitter, str):
             raise UsageError(f"workersplitter is {workersplitter!r}; it must be a function or None")
         self._resampled, self._handler = resampled, handler
         if resampled:
-            self._draw(seed, "resampled")
+            self._draw(None, "resampled")
         self._nodesplitter, self._workersplitter = nodesplitter, workersplitter
         self._empty_check = empty_check
+        if select_files is not None or rename_files is not None:
+            rule = partial(_by_name, key_rule(rule), select_files, rename_files)
         self._policies: dict[str, Any] = {"rule": rule, "on_damage": on_damage, "tally": tally, "mem": mem}
         self._policies |= {"on_duplicate_field": on_duplicate_field, "on_repeated_key": on_repeated_key}
         if decoder == "default":
             decoder = None if extensions is None else "rgb"
         wanted = None if extensions is None else extensions.replace("|", " ").replace(";", " ").split()
         if decoder is not None:
-            self._add(decoded, (decoder,), wanted)
+            self._add(decoded, Decoders((decoder,)), wanted)
         if extensions is not None:
             self._add(transforms.to_tuple, extensions)
         _register(type(self))
@@ -140,6 +148,9 @@ class WebDataset(Steps):
     def _given(self) -> list[tuple[str, object]]:
         own = {"handler": self._handler, "nodesplitter": self._nodesplitter, "workersplitter": self._workersplitter}
         return [*super()._given(), *own.items(), *self._policies.items()]
+
+    def _named(self) -> list[str]:
+        return named(self._urls)
 
     def _read(self, place: tuple[int, ...]) -> Iterator[Sample]:
         shards = iter(expand(self._urls) if self._resampled else self._of_node(expand(self._urls)))
@@ -159,7 +170,7 @@ class WebDataset(Steps):
             raise DataError("the data set has no samples", url=url, hint="empty_check=False accepts that")
 
     def _samples(self, shards: Iterator[str], place: tuple[int, ...]) -> Iterator[Sample]:
-        seed = Draw(self.seed or 0).at(*place)
+        seed = Draw(None).at(self.seed, *place)
         if self._resampled:
             shards = _drawn(list(shards), random.Random(seed))
         elif self._shardshuffle:
@@ -182,6 +193,17 @@ class WebDataset(Steps):
         if isinstance(splitter, str):
             return split_whole(urls, self)
         return urls if splitter is None else splitter(urls)
+
+
+def _by_name(
+    rule: KeyRule,
+    select: Callable[[str], object] | None,
+    rename: Callable[[str], str] | None,
+    name: str,
+) -> tuple[str, str] | None:
+    if select is not None and not select(name):
+        return None
+    return rule(name if rename is None else rename(name))
 
 
 def _drawn(shards: list[str], rng: random.Random) -> Iterator[str]:

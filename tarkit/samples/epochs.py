@@ -35,13 +35,22 @@ class Epochs:
 
     def begin(self) -> int:
         """The number of the epoch that begins. Raises: UsageError: more than 255 workers."""
-        worker = loader_worker()
-        slot = 0 if worker is None else 1 + worker.number
-        if slot > _WORKERS:
-            raise UsageError(f"a WebDataset is read by at most {_WORKERS} workers of a DataLoader")
-        epoch: int = self._begun[slot]
-        self._begun[slot] = epoch + 1
+        epoch = self.next()
+        self._begun[_slot()] = epoch + 1
         return epoch
+
+    def next(self) -> int:
+        """The number of the epoch that begins next, here. Raises: UsageError: more than 255 workers."""
+        epoch: int = self._begun[_slot()]
+        return epoch
+
+    def set_mine(self, epoch: int) -> None:
+        """What begins next, here only."""
+        self._begun[_slot()] = epoch
+
+    def in_workers(self) -> bool:
+        """Whether workers of a DataLoader have begun more epochs than this process."""
+        return any(each > self._begun[0] for each in self._begun[1:])
 
     def set(self, epoch: int) -> None:
         """What begins next."""
@@ -57,11 +66,24 @@ class Epochs:
         self._begun = shared_counts(begun) if isinstance(begun, list) else begun
 
 
+def _slot() -> int:
+    worker = loader_worker()
+    slot = 0 if worker is None else 1 + worker.number
+    if slot > _WORKERS:
+        raise UsageError(f"a WebDataset is read by at most {_WORKERS} workers of a DataLoader")
+    return slot
+
+
 class Draw(NamedTuple):
-    """Stands for the seed of a step, which is another one in each epoch."""
+    """Stands for the seed of a step, which is another one in each epoch. seed: None is that of the data set."""
 
-    seed: int
+    seed: int | None
 
-    def at(self, *place: int) -> int:
+    def seed_of(self, default: int | None) -> int:
+        """The seed from which those of the epochs are made; default: that of the data set."""
+        return default or 0 if self.seed is None else self.seed
+
+    def at(self, default: int | None, *place: int) -> int:
         """The seed there: in an epoch, of a step, in a rank and worker."""
-        return int.from_bytes(blake2b(repr((self.seed, *place)).encode(), digest_size=8).digest(), "big")
+        made = repr((self.seed_of(default), *place)).encode()
+        return int.from_bytes(blake2b(made, digest_size=8).digest(), "big")

@@ -1,151 +1,78 @@
-"""The steps of a WebDataset: its methods, and how they run, are pickled, and draw in each epoch."""
+"""The steps of a WebDataset: its methods. Names and arguments are those of webdataset 1.0.2, and some more."""
 
 from __future__ import annotations
 
-import itertools
-import logging
 import os
-import secrets
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+import random
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from tarkit.errors import DataError, UsageError
-from tarkit.samples import batching, transforms
-from tarkit.samples.decoders import FieldDecoder, decoded
-from tarkit.samples.epochs import Draw, Epochs, spawning
-from tarkit.samples.handlers import Handler, handled
-from tarkit.trainers.world import Consumer, consumer, loader_worker
+from tarkit.errors import UsageError
+from tarkit.samples import batching, patterns, transforms
+from tarkit.samples.decoders import Decoders, FieldDecoder, any_picture, decoded
+from tarkit.samples.handlers import Handler
+from tarkit.samples.pipeline import Pipeline
+from tarkit.trainers.world import Consumer, loader_worker
 
-_log = logging.getLogger(__name__)
-
-Step = tuple[Callable[..., Iterable[Any]], tuple[Any, ...]]
-"""A function and what it is given after the samples."""
 Self = TypeVar("Self", bound="Steps")
 
 
-class Steps:
-    """What makes samples, and the steps that they go through."""
-
-    def __init__(self, seed: int | None) -> None:
-        self.seed = seed
-        self._steps: tuple[Step, ...] = ()
-        self._epochs = Epochs()
-        self._placed: Consumer | None = None
-        self._passes: int | None = 1
-        self._limit: int | None = None
-        self._length: int | None = None
-        self.handled: Counter[str] = Counter()
-
-    def __len__(self) -> int:
-        if self._length is None:
-            raise TypeError(
-                "a WebDataset does not know its length; with_length(n) sets it. If a DataLoader asks: import torch "
-                "before the WebDataset is made, or use tarkit.trainers.torch.ShardDataset"
-            )
-        return self._length
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __iter__(self) -> Iterator[Any]:
-        if self._passes == 1 and self._limit is None:
-            return self._counted(self._pass())
-        return islice(self._endless(), self._limit)
-
-    def _endless(self) -> Iterator[Any]:
-        for _ in itertools.repeat(None) if self._passes is None else range(self._passes):
-            empty = True
-            for sample in self._counted(self._pass()):
-                empty = False
-                yield sample
-            if empty and self._passes is None:
-                raise DataError("an epoch without end is to be made of passes, and one has no samples")
-
-    def _counted(self, samples: Iterator[Any]) -> Iterator[Any]:
-        before = self.handled.total()
-        try:
-            yield from samples
-        finally:
-            if self.handled.total() > before:
-                _log.warning("handlers have passed over errors: %s", dict(self.handled))
-
-    def _pass(self) -> Iterator[Any]:
-        place = (self._epochs.begin(), *self._reader())
-        samples: Iterable[Any] = self._read((*place, 0))
-        for number, (function, arguments) in enumerate(self._steps, 1):
-            drawn = (each.at(*place, number) if isinstance(each, Draw) else each for each in arguments)
-            samples = function(samples, *drawn)
-        return iter(samples)
-
-    def _reader(self) -> tuple[int, int]:
-        """Rank and worker, 0 where they are to read the same."""
-        raise NotImplementedError
-
-    def _read(self, place: tuple[int, ...]) -> Iterator[Any]:
-        raise NotImplementedError
-
-    def set_epoch(self, epoch: int) -> None:
-        """The number of the epoch that the next iteration is, in this process and in workers; else it counts."""
-        self._epochs.set(epoch)
-
-    def _rank(self) -> Consumer:
-        return self._placed or consumer()
-
-    def _add(self, function: Callable[..., Iterable[Any]], *arguments: Any) -> None:
-        checked = (each.seed if isinstance(each, Draw) else each for each in arguments)
-        function((), *checked)  # checks the step's arguments here, where they were written
-        self._steps = (*self._steps, (function, arguments))
-
-    def _copied(self: Self) -> Self:
-        other = type(self).__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        other._epochs = Epochs()
-        return other
-
-    def _then(
-        self: Self, function: Callable[..., Iterable[Any]], *arguments: Any, handler: Handler | None = None
-    ) -> Self:
-        other = self._copied()
-        other._add(function, *arguments)
-        if handler is not None:
-            other._steps = (*self._steps, (handled, (function, arguments, handler, self.handled)))
-        return other
-
-    def _draw(self, seed: int | None, step: str) -> Draw:
-        if seed is None and self.seed is None:
-            self.seed = secrets.randbits(32)
-            _log.warning("%s: no seed was given; seed=%d gives this order again", step, self.seed)
-        return Draw(self.seed if seed is None else seed)  # type: ignore[arg-type]
-
-    def __getstate__(self) -> dict[str, Any]:
-        if spawning():
-            for name, value in self._given():
-                _check_pickled(name, value)
-        # A spawned process has no process group to ask.
-        return self.__dict__ | {"_placed": self._rank()}
-
-    def _given(self) -> list[tuple[str, object]]:
-        steps = [given if function is handled else (function, given) for function, given in self._steps]
-        return [(getattr(step[0], "__name__", "a step").lstrip("_"), step) for step in steps]
+class Steps(Pipeline):
+    """What makes samples, and the methods that each give it with one more step."""
 
     def decode(
         self: Self,
         *decoders: str | FieldDecoder | None,
+        pre: Iterable[FieldDecoder] | None = None,
+        post: Iterable[FieldDecoder] | None = None,
         only: str | Collection[str] | None = None,
+        partial: bool = True,
         handler: Handler | None = None,
     ) -> Self:
-        """Decode all fields, or ``only`` those named; see :func:`tarkit.samples.decoders.decoded`.
+        """Decode all fields, or ``only`` those named; see :class:`tarkit.samples.decoders.Decoders`.
 
-        A field in ``only`` that no sample has is an error after the last sample (DataError)."""
+        A field in ``only`` that no sample has is an error after the last sample (DataError), but for a picture that
+        has another extension of those named. partial: is ignored, as values that are not bytes always stay."""
         wanted = only.split() if isinstance(only, str) else only
-        watched = self._then(transforms.require_fields, wanted) if wanted else self
-        return watched._then(decoded, decoders, wanted, handler=handler)
+        watched = self._then(transforms.require_fields, any_picture(wanted)) if wanted else self
+        before, after = (None if each is None else tuple(each) for each in (pre, post))
+        return watched._then(decoded, Decoders(decoders, before, after), wanted, handler=handler)
 
-    def to_tuple(self: Self, *fields: str, handler: Handler | None = None) -> Self:
+    def xdecode(
+        self: Self,
+        *pairs: tuple[str, Any],
+        must_decode: bool = True,
+        defaults: Sequence[tuple[str, Any]] | None = None,
+        handler: Handler | None = None,
+        **functions: Any,
+    ) -> Self:
+        """Decode by functions of a stream: ``xdecode(("*.jpg", imread), npy=numpy.load)``; see
+        :func:`tarkit.samples.patterns.decoded_by_pattern`. By default bin stays bytes and txt is text."""
+        first = patterns.STREAM_DECODERS if defaults is None else defaults
+        plan = [*first, *pairs, *((f"*.{name}", function) for name, function in functions.items())]
+        return self._then(patterns.decoded_by_pattern, plan, must_decode, handler=handler)
+
+    def to_tuple(
+        self: Self,
+        *fields: str,
+        missing_is_error: bool = True,
+        none_is_error: bool | None = None,
+        handler: Handler | None = None,
+    ) -> Self:
         """Tuples of values; see :func:`tarkit.samples.transforms.to_tuple`."""
-        return self._then(transforms.to_tuple, *fields, handler=handler)
+        return self._then(_to_tuple, fields, missing_is_error, none_is_error, handler=handler)
+
+    def extract_keys(
+        self: Self,
+        *wanted: str | Sequence[str],
+        duplicate_is_error: bool = True,
+        ignore_missing: bool = False,
+        handler: Handler | None = None,
+    ) -> Self:
+        """``extract_keys("*.jpg;*.png", "*.cls")``: tuples of values, by pattern of the field; see
+        :func:`tarkit.samples.patterns.extract_keys`."""
+        return self._then(patterns.extract_keys, wanted, duplicate_is_error, ignore_missing, handler=handler)
 
     def rename(
         self: Self, *, keep: bool = True, handler: Handler | None = None, **names: str | Collection[str]
@@ -159,24 +86,25 @@ class Steps:
         keep_unselected: bool = False,
         must_match: bool = True,
         duplicate_is_error: bool = True,
-        **patterns: str,
+        handler: Handler | None = None,
+        **named: str,
     ) -> Self:
         """``rename_keys(image="*.jpg")`` or ``rename_keys(("image", "*.jpg"))``, by pattern of the field;
-        see :func:`tarkit.samples.transforms.rename_keys`."""
-        plan = [*pairs, *patterns.items()]
-        return self._then(transforms.rename_keys, plan, keep_unselected, must_match, duplicate_is_error)
+        see :func:`tarkit.samples.patterns.rename_keys`."""
+        plan = [*pairs, *named.items()]
+        return self._then(patterns.rename_keys, plan, keep_unselected, must_match, duplicate_is_error, handler=handler)
 
     def select(self: Self, predicate: Callable[[Any], object], *, handler: Handler | None = None) -> Self:
         """Only the samples for which ``predicate(sample)`` is true."""
         return self._then(transforms.select, predicate, handler=handler)
 
-    def map(self: Self, function: Callable[[Any], Any], *, handler: Handler | None = None) -> Self:
-        """``function(sample)`` for each sample, except those for which it is None.
+    def map(self: Self, f: Callable[[Any], Any], handler: Handler | None = None) -> Self:
+        """``f(sample)`` for each sample, except those for which it is None.
 
         A dict that comes back from a dict without a ``__key__`` is given the sample's."""
-        return self._then(_mapped, function, handler=handler)
+        return self._then(_mapped, f, handler=handler)
 
-    def map_dict(self: Self, *, handler: Handler | None = None, **functions: Callable[[Any], Any]) -> Self:
+    def map_dict(self: Self, handler: Handler | None = None, **functions: Callable[[Any], Any]) -> Self:
         """``map_dict(jpg=resize)``; see :func:`tarkit.samples.transforms.map_fields`."""
         return self._then(transforms.map_fields, functions, handler=handler)
 
@@ -184,9 +112,20 @@ class Steps:
         """``map_tuple(resize, None)`` for tuples; see :func:`tarkit.samples.transforms.map_tuple`."""
         return self._then(transforms.map_tuple, functions, handler=handler)
 
-    def shuffle(self: Self, size: int, *, seed: int | None = None) -> Self:
-        """A buffer shuffle, in another order each epoch; see :func:`~tarkit.samples.transforms.shuffle`. 0: none."""
-        return self if size == 0 else self._then(transforms.shuffle, size, self._draw(seed, "shuffle"))
+    def shuffle(
+        self: Self,
+        size: int,
+        *,
+        initial: int | None = None,
+        rng: random.Random | None = None,
+        seed: int | None = None,
+    ) -> Self:
+        """A buffer shuffle, in another order each epoch; see :func:`~tarkit.samples.transforms.shuffle`. 0: none.
+        rng: a seed is drawn from it, here."""
+        if size == 0:
+            return self
+        seed = seed if rng is None else rng.getrandbits(32)
+        return self._then(transforms.shuffle, size, self._draw(seed, "shuffle"), initial)
 
     def rsample(self: Self, p: float = 0.5, *, seed: int | None = None) -> Self:
         """Each sample with the probability ``p``, others in each epoch."""
@@ -227,14 +166,18 @@ class Steps:
         """The samples of lists."""
         return self._then(batching.unlisted)
 
+    def mcached(self: Self) -> Self:
+        """Keep samples in memory: after an iteration that came to its end, the next ones here have the same."""
+        return self._then(Kept())
+
     def log_keys(self: Self, logfile: str | os.PathLike[str] | None = None) -> Self:
         """Append a line for each sample: number, worker, rank and key, with tabs between them. None: do nothing."""
-        return self if logfile is None else self._then(_log_keys, os.fspath(logfile), self._rank)
+        return self if not logfile else self._then(_log_keys, os.fspath(logfile), self._rank)
 
     def compose(self: Self, *stages: Callable[[Iterable[Any]], Iterable[Any]]) -> Self:
-        """Steps of one's own: functions from an iterable of samples to another one."""
+        """Steps of one's own: functions from an iterator of samples to another one, or stages of webdataset."""
         other = self._copied()
-        other._steps += tuple((stage, ()) for stage in stages)
+        other._steps += tuple((getattr(stage, "run", stage), ()) for stage in stages)
         return other
 
     def repeat(self: Self, nepochs: int = -1, nbatches: int = -1) -> Self:
@@ -251,22 +194,31 @@ class Steps:
         other._length = n
         return other
 
-    def _repeated(self: Self, passes: int, limit: int) -> Self:
-        other = self._copied()
-        other._passes, other._limit = passes if passes > 0 else None, limit if limit > 0 else None
-        return other
+
+class Kept:
+    """A step that keeps what goes through it."""
+
+    def __init__(self) -> None:
+        self._kept: list[Any] | None = None
+
+    def __call__(self, samples: Iterable[Any]) -> Iterator[Any]:
+        return iter(self._kept) if self._kept is not None else self._keeping(samples)
+
+    def _keeping(self, samples: Iterable[Any]) -> Iterator[Any]:
+        kept = []
+        for sample in samples:
+            kept.append(sample)
+            yield sample
+        self._kept = kept
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_kept": None}
 
 
-def _check_pickled(name: str, value: object) -> None:
-    from multiprocessing.reduction import ForkingPickler
-
-    try:
-        ForkingPickler.dumps(value)
-    except Exception as error:  # pickle raises what the object's own methods raise
-        raise UsageError(
-            f"WebDataset goes to a process that is spawned, and what {name} was given cannot be pickled ({error}): "
-            "use functions defined at the top of a module, or DataLoader(multiprocessing_context='fork')"
-        ) from error
+def _to_tuple(
+    samples: Iterable[Any], fields: tuple[str, ...], missing_is_error: bool, none_is_error: bool | None
+) -> Iterator[tuple[Any, ...]]:
+    return transforms.to_tuple(samples, *fields, missing_is_error=missing_is_error, none_is_error=none_is_error)
 
 
 def _mapped(samples: Iterable[Any], function: Callable[[Any], Any]) -> Iterator[Any]:

@@ -7,10 +7,9 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
-from tarkit.errors import DataError, DuplicateFieldError, UsageError, printable
+from tarkit.errors import DataError, DuplicateFieldError, MissingFieldError, UsageError, printable
 from tarkit.formats.tally import Tally
 from tarkit.samples.sample import Sample, is_reserved
 
@@ -32,30 +31,36 @@ def take(samples: Iterable[T], count: int) -> Iterator[T]:
     return itertools.islice(samples, count)
 
 
-def shuffle(samples: Iterable[T], buffer: int, seed: int) -> Iterator[T]:
+def shuffle(samples: Iterable[T], buffer: int, seed: int, initial: int | None = None) -> Iterator[T]:
     """The same samples in another order: a buffer shuffle, the same for the same seed and input.
 
     ``buffer`` samples are held; each new one takes the place of one of them, drawn at random, which
     goes out; at the end the rest goes out in random order. No sample comes more than ``buffer`` places earlier
-    than it stood, so the order is fully random only if the buffer holds all samples.
+    than it stood, so the order is fully random only if the buffer holds all samples. With ``initial``, the first
+    sample goes out when so many are held, and two are read for each that goes out until the buffer is full.
 
     Raises:
-        UsageError: buffer is below 1, or seed is not a whole number.
+        UsageError: buffer or initial is below 1, or seed is not a whole number.
     """
-    if isinstance(buffer, bool) or not isinstance(buffer, int) or buffer < 1:
-        raise UsageError(f"shuffle: buffer is {buffer!r}; it must be a number of samples, 1 or more")
+    for name, value in (("buffer", buffer), ("initial", buffer if initial is None else initial)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise UsageError(f"shuffle: {name} is {value!r}; it must be a number of samples, 1 or more")
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise UsageError(f"shuffle: seed is {seed!r}; it must be a whole number, so that the order can be had again")
-    return _shuffled(samples, buffer, random.Random(seed))
+    return _shuffled(samples, buffer, random.Random(seed), min(buffer, initial or buffer))
 
 
-def _shuffled(samples: Iterable[T], buffer: int, rng: random.Random) -> Iterator[T]:
+def _shuffled(samples: Iterable[T], buffer: int, rng: random.Random, initial: int) -> Iterator[T]:
     source = iter(samples)
-    held = list(itertools.islice(source, buffer))
+    held = list(itertools.islice(source, initial))
+    growing = initial < buffer
     for sample in source:
-        place = rng.randrange(buffer)
+        place = rng.randrange(len(held))
         held[place], sample = sample, held[place]
         yield sample
+        if growing:
+            held.extend(itertools.islice(source, 1))
+            growing = len(held) < buffer
     rng.shuffle(held)
     yield from held
 
@@ -105,52 +110,6 @@ def _renamed(sample: Sample, plan: Mapping[str, list[str]], keep: bool) -> Sampl
     return result
 
 
-def rename_keys(
-    samples: Iterable[Sample],
-    patterns: Iterable[tuple[str, str]],
-    keep_unselected: bool = False,
-    must_match: bool = True,
-    duplicate_is_error: bool = True,
-) -> Iterator[Sample]:
-    """Samples of the fields that match patterns of :mod:`fnmatch`, under new names, as webdataset 1.0.2 makes them.
-
-    Args:
-        patterns: (new name, pattern for the field in lower case); of several that match, the last one counts.
-        keep_unselected: what matches no pattern stays; else it is left out, ``__key__`` too.
-        must_match: each pattern must match a field of each sample.
-        duplicate_is_error: two fields may not have one new name; else the first of them has it.
-
-    Raises:
-        DataError, DuplicateFieldError: a sample is not so.
-    """
-    plan = list(patterns)
-    return (_by_pattern(sample, plan, keep_unselected, must_match, duplicate_is_error) for sample in samples)
-
-
-def _by_pattern(
-    sample: Sample, plan: list[tuple[str, str]], keep: bool, must_match: bool, duplicate_is_error: bool
-) -> Sample:
-    result: Sample = {}
-    unmatched: set[str | None] = {pattern for _, pattern in plan}
-    for name, value in sample.items():
-        base = name.rpartition("/")[2].lower()
-        new = next((each for each in reversed(plan) if fnmatchcase(base, each[1])), None)
-        if new is None and not keep:
-            continue
-        target, pattern = new or (name, None)
-        unmatched.discard(pattern)
-        if target not in result:
-            result[target] = value
-        elif duplicate_is_error:
-            reason = f"rename_keys: {name!r} cannot be {target!r}, because another field is"
-            raise DuplicateFieldError(reason, url=sample.get("__url__"), key=sample.get("__key__"))
-    if must_match and unmatched:
-        missing = _listed((str(each) for each in unmatched), quote=True)
-        reason = f"rename_keys: no field matches {missing}; the sample has {_listed(sample)}"
-        raise DataError(reason, url=sample.get("__url__"), key=sample.get("__key__"))
-    return result
-
-
 def keep_fields(
     samples: Iterable[Sample], fields: str | Iterable[str], missing: str = "error", *, tally: Tally | None = None
 ) -> Iterator[Sample]:
@@ -186,11 +145,11 @@ def _kept(
         yield {name: value for name, value in sample.items() if name in wanted or is_reserved(name)}
 
 
-def require_fields(samples: Iterable[Sample], fields: Iterable[str]) -> Iterator[Sample]:
+def require_fields(samples: Iterable[Sample], fields: Iterable[str | tuple[str, ...]]) -> Iterator[Sample]:
     """The same samples; after the last one, an error if a field was in none of them: its name is misspelt.
-    An input without samples passes.
+    A tuple of fields stands for any of them. An input without samples passes.
     Raises: DataError: no sample had one of the fields; the message lists those that there were."""
-    unseen = dict.fromkeys(fields)
+    unseen = {(field,) if isinstance(field, str) else field: None for field in fields}
     others: dict[str, None] = {}
     urls: dict[str | None, None] = {}
     for sample in samples:
@@ -198,15 +157,15 @@ def require_fields(samples: Iterable[Sample], fields: Iterable[str]) -> Iterator
             # Whether there is one shard or more is all that the message needs; there may be ten million.
             if len(urls) < 2:
                 urls[sample.get("__url__")] = None
-            for name in [name for name in unseen if name in sample]:
-                del unseen[name]
+            for names in [names for names in unseen if any(name in sample for name in names)]:
+                del unseen[names]
             if unseen and len(others) <= _FIELDS_SHOWN:
                 others |= dict.fromkeys(name for name in sample if not is_reserved(name))
         yield sample
     if unseen and urls:
         reason = (
-            f"no sample has the field {_listed(unseen, quote=True)} that was asked for; "
-            f"the samples have {_listed(others)}"
+            f"no sample has the field {field_list(itertools.chain(*unseen), quote=True)} that was asked for; "
+            f"the samples have {field_list(others)}"
         )
         raise DataError(reason, url=next(iter(urls)) if len(urls) == 1 else None)
 
@@ -232,11 +191,17 @@ def map_tuple(samples: Iterable[Any], functions: Sequence[Callable[[Any], Any] |
         yield (*made, *sample[len(functions) :])
 
 
-def to_tuple(samples: Iterable[Sample], *fields: str) -> Iterator[tuple[Any, ...]]:
+def to_tuple(
+    samples: Iterable[Sample], *fields: str, missing_is_error: bool = True, none_is_error: bool | None = None
+) -> Iterator[tuple[Any, ...]]:
     """One tuple per sample: the values of ``fields``, in that order; ``__key__`` can be one of them.
 
     ``"png;jpg"`` or ``"png|jpg"`` stands for the first of the two that is there. One text with spaces,
     ``"png;jpg cls"``, is split at them.
+
+    Args:
+        missing_is_error: else the value of a field that a sample has not is None.
+        none_is_error: whether a value may not be None; by default, as missing_is_error.
 
     Raises:
         UsageError: no fields.
@@ -247,14 +212,18 @@ def to_tuple(samples: Iterable[Sample], *fields: str) -> Iterator[tuple[Any, ...
     wanted = [_alternatives(name) for field in fields for name in field.split()]
     if not wanted:
         raise UsageError("to_tuple: no fields are named")
-    return (tuple(_value(sample, names) for names in wanted) for sample in samples)
+    no_none = missing_is_error if none_is_error is None else none_is_error
+    return (tuple(_value(sample, names, missing_is_error, no_none) for names in wanted) for sample in samples)
 
 
-def _value(sample: Sample, names: list[str]) -> Any:
-    name = _first_present(sample, names, "to_tuple")
-    if sample[name] is None:
-        raise DataError(f"to_tuple: field {name!r} is None", url=sample.get("__url__"), key=sample.get("__key__"))
-    return sample[name]
+def _value(sample: Sample, names: list[str], must: bool, no_none: bool) -> Any:
+    found = _first_present(sample, names, "to_tuple") if must else next((n for n in names if n in sample), None)
+    value = None if found is None else sample[found]
+    if value is None and no_none:
+        raise DataError(
+            f"to_tuple: field {found or names[0]!r} is None", url=sample.get("__url__"), key=sample.get("__key__")
+        )
+    return value
 
 
 def _alternatives(text: str | Iterable[str]) -> list[str]:
@@ -268,12 +237,12 @@ def _first_present(sample: Sample, names: list[str], step: str) -> str:
     for name in names:
         if name in sample:
             return name
-    has = _listed(name for name in sample if not is_reserved(name))
+    has = field_list(name for name in sample if not is_reserved(name))
     reason = f"{step}: the sample has no field {' or '.join(map(repr, names))}; it has {has}"
-    raise DataError(reason, url=sample.get("__url__"), key=sample.get("__key__"))
+    raise MissingFieldError(reason, url=sample.get("__url__"), key=sample.get("__key__"))
 
 
-def _listed(names: Iterable[str], *, quote: bool = False) -> str:
+def field_list(names: Iterable[str], *, quote: bool = False) -> str:
     """The names in order, the first of them if there are many."""
     found = [repr(printable(name)) if quote else printable(name) for name in sorted(names)]
     more = f" and {len(found) - _FIELDS_SHOWN} more" if len(found) > _FIELDS_SHOWN else ""
