@@ -50,6 +50,48 @@ def test_all_samples_by_number_and_by_key(folder: Path) -> None:
     assert [samples[sample["__key__"]] for sample in every] == every
 
 
+def test_samples_of_several_shards_at_once(folder: Path) -> None:
+    """Neighbours are read at once, and the others one by one."""
+    every = list(read_samples(f"{folder}/s-{{0..2}}.tar"))
+    places = [(2, 3), (2, 4), (0, 0), (0, 1), (0, 2), (2, 0), (2, 2), (2, 1), (2, 1), (0, 2)]
+    taken = list(ShardMap(f"{folder}/s-{{0..2}}.tar").take(places))
+    assert taken == [every[number + (3 if shard else 0)] for shard, number in places]
+
+
+def _other_line(folder: Path, old: bytes, new: bytes) -> ShardMap:
+    index = folder / "s-2.idx"
+    text = index.read_bytes()
+    assert text.count(old) == 1
+    index.write_bytes(text.replace(old, new))
+    return ShardMap(str(folder / "s-2.tar"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b"1 k23.txt", b"1 k23,txt", "line 5: its names are not those of one sample by this key rule"),
+        (b"1 k23.txt", b"1 k21.txt", "line 5: the key comes back after other samples"),
+        (b" 1 k23.txt", b" k23.txt", "line 5: it is not field, offset, size and name of each member"),
+    ],
+)
+def test_another_line_of_an_index_is_wrong(folder: Path, old: bytes, new: bytes, message: str) -> None:
+    """It is found when a second sample is wanted: the first is compared with its own line."""
+    samples = _other_line(folder, old, new)
+    first = ShardMap(str(folder / "s-2.tar"))[0]
+    assert first == next(read_samples(str(folder / "s-2.tar")))
+    assert samples[1]["txt"] == b"1"
+    for wanted in (1, 2, "k20"):
+        with pytest.raises(DataError, match=message) as found:
+            samples[wanted]
+        assert str(found.value.url).endswith("s-2.idx")
+
+
+@pytest.mark.parametrize(("old", "new"), [(b"1 k23.txt", b"1 k23,txt"), (b"1 k22.txt", b"513 k22.txt")])
+def test_its_own_line_or_the_one_before_is_wrong(folder: Path, old: bytes, new: bytes) -> None:
+    with pytest.raises(DataError, match=r"s-2\.(idx|tar)"):
+        _other_line(folder, old, new)[3]
+
+
 @pytest.mark.parametrize("number", [8, -9])
 def test_numbers_that_are_not(folder: Path, number: int) -> None:
     with pytest.raises(IndexError, match=f"^sample {number} of 8 samples$"):

@@ -83,6 +83,10 @@ class ShardIndex:
         the first of them alone."""
         return max(start + 1, bisect_right(self._ends, self._ends[start] + size, start, end + 1) - 1)
 
+    def checked(self) -> ShardIndex:
+        """This index, of which all lines were verified. Raises: DataError: see :func:`decode_index`."""
+        return self
+
     def add(self, members: Sequence[IndexedMember]) -> None:
         """The next sample of the shard. Its names have no blanks (:func:`has_blank`)."""
         last = members[-1]
@@ -99,6 +103,65 @@ class ShardIndex:
         return b"".join(line + b"\n" for line in (b"v1.2 %d" % len(self), *self._lines))
 
 
+class UncheckedIndex(ShardIndex):
+    """The index that a text is, of which only the lines that are asked for are verified, until it is :meth:`checked`.
+
+    A trainer that begins in the middle of an epoch takes one sample each of many shards: to verify all lines first
+    would take longer than to read these samples.
+
+    Args:
+        text, url, rule: see :func:`decode_index`.
+
+    Raises:
+        DataError: the text is not an index, or is cut.
+    """
+
+    def __init__(self, text: bytes, url: str, rule: KeyRule = first_dot) -> None:
+        super().__init__()
+        self._url, self._rule = url, rule
+        first, newline, rest = text.partition(b"\n")
+        match = _FIRST_LINE.fullmatch(first)
+        if match is None:
+            raise DataError(_NO_FIRST, url=url, hint=ANEW)
+        *self._lines, cut = rest.split(b"\n")
+        if cut or not newline:
+            raise DataError("its last line has no end, so it was cut", url=url, hint=ANEW)
+        if len(self) != int(match[1]):
+            reason = f"its first line counts {int(match[1])} samples, and {len(self)} follow"
+            raise DataError(reason, url=url, hint=ANEW)
+
+    def span(self, start: int, end: int) -> tuple[int, int]:
+        return self._end(start), self._end(end)
+
+    def _end(self, number: int) -> int:
+        """Where the samples before this one end."""
+        if not number:
+            return 0
+        try:
+            return _key_and_end(self._lines[number - 1], 0, self._rule)[1]
+        except ValueError as error:
+            raise self._wrong(number - 1, error) from None
+
+    def up_to(self, size: int, start: int, end: int) -> int:
+        return start + 1
+
+    def checked(self) -> ShardIndex:
+        index, keys, end = ShardIndex(), set[bytes](), 0
+        for number, line in enumerate(self._lines):
+            try:
+                key, end = _key_and_end(line, end, self._rule)
+                if key in keys:
+                    raise ValueError("the key comes back after other samples")
+            except ValueError as error:
+                raise self._wrong(number, error) from None
+            keys.add(key)
+            index.append(line, end)
+        return index
+
+    def _wrong(self, number: int, error: ValueError) -> DataError:
+        return DataError(f"line {number + 2}: {error}", url=self._url, hint=ANEW)
+
+
 def has_blank(name: str) -> bool:
     """Whether a key, field or name has a blank or a line break, so that it cannot be a word of an index."""
     return _BLANK.search(name) is not None
@@ -113,27 +176,7 @@ def decode_index(text: bytes, url: str, rule: KeyRule = first_dot) -> ShardIndex
     Raises:
         DataError: the text is not an index, is cut, has a key twice, or is of a shard that is read by another key rule.
     """
-    first, newline, rest = text.partition(b"\n")
-    match = _FIRST_LINE.fullmatch(first)
-    if match is None:
-        raise DataError(_NO_FIRST, url=url, hint=ANEW)
-    *lines, cut = rest.split(b"\n")
-    if cut or not newline:
-        raise DataError("its last line has no end, so it was cut", url=url, hint=ANEW)
-    if len(lines) != int(match[1]):
-        reason = f"its first line counts {int(match[1])} samples, and {len(lines)} follow"
-        raise DataError(reason, url=url, hint=ANEW)
-    index, keys, end = ShardIndex(), set[bytes](), 0
-    for number, line in enumerate(lines, 2):
-        try:
-            key, end = _key_and_end(line, end, rule)
-            if key in keys:
-                raise ValueError("the key comes back after other samples")
-        except ValueError as error:
-            raise DataError(f"line {number}: {error}", url=url, hint=ANEW) from None
-        keys.add(key)
-        index.append(line, end)
-    return index
+    return UncheckedIndex(text, url, rule).checked()
 
 
 def _key_and_end(line: bytes, before: int, rule: KeyRule) -> tuple[bytes, int]:
@@ -148,7 +191,8 @@ def _key_and_end(line: bytes, before: int, rule: KeyRule) -> tuple[bytes, int]:
     if begin % BLOCK or begin < before + BLOCK:
         raise ValueError(f"no member begins at offset {begin}: it is not behind a header of its own")
     key = name[: -1 - len(field)]
-    if rule is not first_dot or b"__" in name or not _PLAIN_KEY.fullmatch(key) or name != key + b"." + field:
+    plain = rule is first_dot and b"__" not in name and name == key + b"." + field
+    if not plain or not (name.find(b".") == len(key) > 0 and key[-1:] != b"/" or _PLAIN_KEY.fullmatch(key)):
         # Seldom. The test above is that of the first dot.
         text = _as_text(name)
         split = rule(text) if skip_reason(text, rule) is None else None

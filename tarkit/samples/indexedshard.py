@@ -6,6 +6,7 @@ held against it; whenever samples are read, their headers are. A sample that the
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from functools import lru_cache
@@ -16,8 +17,8 @@ from zlib import adler32
 from tarkit.errors import DataError, MissingInputError, StaleIndexError, StreamError, TemporaryStreamError, UsageError
 from tarkit.formats.tally import Tally
 from tarkit.formats.tar.headers import BLOCK, END_OF_ARCHIVE, expected_adler
-from tarkit.formats.tar.walk import READ_SIZE, Archive
-from tarkit.samples.index import ShardIndex, decode_index
+from tarkit.formats.tar.walk import READ_SIZE, VARYING, Archive
+from tarkit.samples.index import ShardIndex, UncheckedIndex
 from tarkit.samples.read import read_members, read_samples
 from tarkit.samples.sample import (
     KeyRule,
@@ -37,7 +38,8 @@ from tarkit.store.url import display_name, local_path
 _PIECE = 1 << 18
 """Bytes that are read of a shard at a time, unless a sample is longer: they stay in the processor's cache."""
 _REGULAR = ord("0")
-_expected_adler = lru_cache(maxsize=10_000)(expected_adler)
+_TYPE = VARYING.size
+_MOST_REMEMBERED = 10_000
 
 
 class IndexedShard:
@@ -53,12 +55,17 @@ class IndexedShard:
         self._rule = rule
         self._name = display_name(url)
         self._file: int | None = None
+        self._asked = False
+        # As an Archive remembers them: of the last plain header that is good, and of those that end as it does.
+        self._tail = b""
+        self._sums: dict[bytes, int] = {}
 
     def __len__(self) -> int:
         return len(self.index)
 
     def keys(self) -> Iterator[str]:
         """The keys of all samples, in their order."""
+        self.index = self.index.checked()
         for number in range(len(self)):
             split = self._rule(self.index[number][0].name)
             if split is not None:  # so they were when the index was read
@@ -68,30 +75,48 @@ class IndexedShard:
         """One sample. Raises: IndexError: the shard has not so many. What :meth:`samples` raises."""
         if not 0 <= number < len(self):
             raise IndexError(number)
-        for found in self._plain_samples(number, number + 1):
-            return found
-        (found,) = self._read_range(number, number + 1)
+        (found,) = self.take(number, number + 1)
         return found
 
-    def _plain_samples(self, start: int, end: int) -> Iterator[Sample]:
-        """The samples of a local shard, up to the first one whose members are not behind plain headers or are not those
-        of the index: the reader judges of that one."""
-        while start < end and (file := self._unchanged_file()) is not None:
-            stop = self.index.up_to(_PIECE, start, end)
-            base, behind = self.index.span(start, stop)
-            data = os.pread(file, behind - base, base)
-            for number in range(start, stop):
-                try:
-                    found = self._plain_sample(number, data, base)
-                except (ValueError, IndexError):  # what should be a number or a header is something else
-                    found = None
-                if found is None:
-                    return
-                yield found
-            start = stop
+    def take(self, start: int, end: int) -> list[Sample]:
+        """The samples of a range that the shard has, as :meth:`samples` gives them. A file that was moved since it was
+        opened is read on."""
+        found: list[Sample] = []
+        while start < end and (some := self._plain_samples(start, end)):
+            found += some
+            start += len(some)
+        if start < end:
+            found.extend(self._read_range(start, end))
+        return found
+
+    def _plain_samples(self, start: int, end: int) -> list[Sample]:
+        """Samples of a local shard, as many as one read gives, up to the first one whose members are not behind plain
+        headers or are not those of the index: the reader judges of that one."""
+        found: list[Sample] = []
+        if self._asked or end - start > 1:
+            self.index = self.index.checked()
+        self._asked = True
+        file, index = self._unchanged_file(), self.index
+        if file is None:
+            return found
+        stop = end if end - start == 1 else index.up_to(_PIECE, start, end)
+        base, behind = index.span(start, stop)
+        data = os.pread(file, behind - base, base)
+        for number in range(start, stop):
+            sample = self._plain_sample(number, data, base)
+            if sample is None:
+                break
+            found.append(sample)
+        return found
 
     def _plain_sample(self, number: int, data: bytes, base: int) -> Sample | None:
         """A sample out of bytes of the shard, which begin at ``base``; None: another one, or not plain."""
+        try:
+            return self._walked(number, data, base)
+        except (ValueError, IndexError, struct.error):  # what should be a number or a header is something else
+            return None
+
+    def _walked(self, number: int, data: bytes, base: int) -> Sample | None:
         begin, end = self.index.span(number, number + 1)
         words, at = self.index.words(number), begin - base
         stem = words[3][: -len(words[0])]
@@ -99,24 +124,37 @@ class IndexedShard:
         # As in group_by_keys(): most names need no call.
         simple = self._rule is first_dot and "/" not in key and "." not in key and key[0] != "_"
         sample: Sample = {"__key__": key, "__url__": self._name}
-        for field_word, size_word, raw in zip(words[::4], words[2::4], words[3::4], strict=True):
-            header, field, size = data[at : at + BLOCK], _as_text(field_word), int(size_word)
-            at += BLOCK
+        each = iter(words)
+        for field_word, _, size_word, raw in zip(each, each, each, each, strict=True):
+            type_at, body = at + _TYPE, at + BLOCK
+            varying, size = data[at:type_at], int(size_word)
+            name_field, size_field, checksum = VARYING.unpack(varying)
+            good = self._sums.get(checksum) == adler32(varying) & 0xFFFF and data[type_at:body] == self._tail
+            field, plain = _field(field_word)
             if (
                 raw != stem + field_word
-                or not header.startswith(raw)
-                or header[len(raw)]
-                or int(header[124:135], 8) != size
-                or header[156] != _REGULAR
-                or header[345]
-                or adler32(header) & 0xFFFF != _expected_adler(header[148:156])
+                or name_field.partition(b"\0")[0] != raw
+                or _number(size_field) != size
+                or not (good or self._is_good(data[at:body]))
                 or field in sample
-                or not ((simple and field[0] not in "._") or self._is_field(_as_text(raw), key, field))
+                or not ((simple and plain) or self._is_field(_as_text(raw), key, field))
             ):
                 return None
-            sample[field] = data[at : at + size]
-            at += size + -size % BLOCK
+            at = body + size
+            sample[field] = data[body:at]
+            at += -size & 511
         return sample if at == end - base <= len(data) else None
+
+    def _is_good(self, header: bytes) -> bool:
+        """Whether a header is that of a plain file, and its checksum is right."""
+        checksum = header[148:_TYPE]
+        if header[156] != _REGULAR or header[345] or adler32(header) & 0xFFFF != expected_adler(checksum):
+            return False
+        if header[_TYPE:] != self._tail or len(self._sums) > _MOST_REMEMBERED:
+            self._tail, self._sums = header[_TYPE:], {}
+        # With the same tail and checksum field, a header is good if the rest has the same sum.
+        self._sums[checksum] = adler32(header[:_TYPE]) & 0xFFFF
+        return True
 
     def _is_field(self, name: str, key: str, field: str) -> bool:
         return self._rule(name) == (key, field) and skip_reason(name, self._rule) is None
@@ -151,13 +189,14 @@ class IndexedShard:
             raise UsageError(f"samples {start} to {end} are not a range: {shown}, and 0 <= start <= end")
         # A local file that is there no more, or another one now, has no plain samples.
         plain = start < end and local_path(self.url) is not None and identify(self.url) == self.identity
-        for found in self._plain_samples(start, end) if plain else ():
-            yield found
-            start += 1
+        while plain and start < end and (found := self._plain_samples(start, end)):
+            yield from found
+            start += len(found)
         if start < end:
             yield from self._read_range(start, end)
 
     def _read_range(self, number: int, end: int) -> Iterator[Sample]:
+        self.index = self.index.checked()
         begin, stop = self.index.span(number, end)
         with open_range(self.url, begin, stop, known=self.identity) as read, offsets_from(begin, self.url):
             yield from self._compared(iter(lambda: read(READ_SIZE), b""), number, end)
@@ -165,9 +204,8 @@ class IndexedShard:
     def sample_of(self, data: bytes, number: int) -> Sample:
         """A sample, of the bytes that the shard has for it. Raises: StaleIndexError, DataError: as :meth:`samples`."""
         base, _ = self.index.span(number, number + 1)
-        with suppress(ValueError, IndexError):  # what should be a number or a header is something else
-            if (found := self._plain_sample(number, data, base)) is not None:
-                return found
+        if (found := self._plain_sample(number, data, base)) is not None:
+            return found
         with offsets_from(base, self.url):
             (found,) = self._compared(iter([data]), number, number + 1)
         return found
@@ -206,14 +244,28 @@ def _as_text(name: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
 
 
+@lru_cache(maxsize=_MOST_REMEMBERED)
+def _field(word: bytes) -> tuple[str, bool]:
+    """A field, and whether it is one behind every key without dots."""
+    field = _as_text(word)
+    return field, field[0] not in "._"
+
+
+@lru_cache(maxsize=_MOST_REMEMBERED)
+def _number(size_field: bytes) -> int:
+    return int(size_field[:11], 8)
+
+
 def _stale(url: str, reason: str) -> StaleIndexError:
     index = display_name(index_url(url))
     hint = f"make it anew: tarkit index --force {display_name(url)}"
     return StaleIndexError(f"{reason}, so {index} is stale", url=url, hint=hint)
 
 
-def open_indexed(url: str, rule: str | KeyRule = first_dot) -> IndexedShard | None:
+def open_indexed(url: str, rule: str | KeyRule = first_dot, *, check: bool = True) -> IndexedShard | None:
     """A shard with the index that is beside it; None if there is none, or the length of the shard is not known.
+
+    check: verify all lines of the index now. False: of a local shard, when a second sample is asked for.
 
     Raises:
         StaleIndexError: the shard does not end where the index says.
@@ -232,7 +284,9 @@ def open_indexed(url: str, rule: str | KeyRule = first_dot) -> IndexedShard | No
             raise
         # Stores that do not report what is missing refuse access to it: so nothing is known to be there.
         return None
-    index = decode_index(text, display_name(index_url(url)), rule)
+    index: ShardIndex = UncheckedIndex(text, display_name(index_url(url)), rule)
+    if check or local_path(url) is None:
+        index = index.checked()
     try:
         file = RangedFile(url)
     except StreamError as error:

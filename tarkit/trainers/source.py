@@ -137,8 +137,9 @@ class BatchSource:
     def batch_of(self, places: Iterable[Place]) -> Any:
         """The batch that these samples make."""
         places = list(places)
-        self.samples.fetch((place.shard, place.sample) for place in places)
-        return self._collate([self._value(place) for place in places])
+        numbers = [place[:2] for place in places]
+        self.samples.fetch(numbers)
+        return self._collate([*map(self._value, places, self.samples.take(numbers))])
 
     def epoch_batches(self, epoch: int, first: int = 0) -> Iterator[Any]:
         """The batches of an epoch from batch ``first`` on."""
@@ -190,8 +191,7 @@ class BatchSource:
         if self.service is not None:
             raise UsageError("the shard service keeps the state, and goes on where it is; see tarkit serve --state")
 
-    def _value(self, place: Place) -> Any:
-        sample: Sample = self.samples.sample(place.shard, place.sample)
+    def _value(self, place: Place, sample: Sample) -> Any:
         if self._decode is not None:
             sample = decode_sample(sample, image=self._decode)
         if self.settings.equalize == "pad":

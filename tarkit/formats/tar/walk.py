@@ -23,8 +23,9 @@ READ_SIZE = 256 * 1024
 _MAX_EXTENDED = 16 * 1024 * 1024
 _MAX_REMEMBERED = 100_000
 _MAX_PIECE = 64 * 1024 * 1024
-_VARYING = struct.Struct("100s24x12s12x8s")  # the part of a header before the type: name, size, checksum
-_TYPE = _VARYING.size
+VARYING = struct.Struct("100s24x12s12x8s")
+"""The part of a header before the type, which differs from member to member: name, size, checksum."""
+_TYPE = VARYING.size
 _LONG_NAME, _LONG_LINK, _PAX, _PAX_SOLARIS, _PAX_GLOBAL, _SPARSE = b"LKxXgS"
 EXTENDED_TYPES = frozenset(b"LKxXg")
 MAGIC = b"ustar"
@@ -91,7 +92,7 @@ class Archive:
     def members(self) -> Iterator[Member]:
         """The loop that all speed depends on. A header that equals the last one but for name,
         size and checksum is taken apart here; every other goes through next_member()."""
-        unpack, sums, sizes = _VARYING.unpack, self.sums, self.sizes
+        unpack, sums, sizes = VARYING.unpack, self.sums, self.sizes
         buffer, position, limit, base = self.buffer, self.position, len(self.buffer), self.base
         plain_tail = self.plain_tail
         while True:
