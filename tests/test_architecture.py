@@ -33,7 +33,7 @@ ROOMS = {
     "readers": "create ranged reader",
     "service": "client credentials dataset leases progress serve watch",
     "runs": "counts donerecord engine process status work",
-    "trainers": "arrays",
+    "trainers": "arrays plan source",
     "spark": "records",
     "writer": "",
     "": "",

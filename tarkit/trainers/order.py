@@ -193,7 +193,8 @@ class EpochOrder:
         if settings.seed is not None:
             keys = [_hash(settings.seed, epoch, "run", number) for number in range(len(runs))]
             runs = [runs[number] for number in sorted(range(len(runs)), key=lambda number: (keys[number], number))]
-        self._runs = runs
+        self.runs = runs
+        """The runs in their order: shard, first sample, number of samples."""
         self._ends = list(accumulate(length for _, _, length in runs))
 
     def batch(self, number: int, first: int = 0, end: int | None = None) -> list[Place]:
@@ -222,6 +223,32 @@ class EpochOrder:
         for number in range(begin + worker, self.batches, workers):
             yield number, self.rank_batch(number, rank, world)
 
+    def size(self, number: int) -> int:
+        """Samples of a batch, of all ranks together."""
+        return self._stage(number).settings.batch
+
+    def lane_runs(self, lane: int, turn: int, *, shuffled: bool = True) -> list[int]:
+        """The samples of a lane that come in batches of a turn, in their order, each as the number of its run.
+
+        shuffled: False leaves them unordered within a block, which takes a tenth of the time.
+
+        Raises:
+            UsageError: the epoch has segments.
+        """
+        stage, found = self._last, list[int]()
+        if stage.rest is not None:
+            raise UsageError(
+                "the batch was changed in the middle of this epoch, so its lanes are not those of one order"
+            )
+        number = lane * self.settings.turns + turn
+        while (left := stage.lengths[number] - len(found)) > 0:
+            position = (stage.starts[number] + len(found)) % self.samples
+            run = bisect_right(self._ends, position)
+            found += [run] * min(left, self._ends[run] - position)
+        if not shuffled or self.settings.seed is None:
+            return found
+        return [found[stage.in_lane(number, at) - stage.starts[number]] for at in range(len(found))]
+
     def _stage(self, number: int) -> _Stage:
         if number >= self._last.first:
             return self._last
@@ -235,7 +262,7 @@ class EpochOrder:
             position = stage.rest.at(position)
             stage = stage.rest.stage
         run = bisect_right(self._ends, position)
-        shard, first, length = self._runs[run]
+        shard, first, length = self.runs[run]
         filler = filler and self.settings.equalize == "pad"
         return Place(shard, first + position - (self._ends[run] - length), filler)
 

@@ -87,6 +87,8 @@ class ShardMap:
         self._held = held or (1024 if all(map(is_remote, self.urls)) else 256)
         self.counts = [shard.nsamples for shard, _ in self._listed]
         """Samples of each shard."""
+        self.sizes = [shard.filesize for shard, _ in self._listed]
+        """Bytes of each shard, as a manifest lists them; else None."""
         self._ends = list(accumulate(self.counts))
 
     def __len__(self) -> int:

@@ -59,6 +59,7 @@ WITHOUT_INPUT = {
     "tarkit get",
     "tarkit index",
     "tarkit ls",
+    "tarkit plan",
     "tarkit put",
     "tarkit recordio-gen",
     "tarkit rm",
