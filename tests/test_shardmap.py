@@ -299,5 +299,9 @@ def test_a_process_group_goes_first_and_may_not_disagree(monkeypatch: pytest.Mon
     )
     monkeypatch.setitem(sys.modules, "torch.distributed", group)
     assert consumer(environ={}) == consumer(environ={"RANK": "1", "WORLD_SIZE": "2"}) == (1, 2)
-    with pytest.raises(UsageError, match="torch.distributed has 1 of 2 and RANK and WORLD_SIZE have 0 of 2"):
-        consumer(environ={"RANK": "0", "WORLD_SIZE": "2"})
+    assert consumer(environ={"WORLD_SIZE": "2"}) == (1, 2), "Lightning's launcher sets no RANK"
+    for rank, world in (("0", "2"), ("1", "3"), ("x", "2")):
+        with pytest.raises(UsageError, match=f"torch.distributed has 1 of 2 and RANK and WORLD_SIZE have {rank} of"):
+            consumer(environ={"RANK": rank, "WORLD_SIZE": world})
+    with pytest.raises(UsageError, match="torch.distributed has 1 of 2 and RANK and WORLD_SIZE have None of 3"):
+        consumer(environ={"WORLD_SIZE": "3"})

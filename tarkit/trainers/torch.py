@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -79,6 +80,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
     def __iter__(self) -> BatchIterator:
         if self.service is not None:
             raise UsageError("with service=, read it by loader(): it acknowledges what your loop has used")
+        _check_not_dispatched(self)
         first, worker = int(self._shared[1]), loader_worker()
         if worker is None:
             return BatchIterator(self, self.epoch, first, 0, 1)
@@ -87,6 +89,10 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         again = int(self._shared[2 + worker.number]) > self.epoch
         self._shared[2 + worker.number] = self.epoch + 1
         return BatchIterator(self, self.epoch, first, worker.number, worker.workers, again)
+
+    def __getstate__(self) -> dict[str, Any]:
+        _check_not_dispatched(self)
+        return super().__getstate__()
 
     def loader(self, num_workers: int = 0, **options: Any) -> ShardLoader:
         """A DataLoader that goes on to the next epoch by itself, and knows where it is. options: of the DataLoader."""
@@ -99,6 +105,20 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
             UsageError: see :meth:`place_in`.
         """
         self.set_epoch(*self.place_in(state))
+
+
+def _check_not_dispatched(dataset: ShardDataset) -> None:
+    """Refuse accelerate's DataLoaderDispatcher: it reads rank 0's part of each batch, and deals that out to all ranks.
+
+    A forked worker has accelerate's state, too; for a spawned one the data set is checked when it is pickled.
+    """
+    state = sys.modules.get("accelerate.state")
+    active: Any = None if state is None else state.GradientState().active_dataloader
+    if type(active).__name__ == "DataLoaderDispatcher" and active.dataset is dataset and dataset.consumer.world > 1:
+        raise UsageError(
+            "accelerate's prepare() would read the part of rank 0 only, and lose those of all other ranks: prepare the "
+            "model and the optimizer, and not a DataLoader; the data set's loader() is for all ranks"
+        )
 
 
 class BatchIterator(Iterator[Any]):

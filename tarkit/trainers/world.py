@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tarkit.errors import UsageError
@@ -24,27 +24,27 @@ def consumer(rank: int | None = None, world: int | None = None, environ: Mapping
     Ranks that must read the same data, as those of tensor parallelism, are named by the caller.
 
     Raises:
-        UsageError: one of the two without the other, a rank that the world does not have, or a process group and
-            variables that disagree.
+        UsageError: one of the two without the other, unless there is a process group; a rank that the world does not
+            have; or a process group and variables that disagree.
     """
     if rank is not None or world is not None:
         return _checked(rank, world, "rank and world")
-    found = _of_variables(environ)
+    texts = [environ.get(name) or None for name in ("RANK", "WORLD_SIZE")]
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         group = Consumer(distributed.get_rank(), distributed.get_world_size())
-        if found not in (None, group):
+        # Lightning's own launcher sets WORLD_SIZE alone.
+        if any(text not in (None, str(number)) for text, number in zip(texts, group, strict=True)):
             raise UsageError(
                 f"torch.distributed has {group.rank} of {group.world} and RANK and WORLD_SIZE have "
-                f"{found.rank} of {found.world}: name the right ones as rank= and world="
+                f"{texts[0]} of {texts[1]}: name the right ones as rank= and world="
             )
         return group
-    return found or Consumer(0, 1)
+    return _of_variables(texts) or Consumer(0, 1)
 
 
-def _of_variables(environ: Mapping[str, str]) -> Consumer | None:
-    texts = [environ.get(name) or None for name in ("RANK", "WORLD_SIZE")]
-    if texts == [None, None]:
+def _of_variables(texts: Sequence[str | None]) -> Consumer | None:
+    if not any(texts):
         return None
     if any(text is not None and not text.isdecimal() for text in texts):
         raise UsageError(f"RANK is {texts[0]!r} and WORLD_SIZE is {texts[1]!r}; both must be numbers")
