@@ -8,9 +8,8 @@ import secrets
 import socket
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tarkit.errors import ServiceLostError, TarkitError, UsageError, counted
@@ -18,7 +17,7 @@ from tarkit.service.connection import ServiceConnection, Unwanted, lost
 from tarkit.service.heldshard import HeldShard
 from tarkit.service.leases import NoShard
 from tarkit.service.prefetch import Prefetch
-from tarkit.service.ranges import add_range, checked_ranges, missing_ranges
+from tarkit.service.reports import Reports
 
 _log = logging.getLogger(__name__)
 _HELD = 30.0
@@ -28,32 +27,17 @@ _LINGER = 0.1
 _GIVING_BACK = 5.0
 _BLOCKED = 5.0
 """Seconds without a report, while a caller waits and holds shards, after which the service hears of it."""
-_VERDICTS = ("accepted", "late", "stale", "unknown")
-
-
-@dataclass
-class _Holding:
-    """What is known of a lease. done: reported, or to be. unsent: of ``done``, what is to be sent. over: nothing more
-    will be reported of it."""
-
-    records: int
-    done: list[tuple[int, int]]
-    unsent: list[tuple[int, int]] = field(default_factory=list)
-    error: str = ""
-    over: bool = False
 
 
 class Session:
     """Three threads: one asks for shards, one sends reports, one holds a call open for as long as the worker lives.
 
-    What is leased and not answered for is in ``_holdings``, which goes with each call for shards: the service takes
-    back what is not in it. label: begins the worker's word.
+    label: begins the worker's word.
     """
 
     def __init__(self, connection: ServiceConnection, name: str, prefetch: int | None, label: str = "") -> None:
         self.pid = os.getpid()
         self.worker = f"{label or socket.gethostname()}-{self.pid}-{secrets.token_hex(6)}"
-        self.counts: Counter[str] = Counter(dict.fromkeys((*_VERDICTS, "repeated"), 0))
         self.ended = False
         self._drain = False
         self._reported = time.monotonic()
@@ -65,10 +49,7 @@ class Session:
         self._mail = threading.Condition(self._lock)  # for the thread that sends reports
         self._news = threading.Condition(self._lock)  # for callers
         self._shards: deque[HeldShard] = deque()
-        self._holdings: dict[int, _Holding] = {}
-        self._outbox: dict[int, _Holding] = {}
-        self._sending: dict[int, _Holding] = {}
-        self._void: set[int] = set()
+        self._reports = Reports()
         self._due: float | None = None
         self._waiting = 0
         self._begun = False  # one who never asks holds no shard
@@ -100,7 +81,7 @@ class Session:
             self._begun = True
             self._waits_since = self._waits_since or now
             self._room.notify_all()
-            if self._outbox and not self._shards:
+            if self._reports.waiting and not self._shards:
                 self._hurry(0.0)
             found: HeldShard | NoShard = NoShard.WAIT
             try:
@@ -129,7 +110,7 @@ class Session:
             if until is not None and now >= until:
                 return NoShard.WAIT
             blocked = max(self._waits_since, self._reported) + _BLOCKED
-            if blocked <= now and self.in_hand and not (self._outbox or self._sending or self._said_blocked):
+            if blocked <= now and self.in_hand and not (self._reports.unanswered or self._said_blocked):
                 self._say_blocked = self._said_blocked = True
                 self._hurry(0.0)
             due = min(until or now + _BLOCKED, blocked if blocked > now else now + _BLOCKED)
@@ -144,24 +125,10 @@ class Session:
             )
         with self._lock:
             self._raise_error()
-            holding = self._holdings.get(shard.token)
-            if holding is None or holding.over:
-                if shard.token in self._void:
-                    self._void.remove(shard.token)
-                    self.counts["stale"] += 1
-                return
-            if error:
-                holding.error, holding.over = error, True
-            else:
-                whole = (0, holding.records)
-                for first, end in [whole] if ranges is None else checked_ranges(ranges, holding.records):
-                    add_range(holding.done, first, end)
-                    add_range(holding.unsent, first, end)
-                holding.over = holding.done == [whole]
-            self._outbox[shard.token] = holding
-            self._reported = time.monotonic()
-            self._say_blocked = self._said_blocked = self._drain = False
-            self._hurry(0.0 if self._waiting else _LINGER)
+            if self._reports.add(shard.token, ranges, error):
+                self._reported = time.monotonic()
+                self._say_blocked = self._said_blocked = self._drain = False
+                self._hurry(0.0 if self._waiting else _LINGER)
 
     def _hurry(self, seconds: float) -> None:
         due = time.monotonic() + seconds
@@ -170,23 +137,26 @@ class Session:
             self._mail.notify()
 
     @property
+    def counts(self) -> dict[str, int]:
+        """Answers to the reports."""
+        return dict(self._reports.counts)
+
+    @property
     def in_hand(self) -> int:
         """Number of shards that were fetched by a caller, and are not reported."""
         with self._lock:
-            return sum(not each.over for each in self._holdings.values()) - len(self._shards)
+            return self._reports.unfinished - len(self._shards)
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when the service has all reports on its disk. Raises: ServiceLostError: not in that time."""
         with self._lock:
-            if self._outbox:
+            if self._reports.waiting:
                 self._hurry(0.0)
-            sent = self._news.wait_for(lambda: self._error or not (self._outbox or self._sending), timeout)
+            sent = self._news.wait_for(lambda: self._error or not self._reports.unanswered, timeout)
             self._raise_error()
             if not sent:
-                number = len(self._outbox.keys() | self._sending.keys())
-                raise ServiceLostError(
-                    f"reports of {counted(number, 'shard')} were not answered in time; what they hold is done again"
-                )
+                number = counted(self._reports.unanswered, "shard")
+                raise ServiceLostError(f"reports of {number} were not answered in time; what they hold is done again")
 
     def anew(self, call: Callable[[], Any]) -> Any:
         """Make a call after which no lease of before counts: a reset, or a restore."""
@@ -195,10 +165,8 @@ class Session:
             self.flush()
             answer = call()
             with self._lock:
-                self._void |= {token for token, each in self._holdings.items() if not each.over}
-                self._void -= {shard.token for shard in self._shards}
+                self._reports.begin_anew(shard.token for shard in self._shards)
                 self._shards.clear()
-                self._holdings.clear()
                 self.ended = False
             return answer
         finally:
@@ -215,7 +183,7 @@ class Session:
         try:
             self._pause()
             with self._lock:
-                if self._outbox or self._sending:
+                if self._reports.unanswered:
                     self.flush(seconds)
             self._give_back(give_back)
         finally:
@@ -231,10 +199,10 @@ class Session:
 
     def _give_back(self, give_back: bool) -> None:
         with self._lock:
-            if self._error or (self.ended and not self._holdings):
+            if self._error or self._idle:
                 return
             unused = {shard.token for shard in self._shards}
-            held = [] if give_back else [token for token in self._holdings if token not in unused]
+            held = [] if give_back else [token for token in self._reports.tokens if token not in unused]
         try:
             self.connection.call("Exchange", _GIVING_BACK, **self._request(0, held))
         except TarkitError as error:
@@ -280,7 +248,7 @@ class Session:
             want = self._wanted()
             if not want:
                 return
-            self._call = self.connection.start("Exchange", **self._request(want, list(self._holdings)))
+            self._call = self.connection.start("Exchange", **self._request(want, self._reports.tokens))
         reply = None
         try:
             reply = self._call.result()
@@ -303,24 +271,12 @@ class Session:
         self._leave()
         for lease in reply.leases:
             ranges = tuple((part.first, part.end) for part in lease.ranges)
-            records = lease.end - lease.start
-            self._holdings[lease.token] = _Holding(records, missing_ranges(ranges, records))
-            self._shards.append(
-                HeldShard(
-                    lease.name,
-                    lease.start,
-                    lease.end,
-                    tuple(lease.indices),
-                    lease.epoch,
-                    lease.token,
-                    ranges,
-                    self.worker,
-                )
-            )
+            self._reports.lease(lease.token, lease.end - lease.start, ranges)
+            where = lease.name, lease.start, lease.end, tuple(lease.indices)
+            self._shards.append(HeldShard(*where, lease.epoch, lease.token, ranges, self.worker))
 
     def _send_reports(self) -> None:
-        while self._collect_reports():
-            reports = [report for token, each in self._sending.items() for report in self._reports_of(token, each)]
+        while (reports := self._collect_reports()) is not None:
             tries = 0
 
             def attempt(progress: Callable[[], None], reports: list[dict[str, Any]] = reports) -> Any:
@@ -332,43 +288,23 @@ class Session:
 
             reply = self.connection.insist(attempt, self._stopped)
             with self._lock:
-                for verdict in reply.verdicts:
-                    # The first answer to it was lost, and may have been another.
-                    again = tries > 1 and _VERDICTS[verdict] == "stale"
-                    self.counts["repeated" if again else _VERDICTS[verdict]] += 1
-                for token, holding in self._sending.items():
-                    if holding.over and token not in self._outbox:
-                        self._holdings.pop(token, None)
-                self._sending = {}
+                self._reports.answered(reply.verdicts, again=tries > 1)
                 self._leave()
                 self._news.notify_all()
 
-    def _collect_reports(self) -> bool:
-        """Wait for reports that are due. False: the session is closed."""
+    def _collect_reports(self) -> list[dict[str, Any]] | None:
+        """Wait for reports that are due. None: the session is closed."""
         with self._lock:
             while True:
-                mail = bool(self._outbox) or self._say_blocked
+                mail = self._reports.waiting or self._say_blocked
                 if mail and self._due is not None and self._due <= time.monotonic():
                     break
                 if self._stopped.is_set():
-                    return False
+                    return None
                 due = self._due if mail else None
                 self._mail.wait(None if due is None else max(0.0, due - time.monotonic()))
-            self._sending, self._outbox, self._due, self._say_blocked = self._outbox, {}, None, False
-            return True
-
-    def _reports_of(self, token: int, holding: _Holding) -> Iterator[dict[str, Any]]:
-        with self._lock:
-            parts, holding.unsent = holding.unsent, []
-            over, error = holding.over, holding.error
-        if over and not error:
-            # Without ranges it is the whole shard, of which another worker may have done a part.
-            yield {"token": token}
-            return
-        if parts:
-            yield {"token": token, "ranges": [{"first": first, "end": end} for first, end in parts]}
-        if error:
-            yield {"token": token, "error": error}
+            self._due, self._say_blocked = None, False
+            return self._reports.take()
 
     def _attend(self) -> None:
         while not self._stopped.is_set():
@@ -388,7 +324,7 @@ class Session:
     @property
     def _idle(self) -> bool:
         """Whether it does not matter any more if the service is there."""
-        return self.ended and not self._holdings
+        return self.ended and not self._reports.tokens
 
     def _leave(self) -> None:
         if self._idle and self._attending is not None:

@@ -143,7 +143,7 @@ class ShardClient:
         """Answers to the reports of this process. accepted; late: accepted after the lease had ended; stale: the
         shard had been completed, taken over or reset; unknown: never leased; repeated: stale, of a report that was
         sent again because its answer was lost."""
-        return dict(self._session.counts) if self._session is not None and self._pid == os.getpid() else {}
+        return self._session.counts if self._session is not None and self._pid == os.getpid() else {}
 
     @property
     def in_hand(self) -> int:

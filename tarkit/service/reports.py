@@ -1,0 +1,116 @@
+"""The leases of a worker, and what it reports of them, until the service has answered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tarkit.service.ranges import add_range, checked_ranges, missing_ranges
+
+_VERDICTS = ("accepted", "late", "stale", "unknown")
+
+
+@dataclass
+class _Holding:
+    """What is known of a lease. done: reported, or to be. unsent: of ``done``, what is to be sent. over: nothing more
+    will be reported of it."""
+
+    records: int
+    done: list[tuple[int, int]]
+    unsent: list[tuple[int, int]] = field(default_factory=list)
+    error: str = ""
+    over: bool = False
+
+
+class Reports:
+    """One thread at a time uses it. counts: answers to the reports, as ``ShardClient.counts``."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter(dict.fromkeys((*_VERDICTS, "repeated"), 0))
+        self._holdings: dict[int, _Holding] = {}
+        self._outbox: dict[int, _Holding] = {}
+        self._sending: dict[int, _Holding] = {}
+        self._void: set[int] = set()
+
+    @property
+    def tokens(self) -> Collection[int]:
+        """Of the leases: the service takes back any other that it has given."""
+        return self._holdings.keys()
+
+    @property
+    def unfinished(self) -> int:
+        """Number of leases of which more is to be reported."""
+        return sum(not each.over for each in self._holdings.values())
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is something to take."""
+        return bool(self._outbox)
+
+    @property
+    def unanswered(self) -> int:
+        """Number of leases with reports that are to be taken, or were taken and not answered."""
+        return len(self._outbox.keys() | self._sending.keys())
+
+    def lease(self, token: int, records: int, ranges: Sequence[tuple[int, int]]) -> None:
+        """A new lease. ranges: what is to be done of its records."""
+        self._holdings[token] = _Holding(records, missing_ranges(ranges, records))
+
+    def add(self, token: int, ranges: Iterable[tuple[int, int]] | None, error: str) -> bool:
+        """A shard, or ranges of it, is done; or with ``error``, it failed. False: there is nothing new to send.
+
+        Raises:
+            UsageError: a range that the shard does not have; nothing has changed.
+        """
+        holding = self._holdings.get(token)
+        if holding is None or holding.over:
+            if token in self._void:
+                self._void.remove(token)
+                self.counts["stale"] += 1
+            return False
+        if error:
+            holding.error, holding.over = error, True
+        else:
+            whole = (0, holding.records)
+            for first, end in [whole] if ranges is None else checked_ranges(ranges, holding.records):
+                add_range(holding.done, first, end)
+                add_range(holding.unsent, first, end)
+            holding.over = holding.done == [whole]
+        self._outbox[token] = holding
+        return True
+
+    def take(self) -> list[dict[str, Any]]:
+        """All that is to be sent, as fields of messages; ``answered`` comes before the next call."""
+        self._sending, self._outbox = self._outbox, {}
+        return [report for token, each in self._sending.items() for report in _messages(token, each)]
+
+    def answered(self, verdicts: Iterable[int], *, again: bool) -> None:
+        """The service has what was taken. again: it was sent more than once, as an answer was lost."""
+        for verdict in verdicts:
+            word = _VERDICTS[verdict]
+            # The first answer to it was lost, and may have been another.
+            self.counts["repeated" if again and word == "stale" else word] += 1
+        for token, holding in self._sending.items():
+            if holding.over and token not in self._outbox:
+                self._holdings.pop(token, None)
+        self._sending = {}
+
+    def begin_anew(self, unused: Iterable[int]) -> None:
+        """No lease of before counts. unused: those that no caller has, who would report them."""
+        self._void |= {token for token, each in self._holdings.items() if not each.over}
+        self._void.difference_update(unused)
+        self._holdings.clear()
+
+
+def _messages(token: int, holding: _Holding) -> Iterator[dict[str, Any]]:
+    parts, holding.unsent = holding.unsent, []
+    if holding.over and not holding.error:
+        # Without ranges it is the whole shard, of which another worker may have done a part.
+        yield {"token": token}
+        return
+    if parts:
+        yield {"token": token, "ranges": [{"first": first, "end": end} for first, end in parts]}
+    if holding.error:
+        yield {"token": token, "error": holding.error}

@@ -1,0 +1,54 @@
+"""What a worker reports of its leases: each record once, whatever comes while a report is on its way."""
+
+from __future__ import annotations
+
+import pytest
+
+from tarkit.errors import UsageError
+from tarkit.service.reports import Reports
+
+ACCEPTED, STALE = 0, 2
+
+
+def test_what_is_reported_while_a_report_is_on_its_way_is_sent_after_it() -> None:
+    reports = Reports()
+    reports.lease(7, 10, [(0, 3), (5, 10)])
+    assert reports.add(7, [(0, 2)], "")
+    assert reports.take() == [{"token": 7, "ranges": [{"first": 0, "end": 2}]}]
+    assert reports.add(7, [(2, 3), (5, 10)], "")
+    assert (list(reports.tokens), reports.unfinished, reports.waiting, reports.unanswered) == ([7], 0, True, 1)
+    reports.answered([ACCEPTED], again=False)
+    assert list(reports.tokens) == [7]
+    assert reports.take() == [{"token": 7}]
+    reports.answered([STALE], again=True)
+    assert (list(reports.tokens), reports.unanswered) == ([], 0)
+    assert reports.counts == {"accepted": 1, "late": 0, "stale": 0, "unknown": 0, "repeated": 1}
+    assert not reports.add(7, None, "")
+
+
+def test_a_part_that_is_done_counts_before_the_rest_fails() -> None:
+    reports = Reports()
+    reports.lease(7, 10, [(0, 10)])
+    assert reports.add(7, [(0, 4)], "") and reports.add(7, None, "no label") and not reports.add(7, None, "")
+    assert reports.take() == [
+        {"token": 7, "ranges": [{"first": 0, "end": 4}]},
+        {"token": 7, "error": "no label"},
+    ]
+
+
+def test_ranges_that_a_shard_does_not_have_change_nothing() -> None:
+    reports = Reports()
+    reports.lease(7, 10, [(0, 10)])
+    with pytest.raises(UsageError, match="records 9 to 11 are not in a shard of 10 records"):
+        reports.add(7, [(0, 4), (9, 11)], "")
+    assert (reports.unfinished, reports.waiting) == (1, False)
+
+
+def test_leases_of_before_a_reset_are_stale() -> None:
+    reports = Reports()
+    for token in (1, 2, 3):
+        reports.lease(token, 10, [(0, 10)])
+    reports.add(1, None, "")
+    reports.begin_anew([2])
+    assert not any(reports.add(token, None, "") for token in (1, 2, 3, 3))
+    assert (list(reports.tokens), reports.counts["stale"]) == ([], 1)
