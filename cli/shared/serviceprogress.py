@@ -36,8 +36,9 @@ def _standing(each: DataSetProgress) -> str:
     done = f"{each.done} of {each.total} shards done" if each.total else f"{counted(each.done, 'shard')} done"
     part = f" ({each.part:.0%})" if each.part is not None else ""
     dead = f", {each.dead} dead" if each.dead else ""
-    epoch = f"epoch {each.epoch} of {each.epochs}, " if each.epochs != 1 and each.epoch else ""
-    return f"{printable(each.name)}: {epoch.replace(' of 0', '')}{done}{part}{dead}, {counted(each.workers, 'worker')}"
+    of = f" of {each.epochs}" if each.epochs else ""
+    epoch = f"epoch {each.epoch}{of}, " if each.epochs != 1 and each.epoch else ""
+    return f"{printable(each.name)}: {epoch}{done}{part}{dead}, {counted(each.workers, 'worker')}"
 
 
 def show_outcome(progress: list[DataSetProgress]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tarkit.errors import ServiceLostError, TarkitError, UsageError, library, printable, quoted
+from tarkit.service.address import host_and_port
 from tarkit.service.messages import protocol
 from tarkit.store.retry import Retry
 
@@ -54,8 +55,7 @@ class ServiceConnection:
 
     def __init__(self, address: str, token: str, certificate: bytes, patience: float) -> None:
         grpc = library("grpc", "a client of the shard service", "service")
-        host, _, port = address.rpartition(":")
-        if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
+        if not all(host_and_port(address) or ("", 0)):
             raise UsageError(f"{quoted(address)} is not HOST:PORT of a shard service, such as localhost:50001")
         if _processes and os.getpid() not in _processes:
             # Calls in such a process hang or crash now and then.

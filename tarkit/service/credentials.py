@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,14 +55,6 @@ def bytes_of_file(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise MissingInputError(f"cannot be read: {error.strerror or error}", url=path) from error
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a host."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _check_pair(key: str, certificate: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from tarkit.errors import UsageError, counted, quoted
 from tarkit.readers.reader import Task, TaskShard
+from tarkit.service.address import host_and_port
 from tarkit.service.dataset import TASK_TYPES, DataSet
 from tarkit.service.elasticdl import DEFAULT_NAME, MINIBATCHES
 from tarkit.service.heldshard import HeldShard
@@ -293,7 +294,7 @@ def _source(
     if address is None:
         # PyTorch puts a bare host into MASTER_ADDR, which is of its own rendezvous.
         found = (environ.get(name, "") for name in _ADDRESSES)
-        address = next((each for each in found if each.rpartition(":")[2].isdigit() and ":" in each), "")
+        address = next((each for each in found if host_and_port(each)), "")
     if address:
         label = f"{environ.get('WORKER_TYPE') or 'worker'}-{environ.get('WORKER_ID') or 0}"
         client = ShardClient(address, dataset, **{"label": label} | options)

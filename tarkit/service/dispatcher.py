@@ -361,8 +361,8 @@ class Dispatcher:
         return self.presence.during(worker, bound=False)
 
     def heard(self, worker: str) -> None:
-        """A worker gave a sign of life. UsageError: its name is too long, empty, or not UTF-8."""
-        if not (_is_text(worker) and 0 < len(worker.encode()) <= self.limits.worker):
+        """A worker gave a sign of life. UsageError: its name is empty or too long."""
+        if not 0 < len(worker.encode()) <= self.limits.worker:
             raise UsageError(f"worker must be a word of 1 to {self.limits.worker} bytes that no other process has")
         now = self._clock()
         self.presence.heard(worker, now)
@@ -402,12 +402,3 @@ class Dispatcher:
             if ledger.expire(now):
                 self.held.wake(ledger)
                 self._durable.changed(ledger)
-
-
-def _is_text(name: str) -> bool:
-    """Whether it can be sent: file names and arguments may have bytes that are not UTF-8."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from tarkit.errors import UsageError, printable, quoted
-from tarkit.service.credentials import is_loopback
+from tarkit.service.address import host_and_port, is_loopback
 
 _log = logging.getLogger(__name__)
 _HEAD = 16 << 10
@@ -51,10 +51,10 @@ async def serving_http(listen: str, pages: dict[str, Callable[[], Page]], *, ins
     Raises:
         UsageError: ``listen`` is not ``[HOST:]PORT``, the port is taken, or the address is not a loopback one.
     """
-    host, _, port = listen.rpartition(":")
-    host = host or "127.0.0.1"
-    if not (port.isascii() and port.isdigit()):
+    parts = host_and_port(listen if ":" in listen else f":{listen}")
+    if parts is None:
         raise UsageError(f"{quoted(listen)} is not [HOST:]PORT, such as 8080")
+    host, port = parts[0] or "127.0.0.1", parts[1]
     if not (insecure or is_loopback(host)):
         raise UsageError(f"{quoted(listen)} can be read from other machines, without TLS or a token: see --insecure")
     connections: dict[asyncio.StreamWriter, None] = {}
@@ -76,8 +76,8 @@ async def serving_http(listen: str, pages: dict[str, Callable[[], Page]], *, ins
             writer.transport.abort()
 
     try:
-        server = await asyncio.start_server(answer, host.strip("[]"), int(port), limit=_HEAD)
-    except (OSError, OverflowError) as error:
+        server = await asyncio.start_server(answer, host.strip("[]"), port, limit=_HEAD)
+    except OSError as error:
         raise UsageError(f"{quoted(listen)}: HTTP cannot listen there: {printable(str(error))}") from error
     try:
         yield f"{host}:{server.sockets[0].getsockname()[1]}"

@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tarkit.errors import TarkitError, UsageError, library, printable, quoted
-from tarkit.service.credentials import Security, is_loopback
+from tarkit.service.address import host_and_port, is_loopback
+from tarkit.service.credentials import Security
 from tarkit.service.dispatcher import Dispatcher, NoSuchDataSetError, OtherDataSetError
 from tarkit.service.elasticdl import ElasticDLCalls
 from tarkit.service.heldcalls import StoppingError, TooManyError
@@ -94,9 +95,10 @@ async def serving(
 
 
 def _check_address(listen: str, security: Security, insecure: bool) -> None:
-    host, colon, port = listen.rpartition(":")
-    if not colon or not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
+    parts = host_and_port(listen)
+    if parts is None:
         raise UsageError(f"{quoted(listen)} is not HOST:PORT, such as localhost:50001")
+    host, port = parts
     if not (insecure or is_loopback(host) or (security.token and security.certificate)):
         raise UsageError(
             f"{quoted(listen)} can be reached from other machines; give TLS and a token, or allow it without them "
@@ -104,7 +106,7 @@ def _check_address(listen: str, security: Security, insecure: bool) -> None:
         )
     # gRPC does not say why an address cannot be had.
     try:
-        family, _, _, _, address = socket.getaddrinfo(host.strip("[]") or None, int(port), type=socket.SOCK_STREAM)[0]
+        family, _, _, _, address = socket.getaddrinfo(host.strip("[]") or None, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family) as tried:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tried.bind(address)

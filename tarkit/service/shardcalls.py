@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import fields
 from typing import Any
 
 from tarkit.errors import UsageError, printable
@@ -29,19 +30,9 @@ class ShardCalls:
     async def Declare(self, request: Any, context: Any) -> Any:
         """Add a data set, or take part in one."""
         files = tuple(Shard(file.name, file.start, file.records) for file in request.files)
-        dataset = DataSet(
-            request.name,
-            request.size or sum(file.records for file in files),
-            request.records_per_shard,
-            request.epochs,
-            files,
-            request.shuffle_shards,
-            request.shuffle_records,
-            request.seed,
-            request.remainder,
-            request.strict_epochs,
-            request.task_type or 1,
-        )
+        values = {each.name: getattr(request, each.name) for each in fields(DataSet)}
+        size, kind = request.size or sum(file.records for file in files), request.task_type or 1
+        dataset = DataSet(**values | {"files": files, "size": size, "task_type": kind})
         made = await self._dispatcher.declare(dataset)
         return self._messages.Declared(shards=dataset.shards, made=made, heartbeat=self._heartbeat)
 

@@ -8,6 +8,8 @@ import os
 import threading
 import weakref
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -84,7 +86,7 @@ class ShardClient:
         self._closed = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made_anew, (self._address, self._dataset, self._settings)
+        return partial(ShardClient, self._address, self._dataset, **self._settings), ()
 
     def __enter__(self) -> ShardClient:
         self._opened()
@@ -222,25 +224,9 @@ class ShardClient:
         session.close(give_back=give_back, seconds=seconds)
 
 
-def _made_anew(address: str, dataset: str | DataSet, settings: dict[str, Any]) -> ShardClient:
-    return ShardClient(address, dataset, **settings)
-
-
 def _declaration(dataset: DataSet) -> dict[str, Any]:
-    files = [{"name": name, "start": start, "records": records} for name, start, records in dataset.files]
-    return {
-        "name": dataset.name,
-        "size": dataset.size,
-        "records_per_shard": dataset.records_per_shard,
-        "epochs": dataset.epochs,
-        "files": files,
-        "shuffle_shards": dataset.shuffle_shards,
-        "shuffle_records": dataset.shuffle_records,
-        "seed": dataset.seed,
-        "remainder": dataset.remainder,
-        "strict_epochs": dataset.strict_epochs,
-        "task_type": dataset.task_type,
-    }
+    values = {each.name: getattr(dataset, each.name) for each in fields(dataset)}
+    return values | {"files": [file._asdict() for file in dataset.files]}
 
 
 @atexit.register

@@ -33,7 +33,7 @@ td.n { white-space: nowrap; }
 
 
 class StatusPage:
-    """``html()`` is the page. rates: data set -> its rate. clock: that of the dispatcher."""
+    """``html()`` is the page. state: where it is. clock: that of the dispatcher."""
 
     def __init__(self, dispatcher: Dispatcher, state: str, clock: Callable[[], float]) -> None:
         self._dispatcher, self._state, self._clock = dispatcher, state, clock
