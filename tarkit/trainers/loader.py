@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -9,6 +11,8 @@ from tarkit.errors import ServiceLostError, UsageError
 from tarkit.trainers.delivery import Delivery, UseCounts, counts_of_process
 from tarkit.trainers.served import ServedBatches, wait_until_settled
 from tarkit.trainers.source import BatchSource
+
+_log = logging.getLogger(__name__)
 
 
 class EpochLoader:
@@ -27,6 +31,9 @@ class EpochLoader:
         self._last: Delivery | None = None
         """The batch in the hands of the loop."""
         self._ended = False
+        self.counts: Counter[str] = Counter()
+        """Of the batches of this epoch that were delivered to this rank: samples that ``failed`` or were ``filtered``
+        out, and places of these that were ``filled``; see ``on_error`` and ``transform`` of the source."""
         self._next = self._at = 0, 0
         """Epoch and batch with which the next iteration begins, and with which this one goes on."""
 
@@ -40,10 +47,17 @@ class EpochLoader:
         epoch, number = self._at = self._next
         self._next = epoch + 1, 0
         batches = self.source.batches_of(epoch, number)
-        for batch in self._epoch(epoch, number):
-            number += 1
-            self._at = (epoch, number) if number < batches else self._next
-            yield batch
+        self.counts = Counter()
+        try:
+            for batch in self._epoch(epoch, number):
+                self.counts += self.source.gaps.of(number)
+                number += 1
+                self._at = (epoch, number) if number < batches else self._next
+                yield batch
+        finally:
+            if self.counts:
+                shown = ", ".join(f"{count} {kind}" for kind, count in self.counts.items())
+                _log.warning("samples of epoch %d, up to batch %d: %s", epoch, number, shown)
         if number != batches:
             raise RuntimeError(f"epoch {epoch} has {batches} batches, and {number} came")
 

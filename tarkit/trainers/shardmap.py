@@ -34,6 +34,10 @@ _T = TypeVar("_T")
 _AT_A_TIME = 8
 
 
+class NoIndexError(UsageError):
+    """A shard has no index, or there is no such shard in a store that does not report what is missing."""
+
+
 class ShardMap:
     """A map-style data set: ``len(it)`` samples, ``it[number]`` and ``it[key]``. Only the bytes of a sample are read.
 
@@ -241,9 +245,9 @@ def _counted(named: tuple[ManifestShard | str, str]) -> tuple[ManifestShard, str
     return shard, source
 
 
-def _without_index(url: str) -> UsageError:
+def _without_index(url: str) -> NoIndexError:
     make = f"tarkit index {display_name(url)}"
-    return UsageError(f"{display_name(url)} has no index {display_name(index_url(url))}: make it by {make}")
+    return NoIndexError(f"{display_name(url)} has no index {display_name(index_url(url))}: make it by {make}")
 
 
 def _check(shard: IndexedShard, listed: ManifestShard, source: str) -> None:

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from tarkit.errors import UsageError, printable
+from tarkit.errors import DataError, MissingInputError, StreamError, TarkitError, UsageError, printable
 from tarkit.samples.codecs import decode_sample
 from tarkit.samples.sample import KeyRule, Sample, first_dot
 from tarkit.samples.transforms import to_tuple
 from tarkit.service.client import ShardClient
 from tarkit.store.cache import default_folder
+from tarkit.trainers.gaps import GapCounts
 from tarkit.trainers.order import EpochOrder, OrderSettings, Place, Segment
-from tarkit.trainers.shardmap import ShardMap
+from tarkit.trainers.shardmap import NoIndexError, ShardMap
 from tarkit.trainers.world import Consumer, consumer
+
+_log = logging.getLogger(__name__)
 
 _VERSION = 1
 _LANES = 8
 _ORDER_OPTIONS = "shuffle, seed, lanes, turns, run, block, equalize, rank and world"
 _SETTINGS = ("batch", "seed", "lanes", "turns", "run", "block", "equalize")
+_COUNTED = (DataError, MissingInputError, NoIndexError, StreamError)
 _DEALT = ("batch", "lanes", "turns")
 """Settings that may change in the middle of an epoch."""
 MOST_SEGMENTS = 16
@@ -38,7 +44,7 @@ class BatchSource:
         fields: ``"jpg;png cls"``: a batch is a tuple of columns, collated; None: a list of samples.
         decode: what images become, a word of :func:`tarkit.samples.codecs.decode_field`, and other fields are decoded;
             None: all fields stay bytes.
-        transform: is called with each sample, or tuple of fields.
+        transform: is called with each sample, or tuple of fields; None that it returns drops the sample.
         collate: makes a batch of a list of them; None: the list.
         shuffle, seed: another order in each epoch. lanes, turns, run, block, equalize: see
             :class:`tarkit.trainers.order.OrderSettings`; lanes is by default the largest power of two up to 8 that
@@ -48,6 +54,8 @@ class BatchSource:
         service: ``"HOST:PORT"`` of a shard service, or a :class:`tarkit.service.client.ShardClient`: ranges of samples
             come from there, and ``batch`` is the number of samples of a batch of this process. The order, the number
             of epochs and what is done are the service's; rank and world are not asked for.
+        on_error: "raise"; or "count": samples that cannot be read or decoded, and those of shards that cannot be
+            opened, are left out and counted, see :attr:`tarkit.trainers.loader.EpochLoader.counts`.
         cache: the folder of this machine where parts of remote shards are kept, for all processes and later runs; True:
             ``tarkit/shards`` in the user's folder for caches; False: none, each sample is a request.
         cache_size: bytes of it at most; by default 16 GiB, or half of what its disk has free, if that is less.
@@ -76,11 +84,16 @@ class BatchSource:
         world: int | None = None,
         rule: str | KeyRule = first_dot,
         service: str | ShardClient | None = None,
+        on_error: str = "raise",
         cache: str | os.PathLike[str] | bool = True,
         cache_size: int | None = None,
     ) -> None:
+        if on_error not in ("raise", "count"):
+            raise UsageError(f"on_error is {on_error!r}; it must be raise or count")
         if service is not None:
             given = OrderSettings(batch, seed, lanes or 1, turns, run, block, equalize)
+            if on_error != "raise":
+                raise UsageError("on_error='count' is not for service=: the service lists the shards that fail")
             if not shuffle or lanes is not None or given != OrderSettings(batch) or (rank, world) != (None, None):
                 raise UsageError(f"{_ORDER_OPTIONS} are not for service=: tarkit serve --shuffle has its order")
             rank, world = 0, 1
@@ -94,6 +107,11 @@ class BatchSource:
         self._asked = rank, world
         self._consumer: Consumer | None = None
         self._changed: tuple[int, list[Segment]] = 0, []
+        self._counts_errors = on_error == "count"
+        self._lost: set[int] = set()
+        """Shards that cannot be read in this epoch."""
+        self._reported: set[int] = set()
+        self.gaps = GapCounts()
         self.consumer  # noqa: B018 (an environment that cannot be is an error here)
         if self.service is None:
             len(self)  # an epoch without a batch is an error here
@@ -113,6 +131,8 @@ class BatchSource:
         """The global batches of an epoch. first: the batch with which it is begun, or gone on: only behind the batches
         of a state that had another ``batch``, the epoch has these."""
         self.samples.begin_epoch()
+        self._lost.clear()
+        self._reported.clear()
         return EpochOrder(self.samples.counts, self.settings, epoch, self._segments_before(epoch, first))
 
     def batches_of(self, epoch: int, first: int) -> int:
@@ -131,15 +151,80 @@ class BatchSource:
         self._changed = epoch, segments
 
     def read(self, order: EpochOrder, number: int) -> Any:
-        """The rank's part of a global batch."""
-        return self.batch_of(order.rank_batch(number, *self.consumer))
+        """The rank's part of a global batch.
+
+        Raises:
+            DataError: all samples were left out. What reading a sample raises.
+        """
+        places, counts = order.rank_batch(number, *self.consumer), Counter[str]()
+        values = self._values(places, counts)
+        if any(counts.values()):
+            values = self._filled(order, number, values, counts)
+        self.gaps.note(number, counts)
+        return self._collate(values)
 
     def batch_of(self, places: Iterable[Place]) -> Any:
-        """The batch that these samples make."""
-        places = list(places)
-        numbers = [place[:2] for place in places]
-        self.samples.fetch(numbers)
-        return self._collate([*map(self._value, places, self.samples.take(numbers))])
+        """The batch that these samples make. Raises: UsageError: the transform drops one. What reading them raises."""
+        counts = Counter[str]()
+        values = self._values(list(places), counts)
+        if counts["filtered"]:
+            raise UsageError("transform returned None, which drops a sample: that cannot be with service=")
+        return self._collate(values)
+
+    def _values(self, places: Sequence[Place], counts: Counter[str]) -> list[Any]:
+        """What samples become; None: one is left out, and counted."""
+        wanted = [(place.shard, place.sample) for place in places if place.shard not in self._lost]
+        self.samples.fetch(wanted)
+        if self._counts_errors:
+            return [self._attempt(place, counts) for place in places]
+        values = [self._value(*each) for each in zip(places, self.samples.take(wanted), strict=True)]
+        counts["filtered"] = sum(value is None for value in values)
+        return values
+
+    def _attempt(self, place: Place, counts: Counter[str]) -> Any:
+        if place.shard in self._lost:
+            counts["failed"] += 1
+            return None
+        try:
+            value = self._value(place, self.samples.sample(place.shard, place.sample))
+        except _COUNTED as error:
+            if not self._counts_errors:
+                raise
+            self._report(place.shard, error)
+            counts["failed"] += 1
+            return None
+        counts["filtered"] += value is None
+        return value
+
+    def _report(self, shard: int, error: TarkitError) -> None:
+        if not isinstance(error, DataError):
+            self._lost.add(shard)
+        if shard not in self._reported:
+            self._reported.add(shard)
+            _log.warning("%s; samples of it that fail are left out and counted (on_error='count')", error)
+
+    def _filled(self, order: EpochOrder, number: int, values: list[Any], counts: Counter[str]) -> list[Any]:
+        """The rank's part, where samples were left out. With "drop" it is shorter, but has one sample; else each gap
+        has the next sample of the global batch that is left, the same for any number of ranks."""
+        batch, (rank, world) = order.batch(number), self.consumer
+        begin = rank * len(batch) // world
+        gaps = [at for at, value in enumerate(values) if value is None]
+        if self.settings.equalize == "drop":
+            gaps = gaps[:1] if len(gaps) == len(values) else []
+        for at in gaps:
+            values[at] = self._next_left(batch, begin + at)
+            counts["filled"] += 1
+            if values[at] is None:
+                reason = f"epoch {order.epoch}, batch {number}: transform dropped all its samples, or they failed"
+                raise DataError(reason, hint="see the warnings; a larger batch has more samples")
+        return [value for value in values if value is not None]
+
+    def _next_left(self, batch: list[Place], slot: int) -> Any:
+        for place in (*batch[slot + 1 :], *batch[:slot]):
+            value = self._attempt(place._replace(filler=self.settings.equalize == "pad"), Counter())
+            if value is not None:
+                return value
+        return None
 
     def epoch_batches(self, epoch: int, first: int = 0) -> Iterator[Any]:
         """The batches of an epoch from batch ``first`` on."""

@@ -16,6 +16,7 @@ import tarkit
 from tarkit.errors import DataError, StreamError, UsageError
 from tarkit.samples.cachedshard import CachedShard
 from tarkit.samples.index import build_index
+from tarkit.samples.manifest import ManifestShard, write_manifest
 from tarkit.trainers.shardmap import ShardMap
 
 COUNT, RUN = 95, 20
@@ -177,3 +178,19 @@ def test_large_samples_are_parts_by_themselves(server: FaultServer, tmp_path: Pa
     assert [samples[number]["cls"] for number in range(COUNT)] == [b"%d" % number for number in range(COUNT)]
     sizes = {path.stat().st_size for path in (tmp_path / "cache").glob("*.part")}
     assert max(sizes) <= 20_000 and asked(server) == 1 + 4 * 5 + 4 - 1
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_shard_that_is_gone_is_asked_for_few_times(server: FaultServer, tmp_path: Path, kept: bool) -> None:
+    urls = [put(server, tmp_path, name) for name in "ab"]
+    manifest = str(tmp_path / "d.json")
+    write_manifest(manifest, [ManifestShard(url, COUNT) for url in urls])
+    del server.objects["b.tar"], server.objects["b.idx"]
+    place = tmp_path / "cache" if kept else False
+    loader = tarkit.batches(
+        manifest, batch=10, fields="cls", decode=None, on_error="count", cache=place, block=50, collate=list
+    )
+    found = list(loader)
+    assert len(found) == 19 and sum(map(len, found)) + loader.counts["failed"] == 190 + loader.counts["filled"]
+    assert loader.counts["failed"] >= COUNT - 10
+    assert len(server.asked("b.tar")) + len(server.asked("b.idx")) <= 4

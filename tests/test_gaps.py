@@ -1,0 +1,204 @@
+"""Samples that fail or are dropped: counted and reported, and each rank still has the same number of batches."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pickle
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tarkit
+from tarkit.errors import DataError, MissingInputError, TarkitError, UsageError
+from tarkit.samples.manifest import ManifestShard, write_manifest
+from tarkit.trainers.gaps import GapCounts
+from tarkit.trainers.loader import EpochLoader
+
+COUNT, BATCH = 20, 6
+MISSING, DAMAGED, UNDECODED = 1, (2, 7), (0, 3)
+"""A shard that is gone, a sample with a damaged header, and one whose class is not a number."""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("whole")
+    for shard in range(4):
+        with tarkit.TarWriter(str(folder / f"s-{shard}.tar"), index=True) as writer:
+            for number in range(COUNT):
+                label = b"x" if (shard, number) == UNDECODED else b"%d" % number
+                writer.write({"__key__": f"{shard}-{number}", "cls": label})
+    write_manifest(f"{folder}/d.json", [ManifestShard(f"{folder}/s-{shard}.tar", COUNT) for shard in range(4)])
+    return f"{folder}/d.json"
+
+
+@pytest.fixture(scope="module")
+def broken(whole: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("broken") / "d"
+    shutil.copytree(Path(whole).parent, folder)
+    os.unlink(folder / f"s-{MISSING}.tar")
+    with open(folder / f"s-{DAMAGED[0]}.tar", "r+b") as file:
+        file.seek(DAMAGED[1] * 1024)
+        file.write(b"!")
+    return f"{folder}/d.json"
+
+
+def options(**more: Any) -> dict[str, Any]:
+    return {"batch": BATCH, "fields": "__key__ cls", "run": 5, "block": 20, "seed": 1, "collate": list, **more}
+
+
+def loader(urls: str, **more: Any) -> EpochLoader:
+    return tarkit.batches(urls, **options(**more))
+
+
+def keys(each: EpochLoader) -> list[list[str]]:
+    return [[row[0] for row in batch] for batch in each]
+
+
+def parted(key: str) -> tuple[int, int]:
+    shard, _, number = key.partition("-")
+    return int(shard), int(number)
+
+
+def fails(key: str) -> bool:
+    return parted(key)[0] == MISSING or parted(key) in (DAMAGED, UNDECODED)
+
+
+def raised(urls: str, **more: Any) -> TarkitError:
+    with pytest.raises(TarkitError) as caught:
+        list(loader(urls, **more))
+    return caught.value
+
+
+def test_an_error_ends_the_epoch_by_default(broken: str) -> None:
+    assert isinstance(raised(broken), (MissingInputError, DataError, UsageError))
+    with pytest.raises(UsageError, match="on_error is 'ignore'; it must be raise or count"):
+        loader(broken, on_error="ignore")
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_what_fails_is_counted_and_reported(
+    whole: str, broken: str, world: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = keys(loader(whole, decode=None))
+    ranks = [loader(broken, on_error="count", rank=rank, world=world) for rank in range(world)]
+    found = [list(dict.fromkeys(sum(parts, []))) for parts in zip(*map(keys, ranks), strict=True)]
+    assert [sorted(batch) for batch in found] == [sorted(key for key in batch if not fails(key)) for batch in expected]
+    counts = sum((rank.counts for rank in ranks), Counter[str]())
+    assert counts["failed"] == sum(fails(key) for batch in expected for key in batch)
+    assert counts["filled"] < (1 if world == 1 else 5)
+    assert counts["failed"] > COUNT
+    lines = [message for message in caplog.messages if "left out and counted (on_error='count')" in message]
+    shards = {name for name in ("s-0.tar", "s-1.tar", "s-2.tar") for line in lines if name in line}
+    assert len(shards) == 3 and 3 <= len(lines) <= 3 * world
+    assert sum(message.startswith("samples of epoch 0, up to batch 13: ") for message in caplog.messages) == world
+
+
+@pytest.mark.parametrize("equalize", ["pad", "repeat"])
+def test_gaps_are_filled_the_same_for_any_number_of_ranks(whole: str, broken: str, equalize: str) -> None:
+    fields = "__key__ cls __pad__" if equalize == "pad" else "__key__ cls"
+    expected = keys(loader(whole, decode=None, equalize=equalize))
+    found = []
+    for world in (1, 2, 3):
+        ranks = [
+            loader(broken, on_error="count", rank=rank, world=world, equalize=equalize, fields=fields)
+            for rank in range(world)
+        ]
+        found.append([sum(parts, []) for parts in zip(*ranks, strict=True)])
+        counts = sum((rank.counts for rank in ranks), Counter[str]())
+        assert counts["failed"] == counts["filled"] == sum(fails(key) for batch in expected for key in batch)
+    assert found[0] == found[1] == found[2]
+    for batch, before in zip(found[0], expected, strict=True):
+        left = [key for key in before if not fails(key)]
+        assert len(batch) == BATCH and {row[0] for row in batch} == set(left)
+        for at, (row, key) in enumerate(zip(batch, before, strict=True)):
+            following = [*before[at:], *before[:at]]
+            assert row[0] == next(each for each in following if not fails(each))
+            if equalize == "pad" and fails(key):
+                assert row[2] is True
+
+
+def most(row: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    return row if parted(row[0])[1] % 4 else None
+
+
+@pytest.mark.parametrize("on_error", ["raise", "count"])
+def test_a_transform_that_drops_samples(whole: str, on_error: str, caplog: pytest.LogCaptureFixture) -> None:
+    expected = keys(loader(whole, decode=None))
+    shown = loader(whole, decode=None, transform=most, on_error=on_error)
+    found = keys(shown)
+    assert found == [[key for key in batch if parted(key)[1] % 4] for batch in expected]
+    dropped = sum(map(len, expected)) - sum(map(len, found))
+    assert shown.counts == {"filtered": dropped} and dropped > 15
+    assert caplog.messages == [f"samples of epoch 0, up to batch 13: {dropped} filtered"]
+    assert len(keys(shown)) == 13 and shown.counts["filtered"] < 2 * dropped, "each epoch has its own counts"
+
+
+def test_a_part_of_which_nothing_is_left_has_one_sample_of_another_rank(broken: str) -> None:
+    """Without a shuffle, all of a rank's samples may be of the shard that is gone."""
+    more = {"on_error": "count", "shuffle": False, "lanes": 4, "batch": 8, "run": 20}
+    ranks = [loader(broken, **more, rank=rank, world=4) for rank in range(4)]
+    found = list(zip(*map(keys, ranks), strict=True))
+    assert len(found) == 10
+    for parts in found:
+        assert (
+            all(parts) and len(parts[MISSING]) == 1 and parts[MISSING][0] in {key for part in parts[2:] for key in part}
+        )
+    assert ranks[MISSING].counts == {"failed": 20, "filled": 10}
+
+
+@pytest.mark.parametrize("equalize", ["drop", "repeat", "pad"])
+def test_a_batch_of_which_nothing_is_left(whole: str, equalize: str) -> None:
+    for world in (1, 2):
+        found = raised(whole, decode=None, transform=lambda row: None, equalize=equalize, rank=0, world=world)
+        assert isinstance(found, DataError)
+        assert str(found).startswith("epoch 0, batch 0: transform dropped all its samples, or they failed; see")
+
+
+def test_errors_of_the_program_are_not_counted(whole: str) -> None:
+    def wrong(row: tuple[Any, ...]) -> Any:
+        raise KeyError("typo")
+
+    with pytest.raises(KeyError, match="typo"):
+        list(loader(whole, decode=None, transform=wrong, on_error="count"))
+    with pytest.raises(UsageError, match="must be a field, or fields"):
+        list(loader(whole, decode=None, fields=";", on_error="count"))
+
+
+def test_an_iteration_that_is_left_early_reports_what_it_delivered(
+    whole: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    shown = loader(whole, decode=None, transform=most)
+    for _ in shown:
+        break
+    assert caplog.messages == [f"samples of epoch 0, up to batch 1: {shown.counts['filtered']} filtered"]
+
+
+def test_copies_count_by_themselves() -> None:
+    counts = GapCounts()
+    counts.note(9000, Counter(failed=2))
+    assert counts.of(9000) == {"failed": 2} and counts.of(9001) == {}
+    copied = pickle.loads(pickle.dumps(counts))
+    assert copied.of(9000) == {} and len(pickle.dumps(counts)) < 200
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="NO torch (tox run -e torch)")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("how", [{"num_workers": 2}, {"num_workers": 2, "multiprocessing_context": "spawn"}])
+@pytest.mark.parametrize("equalize", ["drop", "repeat"])
+def test_pytorch_counts_what_was_delivered(broken: str, equalize: str, how: dict[str, Any]) -> None:
+    """Not what workers made ahead."""
+    from tarkit.trainers.torch import ShardDataset
+
+    more = options(on_error="count", transform=most, equalize=equalize)
+    alone = tarkit.batches(broken, **more)
+    shown = ShardDataset(broken, **more, decode="rgb").loader(**how)
+    for _ in range(2):
+        for one, two in zip(alone, shown, strict=True):
+            assert one == [tuple(row) for row in two]
+            assert alone.counts == shown.counts
+        assert shown.counts["filtered"] and shown.counts["failed"]
