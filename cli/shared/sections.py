@@ -10,7 +10,7 @@ _SECTIONS = {
     "Service": "listen state ready_file drain http watched",
     "Data sets": "data sized reader_type custom_reader params dataset_name records_per_shard epochs shuffle seed "
     "strict_epochs remainder",
-    "Leases": "lease_floor lease_ceiling lease_errors lease_losses",
+    "Leases": "lease_floor lease_ceiling lease_errors lease_losses most_dead",
     "Security": "tls_key tls_certificate token_file insecure",
     "Input": "shards over list_url slice list_sha256 count fields fieldmode key_rule on_duplicate_field "
     "on_repeated_key on_damage allow_pipe",

@@ -54,7 +54,9 @@ def show_outcome(progress: list[DataSetProgress]) -> None:
                 results.line(f"… and {each.dead - len(each.dead_shards)} more dead")
             left = each.todo + each.leased + (max(0, each.epochs - each.epoch) * each.shards)
             words = f"done {each.done}, dead {each.dead}" + (f", left {left}" if left else "")
-            results.line(f"{each.name}: shards: {words}; records done {each.records}; epochs begun {each.epoch}")
+            aborted = "aborted, as too many shards are dead (--max-dead); " if each.aborted else ""
+            words += f"; records done {each.records}; epochs begun {each.epoch}"
+            results.line(f"{each.name}: {aborted}shards: {words}")
 
 
 class ServiceProgress:
@@ -116,9 +118,11 @@ def watch_service(address: str, certificate: str | None, token: str | None, *, q
     from tarkit.service.progress import Rate, outcome_code
     from tarkit.service.watch import watched_progress
 
+    from .clientretries import messages_shown
+
     rate = Rate(time.monotonic)
     found: list[DataSetProgress] = []
-    with Meter(_NAME, quiet=quiet) as meter:
+    with Meter(_NAME, quiet=quiet) as meter, messages_shown("tarkit.service", meter.say):
         for found in watched_progress(address, certificate, token):
             rate.add(sum(each.done for each in found))
             if meter.is_due():

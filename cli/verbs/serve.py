@@ -22,7 +22,7 @@ Examples:
   tarkit serve --watch 127.0.0.1:50001
 
 \b
-Exit codes: 0 complete; 3 complete, but shards are dead: they are listed; 2 the state is of
+Exit codes: 0 complete; 3 complete, but shards are dead: they are listed; 1 too many are dead; 2 the state is of
 another data set; 130, 143 stopped: the state is kept, and the same command goes on.
 """
 
@@ -111,8 +111,8 @@ def _reject(names: Iterable[str], reason: str) -> None:
     help="Shards that are shorter than the others: keep them, leave them out, or begin them earlier.",
 )  # fmt: skip
 @click.option(
-    "--lease-floor", type=click.FloatRange(0, min_open=True), default=10.0, show_default=True, metavar="SECONDS",
-    help="The shortest lease: a worker that is silent so long loses its shards.",
+    "--lease-floor", type=click.FloatRange(0, min_open=True), show_default="60, or the longest one if that is shorter",
+    metavar="SECONDS", help="The shortest lease: a worker that is silent so long loses its shards.",
 )  # fmt: skip
 @click.option(
     "--lease-ceiling", type=click.FloatRange(0, min_open=True), default=3600.0, show_default=True, metavar="SECONDS",
@@ -126,6 +126,10 @@ def _reject(names: Iterable[str], reason: str) -> None:
     "--max-losses", "lease_losses", type=click.IntRange(1), default=10, show_default=True, metavar="N",
     help="A shard whose workers are lost so often is dead.",
 )  # fmt: skip
+@click.option(
+    "--max-dead", "most_dead", type=click.IntRange(1), default=10_000, show_default=True, metavar="N",
+    help="With so many dead shards, no more of a data set are handed out: it is aborted.",
+)  # fmt: skip
 @click.option("--tls-key", metavar="FILE", help="PEM of the private key.")
 @click.option("--tls-certificate", metavar="FILE", help="PEM of the certificate chain.")
 @click.option("--token-file", metavar="FILE", help="A file whose first line is the bearer token that callers need.")
@@ -137,8 +141,9 @@ def command(
     listen: str, state: str, ready_file: str, drain: float, http: str, watched: str | None, data: str | None,
     sized: list[tuple[str, int]], reader_type: str | None, custom_reader: str | None, params: str, dataset_name: str,
     records_per_shard: int, epochs: int, shuffle: str | None, seed: int, strict_epochs: bool, remainder: str,
-    lease_floor: float, lease_ceiling: float, lease_errors: int, lease_losses: int, tls_key: str | None,
-    tls_certificate: str | None, token_file: str | None, insecure: bool, quiet: bool, verbose: bool,
+    lease_floor: float | None, lease_ceiling: float, lease_errors: int, lease_losses: int, most_dead: int,
+    tls_key: str | None, tls_certificate: str | None, token_file: str | None, insecure: bool, quiet: bool,
+    verbose: bool,
 ) -> int:  # fmt: skip
     """Hand out ranges of records to trainers whose workers come and go.
 
@@ -163,9 +168,12 @@ def command(
         _reject(_SHAPE, "goes with --data or --dataset; without one, clients declare their data sets")
     if (reader_type and not data) or (params and not custom_reader) or (reader_type and custom_reader):
         raise UsageError("--reader-type goes with --data alone, --custom_data_reader_params with --custom_data_reader")
+    if lease_floor is None:
+        lease_floor = min(LeaseRules.floor, lease_ceiling)
     settings = ServeSettings(
         listen, state, security_of_files(tls_key, tls_certificate, token_file), insecure,
-        LeaseRules(lease_floor, lease_ceiling, errors=lease_errors, losses=lease_losses), drain, ready_file, http,
+        LeaseRules(lease_floor, lease_ceiling, errors=lease_errors, losses=lease_losses, dead=most_dead),
+        drain, ready_file, http,
     )  # fmt: skip
     shape: dict[str, Any] = {
         "epochs": epochs,

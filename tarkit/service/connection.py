@@ -159,6 +159,8 @@ class ServiceConnection:
         if "handshake failed" in said.lower():
             reason = "its certificate is not signed by the given one" if "VERIFY" in said else "is it one that has TLS?"
             raise UsageError(f"no TLS with the shard service at {quoted(self._address)}: {reason}") from None
+        if "Failed parsing HTTP/2" in said:
+            details = "what listens there is not a shard service: its answer is not that of gRPC"
         if "Socket closed" in said and not self._tls:
             details += " (if the service has TLS, give its certificate)"
         return f"{code}: {details}" if details else code

@@ -22,7 +22,7 @@ from tarkit.service.durable import Durable
 from tarkit.service.heldcalls import HeldCalls, StoppingError, TooManyError
 from tarkit.service.journal import Journal
 from tarkit.service.leases import Lease, LeaseRules, NoShard, Verdict
-from tarkit.service.ledger import Ledger
+from tarkit.service.ledger import Ledger, TooManyDeadError
 from tarkit.service.presence import Presence
 
 _log = logging.getLogger(__name__)
@@ -106,6 +106,8 @@ class Dispatcher:
         self.default = ""
         """The data set of callers that name none; "": the only one."""
         self.verdicts: Counter[str] = Counter()
+        self._aborted: set[str] = set()
+        """Data sets of which that was logged."""
         self.differing = 0
         """Declarations that differed from the first, and were not refused."""
         self.presence = Presence(self._lose, grace, self.limits.workers, clock)
@@ -140,8 +142,8 @@ class Dispatcher:
 
     @property
     def ended(self) -> bool:
-        """Whether all data sets have ended."""
-        return all(ledger.ended for ledger in self.ledgers.values())
+        """Whether all is over: each data set has ended, or is aborted and none of its shards is with a worker."""
+        return all(each.ended or (each.aborted and not each.workers()) for each in self.ledgers.values())
 
     # Data sets.
 
@@ -224,6 +226,7 @@ class Dispatcher:
 
     async def _begin_again(self, ledger: Ledger) -> None:
         self.presence.forget_told()
+        self._aborted.discard(ledger.dataset.name)
         self.held.wake(ledger)
         self._durable.changed(ledger)
         await self._durable.synced()
@@ -249,6 +252,7 @@ class Dispatcher:
 
         Raises:
             UsageError: too many reports, or ranges that a shard does not have; the reports before it count.
+            TooManyDeadError: so many shards are dead that no more are handed out.
             TooManyError: too many calls are held.
             StoppingError: the service stops.
         """
@@ -297,7 +301,14 @@ class Dispatcher:
         while True:
             if self._durable.trouble is not None:
                 await self._durable.written()
-            leases = self._take(ledger, worker, min(request.want, self.limits.shards))
+            try:
+                leases = self._take(ledger, worker, min(request.want, self.limits.shards))
+            except TooManyDeadError as error:
+                self.presence.told(worker)
+                if ledger.dataset.name not in self._aborted:
+                    self._aborted.add(ledger.dataset.name)
+                    _log.error("%s", error)
+                raise
             if isinstance(leases, list):
                 self._durable.changed(ledger)
                 try:

@@ -109,10 +109,10 @@ class HeldCalls:
                 future.set_result(None)
 
     def wake(self, ledger: Ledger) -> None:
-        """As many calls as there are shards; all of them at the end."""
+        """As many calls as there are shards; all of them at the end, and where no more are handed out."""
         waiting = self._waiting.get(ledger.dataset.name)
         if waiting:
-            for _ in range(len(waiting) if ledger.ended else min(len(waiting), ledger.available)):
+            for _ in range(len(waiting) if ledger.ended or ledger.aborted else min(len(waiting), ledger.available)):
                 held, _ = waiting.popitem(last=False)
                 if not held.woken.done():
                     held.woken.set_result(False)

@@ -146,6 +146,8 @@ class Journal:
             run(f"PRAGMA user_version = {VERSION}")
             run(f"PRAGMA application_id = {APPLICATION}")
         run("COMMIT")
+        self._file: str = run("PRAGMA database_list").fetchone()[2]
+        self._known = os.stat(self._file or os.curdir)
         found = run("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
             raise DataError(f"the state is damaged: {printable(found)}", url=self.path, hint=_BEGIN_ANEW)
@@ -207,14 +209,28 @@ class Journal:
             if self._torn:
                 # The system may have dropped what it failed to write: into the file with it, from SQLite's own view.
                 self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            elif self._log < 0 and (file := self._database.execute("PRAGMA database_list").fetchone()[2]):
-                self._log = os.open(f"{file}-wal", os.O_RDONLY)
+            elif self._log < 0 and self._file:
+                self._log = os.open(f"{self._file}-wal", os.O_RDONLY)
             if self._log >= 0:
                 os.fsync(self._log)
+                self._check_place()
             self._torn = False
         except (OSError, sqlite3.Error) as error:
             self._torn = True
             raise StreamError(f"the state cannot be written: {error}", url=self.path) from error
+
+    def _check_place(self) -> None:
+        """A file that was removed is written without an error, and gone with this process. OSError: so it is."""
+        for path, known in ((self._file, self._known), (f"{self._file}-wal", os.fstat(self._log))):
+            try:
+                same = os.path.samestat(os.stat(path), known)
+            except FileNotFoundError:
+                same = False
+            if not same:
+                raise OSError(
+                    f"{printable(path)} was removed, moved or replaced while it is used; put it back, as the state is "
+                    "lost when the service ends"
+                )
 
     def close(self) -> None:
         """Make the file free for other processes."""

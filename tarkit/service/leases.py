@@ -26,7 +26,7 @@ class LeaseRules:
         UsageError: a value that cannot be.
     """
 
-    floor: float = 10.0
+    floor: float = 60.0
     ceiling: float = 3600.0
     first: float = 300.0
     factor: float = 3.0

@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 from itertools import islice
 
-from tarkit.errors import LINE
+from tarkit.errors import LINE, TarkitError, counted, quoted
 from tarkit.service.dataset import DataSet
 from tarkit.service.holders import Holders
 from tarkit.service.leases import Lease, LeaseRules, NoShard, Verdict
@@ -21,6 +21,10 @@ from tarkit.service.ranges import covered_records, merged_ranges, missing_ranges
 
 ENDLESS = 2**62
 """How many shards are available where epochs have no end."""
+
+
+class TooManyDeadError(TarkitError):
+    """So many shards are dead that no more are handed out."""
 
 
 class Ledger:
@@ -55,9 +59,18 @@ class Ledger:
     # What workers ask and report.
 
     def lease(self, worker: str, now: float) -> Lease | NoShard:
-        """A shard for a worker, or whether it is to wait, or the end."""
+        """A shard for a worker, or whether it is to wait, or the end.
+
+        Raises:
+            TooManyDeadError: so many shards are dead that no more are handed out.
+        """
         self.expire(now)
         self.renew(worker, now)
+        if self.aborted:
+            raise TooManyDeadError(
+                f"data set {quoted(self.dataset.name)} has {counted(len(self._dead), 'dead shard')}, and the limit is "
+                f"{self.rules.dead}: no more are handed out; see the reasons, then reset it, or allow more (--max-dead)"
+            )
         entry = self._next()
         if entry is None:
             return NoShard.WAIT if self._holders.leases else NoShard.END
@@ -161,10 +174,19 @@ class Ledger:
         """How many shards ``lease`` would give now, one after another."""
         back, shards, epochs = len(self._first) + len(self._last), self.dataset.shards, self.dataset.epochs
         rest = shards - self.handed_out if self.epoch else 0
-        if not self._may_begin(rest + back):
-            return back + rest
-        more = 1 if self.dataset.strict_epochs else epochs - self.epoch if epochs else ENDLESS
-        return back + rest + more * shards
+        if self._may_begin(rest + back):
+            rest += (1 if self.dataset.strict_epochs else epochs - self.epoch if epochs else ENDLESS) * shards
+        return back + min(rest, self._room)
+
+    @property
+    def aborted(self) -> bool:
+        """Whether shards are left that are not handed out, because too many are dead."""
+        return len(self._dead) >= self.rules.dead and self.available > 0
+
+    @property
+    def _room(self) -> int:
+        """How many shards more may be handed out and not done."""
+        return max(0, self.rules.outstanding - len(self.entries) + len(self._dead))
 
     def in_order(self) -> list[Outstanding]:
         """All entries; those that came back in the order in which they will be handed out."""
@@ -188,6 +210,7 @@ class Ledger:
             ended=self.ended,
             workers=len(self.workers()),
             dead_shards=self.dead(listed),
+            aborted=self.aborted,
         )
 
     @property
@@ -265,8 +288,10 @@ class Ledger:
         if self._first:
             return self.entries[self._first.popitem(last=False)[0]]
         rest = self.dataset.shards - self.handed_out if self.epoch else 0
-        if not rest and self._last:
+        if self._last and not (rest and self._room):
             return self.entries[self._last.popitem(last=False)[0]]
+        if not self._room:
+            return None
         if not rest:
             if not self._may_begin(0):
                 return None

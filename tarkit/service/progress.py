@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from tarkit.errors import EXIT_OK, EXIT_SET_ASIDE
+from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE
 
 MOST_DEAD = 1000
 """Dead shards of a data set that are listed; all of them are counted."""
@@ -31,7 +31,8 @@ class DeadShard:
 @dataclass(frozen=True)
 class DataSetProgress:
     """Counts of a data set. shards: of an epoch. epochs: 0 is without an end. epoch: epochs begun. records: number of
-    those done. workers: how many hold a shard. dead_shards: the first of those that are dead.
+    those done. workers: how many hold a shard. dead_shards: the first of those that are dead. aborted: no
+    more are handed out, as too many are dead.
 
     ``todo + leased + done + dead`` is the number of shards of the epochs that have begun. todo: never handed out, or
     came back."""
@@ -48,6 +49,12 @@ class DataSetProgress:
     ended: bool
     workers: int
     dead_shards: Sequence[DeadShard] = ()
+    aborted: bool = False
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, or is aborted and none of its shards is with a worker."""
+        return self.ended or (self.aborted and not self.leased)
 
     @property
     def total(self) -> int:
@@ -96,5 +103,8 @@ def progress_of_message(message: Any) -> DataSetProgress:
 
 
 def outcome_code(progress: Iterable[DataSetProgress]) -> int:
-    """The exit code of data sets that have ended: 0, or 3 where shards are dead."""
-    return EXIT_SET_ASIDE if any(each.dead for each in progress) else EXIT_OK
+    """The exit code of data sets that are over: 0, 3 where shards are dead, 1 where one is aborted."""
+    found = list(progress)
+    if any(each.aborted for each in found):
+        return EXIT_FAILED
+    return EXIT_SET_ASIDE if any(each.dead for each in found) else EXIT_OK

@@ -75,6 +75,8 @@ async def serve(datasets: Sequence[DataSet], settings: ServeSettings, reporter: 
         DataError: the state is damaged.
         MissingExtraError: grpcio is not installed.
     """
+    if settings.state in ("", ":memory:"):
+        raise UsageError(f"--state is {settings.state!r}; give a file, or {NO_STATE!r} to keep the state in memory")
     _remove(settings.ready_file)  # of a service that was killed
     journal = Journal(":memory:" if settings.state == NO_STATE else settings.state)
     try:

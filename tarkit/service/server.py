@@ -15,6 +15,7 @@ from tarkit.service.credentials import Security
 from tarkit.service.dispatcher import Dispatcher, NoSuchDataSetError, OtherDataSetError
 from tarkit.service.elasticdl import ElasticDLCalls
 from tarkit.service.heldcalls import StoppingError, TooManyError
+from tarkit.service.ledger import TooManyDeadError
 from tarkit.service.messages import Call, protocol
 from tarkit.service.shardcalls import ShardCalls
 
@@ -26,6 +27,7 @@ _STOP = 0.5
 _STATUSES = {
     NoSuchDataSetError: "NOT_FOUND",
     OtherDataSetError: "FAILED_PRECONDITION",
+    TooManyDeadError: "FAILED_PRECONDITION",
     TooManyError: "RESOURCE_EXHAUSTED",
     StoppingError: "UNAVAILABLE",
     UsageError: "INVALID_ARGUMENT",
@@ -68,14 +70,15 @@ async def serving(
             ("grpc.so_reuseport", 0),
         ]
     )
+    handlers: dict[str, Any] = {}
     for service, name, calls in (
         ("tarkit.shards.v1.ShardService", "shards", ShardCalls(dispatcher)),
         ("proto.Master", "elasticdl", ElasticDLCalls(dispatcher)),
     ):
-        handlers = {
-            call.name: _handler(grpc, call, getattr(calls, call.name), security.token) for call in protocol(name).calls
+        handlers |= {
+            f"/{service}/{call.name}": _handler(grpc, call, getattr(calls, call.name)) for call in protocol(name).calls
         }
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    server.add_generic_rpc_handlers((_guarded(grpc, handlers, security.token),))
     try:
         if security.certificate:
             pair = [(security.key, security.certificate)]
@@ -114,21 +117,35 @@ def _check_address(listen: str, security: Security, insecure: bool) -> None:
         raise UsageError(f"{quoted(listen)}: the service cannot listen there: {error.strerror or error}") from error
 
 
-def _handler(grpc: Any, call: Call, answer: Callable[..., Any], token: str) -> Any:
-    """How gRPC calls a method: the token is looked at, and errors become statuses."""
+def _guarded(grpc: Any, handlers: dict[str, Any], token: str) -> Any:
+    """The handlers of methods, for callers with the token. Others are refused before their message is read: it may be
+    large."""
     wanted = f"Bearer {token}".encode()
 
-    def admit(request: Any, context: Any) -> None:
-        if token:
-            metadata = dict(context.invocation_metadata() or ())
-            if not hmac.compare_digest(str(metadata.get("authorization", "")).encode(), wanted):
-                raise _UnknownCallerError("the service needs a bearer token, and this call has none, or a wrong one")
+    async def refuse(requests: Any, context: Any) -> None:
+        reason = "the service needs a bearer token, and this call has none, or a wrong one"
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, reason)
+
+    class Guarded(grpc.GenericRpcHandler):  # type: ignore[misc]
+        def service(self, details: Any) -> Any:
+            given = str(dict(details.invocation_metadata or ()).get("authorization", "")).encode()
+            if token and not hmac.compare_digest(given, wanted):
+                return grpc.stream_stream_rpc_method_handler(refuse)
+            return handlers.get(details.method)
+
+    return Guarded()
+
+
+def _handler(grpc: Any, call: Call, answer: Callable[..., Any]) -> Any:
+    """How gRPC calls a method: errors become statuses."""
+
+    def admit(request: Any) -> None:
         if request is None:
             raise UsageError(f"the message is not a {call.request.DESCRIPTOR.name}")
 
     async def unary(request: Any, context: Any) -> Any:
         try:
-            admit(request, context)
+            admit(request)
             return await answer(request, context)
         except Exception as error:
             code, reason = _status(call.name, error)
@@ -136,7 +153,7 @@ def _handler(grpc: Any, call: Call, answer: Callable[..., Any], token: str) -> A
 
     async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
         try:
-            admit(request, context)
+            admit(request)
             async for reply in answer(request, context):
                 yield reply
             return
@@ -158,14 +175,8 @@ def _handler(grpc: Any, call: Call, answer: Callable[..., Any], token: str) -> A
     )
 
 
-class _UnknownCallerError(TarkitError):
-    """A caller without the token."""
-
-
 def _status(call: str, error: Exception) -> tuple[str, str]:
     """The status and the sentence that a caller gets."""
-    if isinstance(error, _UnknownCallerError):
-        return "UNAUTHENTICATED", str(error)
     if isinstance(error, TarkitError):
         found = (code for kind, code in _STATUSES.items() if isinstance(error, kind))
         return next(found, "INTERNAL"), str(error)

@@ -77,6 +77,8 @@ class StatusPage:
 
     def _data_set(self, each: DataSetProgress) -> Iterator[str]:
         state = "ended" if each.ended else "not begun" if not each.epoch else "running"
+        if each.aborted:
+            state = '<span class="bad">aborted, as too many shards are dead</span>'
         if each.ended and each.dead:
             state = '<span class="bad">ended, incomplete</span>'
         yield f"<section><h3>{_text(each.name)}: {state}</h3>"

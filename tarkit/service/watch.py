@@ -36,6 +36,6 @@ def watched_progress(
         while True:
             found = [progress_of_message(each) for each in connection.call("GetProgress").progress]
             yield found
-            if found and all(each.ended for each in found):
+            if found and all(each.over for each in found):
                 return
             time.sleep(_EVERY)

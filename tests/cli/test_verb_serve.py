@@ -6,8 +6,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pytest
 from shardservice import Caller, service
 from tarproc_support import numbered, tar_bytes
 
-pytest.importorskip("grpc", reason="the shard service needs grpcio")
+grpc = pytest.importorskip("grpc", reason="the shard service needs grpcio")
 
 Run = Callable[..., Any]
 SIZED = ("--dataset", "iris=22", "--records-per-shard", "8")
@@ -58,6 +60,28 @@ def test_dead_shards_are_listed_and_the_code_is_3(tmp_path: Path) -> None:
         "iris: shards: done 2, dead 1; records done 14; epochs begun 1",
     ]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_too_many_dead_shards_end_the_service_with_1(tmp_path: Path) -> None:
+    state = ("--state", "state", "--max-errors", "1", "--max-dead")
+    with service(tmp_path, *SIZED, *state, "2", "--drain", "2") as running:
+        with Caller(running.address) as call:
+            for _ in range(2):
+                lease = call("Exchange", worker="a", want=1).leases[0]
+                call("Exchange", worker="a", reports=[{"token": lease.token, "error": "no such file"}])
+            with pytest.raises(grpc.RpcError, match="2 dead shards, and the limit is 2: no more are"):
+                call("Exchange", worker="a", want=1)
+        code, out, err = running.end()
+    assert code == 1
+    assert out[2:] == [
+        "iris: aborted, as too many shards are dead (--max-dead); shards: done 0, dead 2, left 1; records done 0; "
+        "epochs begun 1"
+    ]
+    assert sum("2 dead shards, and the limit is 2" in line for line in err) == 1
+    # With more allowed, it goes on.
+    with service(tmp_path, *SIZED, *state, "3", *QUICK) as running:
+        assert drain(running.address) == [("iris", 16, 22)]
+        assert running.end()[0] == 3
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -231,6 +255,26 @@ def test_files_that_are_missing_or_damaged(
     assert reason in result.stderr and result.stderr.count("\n") == 1
 
 
+def test_what_does_not_speak_grpc_is_not_taken_for_a_service_that_is_away() -> None:
+    from tarkit.errors import ServiceLostError
+    from tarkit.service.watch import watched_progress
+
+    def answer() -> None:
+        with suppress(OSError):
+            while True:
+                caller, _ = listening.accept()
+                with caller:
+                    caller.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(ServiceLostError, match="what listens there is not a shard service"):
+            next(watched_progress(f"127.0.0.1:{listening.getsockname()[1]}", patience=0))
+        listening.shutdown(socket.SHUT_RDWR)
+    thread.join()
+
+
 def test_watching_nothing_ends_with_75() -> None:
     from tarkit.errors import ServiceLostError
     from tarkit.service.watch import watched_progress
@@ -275,7 +319,12 @@ def test_progress_lines() -> None:
         (("--dataset", "iris=1", "--name", "rose"), "--name goes with --data"),
         (("--epochs", "2"), "--epochs goes with --data or --dataset; without one, clients declare"),
         (("--watch", "127.0.0.1:1"), "--state is an option of a service; --watch starts none"),
-        (("--lease-ceiling", "5"), "the shortest lease (floor) is 10 s and the longest (ceiling) 5 s"),
+        (
+            ("--lease-floor", "10", "--lease-ceiling", "5"),
+            "the shortest lease (floor) is 10 s and the longest (ceiling) 5 s",
+        ),
+        (("--state", ""), "--state is ''; give a file, or 'none'"),
+        (("--state", ":memory:"), "--state is ':memory:'; give a file"),
         (("--listen", "50001"), "'50001' is not HOST:PORT"),
         (("--listen", "0.0.0.0:0"), "can be reached from other machines"),
         (("--tls-key", "nosuch"), "TLS needs both"),
@@ -285,3 +334,9 @@ def test_usage_errors(arguments: tuple[str, ...], reason: str, tmp_path: Path, r
     result = run("tarkit", "serve", "--state", "none", *arguments)
     assert (result.code, result.stdout) == (2, b"")
     assert reason in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_a_port_that_cannot_be_is_not_taken_for_another_one(run: Run) -> None:
+    for port in ("99999", "0", "\u00b2"):
+        result = run("tarkit", "serve", "--watch", f"127.0.0.1:{port}")
+        assert result.code == 2 and "is not HOST:PORT of a shard service" in result.stderr

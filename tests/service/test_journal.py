@@ -321,6 +321,24 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
+@pytest.mark.parametrize("name", ["state", "state-wal"])
+def test_a_state_that_is_removed_while_it_is_used(name: str, tmp_path: Path) -> None:
+    journal, ledger = begun(tmp_path / "state", DataSet("d", 10, 1))
+    journal.sync()
+    for number, replaced in ((1, False), (2, True)):
+        (tmp_path / name).rename(tmp_path / "away")
+        if replaced:
+            (tmp_path / name).write_bytes((tmp_path / "away").read_bytes())
+        lease(ledger)
+        journal.write([change_of(ledger)])
+        with pytest.raises(StreamError, match=f"{name} was removed, moved or replaced while it is used; put it back"):
+            journal.sync()
+        (tmp_path / "away").rename(tmp_path / name)
+        journal.sync()
+        assert journal.load(RULES, 0.0)[0].handed_out == number
+    journal.close()
+
+
 def test_a_full_disk_loses_nothing_and_goes_on_with_room(small_disk: Path) -> None:
     journal, ledger = begun(small_disk / "state", DataSet("d", 100_000, 1))
     (small_disk / "filler").write_bytes(b"x" * 400_000)

@@ -20,7 +20,7 @@ import pytest
 from tarkit.errors import UsageError
 from tarkit.service.dataset import DataSet
 from tarkit.service.leases import Lease, LeaseRules, NoShard, Verdict
-from tarkit.service.ledger import Ledger
+from tarkit.service.ledger import Ledger, TooManyDeadError
 
 RULES = LeaseRules(floor=10.0, ceiling=100.0, first=30.0, factor=3.0, errors=3, losses=2)
 
@@ -190,7 +190,7 @@ def test_budgets_for_failures_and_for_losses_are_separate() -> None:
 
 
 def test_why_a_shard_is_dead() -> None:
-    ledger = ledger_of(6, rules=LeaseRules(errors=1, losses=1, first=30.0))
+    ledger = ledger_of(6, rules=LeaseRules(floor=10.0, errors=1, losses=1, first=30.0))
     ledger.fail(lease(ledger).token, 0.0, "")
     lease(ledger)
     ledger.expire(30.0)
@@ -215,13 +215,56 @@ def test_a_dead_shard_is_tried_again_in_the_next_epoch_and_holds_none_up() -> No
     assert (ledger.progress().dead, ledger.progress().done, ledger.ended) == (5, 5, False)
 
 
+def test_when_too_many_shards_are_dead_no_more_are_handed_out() -> None:
+    ledger = ledger_of(10, rules=LeaseRules(errors=1, dead=2))
+    held = [lease(ledger) for _ in range(4)]
+    ledger.fail(held[0].token, 0.0, "bad")
+    assert not ledger.aborted
+    ledger.fail(held[1].token, 0.0, "bad")
+    assert (ledger.aborted, ledger.ended, ledger.progress().aborted) == (True, False, True)
+    with pytest.raises(TooManyDeadError, match="'d' has 2 dead shards, and the limit is 2: no more"):
+        ledger.lease("a", 0.0)
+    assert ledger.complete(held[2].token, 0.0) is Verdict.ACCEPTED
+    ledger.resume(0, 0, (), 0.0)
+    assert begins(ledger, 5) == [0, 2, 4, 6, 8]
+
+
+def test_the_end_comes_also_with_too_many_dead_shards() -> None:
+    ledger = ledger_of(4, rules=LeaseRules(errors=1, dead=1))
+    held = [lease(ledger), lease(ledger)]
+    ledger.fail(held[0].token, 0.0, "bad")
+    assert ledger.lease("a", 0.0) is NoShard.WAIT
+    ledger.complete(held[1].token, 0.0)
+    assert (ledger.lease("a", 0.0), ledger.ended, ledger.aborted) == (NoShard.END, True, False)
+
+
+def test_shards_that_are_held_one_by_one_are_bounded() -> None:
+    """With workers that report each shard as failed, too: failed ones wait for the rest of the epoch."""
+    ledger = ledger_of(2 * 100, rules=LeaseRules(errors=2, outstanding=3, dead=50))
+    held = [lease(ledger) for _ in range(3)]
+    assert (ledger.available, ledger.lease("b", 0.0), ledger.ended) == (0, NoShard.WAIT, False)
+    ledger.complete(held[0].token, 0.0)
+    assert ledger.available == 1
+    assert begins(ledger, 1) == [6]
+    failed = 0
+    with pytest.raises(TooManyDeadError):
+        while True:
+            for entries in [*ledger.workers().values()]:
+                for entry in entries:
+                    ledger.fail(entry.token, 0.0, "bad")
+                    failed += 1
+            assert isinstance(ledger.lease("a", 0.0), Lease)
+            assert len(ledger.entries) <= 3 + 50
+    assert ledger.progress().dead == 50 and failed <= 2 * (50 + 3)
+
+
 def test_how_many_shards_are_available() -> None:
     overlapping, strict, endless = (
         ledger_of(4, epochs=3),
         ledger_of(4, epochs=3, strict_epochs=True),
         ledger_of(epochs=0),
     )
-    assert (overlapping.available, strict.available, endless.available > 10**9) == (6, 2, True)
+    assert (overlapping.available, strict.available, endless.available) == (6, 2, LeaseRules.outstanding)
     for ledger in (overlapping, strict):
         lease(ledger)
     assert (overlapping.available, strict.available) == (5, 1)
@@ -232,7 +275,16 @@ def test_how_many_shards_are_available() -> None:
 
 
 @pytest.mark.parametrize(
-    "rules", [{"floor": 0.0}, {"floor": 9.0, "ceiling": 8.0}, {"first": math.nan}, {"factor": 0.5}, {"errors": 0}]
+    "rules",
+    [
+        {"floor": 0.0},
+        {"floor": 9.0, "ceiling": 8.0},
+        {"first": math.nan},
+        {"factor": 0.5},
+        {"errors": 0},
+        {"outstanding": 0},
+        {"dead": 0},
+    ],
 )
 def test_rules_that_cannot_be(rules: dict[str, Any]) -> None:
     with pytest.raises(UsageError):

@@ -456,6 +456,45 @@ def test_files_of_keys_that_are_refused(files: Iterable[str | None], kind: type[
         security_of_files(*(None if name is None else str(PEM / name) for name in files))
 
 
+def test_a_message_is_not_read_without_the_token() -> None:
+    async def run() -> None:
+        journal = Journal(":memory:")
+        async with (
+            Dispatcher(journal) as dispatcher,
+            serving(dispatcher, "127.0.0.1:0", security=Security(token="secret")) as port,
+            grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
+        ):
+            for method in ("tarkit.shards.v1.ShardService/Declare", "proto.Master/get_task", "no/such"):
+                # No message is ever sent.
+                call = channel.stream_unary(f"/{method}")(metadata=(("authorization", "Bearer other"),), timeout=5)
+                assert (await refusal(call))[0] == "UNAUTHENTICATED"
+        journal.close()
+
+    asyncio.run(run())
+
+
+def test_calls_are_refused_when_too_many_shards_are_dead(caplog: pytest.LogCaptureFixture) -> None:
+    async def calls(server: Server) -> None:
+        await server.call("Declare", name="iris", size=22, records_per_shard=8, epochs=0, strict_epochs=True)
+        leases = (await server.call("Exchange", worker="a", want=3)).leases
+        held = [asyncio.ensure_future(server.call("Exchange", worker=f"b{number}", want=1)) for number in range(3)]
+        held.append(asyncio.ensure_future(server.call("get_task", elasticdl=True)))
+        await until(lambda: server.dispatcher.held.number == 4)
+        await server.call("Exchange", worker="a", reports=[{"token": leases[0].token, "error": "no such file"}])
+        await server.call("Exchange", worker="a", reports=[{"token": each.token} for each in leases[1:]])
+        for call in held:
+            code, details = await refusal(call)
+            assert code == "FAILED_PRECONDITION" and "1 dead shard, and the limit is 1" in details
+        assert server.dispatcher.ended
+        (found,) = (await server.call("GetProgress", name="iris")).progress
+        assert (found.aborted, found.ended, found.done, found.dead) == (True, False, 2, 1)
+        await server.call("Reset", name="iris")
+        assert len((await server.call("Exchange", worker="a", want=3)).leases) == 3
+
+    with_server(calls, rules=LeaseRules(errors=1, dead=1))
+    assert sum("no more are handed out" in record.getMessage() for record in caplog.records) == 1
+
+
 def test_tokens_of_a_state_that_is_gone_complete_nothing() -> None:
     earlier: list[Any] = []
 

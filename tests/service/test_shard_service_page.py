@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tarkit.service.dataset import MOST_FILE
 from tarkit.service.dispatcher import Dispatcher, Limits
 from tarkit.service.journal import Journal
+from tarkit.service.leases import LeaseRules
 from tarkit.service.messages import protocol
 from tarkit.service.metrics import Metrics
 
@@ -55,11 +57,16 @@ def test_the_limits_are_on_the_page() -> None:
     limits = Limits()
     rows = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", PAGE.partition("| limit |")[2], re.MULTILINE))
     assert rows["data sets"] == f"{limits.datasets:,}"
-    assert rows["calls held at once"] == f"{limits.held:,}"
+    assert rows["calls held at once; streams of `Attend`"] == f"{limits.held:,}; {limits.held:,}"
+    tokens = rows["tokens that a call holds or gives back, and ranges of its reports, together"]
+    assert tokens == f"{limits.tokens:,}"
+    outstanding = rows["shards of a data set that are handed out and not done; that are dead"]
+    assert outstanding == f"{LeaseRules.outstanding:,}; {LeaseRules.dead:,} (`--max-dead`)"
     assert rows["shards of a call; reports of a call"] == f"{limits.shards:,}; {limits.reports:,}"
     assert rows["records of a shard, where records are shuffled"].startswith(f"{limits.indices:,},")
     assert rows["a message"] == f"{limits.message >> 20} MiB"
-    assert rows["a name of a data set; of a worker"] == f"1 to {limits.worker:,} bytes of UTF-8"
+    names = rows["a name of a data set; of a worker; of a file"]
+    assert names == f"1 to {limits.worker:,} bytes of UTF-8; the same; {MOST_FILE:,}"
     assert rows["workers that are remembered"].startswith(f"{limits.workers:,},")
 
 
