@@ -70,6 +70,9 @@ class DataShardService:
         ServiceLostError: the service does not answer; so do all methods.
     """
 
+    _shuffled = "shuffle_shards"
+    """Field of a DataSet: what ``shuffle`` sets."""
+
     def __init__(
         self,
         batch_size: int,
@@ -86,31 +89,21 @@ class DataShardService:
         address: str | None = None,
         **options: Any,
     ) -> None:
-        dataset = declared_dataset(
-            batch_size,
-            num_epochs,
-            dataset_size,
-            shuffle_shards=shuffle or shuffle_shards,
-            task_type=task_type,
-            num_minibatches_per_shard=num_minibatches_per_shard,
-            dataset_name=dataset_name,
-            remainder=remainder or "",
-        )
-        self._begin(batch_size, dataset_size, task_type, dataset, address, options)
-        self._spans = batches_span_shards
-
-    def _begin(
-        self,
-        batch_size: int,
-        dataset_size: int | None,
-        task_type: int,
-        dataset: DataSet | str,
-        address: str | None,
-        options: dict[str, Any],
-    ) -> None:
+        if batch_size < 1 or num_minibatches_per_shard < 0:
+            raise UsageError(
+                f"batch_size is {batch_size} and num_minibatches_per_shard is {num_minibatches_per_shard}; "
+                "they must be at least 1 and 0"
+            )
+        name = dataset_name or DEFAULT_NAME
+        dataset: DataSet | str = name
+        if num_epochs and dataset_size:
+            others: dict[str, Any] = {"shuffle_shards": shuffle_shards, "remainder": remainder or ""}
+            others |= {self._shuffled: True} if shuffle else {}
+            per_shard = batch_size * (num_minibatches_per_shard or MINIBATCHES)
+            dataset = DataSet(name, dataset_size, per_shard, max(0, num_epochs), task_type=task_type, **others)
         self._batch_size, self._dataset_size, self._task_type = batch_size, dataset_size, task_type
+        self._spans = batches_span_shards
         self._source = _source(dataset, address, options, os.environ)
-        self._spans = True
         self._lock = threading.Lock()
         self._parts: list[_Pending] = []
         self._pending: dict[int, _Pending] = {}
@@ -264,28 +257,6 @@ class DataShardService:
 
 build_data_shard_service = DataShardService
 """The name by which the published clients make it."""
-
-
-def declared_dataset(
-    batch_size: int,
-    num_epochs: int | None,
-    dataset_size: int | None,
-    *,
-    num_minibatches_per_shard: int,
-    dataset_name: str | None,
-    **others: Any,
-) -> DataSet | str:
-    """The declaration; or the name of a data set that another process declares."""
-    if batch_size < 1 or num_minibatches_per_shard < 0:
-        raise UsageError(
-            f"batch_size is {batch_size} and num_minibatches_per_shard is {num_minibatches_per_shard}; "
-            "they must be at least 1 and 0"
-        )
-    name = dataset_name or DEFAULT_NAME
-    if not num_epochs or not dataset_size:
-        return name
-    records_per_shard = batch_size * (num_minibatches_per_shard or MINIBATCHES)
-    return DataSet(name, dataset_size, records_per_shard, max(0, num_epochs), **others)
 
 
 def _source(

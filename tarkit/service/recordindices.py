@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tarkit.errors import ServiceLostError, TarkitError, UsageError, counted, library
-from tarkit.service.datashards import TRAINING, DataShardService, declared_dataset
+from tarkit.service.datashards import TRAINING, DataShardService
 
 _MOST_AHEAD = 1000
 """Numbers of records that wait in the queue."""
@@ -21,12 +21,14 @@ class RecordIndexService(DataShardService):
     reported, with ``report_batch_done``, in the process that made it.
 
     Args:
-        batch_size, num_epochs, dataset_size, task_type, num_minibatches_per_shard, dataset_name, address, options: as
-            of :class:`DataShardService`.
+        batch_size, num_epochs, dataset_size, task_type, num_minibatches_per_shard, dataset_name, options: as of
+            :class:`DataShardService`.
         shuffle: the records come in another order in each epoch.
         master_client, num_workers: not needed; taken, so that a program need not change.
         start_method: of the processes that it is handed to, "fork" or "spawn"; None: the default of Python.
     """
+
+    _shuffled = "shuffle_records"
 
     def __init__(
         self,
@@ -41,19 +43,18 @@ class RecordIndexService(DataShardService):
         num_workers: int = 1,
         *,
         start_method: str | None = None,
-        address: str | None = None,
         **options: Any,
     ) -> None:
-        dataset = declared_dataset(
+        super().__init__(
             batch_size,
             num_epochs,
             dataset_size,
-            shuffle_records=shuffle,
+            shuffle,
             task_type=task_type,
             num_minibatches_per_shard=num_minibatches_per_shard,
             dataset_name=dataset_name,
+            **options,
         )
-        self._begin(batch_size, dataset_size, task_type, dataset, address, options)
         multiprocessing = importlib.import_module("multiprocessing")
         context = multiprocessing.get_context(start_method)
         self._queue = context.SimpleQueue()
@@ -112,15 +113,26 @@ class RecordIndexService(DataShardService):
 
     def clear_shard_queue(self) -> None:
         """Drop the numbers that were not fetched yet; those of the same shards come no more."""
+        for end in self._drop_numbers():
+            self._queue.put(end)
+
+    def _drop_numbers(self) -> list[Any]:
+        """Empty the queue. Returns what was in it beside numbers: the end, or an error."""
+        ends = []
         while not self._queue.empty():
-            if isinstance(self._queue.get(), int):
+            if isinstance(found := self._queue.get(), int):
                 self._ahead.release()
+            else:
+                ends.append(found)
+        return ends
 
     def reset_dataset(self) -> None:
         """Begin the data set anew; numbers in the queue are dropped."""
         self._starve()
-        super().reset_dataset()
-        self._feed()
+        try:
+            super().reset_dataset()
+        finally:
+            self._feed()
 
     def restore_shard_from_checkpoint(self, shard_checkpoint: str) -> bool:
         """As of :class:`DataShardService`; numbers in the queue are dropped."""
@@ -144,9 +156,9 @@ class RecordIndexService(DataShardService):
         """End the thread, and drop what it put into the queue."""
         self._stopped.set()
         while self._thread.is_alive():
-            self.clear_shard_queue()
+            self._drop_numbers()
             self._thread.join(0.01)
-        self.clear_shard_queue()
+        self._drop_numbers()
 
     def _put_numbers(self, stopped: threading.Event) -> None:
         try:

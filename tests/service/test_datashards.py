@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -229,6 +230,30 @@ def test_numbers_after_a_reset_and_after_a_checkpoint(build: Build) -> None:
     assert sorted(_all_reported(service)) == [*range(4, 40)]
     service.reset_dataset()
     assert sorted(_all_reported(service)) == [*range(40)]
+
+
+def test_the_end_comes_after_numbers_were_dropped_and_numbers_after_a_reset_that_failed(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service: Any = build(RecordIndexService, batch_size=4, num_epochs=1, dataset_size=8, num_minibatches_per_shard=1)
+
+    def numbers() -> list[int]:
+        """Of all records; fetched in a thread, so that a queue without an end does not stop the tests."""
+        found: list[list[int]] = []
+        thread = threading.Thread(target=lambda: found.append(list(service.record_index_gen())), daemon=True)
+        thread.start()
+        thread.join(20)
+        assert found, "no end after 20 s"
+        return sorted(found[0])
+
+    service._thread.join(20)  # all numbers and the end are in the queue
+    service.clear_shard_queue()
+    assert numbers() == []
+    reset = service._source.reset
+    monkeypatch.setattr(service._source, "reset", lambda: [reset(), 1 / 0])
+    with pytest.raises(ZeroDivisionError):
+        service.reset_dataset()
+    assert numbers() == [*range(8)]
 
 
 def _all_reported(service: RecordIndexService) -> Iterator[int]:
