@@ -24,7 +24,7 @@ from tarkit.service.localshards import LocalShards
 from tarkit.service.shardclient import ShardClient
 
 _log = logging.getLogger(__name__)
-_ADDRESSES = ("DLROVER_MASTER_ADDR", "MASTER_ADDR")
+_ADDRESS, _OLD_ADDRESS = "DLROVER_MASTER_ADDR", "MASTER_ADDR"
 TRAINING = TASK_TYPES["training"]
 
 
@@ -62,7 +62,7 @@ class DataShardService:
         batches_span_shards: whether a batch that is reported without its size may hold records of two shards, as where
             a generator is cut into batches. False: it ends with its shard at the latest.
         address: ``HOST:PORT`` of the service. None: the environment variable DLROVER_MASTER_ADDR, or MASTER_ADDR if
-            it has a port; without one, the shards are handed out in this process.
+            it has a port; without one, the shards are handed out in this process, to it alone.
         options: of :class:`tarkit.service.client.ShardClient`, such as ``prefetch`` and ``patience``.
 
     Raises:
@@ -263,9 +263,7 @@ def _source(
     dataset: DataSet | str, address: str | None, options: dict[str, Any], environ: Mapping[str, str]
 ) -> ShardClient | LocalShards:
     if address is None:
-        # PyTorch puts a bare host into MASTER_ADDR, which is of its own rendezvous.
-        found = (environ.get(name, "") for name in _ADDRESSES)
-        address = next((each for each in found if host_and_port(each)), "")
+        address = _address(environ)
     if address:
         label = f"{environ.get('WORKER_TYPE') or 'worker'}-{environ.get('WORKER_ID') or 0}"
         client = ShardClient(address, dataset, **{"label": label} | options)
@@ -274,7 +272,24 @@ def _source(
     if isinstance(dataset, str):
         raise UsageError(
             f"data set {quoted(dataset)} has no num_epochs and dataset_size, and no service is set that knows it; "
-            f"give them, or set {_ADDRESSES[0]} to the address of the service"
+            f"give them, or set {_ADDRESS} to the address of the service"
         )
     _log.info("no address of a shard service is set: shards of %s are handed out in this process", quoted(dataset.name))
     return LocalShards(dataset)
+
+
+def _address(environ: Mapping[str, str]) -> str:
+    """The address of the service; "": none is set. A wrong one is not none: each worker would read all records."""
+    if address := environ.get(_ADDRESS, ""):
+        return address
+    old = environ.get(_OLD_ADDRESS, "")
+    if host_and_port(old):
+        return old
+    if old:  # PyTorch puts a bare host into it, which is of its own rendezvous
+        _log.warning(
+            "%s is %s, without a port, and %s is not set: shards are handed out in this process, to it alone",
+            _OLD_ADDRESS,
+            quoted(old),
+            _ADDRESS,
+        )
+    return ""

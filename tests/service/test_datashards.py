@@ -182,11 +182,23 @@ def test_what_the_service_shows_of_a_worker(tmp_path: Path, monkeypatch: pytest.
             assert str(shards._source.worker).startswith("chief-3-")
 
 
-def test_the_host_of_another_rendezvous_is_not_a_service(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_host_of_another_rendezvous_is_not_a_service(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.delenv("DLROVER_MASTER_ADDR", raising=False)
     monkeypatch.setenv("MASTER_ADDR", "node-0")
     shard = build_data_shard_service(4, 1, 8).fetch_shard()
     assert shard is not None and shard.worker == "local"
+    assert "MASTER_ADDR is 'node-0', without a port" in caplog.text
+
+
+@pytest.mark.parametrize("address", ["node-0", "node-0:", ":50001", "http://node-0"])
+def test_a_wrong_address_is_an_error_and_not_a_run_without_a_service(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DLROVER_MASTER_ADDR", address)
+    with pytest.raises(UsageError, match="is not HOST:PORT of a shard service"):
+        build_data_shard_service(4, 1, 8)
 
 
 def test_without_a_service_a_data_set_must_be_declared(monkeypatch: pytest.MonkeyPatch) -> None:
