@@ -50,6 +50,8 @@ _PUBLIC = {
     "tarkit.service.client": "ShardClient HeldShard NoShard ServedRecord acknowledge read_shards served_records "
     "build_data_shard_service DataShardService RecordIndexService",
     "tarkit.trainers.torch": "ShardDataset ShardLoader dataset_state",
+    "tarkit.trainers.webdataset": "ShardSamples BatchStages loader",
+    "tarkit.trainers.tensorflow": "TensorBatches ReportBatchDone",
     "tarkit.trainers.source": "BatchSource",
     "tarkit.trainers.loader": "EpochLoader",
     "tarkit.trainers.shardmap": "ShardMap",
@@ -164,11 +166,14 @@ def _api_page() -> str:
 
 def _module(name: str) -> Any:
     """A module; that of a trainer is on the page of a machine without its library, too."""
-    if not name.endswith(".torch"):
+    if not name.endswith((".torch", ".tensorflow", ".webdataset")):
         return importlib.import_module(name)
-    data = types.ModuleType("torch.utils.data")
+    data, tensorflow = types.ModuleType("torch.utils.data"), types.ModuleType("tensorflow")
     data.IterableDataset = object  # type: ignore[attr-defined]
-    with mock.patch.dict(sys.modules, {"torch": types.ModuleType("torch"), "torch.utils.data": data}):
+    callbacks = types.SimpleNamespace(callbacks=types.SimpleNamespace(Callback=object))
+    tensorflow.keras = callbacks  # type: ignore[attr-defined]
+    empty = {name: types.ModuleType(name) for name in ("torch", "webdataset")}
+    with mock.patch.dict(sys.modules, {**empty, "torch.utils.data": data, "tensorflow": tensorflow}):
         return importlib.import_module(name)
 
 

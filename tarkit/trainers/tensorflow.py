@@ -1,0 +1,272 @@
+"""Shards to TensorFlow: a tf.data.Dataset of batches, a state for it, and Keras callbacks that say what was used.
+
+``docs/order.md`` says which batches those are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from tarkit.errors import UsageError, library
+from tarkit.trainers.arrays import columns
+from tarkit.trainers.delivery import Delivery
+from tarkit.trainers.loader import EpochLoader
+from tarkit.trainers.order import Place
+from tarkit.trainers.source import BatchSource
+from tarkit.trainers.world import consumer
+
+tf = library("tensorflow", "tarkit.trainers.tensorflow", "tensorflow")
+
+_SAMPLES_LOOKED_AT = 4
+_NAME_THEM = (
+    "name rank= and world= for its part, such as context.input_pipeline_id and context.num_input_pipelines of "
+    "distribute_datasets_from_function; rank=0, world=1 reads all of it"
+)
+
+
+class TensorBatches(EpochLoader):
+    """Batches of tensors: each sample once an epoch, over all processes.
+
+    Iterate over it, or give ``dataset()`` and ``callback()`` to ``fit``: then ``state_dict`` says which batches were
+    used, not which were read ahead.
+
+    >>> batches = TensorBatches("train-{0000..0147}.tar", batch=64, fields="jpg cls", seed=1)  # doctest: +SKIP
+    >>> model.fit(batches.dataset(), epochs=3, callbacks=[batches.callback()])  # doctest: +SKIP
+
+    Args:
+        urls, batch, fields, decode, options: see :class:`tarkit.trainers.source.BatchSource`.
+        signature: the TensorSpecs of a batch; None: those of the first samples, with any number of them.
+        prefetch: batches that are read ahead.
+
+    Raises:
+        UsageError: see there; or the values of a field do not make one tensor; or RANK and WORLD_SIZE or TF_CONFIG are
+            of several processes, and ``rank`` and ``world`` are not named.
+        MissingExtraError: TensorFlow is not installed.
+    """
+
+    def __init__(
+        self,
+        urls: str | os.PathLike[str] | Iterable[str],
+        *,
+        batch: int,
+        fields: str,
+        decode: str | None = "rgb",
+        signature: Any = None,
+        prefetch: int = 2,
+        **options: Any,
+    ) -> None:
+        if options.get("world") is None and options.get("service") is None:
+            _check_named()
+        source = BatchSource(urls, batch=batch, fields=fields, decode=decode, **{"collate": columns, **options})
+        super().__init__(source)
+        self.signature = _signature_of(source) if signature is None else signature
+        self._prefetch = prefetch
+        self._uncounted = False
+        self._served = _Served(self)
+
+    def __iter__(self) -> Iterator[Any]:
+        self._uncounted = False
+        return super().__iter__()
+
+    def _epoch(self, epoch: int, first: int) -> Iterable[Any]:
+        raised: list[Exception] = []
+
+        def batches() -> Iterator[Any]:
+            try:
+                yield from self.source.epoch_batches(epoch, first)
+            except Exception as error:
+                raised.append(error)
+                raise
+
+        try:
+            yield from self._tensors(batches)
+        except tf.errors.OpError as error:
+            # TensorFlow has the text of an error of a generator, and not the error.
+            raise (raised[0] if raised else error) from None
+
+    def _tensors(self, batches: Callable[[], Iterator[Any]]) -> Any:
+        found = tf.data.Dataset.from_generator(batches, output_signature=self.signature)
+        return found.prefetch(self._prefetch)
+
+    def dataset(self) -> Any:
+        """A tf.data.Dataset: each iteration is the next epoch; the first one is the rest of that of a loaded state.
+
+        With several ranks its ``shard`` is an error, as is dividing it by tf.distribute: each rank has its part.
+        """
+        if self.source.service is not None:
+            return self._tensors(self._served.batches)
+        whole = self._next[1] == 0
+        found = self._tensors(lambda: self._next_epoch(whole))
+        if whole:
+            found = found.apply(tf.data.experimental.assert_cardinality(len(self)))
+        if self.source.consumer.world > 1:
+            options = tf.data.Options()
+            options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+            found = found.with_options(options)
+            found.shard = self._refuse_shard
+        return found
+
+    def _refuse_shard(self, *given: Any, **named: Any) -> Any:
+        rank, world = self.source.consumer
+        raise UsageError(f"this data set is the part of rank {rank} of {world}: shard() would leave batches out")
+
+    def _next_epoch(self, whole: bool) -> Iterator[Any]:
+        epoch, first = self._next
+        if whole and first:
+            raise UsageError("this data set has whole epochs, and a part of one is left to read: call dataset() anew")
+        self._next, self._uncounted = (epoch + 1, 0), True
+        yield from self.source.epoch_batches(epoch, first)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the training is: under 1 kB, the same for each rank.
+
+        Raises:
+            UsageError: a service keeps it; or ``dataset()`` was read, and no ``callback()`` counted what was used.
+        """
+        if self._uncounted:
+            raise UsageError("nothing counted which batches of dataset() were used: give callback() to fit()")
+        return super().state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on there, with any number of ranks. Raises: UsageError: see the source's ``place_in``."""
+        super().load_state_dict(state)
+        self._uncounted = False
+
+    def callback(self) -> Any:
+        """A Keras callback for ``fit``: it counts the batches that were used, for the state or for the service."""
+        return _UseCounter(self)
+
+    def begin_counting(self) -> None:
+        """What was read and not used comes again, such as the batch that ``fit`` looks at before it begins."""
+        self._next, self._uncounted = self._at, False
+
+    def count_used(self, batches: int) -> None:
+        """So many more batches of ``dataset()`` were used."""
+        self._uncounted = False
+        if self.source.service is not None:
+            self._counts.used[0] = int(self._counts.used[0]) + batches
+            return
+        epochs, number = divmod(self._at[1] + batches, len(self))
+        self._at = self._at[0] + epochs, number
+
+
+class _Served:
+    """The batches of a service for a tf.data.Dataset: what an iteration left unused comes again in the next one."""
+
+    def __init__(self, loader: TensorBatches) -> None:
+        self._loader = loader
+        self._lock = threading.Lock()
+        self._stream: Iterator[Delivery] | None = None
+        self._read: deque[Delivery] = deque()
+
+    def batches(self) -> Iterator[Any]:
+        """Those that were not used, and all that follow."""
+        number = int(self._loader._counts.used[0])
+        while (delivery := self._delivery(number)) is not None:
+            yield delivery.value
+            number += 1
+
+    def _delivery(self, number: int) -> Delivery | None:
+        counts = self._loader._counts
+        # An iteration that was left may still be reading, in a thread of TensorFlow.
+        with self._lock:
+            if self._stream is None:
+                counts.begin()
+                self._stream = iter(self._loader._deliveries(counts))
+            while self._read and self._read[0].number < min(number, int(counts.used[0])):
+                self._read.popleft()
+            first = self._read[0].number if self._read else number
+            while number - first >= len(self._read):
+                found = next((each for each in self._stream if not each.empty), None)
+                if found is None:
+                    return None
+                self._read.append(found)
+            return self._read[number - first]
+
+
+class _UseCounter(tf.keras.callbacks.Callback):  # type: ignore[misc,name-defined]
+    def __init__(self, batches: TensorBatches) -> None:
+        super().__init__()
+        self._batches, self._done = batches, 0
+
+    def on_train_begin(self, logs: object = None) -> None:
+        self._batches.begin_counting()
+
+    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
+        self._done = 0
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        self._batches.count_used(batch + 1 - self._done)  # with steps_per_execution, several
+        self._done = batch + 1
+
+    def on_train_end(self, logs: object = None) -> None:
+        if self._batches.source.service is not None:
+            self._batches.flush()
+
+
+class ReportBatchDone(tf.keras.callbacks.Callback):  # type: ignore[misc,name-defined]
+    """After each batch, the shard service learns that it was used.
+
+    For batches of records that ``service.fetch_shard()`` gave, in the order in which it gave them; those of
+    TensorBatches have ``callback()``.
+
+    Args:
+        service: what :func:`tarkit.service.client.build_data_shard_service` made.
+    """
+
+    def __init__(self, service: Any) -> None:
+        super().__init__()
+        self._service, self._done = service, 0
+
+    def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
+        """Batches are numbered from 0 in each epoch."""
+        self._done = 0
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        """Report this batch, and with ``steps_per_execution`` those before it."""
+        for _ in range(self._done, batch + 1):
+            self._service.report_batch_done()
+        self._done = batch + 1
+
+
+def _check_named(environ: Mapping[str, str] = os.environ) -> None:
+    """Raises: UsageError: RANK and WORLD_SIZE or TF_CONFIG are of several processes."""
+    rank, world = consumer(environ=environ)
+    if world > 1:
+        raise UsageError(f"this is rank {rank} of {world}: {_NAME_THEM}")
+    try:
+        cluster = json.loads(environ.get("TF_CONFIG") or "{}").get("cluster", {})
+        workers = sum(len(cluster.get(kind, ())) for kind in ("chief", "master", "worker"))
+    except (ValueError, AttributeError, TypeError) as error:
+        raise UsageError(f"TF_CONFIG is not the JSON of a cluster: {error}") from None
+    if workers > 1:
+        raise UsageError(f"TF_CONFIG has {workers} workers: {_NAME_THEM}")
+
+
+def _signature_of(source: BatchSource) -> Any:
+    places = (Place(shard, number) for shard, count in enumerate(source.samples.counts) for number in range(count))
+    batch = source.batch_of(islice(places, _SAMPLES_LOOKED_AT))
+    if isinstance(batch, dict):
+        return {name: _spec(name, column) for name, column in batch.items()}
+    if isinstance(batch, tuple):
+        return tuple(_spec(number, column) for number, column in enumerate(batch))
+    return _spec(0, batch)
+
+
+def _spec(name: object, column: Any) -> Any:
+    if isinstance(column, list) and all(isinstance(value, (str, bytes)) for value in column):
+        return tf.TensorSpec([None], tf.string)
+    try:
+        found = tf.convert_to_tensor(column)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"value {name!r} of the fields does not make one tensor: pass transform= that makes all of them alike, "
+            f"such as pictures of one size, or signature=. {error}"
+        ) from None
+    return tf.TensorSpec([None, *found.shape[1:]], found.dtype)

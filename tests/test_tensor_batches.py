@@ -1,0 +1,346 @@
+"""The TensorFlow data set: the same batches as everywhere, for any number of processes, and after any break."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tarkit
+from tarkit.errors import CorruptHeaderError, UsageError
+from tarkit.samples.tarwriter import TarWriter
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="NO tensorflow (tox run -e tensorflow)"),
+    pytest.mark.filterwarnings("ignore"),  # Keras' and TensorFlow's own
+]
+COUNTS = (30, 0, 25, 17)
+ORDER: dict[str, Any] = {"batch": 12, "seed": 7, "run": 5, "block": 20}
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> str:
+    import numpy as np
+
+    folder = tmp_path_factory.mktemp("shards")
+    for shard, count in enumerate(COUNTS):
+        with TarWriter(str(folder / f"s-{shard}.tar"), index=True) as writer:
+            for number in range(count):
+                values = np.full(3, number / 50, dtype="float32")
+                writer.write({"__key__": f"{shard}-{number}", "npy": values, "cls": number % 10, "bin": b"\x00\xff"})
+    return f"{folder}/s-{{0..3}}.tar"
+
+
+def made(shards: str, **options: Any) -> Any:
+    from tarkit.trainers.tensorflow import TensorBatches
+
+    return TensorBatches(shards, **{"fields": "npy cls __key__", **ORDER, **options})
+
+
+@pytest.fixture(scope="module")
+def epochs(shards: str) -> list[list[list[str]]]:
+    """The keys of the batches of three epochs."""
+    batches = tarkit.batches(shards, fields="__key__", **ORDER)
+    return [[names for (names,) in batches] for _ in range(3)]
+
+
+def keys(batches: Any) -> list[list[str]]:
+    return [[name.decode() for name in batch[2].numpy()] for batch in batches]
+
+
+class Model:
+    """A Keras model that keeps the keys of the batches that it was trained on."""
+
+    def __init__(self, **options: Any) -> None:
+        import tensorflow as tf
+
+        seen = self.seen = []  # type: ignore[var-annotated]
+
+        class Seeing(tf.keras.Model):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.dense = tf.keras.layers.Dense(1)
+
+            def train_step(self, data: Any) -> dict[str, Any]:
+                values, classes, names = data
+                tf.py_function(lambda found: seen.append([name.decode() for name in found.numpy()]), [names], [])
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean((self.dense(values)[:, 0] - tf.cast(classes, tf.float32)) ** 2)
+                variables = self.trainable_variables
+                self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+                return {"loss": loss}
+
+            def call(self, data: Any) -> Any:
+                return self.dense(data[0] if isinstance(data, tuple) else data)
+
+        self.keras = Seeing()
+        self.keras.compile("sgd", **options)
+
+    def fit(self, batches: Any, *, epochs: int, stop: int | None = None, **options: Any) -> list[list[str]]:
+        """What it was trained on; stop: end after so many batches."""
+        import tensorflow as tf
+
+        class Stop(tf.keras.callbacks.Callback):  # type: ignore[misc]
+            def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+                if batch + 1 == stop:
+                    self.model.stop_training = True
+                    raise KeyboardInterrupt
+
+        self.seen.clear()
+        callbacks = [batches.callback(), Stop()]
+        try:
+            self.keras.fit(batches.dataset(), epochs=epochs, callbacks=callbacks, verbose=0, **options)
+        except KeyboardInterrupt:
+            assert stop is not None
+        return list(self.seen)
+
+
+def test_a_signature_follows_from_the_samples(shards: str) -> None:
+    import tensorflow as tf
+
+    batches = made(shards, fields="npy cls bin __key__")
+    kinds = [(spec.shape.as_list(), spec.dtype) for spec in batches.signature]
+    assert kinds == [([None, 3], tf.float32), ([None], tf.int64), ([None], tf.string), ([None], tf.string)]
+    values, classes, raw, _ = next(iter(batches))
+    assert values.shape == (12, 3) and classes.dtype == tf.int64 and set(raw.numpy()) == {b"\x00\xff"}
+    named = made(shards, collate=lambda rows: {"x": [row[1] for row in rows]})
+    assert named.signature == {"x": tf.TensorSpec([None], tf.int32)}
+    assert next(iter(named))["x"].shape == (12,)
+    with pytest.raises(UsageError, match=r"value 0 of the fields does not make one tensor: pass transform="):
+        made(shards, transform=lambda row: (row[0][: row[1] + 1],))
+
+
+def test_the_batches_are_those_of_every_trainer(shards: str, epochs: list[list[list[str]]]) -> None:
+    batches = made(shards)
+    assert [keys(batches) for _ in range(3)] == epochs
+    data = made(shards).dataset()
+    assert len(data) == len(epochs[0]) and [keys(data) for _ in range(2)] == epochs[:2]
+    assert keys(made(shards).dataset().repeat(2)) == epochs[0] + epochs[1]
+
+
+@pytest.mark.parametrize(("equalize", "samples"), [("drop", 60), ("pad", 80), ("repeat", 80)])
+def test_each_rank_has_as_many_batches_as_its_length(shards: str, equalize: str, samples: int) -> None:
+    found: list[list[list[str]]] = []
+    for rank in range(2):
+        data = made(shards, rank=rank, world=2, batch=20, equalize=equalize).dataset()
+        found.append(keys(data))
+        assert len(found[-1]) == len(data) == samples // 20
+    every = list(chain(*chain(*found)))
+    assert len(every) == samples and len(set(every)) == min(samples, sum(COUNTS))
+
+
+@pytest.mark.parametrize("taken", [0, 1, 4, 6])
+def test_it_goes_on_with_other_ranks(shards: str, epochs: list[list[list[str]]], taken: int) -> None:
+    ranks = [made(shards, rank=rank, world=2) for rank in range(2)]
+    before = [keys(islice(rank, taken)) for rank in ranks]
+    states = [json.loads(json.dumps(rank.state_dict())) for rank in ranks]
+    assert states[0] == states[1] and len(json.dumps(states[0])) < 1000
+    after = [made(shards, rank=rank, world=3) for rank in range(3)]
+    for rank in after:
+        rank.load_state_dict(states[0])
+    rest = [keys(rank.dataset()) for rank in after]
+    joined = [sum(parts, []) for parts in chain(zip(*before, strict=True), zip(*rest, strict=True))]
+    assert joined == (epochs[0] if taken < 6 else epochs[0] + epochs[1])
+
+
+def test_keras_counts_what_was_used_and_not_what_was_read_ahead(shards: str, epochs: list[list[list[str]]]) -> None:
+    model, batches = Model(), made(shards, prefetch=4)
+    seen = model.fit(batches, epochs=2)
+    assert seen == epochs[0] + epochs[1], "although fit looks at a batch before it begins"
+    state = batches.state_dict()
+    assert (state["epoch"], state["next_batch"]) == (2, 0)
+    assert model.fit(batches, epochs=1, stop=2) == epochs[2][:2]
+    state = json.loads(json.dumps(batches.state_dict()))
+    assert (state["epoch"], state["next_batch"]) == (2, 2)
+    again = made(shards)
+    again.load_state_dict(state)
+    assert Model().fit(again, epochs=1) == epochs[2][2:]
+    assert again.state_dict()["epoch"] == 3
+
+
+def test_keras_may_execute_several_steps_or_other_epochs_at_once(shards: str, epochs: list[list[list[str]]]) -> None:
+    batches = made(shards)
+    assert Model(steps_per_execution=3).fit(batches, epochs=1) == epochs[0]
+    assert (batches.state_dict()["epoch"], batches.state_dict()["next_batch"]) == (1, 0)
+    batches = made(shards)
+    data, model = batches.dataset().repeat(), Model()
+    model.keras.fit(data, epochs=2, steps_per_epoch=4, callbacks=[batches.callback()], verbose=0)
+    assert model.seen == (epochs[0] + epochs[1])[:8]
+    assert (batches.state_dict()["epoch"], batches.state_dict()["next_batch"]) == (1, 2)
+
+
+def test_what_nothing_counts_has_no_state(shards: str) -> None:
+    batches = made(shards)
+    data = batches.dataset()
+    next(iter(data))
+    with pytest.raises(UsageError, match=r"nothing counted .* dataset\(\) were used: give callback\(\) to fit"):
+        batches.state_dict()
+    whole = made(shards)
+    next(iter(whole))
+    state = whole.state_dict()
+    batches.load_state_dict(state)
+    import tensorflow as tf
+
+    with pytest.raises(tf.errors.OpError, match=r"a part of one is left to read: call dataset\(\) anew"):
+        list(data)
+    assert len(list(batches.dataset())) == 5
+
+
+def test_a_part_is_not_divided_again(shards: str, epochs: list[list[list[str]]]) -> None:
+    import tensorflow as tf
+
+    part = made(shards, rank=1, world=2).dataset()
+    with pytest.raises(UsageError, match=r"the part of rank 1 of 2: shard\(\) would leave batches out"):
+        part.shard(2, 0)
+    assert part.options().experimental_distribute.auto_shard_policy == tf.data.experimental.AutoShardPolicy.OFF
+    # Of one that has all, tf.data's shards are disjoint and complete.
+    shared = [keys(made(shards).dataset().shard(2, number)) for number in range(2)]
+    assert shared == [epochs[0][0::2], epochs[0][1::2]]
+
+
+def test_several_processes_have_to_be_named(shards: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = {"worker": ["a:1", "b:1"], "ps": ["c:1"]}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}}))
+    with pytest.raises(UsageError, match="TF_CONFIG has 2 workers: name rank= and world= .*input_pipeline_id"):
+        made(shards)
+    assert len(made(shards, rank=1, world=2)) == 6
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": ["a:1"], "ps": ["c:1"]}}))
+    made(shards)
+    monkeypatch.setenv("TF_CONFIG", "[1]")
+    with pytest.raises(UsageError, match="TF_CONFIG is not the JSON of a cluster"):
+        made(shards)
+    monkeypatch.delenv("TF_CONFIG")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageError, match="this is rank 1 of 2: name rank="):
+        made(shards)
+
+
+TWO_REPLICAS = """
+import json, sys
+import tensorflow as tf
+from tarkit.trainers.tensorflow import TensorBatches
+(device,) = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(device, [tf.config.LogicalDeviceConfiguration()] * 2)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+def part(context):
+    place = {"rank": context.input_pipeline_id, "world": context.num_input_pipelines}
+    return TensorBatches(sys.argv[1], fields="__key__", **place, **json.loads(sys.argv[2])).dataset()
+steps = [strategy.experimental_local_results(names) for (names,) in strategy.distribute_datasets_from_function(part)]
+print(json.dumps([[name.decode() for name in names.numpy()] for step in steps for names in step]))
+"""
+
+
+def test_a_strategy_reads_each_sample_once(shards: str, epochs: list[list[list[str]]]) -> None:
+    """Each of two replicas has every second batch."""
+    command = [sys.executable, "-c", TWO_REPLICAS, shards, json.dumps(ORDER)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == epochs[0]
+
+
+def test_an_error_of_the_data_is_itself(shards: str, tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    whole = Path(shards.replace("{0..3}", "0"))
+    for suffix in (".tar", ".idx"):
+        (tmp_path / f"s{suffix}").write_bytes(whole.with_suffix(suffix).read_bytes())
+    with open(tmp_path / "s.tar", "r+b") as file:
+        file.seek(20 * 3072)
+        file.write(b"x")
+    with pytest.raises(CorruptHeaderError, match=r"s\.tar, offset 61440: "):
+        list(made(str(tmp_path / "s.tar")))
+    with pytest.raises(tf.errors.OpError, match=r"CorruptHeaderError: .*s\.tar, offset 61440: "):
+        list(made(str(tmp_path / "s.tar")).dataset())
+
+
+@pytest.mark.parametrize("name", ["keras", "loop"])
+def test_the_programs_of_the_page(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import numpy as np
+
+    monkeypatch.chdir(tmp_path)
+    for shard in range(3):
+        with TarWriter(f"train-{shard}.tar", index=True) as writer:
+            for number in range(64):
+                array = np.full((8, 8, 3), number % 2 * 200, "uint8")
+                writer.write({"__key__": f"{shard}-{number}", "png": array, "cls": number % 2})
+    page = (Path(__file__).resolve().parent.parent / "docs" / "training-tensorflow.md").read_text("utf-8")
+    (program,) = re.findall(rf"<!-- program: {name} -->\n```python\n(.*?)```", page, re.DOTALL)
+    scope: dict[str, Any] = {}
+    exec(program, scope)  # noqa: S102
+    assert (scope["state"]["epoch"], scope["state"]["next_batch"]) == (2, 0)
+    if name == "keras":
+        loss = scope["model"].history.history["loss"]
+        assert loss[1] < loss[0]
+
+
+@pytest.fixture
+def service(shards: str, tmp_path: Path) -> Iterator[Any]:
+    pytest.importorskip("grpc", reason="the shard service needs grpcio")
+    from shardthread import InThread
+
+    from tarkit.readers.reader import Shard
+    from tarkit.service.client import ShardClient
+    from tarkit.service.dataset import DataSet
+
+    files = [Shard(shards.replace("{0..3}", str(shard)), 0, count) for shard, count in enumerate(COUNTS)]
+    with InThread(tmp_path / "state") as running:
+        with ShardClient(running.address, DataSet.of_files("data", files, 5, shuffle_records=True)) as client:
+            client.connect()
+        yield running
+
+
+def done(service: Any) -> int:
+    from tarkit.service.client import ShardClient
+
+    with ShardClient(service.address) as client:
+        return client.progress().records
+
+
+def test_keras_acknowledges_what_was_used(shards: str, service: Any) -> None:
+    every = sorted(f"{shard}-{number}" for shard, count in enumerate(COUNTS) for number in range(count))
+    options = {"batch": 8, "seed": 0, "run": 100, "block": 10_000, "service": service.address}
+    batches, model = made(shards, prefetch=3, **options), Model()
+    first = model.fit(batches, epochs=1, stop=3)
+    batches.flush()
+    assert len(first) == 3 and done(service) == 24, "not those that were read ahead"
+    with pytest.raises(UsageError, match="the shard service keeps the state"):
+        batches.state_dict()
+    rest = model.fit(batches, epochs=1)
+    assert sorted(chain(*first, *rest)) == every
+    assert done(service) == len(every)
+
+
+def test_keras_reports_batches_of_records_that_were_fetched(service: Any) -> None:
+    import numpy as np
+    import tensorflow as tf
+
+    from tarkit.service.client import build_data_shard_service
+    from tarkit.trainers.tensorflow import ReportBatchDone
+
+    given = {"dataset_size": 40, "num_epochs": 1, "num_minibatches_per_shard": 2, "dataset_name": "records"}
+    with build_data_shard_service(batch_size=4, address=service.address, **given) as records:
+
+        def rows() -> Iterator[Any]:
+            while shard := records.fetch_shard():
+                for number in range(shard.start, shard.end):
+                    yield np.float32([number]), np.float32(number)
+
+        kinds = tf.TensorSpec([1], tf.float32), tf.TensorSpec([], tf.float32)
+        data = tf.data.Dataset.from_generator(rows, output_signature=kinds).batch(4)
+        model = tf.keras.Sequential([tf.keras.Input([1]), tf.keras.layers.Dense(1)])
+        model.compile("sgd", "mse", steps_per_execution=2)
+        model.fit(data.prefetch(1), callbacks=[ReportBatchDone(records)], verbose=0)
+    from tarkit.service.client import ShardClient
+
+    with ShardClient(service.address, "records") as client:
+        assert client.progress().records == 40
