@@ -13,17 +13,25 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
-from tarkit.errors import StreamError, TarkitError, UsageError, counted, quoted
+from tarkit.errors import StreamError, UsageError, counted, quoted
 from tarkit.service import checkpoint
 from tarkit.service.dataset import DataSet
 from tarkit.service.durable import Durable
-from tarkit.service.heldcalls import HeldCalls, StoppingError, TooManyError
+from tarkit.service.heldcalls import HeldCalls
 from tarkit.service.journal import Journal
 from tarkit.service.leases import Lease, LeaseRules, NoShard, Verdict
 from tarkit.service.ledger import Ledger, TooManyDeadError
 from tarkit.service.presence import Presence
+from tarkit.service.requests import (
+    Limits,
+    NoSuchDataSetError,
+    OtherDataSetError,
+    Report,
+    ShardRequest,
+    StoppingError,
+    TooManyError,
+)
 
 _log = logging.getLogger(__name__)
 _TICK = 0.25
@@ -31,55 +39,6 @@ _STOOD_STILL = 2.0
 """Seconds without a look at the leases, after which it was this process that stood still, and not the workers."""
 _FIRST_TOKENS = 1 << 40
 """A data set that is declared begins its tokens at random, below this."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What callers may ask for. datasets: number of data sets. held: calls held at once. shards: leases of a call.
-    reports: of a call. tokens: of a call, held or given back, and ranges of its reports. indices: numbers of shuffled
-    records, of a call, as they take time. message: bytes. worker: bytes of a worker's name. workers: how many are
-    remembered."""
-
-    datasets: int = 1000
-    held: int = 20_000
-    shards: int = 1000
-    reports: int = 100_000
-    tokens: int = 1_000_000
-    indices: int = 1_000_000
-    message: int = 256 << 20
-    worker: int = 1024
-    workers: int = 100_000
-
-
-class NoSuchDataSetError(TarkitError):
-    """A data set that was not declared."""
-
-
-class OtherDataSetError(TarkitError):
-    """A data set of that name is there, and is another one."""
-
-
-@dataclass(frozen=True)
-class Report:
-    """Of a lease. ranges: those of its records that are done; None: all. error: why it failed; "": it did not."""
-
-    token: int
-    ranges: Sequence[tuple[int, int]] | None = None
-    error: str = ""
-
-
-@dataclass(frozen=True)
-class ShardRequest:
-    """What a worker asks for. want: shards at most. wait: seconds after which the answer is WAIT; None: it is never.
-
-    bound: the worker is its connection: when a call of it breaks, it is lost. drains: it knows the answer DRAIN; for
-    one that does not, DRAIN would be the end, so it is answered so in the last epoch only.
-    """
-
-    want: int
-    wait: float | None = None
-    bound: bool = False
-    drains: bool = True
 
 
 class Dispatcher:

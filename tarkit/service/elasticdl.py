@@ -12,10 +12,11 @@ from typing import Any
 from tarkit.errors import UsageError
 from tarkit.service import checkpoint
 from tarkit.service.dataset import INT32, DataSet
-from tarkit.service.dispatcher import Dispatcher, NoSuchDataSetError, Report, ShardRequest
+from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.leases import NoShard
 from tarkit.service.ledger import Ledger
 from tarkit.service.messages import protocol
+from tarkit.service.requests import NoSuchDataSetError, Report, ShardRequest
 
 _log = logging.getLogger(__name__)
 

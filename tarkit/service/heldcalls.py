@@ -9,24 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tarkit.errors import TarkitError, counted, quoted
+from tarkit.errors import counted, quoted
 from tarkit.service.ledger import Ledger
 from tarkit.service.presence import Presence
+from tarkit.service.requests import StoppingError, TooManyError
 
 _log = logging.getLogger(__name__)
 _BLOCKED = 1.0
 """Seconds after which workers that can do nothing before they are answered are told to finish what they hold."""
-
-
-class TooManyError(TarkitError):
-    """A limit of the service was reached."""
-
-
-class StoppingError(TarkitError):
-    """The service stops; another one may go on with its state."""
-
-    def __init__(self) -> None:
-        super().__init__("the service is stopping; ask again")
 
 
 @dataclass(frozen=True, eq=False)

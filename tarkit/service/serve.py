@@ -15,12 +15,13 @@ from tarkit.readers.create import create_data_reader, custom_data_reader
 from tarkit.readers.reader import Shard, shards_of
 from tarkit.service.credentials import Security
 from tarkit.service.dataset import DataSet
-from tarkit.service.dispatcher import Dispatcher, OtherDataSetError
+from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.http import Page, serving_http
 from tarkit.service.journal import Journal
 from tarkit.service.leases import LeaseRules
 from tarkit.service.metrics import CONTENT_TYPE, Metrics
 from tarkit.service.progress import MOST_DEAD, DataSetProgress
+from tarkit.service.requests import OtherDataSetError
 from tarkit.service.server import serving
 from tarkit.service.statuspage import StatusPage
 from tarkit.store.publish import open_publish

@@ -12,11 +12,11 @@ from typing import Any
 from tarkit.errors import TarkitError, UsageError, library, printable, quoted
 from tarkit.service.address import host_and_port, is_loopback
 from tarkit.service.credentials import Security
-from tarkit.service.dispatcher import Dispatcher, NoSuchDataSetError, OtherDataSetError
+from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.elasticdl import ElasticDLCalls
-from tarkit.service.heldcalls import StoppingError, TooManyError
 from tarkit.service.ledger import TooManyDeadError
 from tarkit.service.messages import Call, protocol
+from tarkit.service.requests import NoSuchDataSetError, OtherDataSetError, StoppingError, TooManyError
 from tarkit.service.shardcalls import ShardCalls
 
 _log = logging.getLogger(__name__)

@@ -11,11 +11,12 @@ from tarkit.errors import UsageError, printable
 from tarkit.readers.reader import Shard
 from tarkit.service import checkpoint
 from tarkit.service.dataset import DataSet
-from tarkit.service.dispatcher import Dispatcher, Report, ShardRequest
+from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.leases import Lease, NoShard, Verdict
 from tarkit.service.ledger import Ledger
 from tarkit.service.messages import protocol
 from tarkit.service.progress import MOST_DEAD
+from tarkit.service.requests import Report, ShardRequest
 
 _VERDICTS = {Verdict.ACCEPTED: 0, Verdict.LATE: 1, Verdict.STALE: 2, Verdict.UNKNOWN: 3}
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from tarkit.service.dataset import DataSet
-from tarkit.service.dispatcher import Dispatcher, ShardRequest
+from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.journal import Journal
 from tarkit.service.leases import LeaseRules, NoShard
+from tarkit.service.requests import ShardRequest
 
 
 def test_a_worker_that_attends_is_not_lost_by_the_call_of_another() -> None:

@@ -16,10 +16,11 @@ import pytest
 
 from tarkit.errors import StreamError, UsageError
 from tarkit.service.dataset import DataSet
-from tarkit.service.dispatcher import Dispatcher, Report, ShardRequest
+from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.http import Page, serving_http
 from tarkit.service.journal import Journal
 from tarkit.service.leases import LeaseRules
+from tarkit.service.requests import Report, ShardRequest
 from tarkit.service.serve import status_pages
 from tarkit.service.statuspage import StatusPage
 

@@ -17,10 +17,11 @@ from shardservice import SERVICES, Caller, Service, service
 
 from tarkit.errors import MissingInputError, StreamError, UsageError
 from tarkit.service.credentials import Security, security_of_files
-from tarkit.service.dispatcher import Dispatcher, Limits
+from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.journal import Journal
 from tarkit.service.leases import LeaseRules
 from tarkit.service.messages import protocol
+from tarkit.service.requests import Limits
 from tarkit.service.server import serving
 
 grpc = pytest.importorskip("grpc", reason="the shard service needs grpcio")

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from tarkit.service.dataset import MOST_FILE
-from tarkit.service.dispatcher import Dispatcher, Limits
+from tarkit.service.dispatcher import Dispatcher
 from tarkit.service.journal import Journal
 from tarkit.service.leases import LeaseRules
 from tarkit.service.messages import protocol
 from tarkit.service.metrics import Metrics
+from tarkit.service.requests import Limits
 
 pytest.importorskip("grpc", reason="the shard service needs grpcio")
 
