@@ -308,7 +308,8 @@ def test_the_program_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     scope = {"__name__": "__main__"}
     exec(program, scope)  # noqa: S102
     state = scope["loader"].state_dict()
-    assert (state["epoch"], state["next_batch"], scope["steps"]) == (3, 0, 3 * 9)
+    steps = scope["optimizer"].state_dict()["state"][0]["step"]
+    assert (state["epoch"], state["next_batch"], steps) == (3, 0, 3 * 9)
     assert scope["loss"].item() < 0.3
 
 
