@@ -130,6 +130,39 @@ def test_a_loader_of_ones_own(shards: str, epochs: list[list[list[str]]]) -> Non
             list(loader)
 
 
+def test_a_loader_that_makes_batches_of_batches_is_an_error(shards: str) -> None:
+    from torch.utils.data import DataLoader
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    for make in (DataLoader, StatefulDataLoader):
+        for options in ({}, {"batch_size": 4, "num_workers": 2}):
+            with pytest.raises(UsageError, match=r"batches of the data set's batches: pass batch_size=None"):
+                list(make(dataset(shards), collate_fn=list, **options))
+
+
+def test_arrays_are_not_read_by_each_of_several_workers(shards: str, epochs: list[list[list[str]]]) -> None:
+    from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+    import tarkit
+
+    class Reading(IterableDataset):  # type: ignore[misc,type-arg]
+        def __init__(self, placed: bool) -> None:
+            self.placed = placed
+
+        def __iter__(self) -> Any:
+            info = get_worker_info()
+            place = {"rank": info.id, "world": info.num_workers} if self.placed else {}
+            options = {"batch": BATCH, "seed": 7, "run": 5, "block": 20, **place}
+            return iter(tarkit.batches(shards, fields="__key__", **options))
+
+    with pytest.raises(UsageError, match="worker 0 of 2 of a DataLoader, and each would read every batch: "):
+        list(DataLoader(Reading(False), batch_size=None, num_workers=2))
+    found = [name for (names,) in DataLoader(Reading(True), batch_size=None, num_workers=2) for name in names]
+    assert sorted(found) == sorted(sum(epochs[0], []))
+    with pytest.raises(TypeError, match=r"for a DataLoader there is tarkit\.trainers\.torch\.ShardDataset"):
+        list(DataLoader(tarkit.batches(shards, batch=BATCH, fields="cls"), batch_size=None))
+
+
 @pytest.mark.parametrize("taken", [1, 6])
 def test_torchdata_keeps_its_state(shards: str, epochs: list[list[list[str]]], taken: int) -> None:
     stateful = pytest.importorskip("torchdata.stateful_dataloader", reason="NO torchdata (tox run -e torch)")

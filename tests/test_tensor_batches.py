@@ -167,6 +167,25 @@ def test_keras_counts_what_was_used_and_not_what_was_read_ahead(shards: str, epo
     assert again.state_dict()["epoch"] == 3
 
 
+def test_keras_counts_samples_that_are_dropped(shards: str, caplog: pytest.LogCaptureFixture) -> None:
+    batches = made(shards, transform=lambda row: None if row[1] == 3 else row)
+    Model().fit(batches, epochs=1)
+    assert batches.counts == {"filtered": 8}
+    assert "samples of epoch 0, up to batch 6: 8 filtered" in caplog.text
+
+
+def test_keras_goes_on_with_batches_of_another_size(shards: str, epochs: list[list[list[str]]]) -> None:
+    """Of the same epoch, which then has another number of batches."""
+    batches = made(shards)
+    first = Model().fit(batches, epochs=1, stop=2)
+    again = made(shards, batch=24)
+    again.load_state_dict(batches.state_dict())
+    rest = Model().fit(again, epochs=1)
+    assert [len(batch) for batch in rest] == [24, 24]
+    assert sorted(chain(*first, *rest)) == sorted(chain(*epochs[0]))
+    assert (again.state_dict()["epoch"], again.state_dict()["next_batch"]) == (1, 0)
+
+
 def test_keras_may_execute_several_steps_or_other_epochs_at_once(shards: str, epochs: list[list[list[str]]]) -> None:
     batches = made(shards)
     assert Model(steps_per_execution=3).fit(batches, epochs=1) == epochs[0]

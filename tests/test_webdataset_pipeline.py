@@ -132,6 +132,12 @@ def test_stages_that_leave_samples_out_are_refused(shards: str) -> None:
         adapter.ShardSamples(shards, batch=2, service="h:1")
 
 
+def test_samples_that_are_left_out_are_counted_and_logged(shards: str, caplog: pytest.LogCaptureFixture) -> None:
+    samples = pipeline(shards, transform=lambda sample: None if sample["cls"] == b"3" else sample)
+    assert len(list(samples)) == 64
+    assert "samples of epoch 0, up to batch 6: 8 filtered" in caplog.text
+
+
 def test_damage_ends_the_pipeline_with_its_error(shards: str, tmp_path: Path) -> None:
     whole = Path(shards.replace("{0..3}", "0"))
     for suffix in (".tar", ".idx"):

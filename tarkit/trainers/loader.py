@@ -11,8 +11,17 @@ from tarkit.errors import ServiceLostError, UsageError
 from tarkit.trainers.delivery import Delivery, UseCounts, counts_of_process
 from tarkit.trainers.served import ServedBatches, wait_until_settled
 from tarkit.trainers.source import BatchSource
+from tarkit.trainers.world import loader_worker
 
 _log = logging.getLogger(__name__)
+_IN_TORCH = "for a DataLoader there is tarkit.trainers.torch.ShardDataset(...).loader(num_workers)"
+
+
+def log_gaps(counts: Counter[str], epoch: int, number: int) -> None:
+    """Report the samples that are missing in the batches of an epoch, if any are."""
+    if counts:
+        shown = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+        _log.warning("samples of epoch %d, up to batch %d: %s", epoch, number, shown)
 
 
 class EpochLoader:
@@ -40,7 +49,16 @@ class EpochLoader:
     def __len__(self) -> int:
         return len(self.source)
 
+    def __getitem__(self, number: object) -> Any:
+        raise TypeError(f"batches come in their order; {_IN_TORCH}")
+
     def __iter__(self) -> Iterator[Any]:
+        worker = loader_worker()
+        if worker is not None and worker.workers > 1 and not self.source.is_placed:
+            raise UsageError(
+                f"this is worker {worker.number} of {worker.workers} of a DataLoader, and each would read every batch: "
+                f"{_IN_TORCH}; rank= and world= name the part of each"
+            )
         return self._ordered() if self.source.service is None else self._dealt()
 
     def _ordered(self) -> Iterator[Any]:
@@ -55,9 +73,7 @@ class EpochLoader:
                 self._at = (epoch, number) if number < batches else self._next
                 yield batch
         finally:
-            if self.counts:
-                shown = ", ".join(f"{count} {kind}" for kind, count in self.counts.items())
-                _log.warning("samples of epoch %d, up to batch %d: %s", epoch, number, shown)
+            log_gaps(self.counts, epoch, number)
         if number != batches:
             raise RuntimeError(f"epoch {epoch} has {batches} batches, and {number} came")
 

@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from itertools import islice
 from typing import Any
 
 from tarkit.errors import DataError, MissingInputError, StreamError, TarkitError, UsageError, printable
@@ -105,6 +106,8 @@ class BatchSource:
         self._fields, self._decode, self._transform = fields, decode, transform
         self._collate = collate or list
         self._asked = rank, world
+        self.is_placed = rank is not None or world is not None
+        """Whether the caller or a service says which part this is."""
         self._consumer: Consumer | None = None
         self._changed: tuple[int, list[Segment]] = 0, []
         self._counts_errors = on_error == "count"
@@ -170,6 +173,13 @@ class BatchSource:
         if counts["filtered"]:
             raise UsageError("transform returned None, which drops a sample: that cannot be with service=")
         return self._collate(values)
+
+    def example(self, samples: int) -> Any:
+        """The batch that the first samples make, without those that are left out: what a batch looks like."""
+        counts = enumerate(self.samples.counts)
+        places = (Place(shard, number) for shard, count in counts for number in range(count))
+        values = (value for place in places for value in self._values([place], Counter()) if value is not None)
+        return self._collate(list(islice(values, samples)))
 
     def _values(self, places: Sequence[Place], counts: Counter[str]) -> list[Any]:
         """What samples become; None: one is left out, and counted."""

@@ -8,16 +8,14 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
 from typing import Any
 
 from tarkit.errors import UsageError, library
 from tarkit.trainers.arrays import columns
 from tarkit.trainers.delivery import Delivery
-from tarkit.trainers.loader import EpochLoader
-from tarkit.trainers.order import Place
+from tarkit.trainers.loader import EpochLoader, log_gaps
 from tarkit.trainers.source import BatchSource
 from tarkit.trainers.world import consumer
 
@@ -152,8 +150,15 @@ class TensorBatches(EpochLoader):
         if self.source.service is not None:
             self._counts.used[0] = int(self._counts.used[0]) + batches
             return
-        epochs, number = divmod(self._at[1] + batches, len(self))
-        self._at = self._at[0] + epochs, number
+        for _ in range(batches):
+            epoch, number = self._at
+            self.counts = Counter() if number == 0 else self.counts
+            self.counts += self.source.gaps.of(number)
+            number += 1
+            self._at = epoch, number
+            if number == self.source.batches_of(epoch, number):
+                log_gaps(self.counts, epoch, number)
+                self._at = epoch + 1, 0
 
 
 class _Served:
@@ -250,8 +255,7 @@ def _check_named(environ: Mapping[str, str] = os.environ) -> None:
 
 
 def _signature_of(source: BatchSource) -> Any:
-    places = (Place(shard, number) for shard, count in enumerate(source.samples.counts) for number in range(count))
-    batch = source.batch_of(islice(places, _SAMPLES_LOOKED_AT))
+    batch = source.example(_SAMPLES_LOOKED_AT)
     if isinstance(batch, dict):
         return {name: _spec(name, column) for name, column in batch.items()}
     if isinstance(batch, tuple):

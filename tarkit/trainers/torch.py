@@ -81,6 +81,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         if self.service is not None:
             raise UsageError("with service=, read it by loader(): it acknowledges what your loop has used")
         _check_not_dispatched(self)
+        _check_not_batched()
         first, worker = int(self._shared[1]), loader_worker()
         if worker is None:
             return BatchIterator(self, self.epoch, first, 0, 1)
@@ -118,6 +119,18 @@ def _check_not_dispatched(dataset: ShardDataset) -> None:
         raise UsageError(
             "accelerate's prepare() would read the part of rank 0 only, and lose those of all other ranks: prepare the "
             "model and the optimizer, and not a DataLoader; the data set's loader() is for all ranks"
+        )
+
+
+def _check_not_batched() -> None:
+    """Refuse a DataLoader that makes batches of what it reads, as it does unless ``batch_size`` is None.
+
+    A data set is told nothing about its DataLoader; but what calls ``iter()`` on it has this argument.
+    """
+    if sys._getframe(2).f_locals.get("auto_collation") is True:
+        raise UsageError(
+            "this DataLoader would make batches of the data set's batches: pass batch_size=None, or use its loader(); "
+            "how many samples a batch has is the data set's batch="
         )
 
 

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tarkit.errors import UsageError, library
 from tarkit.samples.epochs import Epochs
+from tarkit.trainers.loader import log_gaps
 from tarkit.trainers.source import BatchSource
 from tarkit.trainers.world import loader_worker
 
@@ -58,7 +60,13 @@ class ShardSamples:
         worker = loader_worker()
         first, step = (0, 1) if worker is None else (worker.number, worker.workers)
         order = self.source.order(self._epochs.begin())
-        return (sample for number in range(first, order.batches, step) for sample in self.source.read(order, number))
+        counts = Counter[str]()
+        try:
+            for number in range(first, order.batches, step):
+                yield from self.source.read(order, number)
+                counts += self.source.gaps.of(number)
+        finally:
+            log_gaps(counts, order.epoch, order.batches)
 
 
 class BatchStages:
