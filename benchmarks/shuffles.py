@@ -40,7 +40,8 @@ def main() -> None:
     for name, settings in (
         ("whole shards, no block", {"run": SAMPLES, "block": 1}),
         ("whole shards, blocks of 10,000", {"run": SAMPLES}),
-        ("runs of 100, blocks of 10,000 (default)", {}),
+        ("runs of 100, blocks of 10,000", {}),
+        ("... in 8 lanes (default of ShardDataset)", {"lanes": 8}),
         ("runs of 10, blocks of 10,000", {"run": 10}),
     ):
         print(row(name, epoch(0, **settings), epoch(1, **settings)))
