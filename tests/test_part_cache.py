@@ -103,11 +103,26 @@ def test_a_part_that_is_larger_than_the_bound_is_not_fetched(tmp_path: Path, cap
     cache = PartCache(tmp_path, 999)
     for _ in range(2):
         cache.keep(part(0), not_called)
-    why = "its bound is 999 bytes, and a part has 1000; set a larger cache_size"
+    why = "its bound is 999 bytes, 0 of them in use, and a part has 1000; set a larger cache_size"
     assert caplog.messages == [f"cache of shards {tmp_path}: {why}"]
     assert not cache.closed and kept(cache, part(1, 999)) is not None
     with pytest.raises(UsageError, match="cache_size is 0; it must be at least 1 byte"):
         PartCache(tmp_path, 0)
+
+
+def test_parts_that_are_being_fetched_count(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cache, other = PartCache(tmp_path, 3000), PartCache(tmp_path, 3000)
+    kept(cache, part(7))
+
+    def fetch() -> bytes:
+        other.keep(part(1), not_called)
+        assert kept(other, part(2, 400)) is not None
+        assert held(tmp_path) == 2900
+        return content(part(0, 2500))
+
+    cache.keep(part(0, 2500), fetch)
+    assert cache.has(part(0, 2500)) and not cache.has(part(7)) and held(tmp_path) == 2900
+    assert caplog.messages[0].endswith("3000 bytes, 2500 of them in use, and a part has 1000; set a larger cache_size")
 
 
 def test_a_fetch_that_fails_leaves_nothing(tmp_path: Path) -> None:

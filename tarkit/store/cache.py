@@ -160,8 +160,9 @@ class PartCache:
             if held is None or held + part.size > self._limit(held):
                 held = self._evicted(part.size)
             limit = self._limit(held)
-            if part.size > limit:
-                self.warn_small(f"its bound is {limit} bytes, and a part has {part.size}")
+            if held + part.size > limit:
+                # What is left are parts that are being fetched.
+                self.warn_small(f"its bound is {limit} bytes, {held} of them in use, and a part has {part.size}")
                 return None
             os.pwrite(noted, b"%020d" % (held + part.size), 0)
             file, path = create_temporary(self.folder, part.name)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import multiprocessing
 import pickle
+import random
 import tarfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -194,3 +197,30 @@ def test_a_shard_that_is_gone_is_asked_for_few_times(server: FaultServer, tmp_pa
     assert len(found) == 19 and sum(map(len, found)) + loader.counts["failed"] == 190 + loader.counts["filled"]
     assert loader.counts["failed"] >= COUNT - 10
     assert len(server.asked("b.tar")) + len(server.asked("b.idx")) <= 4
+
+
+def _read_for_ever(url: str, folder: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    while True:
+        samples = cached(url, folder, cache_size=300_000)
+        for _ in range(COUNT):
+            samples[draw.randrange(COUNT)]
+
+
+def test_readers_that_are_killed_together_leave_a_cache_that_is_right(server: FaultServer, tmp_path: Path) -> None:
+    url = put(server, tmp_path)
+    every = list(tarkit.read_samples(url))
+    context, draw = multiprocessing.get_context("fork"), random.Random(4)
+    for turn in range(5):
+        readers = [context.Process(target=_read_for_ever, args=(url, tmp_path, 3 * turn + seed)) for seed in range(3)]
+        for reader in readers:
+            reader.start()
+        time.sleep(0.05 + draw.random() * 0.15)
+        for reader in readers:
+            reader.kill()
+        for reader in readers:
+            reader.join()
+        samples = cached(url, tmp_path, cache_size=300_000)
+        assert [samples[number] for number in range(0, COUNT, 3)] == every[::3]
+        held = [path.stat().st_size for path in (tmp_path / "cache").glob("*.part")]
+        assert held and sum(held) <= 300_000

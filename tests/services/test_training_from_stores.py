@@ -45,11 +45,8 @@ def proxy(s3_endpoint: str) -> Iterator[S3Proxy]:
 
 
 @pytest.fixture
-def remote(s3_endpoint: str, proxy: S3Proxy, local: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def remote(s3_endpoint: str, proxy: S3Proxy, local: str) -> Iterator[str]:
     with s3_bucket(s3_endpoint, proxy.endpoint) as bucket:
-        # For processes that are started.
-        for name, value in bucket.environment.items():
-            monkeypatch.setenv(name, value)
         for shard in range(len(COUNTS)):
             for suffix in ("tar", "idx"):
                 copy_file(local.replace("{0..3}.tar", f"{shard}.{suffix}"), bucket.url(f"s-{shard}.{suffix}"))
@@ -109,6 +106,5 @@ def test_pytorch_with_random_drops(
     drops(proxy, 3, 4 if kept else 10)
     place = tmp_path if kept else False
     dataset = ShardDataset(remote, collate=list, cache=place, **OPTIONS)
-    loader = dataset.loader(2, multiprocessing_context="spawn" if kept else "fork")
-    assert [[tuple(row) for row in batch] for batch in loader] == expected[0]
+    assert [[tuple(row) for row in batch] for batch in dataset.loader(2)] == expected[0]
     assert failed(proxy) >= 5
