@@ -9,6 +9,7 @@ from typing import Any
 
 from tarkit.errors import ServiceLostError, TarkitError, UsageError, counted, library
 from tarkit.service.datashards import TRAINING, DataShardService
+from tarkit.service.heldshard import HeldShard
 
 _MOST_AHEAD = 1000
 """Numbers of records that wait in the queue."""
@@ -68,7 +69,8 @@ class RecordIndexService(DataShardService):
         """The number of the next record.
 
         Raises:
-            StopIteration: the end.
+            StopIteration: the end; or all that is left is with workers that wait, so that what this one holds is to be
+                reported first, after which more may come, until ``ended``.
             ServiceLostError: the service does not answer.
         """
         found = self._queue.get()
@@ -148,7 +150,7 @@ class RecordIndexService(DataShardService):
         super().close()
 
     def _feed(self) -> None:
-        self._stopped = threading.Event()
+        self._stopped, self._paused = threading.Event(), False
         self._thread = threading.Thread(target=self._put_numbers, args=(self._stopped,), daemon=True)
         self._thread.start()
 
@@ -162,13 +164,26 @@ class RecordIndexService(DataShardService):
 
     def _put_numbers(self, stopped: threading.Event) -> None:
         try:
-            while (found := self._fetch(stopped)) is not None:
-                part = found[1].part
-                for number in part.indices or range(part.start, part.end):
-                    while not self._ahead.acquire(timeout=0.1):
-                        if stopped.is_set():
-                            return
-                    self._queue.put(number)
-            self._queue.put(None)
+            while not stopped.is_set():
+                found = self._fetch(stopped)
+                if found is not None:
+                    self._put_part(found[1].part, stopped)
+                elif self._source.ended:
+                    self._queue.put(None)
+                    return
+                elif not stopped.is_set() and self._queue.empty():
+                    # All that is left is with workers that wait: the loops here end, so that batches are reported.
+                    self._paused = True
+                    self._queue.put(None)
         except TarkitError as error:
             self._queue.put((type(error).__name__, str(error)))
+
+    def _put_part(self, part: HeldShard, stopped: threading.Event) -> None:
+        if self._paused:
+            self._paused = False
+            self._drop_numbers()
+        for number in part.indices or range(part.start, part.end):
+            while not self._ahead.acquire(timeout=0.1):
+                if stopped.is_set():
+                    return
+            self._queue.put(number)

@@ -269,6 +269,8 @@ class Session:
     def _take(self, reply: Any) -> None:
         self.ended, self._drain = reply.end, reply.drain and bool(self._waiting)
         self._leave()
+        if reply.leases:
+            self._said_blocked = False  # the service has forgotten it
         for lease in reply.leases:
             ranges = tuple((part.first, part.end) for part in lease.ranges)
             self._reports.lease(lease.token, lease.end - lease.start, ranges)

@@ -13,8 +13,15 @@ import pytest
 from shardthread import InThread
 
 from tarkit.errors import UsageError
-from tarkit.service import localshards, session
-from tarkit.service.client import DataShardService, RecordIndexService, build_data_shard_service
+from tarkit.service import heldcalls, localshards, session
+from tarkit.service.client import (
+    DataShardService,
+    NoShard,
+    RecordIndexService,
+    ShardClient,
+    build_data_shard_service,
+)
+from tarkit.service.dataset import DataSet
 
 pytest.importorskip("grpc", reason="the shard service needs grpcio")
 
@@ -258,7 +265,7 @@ def test_the_end_comes_after_numbers_were_dropped_and_numbers_after_a_reset_that
         assert found, "no end after 20 s"
         return sorted(found[0])
 
-    service._thread.join(20)  # all numbers and the end are in the queue
+    assert numbers() == [*range(8)]
     service.clear_shard_queue()
     assert numbers() == []
     reset = service._source.reset
@@ -266,6 +273,30 @@ def test_the_end_comes_after_numbers_were_dropped_and_numbers_after_a_reset_that
     with pytest.raises(ZeroDivisionError):
         service.reset_dataset()
     assert numbers() == [*range(8)]
+
+
+def test_numbers_of_an_epoch_that_begins_late_come_to_a_trainer_that_was_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All shards of an epoch are held while nothing is reported, as where a model is compiled at first."""
+    monkeypatch.setattr(session, "_BLOCKED", 0.1)
+    monkeypatch.setattr(heldcalls, "_BLOCKED", 0.1)
+    drained, fetch = threading.Event(), ShardClient.fetch
+
+    def fetched(client: ShardClient, timeout: float | None = None) -> Any:
+        found = fetch(client, timeout)
+        if found is NoShard.DRAIN:
+            drained.set()
+        return found
+
+    monkeypatch.setattr(ShardClient, "fetch", fetched)
+    dataset = DataSet("iris", 8, 4, epochs=2, strict_epochs=True)
+    with InThread(tmp_path / "state") as service, ShardClient(service.address, dataset) as client:
+        client.connect()
+        with RecordIndexService(4, dataset_name="iris", address=service.address) as numbers:
+            assert isinstance(numbers, RecordIndexService) and drained.wait(20)
+            assert list(_all_reported(numbers)) == [*range(8)] * 2
+            assert numbers.ended
 
 
 def _all_reported(service: RecordIndexService) -> Iterator[int]:
