@@ -191,8 +191,8 @@ class EpochOrder:
             for first in range(0, count, settings.run)
         ]
         if settings.seed is not None:
-            keys = [_hash(settings.seed, epoch, "run", number) for number in range(len(runs))]
-            runs = [runs[number] for number in sorted(range(len(runs)), key=lambda number: (keys[number], number))]
+            digests = _digests(f"{settings.seed} {epoch} run ", len(runs))
+            runs = [runs[number] for number in sorted(range(len(runs)), key=digests.__getitem__)]
         self.runs = runs
         """The runs in their order: shard, first sample, number of samples."""
         self._ends = list(accumulate(length for _, _, length in runs))
@@ -280,6 +280,16 @@ def _stages(settings: OrderSettings, samples: int, epoch: int, segments: Iterabl
     # What is left of an epoch may fill no batch.
     number = settings.batches(samples) if rest is None else settings.fill(samples)
     yield _Stage(settings, samples, number, epoch, first, rest)
+
+
+def _digests(words: str, count: int) -> list[bytes]:
+    """The hash of these words and each number below ``count``, as bytes, which sort as the numbers that they are."""
+    begun, found = blake2b(words.encode(), digest_size=8), []
+    for number in range(count):
+        each = begun.copy()
+        each.update(b"%d" % number)
+        found.append(each.digest())
+    return found
 
 
 def _hash(*words: object) -> int:

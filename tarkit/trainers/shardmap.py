@@ -84,9 +84,7 @@ class ShardMap:
         """Shard and first sample of the parts that this process knows to have been in the cache in this epoch."""
         self._open: OrderedDict[int, IndexedShard] = OrderedDict()
         self._numbers: dict[str, int] = {}
-        named = list(_listed(urls))
-        with Workers(_AT_A_TIME, "tarkit-counts") as pool:
-            self._listed = list(pool.map(_counted, named))
+        self._listed = _all_counted(list(_listed(urls)))
         self.urls = [shard.url for shard, _ in self._listed]
         self._held = held or (1024 if all(map(is_remote, self.urls)) else 256)
         self.counts = [shard.nsamples for shard, _ in self._listed]
@@ -227,22 +225,28 @@ def _listed(urls: str | os.PathLike[str] | Iterable[str]) -> Iterator[tuple[Mani
     for spec in [urls] if isinstance(urls, (str, os.PathLike)) else urls:
         name = os.fspath(spec)
         if is_manifest(name):
-            yield from ((shard, display_name(name)) for shard in read_manifest(name))
+            shown = display_name(name)
+            yield from ((shard, shown) for shard in read_manifest(name))
         else:
             yield from ((url, "the index that was there when the data set was opened") for url in expand(name))
 
 
-def _counted(named: tuple[ManifestShard | str, str]) -> tuple[ManifestShard, str]:
+def _all_counted(named: list[tuple[ManifestShard | str, str]]) -> list[tuple[ManifestShard, str]]:
+    asked = [(shard, source) for shard, source in named if isinstance(shard, str)]
+    with Workers(_AT_A_TIME, "tarkit-counts") as pool:
+        counts = iter(list(pool.map(_counted, asked)) if asked else ())
+    return [next(counts) if isinstance(shard, str) else (shard, source) for shard, source in named]
+
+
+def _counted(named: tuple[str, str]) -> tuple[ManifestShard, str]:
     shard, source = named
-    if isinstance(shard, str):
-        try:
-            return ManifestShard(shard, count_of_index(shard)), source
-        except TemporaryStreamError:
-            raise
-        except (MissingInputError, StreamError):
-            # Stores that do not report what is missing refuse access to it.
-            raise _without_index(shard) from None
-    return shard, source
+    try:
+        return ManifestShard(shard, count_of_index(shard)), source
+    except TemporaryStreamError:
+        raise
+    except (MissingInputError, StreamError):
+        # Stores that do not report what is missing refuse access to it.
+        raise _without_index(shard) from None
 
 
 def _without_index(url: str) -> NoIndexError:
