@@ -32,7 +32,7 @@ class LeaseRules:
     factor: float = 3.0
     errors: int = 3
     losses: int = 10
-    outstanding: int = 200_000
+    outstanding: int = 100_000
     dead: int = 10_000
 
     def __post_init__(self) -> None:

@@ -56,6 +56,12 @@ def test_an_index_that_is_older_than_its_shard_is_renewed(run: Run, shards: list
     assert run("tarkit", "index", "s-3.tar").stderr == summary("1 shard: made 0, renewed 0, fresh 1", "3 samples")
 
 
+def test_a_pipe_is_refused_and_not_waited_for(run: Run, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.tar")
+    result = run("tarkit", "index", str(tmp_path / "pipe.tar"))
+    assert result.code == 2 and "pipe.tar is a pipe or a device; only a file has an index" in result.stderr
+
+
 @pytest.mark.parametrize("text", [b"", b"v1.2 1\n", b"v1.1 0\n", b"\0\xff"])
 def test_what_is_there_and_is_no_index_is_replaced(run: Run, shards: list[Path], text: bytes) -> None:
     Path("s-3.idx").write_bytes(text)

@@ -211,7 +211,7 @@ def test_any_json_is_a_state_or_one_line(saved: dict[str, Any], place: Any, at: 
 
 def test_a_huge_hostile_checkpoint_takes_little_memory() -> None:
     ledger = Ledger(DataSet("d", 2**62, 1))
-    shards = ",".join(["[]"] * 200_000)
+    shards = ",".join(["[]"] * 100_000)
     text = f'{{"epoch":1,"fingerprint":"{ledger.dataset.fingerprint}","todo":[{shards}]}}'
     tracemalloc.start()
     try:
