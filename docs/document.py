@@ -36,6 +36,7 @@ _PUBLIC = {
     "tarkit.runs.account": "TooManyErrorsError",
     "tarkit.store.read": "open_read",
     "tarkit.store.publish": "open_publish",
+    "tarkit.store.cache": "PartCache",
     "tarkit.readers.create": "create_data_reader custom_data_reader",
     "tarkit.readers.reader": "AbstractDataReader Shard Task TaskShard shards_of",
     "tarkit.samples.index": "IndexedMember ShardIndex build_index count_of_index decode_index publish_index",

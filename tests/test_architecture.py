@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = {
     "redaction": "",
     "errors": "",
-    "store": "allocator cache compression entries faults publish rangedfile read retry sinks temporary transfer url "
-    "waits window",
+    "store": "allocator cache cachedread compression entries faults publish rangedfile read retry sinks temporary "
+    "transfer url waits window",
     "specs": "braces inputslice outputnames shardspec slicedlist",
     "formats": "datafolder example fieldfile har recordio registry sequencefile tally textrows tfrecord "
     "tar.headers tar.large tar.raw tar.resync tar.walk",

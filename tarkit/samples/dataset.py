@@ -32,16 +32,14 @@ from tarkit.samples.sample import KeyRule, Sample, first_dot, key_rule
 from tarkit.samples.splitters import Splitter, single_node_only, split_by_node, split_whole
 from tarkit.samples.steps import Steps
 from tarkit.specs.shardspec import expand
+from tarkit.store.cache import PartCache
 from tarkit.trainers.world import loader_worker
 
-_COPIES = "nothing is cached; copy the shards and name the copies"
 # Arguments of webdataset 1.0.2 that have no meaning here -> what to use. None and False ask for nothing.
 _REFUSED = {
     "mode": "None reads every shard once, and 'resampled' draws shards",
     "repeat": "loop over the data set again, or call its repeat()",
-    "cache_size": _COPIES,
-    "cache_dir": _COPIES,
-    "url_to_name": _COPIES,
+    "url_to_name": "parts of shards have names of their own in cache_dir",
     "verbose": "pass tally=Tally() and look at its counts",
 }
 
@@ -74,6 +72,9 @@ class WebDataset(Steps):
             shard is read. Steps have handlers of their own. What was passed over is counted in ``handled``, by the
             name of the error, and logged after each iteration, by each worker for itself. None: errors are raised.
         empty_check: a data set without any sample is an error; a worker without shards is none.
+        cache_dir: a folder of this machine where parts of remote shards are kept, for all processes and later epochs,
+            see :class:`tarkit.store.cache.PartCache`. cache_size: bytes of it at most; below 0: 16 GiB, or half of
+            what its disk has free, if that is less; 0: nothing is kept.
         select_files, rename_files: functions of a member's name: whether it is read, and the name that it is to have.
         rule, on_duplicate_field, on_repeated_key, on_damage, tally, mem: see :func:`tarkit.samples.read.read_samples`.
             A worker counts in a tally of its own.
@@ -100,6 +101,8 @@ class WebDataset(Steps):
         workersplitter: Splitter | str | None = "default",
         handler: Handler | None = None,
         empty_check: bool = True,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_size: int = -1,
         select_files: Callable[[str], object] | None = None,
         rename_files: Callable[[str], str] | None = None,
         rule: str | KeyRule = first_dot,
@@ -131,6 +134,10 @@ class WebDataset(Steps):
         if select_files is not None or rename_files is not None:
             rule = partial(_by_name, key_rule(rule), select_files, rename_files)
         self._policies: dict[str, Any] = {"rule": rule, "on_damage": on_damage, "tally": tally, "mem": mem}
+        if cache_dir is not None and cache_size:
+            self._policies["cache"] = PartCache(cache_dir, cache_size if cache_size > 0 else None)
+        elif cache_size not in (-1, 0):
+            raise UsageError(f"cache_size={cache_size} needs cache_dir, the folder of the cache")
         self._policies |= {"on_duplicate_field": on_duplicate_field, "on_repeated_key": on_repeated_key}
         if decoder == "default":
             decoder = None if extensions is None else "rgb"
@@ -221,5 +228,5 @@ def _register(kind: type) -> None:
 def _refuse(name: str, value: object) -> None:
     if name not in _REFUSED:
         raise UsageError(f"WebDataset has no argument {name!r}")
-    if not (value is None or value is False or (name == "cache_size" and value in (-1, 0))):
+    if value is not None and value is not False:
         raise UsageError(f"WebDataset({name}={value!r}) is not taken: {_REFUSED[name]}")

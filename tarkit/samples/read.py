@@ -20,6 +20,8 @@ from tarkit.samples.sample import KeyRule, Sample, first_dot, group_by_keys, in_
 from tarkit.samples.splitters import check_alone
 from tarkit.specs.shardspec import expand
 from tarkit.store.allocator import keep_freed_memory
+from tarkit.store.cache import PartCache
+from tarkit.store.cachedread import open_through_cache
 from tarkit.store.read import open_read
 
 
@@ -36,6 +38,7 @@ def read_samples(
     split: bool = False,
     mem: int = DEFAULT_MEM,
     large: LargeMembers | None = None,
+    cache: PartCache | None = None,
 ) -> Generator[Sample, None, None]:
     """Samples of one or many shards, in order, as dicts of raw bytes.
 
@@ -55,6 +58,7 @@ def read_samples(
             workers of a torch DataLoader, because each would read every sample.
         mem: bytes of the shard that one sample may span; a larger one is an error that names its member and size.
         large: another way for members that are too large (:mod:`tarkit.formats.tar.large`); ``mem`` has no effect then.
+        cache: where parts of remote shards are kept (:class:`tarkit.store.cache.PartCache`).
 
     Raises:
         UsageError: the process is one of several that would read the same.
@@ -68,7 +72,7 @@ def read_samples(
     large = RefuseLarge(mem) if large is None else large
     names = [os.fspath(urls)] if isinstance(urls, (str, os.PathLike)) else urls
     for url in names if literal else expand(names, allow_pipe_in_lists=allow_pipe_in_lists):
-        with open_read(url) as stream:
+        with open_read(url) if cache is None else open_through_cache(url, cache) as stream:
             tally.part_read = stream.part_read
             yield from group_by_keys(
                 read_members(stream.read, url=stream.name, rule=rule, on_damage=on_damage, tally=tally, large=large),

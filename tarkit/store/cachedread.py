@@ -1,0 +1,61 @@
+"""Remote files read front to back, by parts that are kept on this machine."""
+
+from __future__ import annotations
+
+from tarkit.store.cache import PartCache, range_part
+from tarkit.store.entries import Identity, check_same, identify
+from tarkit.store.read import ReadStream, open_read, read_range
+from tarkit.store.url import display_name, local_path, reads_once
+
+_PART = 16 << 20
+
+
+def open_through_cache(url: str, cache: PartCache) -> ReadStream:
+    """The stream of :func:`tarkit.store.read.open_read`, of which each part of 16 MiB is fetched once.
+
+    What is local, is a command, or has no version or time is read without the cache: it could not be known that it
+    was replaced.
+
+    Raises:
+        StreamError: it was replaced while it was read. What ``open_read`` raises.
+    """
+    if local_path(url) is not None or reads_once(url):
+        return open_read(url)
+    known = identify(url)
+    return open_read(url if None in known else _CachedFile(url, known, cache))  # type: ignore[arg-type]
+
+
+class _CachedFile:
+    """What ``open_read`` reads of a file object."""
+
+    def __init__(self, url: str, known: Identity, cache: PartCache) -> None:
+        self.name = display_name(url)
+        self._url, self._known, self._cache = url, known, cache
+        self._next = 0
+        self._part = memoryview(b"")
+
+    def read(self, count: int) -> bytes:
+        """1 to ``count`` bytes; b"" at the end."""
+        if not self._part:
+            self._part = memoryview(self._following())
+        data, self._part = bytes(self._part[:count]), self._part[count:]
+        return data
+
+    def _following(self) -> bytes:
+        start, stop = self._next, min(self._next + _PART, self._known.size or 0)
+        if start == stop:
+            return b""
+        part = range_part(self._url, self._known, start, stop)
+        fetched: list[bytes] = []
+
+        def fetch() -> bytes:
+            fetched.append(read_range(self._url, start, stop, size=self._known.size or 0))
+            check_same(self._url, self._known)
+            return fetched[0]
+
+        data = self._cache.read(part, start, stop)
+        if data is None:
+            self._cache.keep(part, fetch)
+            data = fetched[0] if fetched else self._cache.read(part, start, stop) or fetch()
+        self._next = stop
+        return data
