@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import re
+import resource
 import sys
 import tarfile
 from pathlib import Path
@@ -21,6 +22,7 @@ from tarkit.samples.read import read_samples
 from tarkit.samples.sample import Sample
 from tarkit.samples.shardwriter import ShardWriter
 from tarkit.samples.tarwriter import TarWriter
+from tarkit.trainers import shardmap
 from tarkit.trainers.shardmap import ShardMap
 from tarkit.trainers.world import consumer
 
@@ -56,6 +58,27 @@ def test_samples_of_several_shards_at_once(folder: Path) -> None:
     places = [(2, 3), (2, 4), (0, 0), (0, 1), (0, 2), (2, 0), (2, 2), (2, 1), (2, 1), (0, 2)]
     taken = list(ShardMap(f"{folder}/s-{{0..2}}.tar").take(places))
     assert taken == [every[number + (3 if shard else 0)] for shard, number in places]
+
+
+def _descriptors(folder: Path) -> int:
+    links = (f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd"))
+    return sum(os.path.lexists(link) and str(folder) in os.readlink(link) for link in links)
+
+
+@pytest.mark.parametrize(("held", "soft", "most"), [(None, 8, 2), (1, 1000, 1), (None, resource.RLIM_INFINITY, 4)])
+def test_shards_that_are_held_and_their_descriptors(
+    tmp_path: Path, held: int | None, soft: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (soft, soft))
+    shardmap._most_files.cache_clear()
+    for shard in range(4):
+        write(tmp_path / f"s-{shard}.tar", *({"__key__": f"k{shard}{n}", "txt": b"%d" % n} for n in range(3)))
+    samples = ShardMap(f"{tmp_path}/s-{{0..3}}.tar", held=held)
+    for number in (0, 3, 6, 9, 1, 4, 11, 2, 0, 5):
+        assert samples[number]["__key__"] == f"k{number // 3}{number % 3}"
+        assert _descriptors(tmp_path) <= most
+    assert _descriptors(tmp_path) == most
+    shardmap._most_files.cache_clear()
 
 
 def _other_line(folder: Path, old: bytes, new: bytes) -> ShardMap:

@@ -164,16 +164,22 @@ class IndexedShard:
         if self._file is None and (path := local_path(self.url)) is not None:
             with suppress(OSError):
                 file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                close = finalize(self, os.close, file)
+                self._close = finalize(self, os.close, file)
                 if identify(self.url) == self.identity:
                     self._file, self._stat = file, os.fstat(file)
                 else:
-                    close()
+                    self._close()
         if self._file is None:
             return None
         now = os.fstat(self._file)
         same = (now.st_size, now.st_mtime_ns) == (self._stat.st_size, self._stat.st_mtime_ns)
         return self._file if same else None
+
+    def release(self) -> None:
+        """Close a local shard's descriptor; it is opened again for the next sample."""
+        if self._file is not None:
+            self._file = None
+            self._close()
 
     def samples(self, start: int, end: int) -> Iterator[Sample]:
         """The samples from number ``start`` up to, not including, ``end``, by one request for each 16 MiB.

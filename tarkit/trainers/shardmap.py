@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import resource
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from itertools import accumulate
 from typing import Any, TypeVar
 
@@ -32,6 +34,8 @@ from tarkit.store.waits import Workers
 
 _T = TypeVar("_T")
 _AT_A_TIME = 8
+_SAMPLES_HELD = 2_000_000
+_LEAST_HELD, _MOST_HELD = 256, 4096
 
 
 class NoIndexError(UsageError):
@@ -48,8 +52,9 @@ class ShardMap:
             ends in ``.json`` is that of a manifest (``tarkit index --manifest``), which lists shards and their samples:
             then nothing else is read to open the data set; without one, the first line of each index is.
         rule: key rule of the samples.
-        held: shards that are kept open, with their indexes in memory; by default 256, or 1024 where none is local, and
-            so none has a descriptor.
+        held: shards whose indexes are kept in memory; by default those of two million samples, 256 to 4096 of them,
+            which is what the blocks of an order need. Fewer local ones have a descriptor: a quarter of those that a
+            process may have, 1024 at most.
         cache: where parts of remote shards are kept on this machine, a folder; None: nowhere, so that each sample is
             a request. cache_size: see :class:`tarkit.store.cache.PartCache`. run: consecutive samples that are fetched
             at once then.
@@ -86,12 +91,15 @@ class ShardMap:
         self._numbers: dict[str, int] = {}
         self._listed = _all_counted(list(_listed(urls)))
         self.urls = [shard.url for shard, _ in self._listed]
-        self._held = held or (1024 if all(map(is_remote, self.urls)) else 256)
         self.counts = [shard.nsamples for shard, _ in self._listed]
         """Samples of each shard."""
         self.sizes = [shard.filesize for shard, _ in self._listed]
         """Bytes of each shard, as a manifest lists them; else None."""
         self._ends = list(accumulate(self.counts))
+        mean = max(1, len(self) // max(1, len(self.urls)))
+        self._held = held or min(max(_LEAST_HELD, _SAMPLES_HELD // mean), _MOST_HELD)
+        self._files: OrderedDict[int, IndexedShard] = OrderedDict()
+        """Shards that may have a descriptor, the one that was used last at the end."""
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -166,12 +174,16 @@ class ShardMap:
             found = self._hold(number, self._opened(number))
         else:
             self._open.move_to_end(number)
+        self._files[number] = found
+        self._files.move_to_end(number)
+        if len(self._files) > _most_files():
+            self._files.popitem(last=False)[1].release()
         return found
 
     def _hold(self, number: int, shard: IndexedShard) -> IndexedShard:
         self._open[number] = shard
         while len(self._open) > self._held:
-            self._open.popitem(last=False)
+            self._files.pop(self._open.popitem(last=False)[0], None)
         return shard
 
     def _opened(self, number: int) -> IndexedShard:
@@ -198,7 +210,13 @@ class ShardMap:
         return self._numbers[key]
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_open": OrderedDict(), "_numbers": {}, "_fetched": set()}
+        return self.__dict__ | {"_open": OrderedDict(), "_files": OrderedDict(), "_numbers": {}, "_fetched": set()}
+
+
+@cache
+def _most_files() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1024 if soft == resource.RLIM_INFINITY else min(1024, max(1, soft // 4))
 
 
 def is_remote(url: str) -> bool:
