@@ -13,6 +13,7 @@ import resource
 import signal
 import stat
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -89,12 +90,13 @@ def test_the_bound_holds_and_what_was_used_last_stays(tmp_path: Path) -> None:
     assert not cache.closed and len(names(tmp_path)) > 2
 
 
-def test_reading_counts_as_use(tmp_path: Path) -> None:
+@pytest.mark.parametrize("use", [lambda cache: cache.read(part(0), 0, 1), lambda cache: kept(cache, part(0))])
+def test_reading_and_asking_count_as_use(tmp_path: Path, use: Callable[[PartCache], object]) -> None:
     cache = PartCache(tmp_path, 3000)
     for number in range(3):
         kept(cache, part(number))
         os.utime(tmp_path / part(number).name, (0, number))
-    cache.read(part(0), 0, 1)
+    use(cache)
     kept(cache, part(3))
     assert [cache.has(part(number)) for number in range(4)] == [True, False, False, True]
 

@@ -41,17 +41,17 @@ class CachedShard(IndexedShard):
         part = self._part(first)
         self._cache.keep(part, partial(self._fetched, part))
 
-    def sample(self, number: int) -> Sample:
-        """One sample, out of its part if that is here. Raises: as of an :class:`IndexedShard`."""
+    def kept(self, number: int) -> Sample | None:
+        """One sample, out of its part; None: that is not here. Raises: IndexError. StaleIndexError, DataError: as of an
+        :class:`IndexedShard`."""
         if not 0 <= number < len(self):
             raise IndexError(number)
         data = self._cache.read(self._part(self.first_of_part(number)), *self.index.span(number, number + 1))
-        if data is not None:
-            return self.sample_of(data, number)
-        if not self._cache.closed:
-            gone = "parts are removed from it before their samples are read, which are then read one by one"
-            self._cache.warn_small(f"{gone} from the remote shards")
-        return super().sample(number)
+        return None if data is None else self.sample_of(data, number)
+
+    def bytes_of_part(self, first: int) -> int:
+        """Length of the part that begins with a sample."""
+        return self._part(first).size
 
     def _part(self, first: int) -> Part:
         end = min(first + self._length, first - first % self._run + self._run, len(self))

@@ -33,7 +33,7 @@ _LOCKS = 256
 _SUM = ".sum"
 _MOST = 16 << 30
 _AFTER_EVICTION = 0.9
-_USED_SECONDS = 30.0
+_USED_SECONDS = 1.0
 
 
 class Part(NamedTuple):
@@ -115,7 +115,10 @@ class PartCache:
         try:
             os.makedirs(self.folder, 0o700, exist_ok=True)
             with self._locked(f".lock-{int(part.name[:8], 16) % _LOCKS:02x}"):
-                if not self.has(part) and (temporary := self._reserved(part)) is not None:
+                if self.has(part):
+                    # Else it may be the next to go, for another part of the same batch.
+                    os.utime(self._path(part.name))
+                elif (temporary := self._reserved(part)) is not None:
                     self._fill(part, *temporary, fetch)
         except _NotKept as problem:
             self._close(problem.reason)

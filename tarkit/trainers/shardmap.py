@@ -87,6 +87,8 @@ class ShardMap:
         self.cache = None if cache is None else PartCache(cache, cache_size)
         self._fetched: set[tuple[int, int]] = set()
         """Shard and first sample of the parts that this process knows to have been in the cache in this epoch."""
+        self._again = self._read = 0
+        """Bytes of parts that were fetched again, and of samples that were read, in this epoch."""
         self._open: OrderedDict[int, IndexedShard] = OrderedDict()
         self._numbers: dict[str, int] = {}
         self._listed = _all_counted(list(_listed(urls)))
@@ -122,9 +124,24 @@ class ShardMap:
     def sample(self, shard: int, number: int) -> Sample:
         """A sample by the number of its shard and its number in it; see :meth:`IndexedShard.sample`."""
         found = self._shard(shard)
-        if isinstance(found, CachedShard):
-            self._fetch(shard, found, found.first_of_part(number))
-        return found.sample(number)
+        return self._cached(shard, found, number) if isinstance(found, CachedShard) else found.sample(number)
+
+    def _cached(self, shard: int, found: CachedShard, number: int) -> Sample:
+        first = found.first_of_part(number)
+        self._fetch(shard, found, first)
+        sample = found.kept(number)
+        if sample is None and self._again + found.bytes_of_part(first) <= self._read:
+            self._again += found.bytes_of_part(first)
+            found.fetch(first)
+            sample = found.kept(number)
+        if sample is None:
+            if self.cache is not None and not self.cache.closed:
+                gone = "parts are removed from it before their samples are read, which are then read one by one"
+                self.cache.warn_small(f"{gone} from the remote shards")
+            sample = found.sample(number)
+        begin, end = found.index.span(number, number + 1)
+        self._read += end - begin
+        return sample
 
     def take(self, samples: Sequence[tuple[int, int]]) -> Iterator[Sample]:
         """Samples, each by the numbers of its shard and in it. Neighbours of a local shard are read at once."""
@@ -141,9 +158,10 @@ class ShardMap:
             at += found
 
     def begin_epoch(self) -> None:
-        """From now on parts are fetched again if they are not in the cache. Until then, one that was removed is not:
-        where the cache is too small, a part is fetched once an epoch, and then each of its samples."""
+        """From now on parts are fetched again if they are not in the cache. Until then, those that were removed from it
+        are as long as this does not more than double what is fetched; the samples of others are read one by one."""
         self._fetched.clear()
+        self._again = self._read = 0
 
     def fetch(self, samples: Iterable[tuple[int, int]]) -> None:
         """Have the parts of these samples, each the numbers of its shard and in it, in the cache, if there is one; some
