@@ -33,7 +33,7 @@ ROOMS = {
     "readers": "create ranged reader",
     "service": "client credentials dataset leases progress serve watch",
     "runs": "counts donerecord engine process status work",
-    "trainers": "arrays plan source",
+    "trainers": "arrays audit plan source",
     "spark": "records",
     "writer": "",
     "": "",

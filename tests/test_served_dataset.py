@@ -105,7 +105,7 @@ def test_a_loader_of_ones_own_is_refused(shards: str, service: Process) -> None:
     from torch.utils.data import DataLoader
 
     for workers in (0, 1):
-        with pytest.raises(UsageError, match=r"with service=, read it by loader\(\)"):
+        with pytest.raises(UsageError, match=r"with service= or audit=, read it by loader\(\)"):
             list(DataLoader(dataset(shards, service), batch_size=None, num_workers=workers))
 
 

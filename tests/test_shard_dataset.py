@@ -18,6 +18,7 @@ import pytest
 from tarkit.errors import CorruptHeaderError, DataError, UsageError
 from tarkit.samples.manifest import ManifestShard, write_manifest
 from tarkit.samples.tarwriter import TarWriter
+from tarkit.trainers.audit import audit_folder
 
 pytestmark = [
     pytest.mark.torch,
@@ -367,3 +368,37 @@ def test_ranks_under_gloo_are_killed_and_another_number_goes_on(
     before, after = read_by_ranks(tmp_path, 2), read_by_ranks(tmp_path, 3)
     assert len(before) == 5
     assert before + after == epochs[0]
+    (audited,) = audit_folder(str(tmp_path / "audit"), [shards])
+    assert audited.complete and (audited.used, audited.again) == (156, 0)
+
+
+@pytest.mark.parametrize("options", [{}, {"multiprocessing_context": "spawn", "persistent_workers": True}])
+def test_the_audit_has_what_was_used_and_not_what_was_prefetched(
+    shards: str, epochs: list[list[list[str]]], tmp_path: Path, options: dict[str, Any]
+) -> None:
+    loaders = [dataset(shards, rank=rank, world=2, audit=tmp_path).loader(2, **options) for rank in range(2)]
+    running = [iter(loader) for loader in loaders]
+    before = together([keys(next(each) for _ in range(4)) for each in running])
+    state = loaders[1].state_dict()
+    for each in running:
+        next(each)
+    del running, loaders
+    (audited,) = audit_folder(str(tmp_path), [shards])
+    assert (audited.used, audited.in_hand, audited.problems) == (48, 12, []) and not audited.complete
+    loaders = [dataset(shards, rank=rank, world=3, audit=tmp_path).loader(2, **options) for rank in range(3)]
+    for loader in loaders:
+        loader.load_state_dict(state)
+    assert before + together([keys(iter(loader)) for loader in loaders]) == epochs[0]
+    assert keys(iter(loaders[0]))[0] == epochs[1][0][:4]
+    first, second = audit_folder(str(tmp_path), [shards])
+    assert first.complete and (first.used, first.again) == (156, 12)
+    assert (second.used, second.problems) == (52, []) and not second.complete
+
+
+def test_an_audit_wants_the_loader_of_the_data_set(shards: str, tmp_path: Path) -> None:
+    from torch.utils.data import DataLoader
+
+    with pytest.raises(UsageError, match=r"with service= or audit=, read it by loader\(\), which knows what your loop"):
+        list(DataLoader(dataset(shards, audit=tmp_path), batch_size=None, num_workers=1))
+    images, *_ = dataset(shards, fields="cls", decode="rgb", audit=tmp_path).loader(1, collate_fn=len)
+    assert images == 1

@@ -22,7 +22,7 @@ def main(shards: str, folder: Path, stop: int) -> None:
     """One rank."""
     torch.distributed.init_process_group("gloo", timeout=timedelta(seconds=60))
     rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
-    dataset = ShardDataset(shards, batch=12, seed=7, run=5, block=20)
+    dataset = ShardDataset(shards, batch=12, seed=7, run=5, block=20, audit=folder / "audit")
     loader = dataset.loader(2)
     state = folder / "state.json"
     if state.exists():

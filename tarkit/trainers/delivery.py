@@ -6,15 +6,18 @@ from collections.abc import MutableSequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from tarkit.trainers.auditlog import Evidence
+
 
 class Delivery(NamedTuple):
-    """What a worker sends. worker: its number. number: of the batch, of those of this worker. empty: there is no batch
-    now, ask again. value: the batch."""
+    """What a worker sends. worker: its number. number: of the batch; of a service, among those of this worker. empty:
+    there is no batch now, ask again. value: the batch. evidence: for an audit."""
 
     worker: int
     number: int
     empty: bool
     value: Any
+    evidence: Evidence | None = None
 
 
 @dataclass

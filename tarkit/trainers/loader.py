@@ -36,6 +36,7 @@ class EpochLoader:
 
     def __init__(self, source: BatchSource) -> None:
         self.source = source
+        self._audit = source.audit_log()
         self._counts = counts_of_process()
         self._last: Delivery | None = None
         """The batch in the hands of the loop."""
@@ -66,16 +67,26 @@ class EpochLoader:
         self._next = epoch + 1, 0
         batches = self.source.batches_of(epoch, number)
         self.counts = Counter()
+        if self._audit is not None:
+            self._audit.begin(self.source.state(epoch, number))
         try:
             for batch in self._epoch(epoch, number):
                 self.counts += self.source.gaps.of(number)
                 number += 1
                 self._at = (epoch, number) if number < batches else self._next
-                yield batch
+                yield self._audited(epoch, batch)
+            if self._audit is not None:
+                self._audit.used()
         finally:
             log_gaps(self.counts, epoch, number)
         if number != batches:
             raise RuntimeError(f"epoch {epoch} has {batches} batches, and {number} came")
+
+    def _audited(self, epoch: int, batch: Any) -> Any:
+        if self._audit is None:
+            return batch
+        self._audit.given(epoch, batch.number, batch.worker, batch.evidence)
+        return batch.value
 
     def _epoch(self, epoch: int, first: int) -> Iterable[Any]:
         return self.source.epoch_batches(epoch, first)
@@ -105,6 +116,8 @@ class EpochLoader:
         last, self._last = self._last, None
         if last is not None:
             self._counts.used[last.worker] = last.number + 1
+        if self._audit is not None:
+            self._audit.used()
 
     def flush(self, timeout: float = 300.0) -> None:
         """Return when the service has on its disk which batches were used. Raises: ServiceLostError: not in time."""
@@ -118,6 +131,8 @@ class EpochLoader:
 
     def state_dict(self) -> dict[str, Any]:
         """Where the training is: under 1 kB, the same for each rank. Raises: UsageError: a service keeps it."""
+        if self._audit is not None:
+            self._audit.used()  # so this state has it
         return self.source.state(*self._at)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

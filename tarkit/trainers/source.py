@@ -18,6 +18,8 @@ from tarkit.samples.sample import KeyRule, Sample, first_dot
 from tarkit.samples.transforms import to_tuple
 from tarkit.service.client import ShardClient
 from tarkit.store.cache import default_folder
+from tarkit.trainers.auditlog import AuditLog, evidence_of, key_digest, name_of_shard
+from tarkit.trainers.delivery import Delivery
 from tarkit.trainers.gaps import GapCounts
 from tarkit.trainers.order import EpochOrder, OrderSettings, Place, Segment
 from tarkit.trainers.shardmap import NoIndexError, ShardMap
@@ -59,6 +61,8 @@ class BatchSource:
             opened, are left out and counted, see :attr:`tarkit.trainers.loader.EpochLoader.counts`.
         cache: the folder of this machine where parts of remote shards are kept, for all processes and later runs; True:
             ``tarkit/shards`` in the user's folder for caches; False: none, each sample is a request.
+        audit: a folder where each process writes which samples its loop was given; ``tarkit audit`` proves from it that
+            each was used once. None: nowhere.
         cache_size: bytes of it at most; by default 16 GiB, or half of what its disk has free, if that is less.
 
     Raises:
@@ -88,6 +92,7 @@ class BatchSource:
         on_error: str = "raise",
         cache: str | os.PathLike[str] | bool = True,
         cache_size: int | None = None,
+        audit: str | os.PathLike[str] | None = None,
     ) -> None:
         if on_error not in ("raise", "count"):
             raise UsageError(f"on_error is {on_error!r}; it must be raise or count")
@@ -97,7 +102,10 @@ class BatchSource:
                 raise UsageError("on_error='count' is not for service=: the service lists the shards that fail")
             if not shuffle or lanes is not None or given != OrderSettings(batch) or (rank, world) != (None, None):
                 raise UsageError(f"{_ORDER_OPTIONS} are not for service=: tarkit serve --shuffle has its order")
+            if audit is not None:
+                raise UsageError("audit= is not for service=: the service's own counts show what was acknowledged")
             rank, world = 0, 1
+        self.audit = audit
         self.service = ShardClient(service) if isinstance(service, str) else service
         lanes = math.gcd(batch, _LANES) if lanes is None else lanes
         self.settings = OrderSettings(batch, seed if shuffle else None, lanes, turns, run, block, equalize)
@@ -115,6 +123,10 @@ class BatchSource:
         """Shards that cannot be read in this epoch."""
         self._reported: set[int] = set()
         self.gaps = GapCounts()
+        self._left_out: list[bool] = []
+        self._fillers: list[Place] = []
+        self._keys: dict[tuple[int, int], str] = {}
+        """Of the batch that was read last, for an audit."""
         self.consumer  # noqa: B018 (an environment that cannot be is an error here)
         if self.service is None:
             len(self)  # an epoch without a batch is an error here
@@ -161,10 +173,18 @@ class BatchSource:
         """
         places, counts = order.rank_batch(number, *self.consumer), Counter[str]()
         values = self._values(places, counts)
+        self._left_out = [value is None for value in values]
         if any(counts.values()):
             values = self._filled(order, number, values, counts)
         self.gaps.note(number, counts)
         return self._collate(values)
+
+    def delivery(self, order: EpochOrder, number: int, worker: int = 0) -> Delivery:
+        """The rank's part of a global batch, with what an audit writes of it. Raises: what :meth:`read` raises."""
+        self._keys, self._fillers = {}, []
+        batch, places = self.read(order, number), order.rank_batch(number, *self.consumer)
+        evidence = evidence_of(places, self._left_out, self._fillers, self._keys)
+        return Delivery(worker, number, False, batch, evidence)
 
     def batch_of(self, places: Iterable[Place]) -> Any:
         """The batch that these samples make. Raises: UsageError: the transform drops one. What reading them raises."""
@@ -233,13 +253,24 @@ class BatchSource:
         for place in (*batch[slot + 1 :], *batch[:slot]):
             value = self._attempt(place._replace(filler=self.settings.equalize == "pad"), Counter())
             if value is not None:
+                self._fillers.append(place)
                 return value
         return None
 
     def epoch_batches(self, epoch: int, first: int = 0) -> Iterator[Any]:
-        """The batches of an epoch from batch ``first`` on."""
+        """The batches of an epoch from batch ``first`` on; with an audit, as deliveries."""
         order = self.order(epoch, first)
-        return (self.read(order, number) for number in range(first, order.batches))
+        read = self.read if self.audit is None else self.delivery
+        return (read(order, number) for number in range(first, order.batches))
+
+    def audit_log(self) -> AuditLog | None:
+        """Where this process writes what its loop is given."""
+        if self.audit is None:
+            return None
+        shards = [
+            (name_of_shard(url), count) for url, count in zip(self.samples.urls, self.samples.counts, strict=True)
+        ]
+        return AuditLog(self.audit, *self.consumer, shards, self.state(0, 0)["shards"])
 
     def state(self, epoch: int, next_batch: int) -> dict[str, Any]:
         """The state of a training that goes on with a batch of an epoch: the same for each rank, under 1 kB.
@@ -249,7 +280,7 @@ class BatchSource:
         """
         self.refuse_service()
         # A copy of the data set, at another place or under another signature, is the same one.
-        shards = [[url.partition("?")[0].rpartition("/")[2] for url in self.samples.urls], self.samples.counts]
+        shards = [[name_of_shard(url) for url in self.samples.urls], self.samples.counts]
         digest = blake2b(json.dumps(shards).encode(), digest_size=8).hexdigest()
         order = {name: getattr(self.settings, name) for name in _SETTINGS}
         state = {"version": _VERSION, "shards": digest, **order, "epoch": epoch, "next_batch": next_batch}
@@ -287,6 +318,8 @@ class BatchSource:
             raise UsageError("the shard service keeps the state, and goes on where it is; see tarkit serve --state")
 
     def _value(self, place: Place, sample: Sample) -> Any:
+        if self.audit is not None:
+            self._keys[place.shard, place.sample] = key_digest(sample["__url__"], sample["__key__"])
         if self._decode is not None:
             sample = decode_sample(sample, image=self._decode)
         if self.settings.equalize == "pad":

@@ -78,8 +78,11 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         self._shared[_SEGMENTS : _SEGMENTS + len(words)] = torch.tensor(words)
 
     def __iter__(self) -> BatchIterator:
-        if self.service is not None:
-            raise UsageError("with service=, read it by loader(): it acknowledges what your loop has used")
+        if self.service is not None or self.audit is not None:
+            raise UsageError("with service= or audit=, read it by loader(), which knows what your loop has used")
+        return self._batches()
+
+    def _batches(self) -> BatchIterator:
         _check_not_dispatched(self)
         _check_not_batched()
         first, worker = int(self._shared[1]), loader_worker()
@@ -159,7 +162,10 @@ class BatchIterator(Iterator[Any]):
             if loader_worker() is None:
                 dataset.set_epoch(order.epoch + 1)
             raise StopIteration
-        batch = dataset.read(order, self._number)
+        if dataset.audit is None:
+            batch = dataset.read(order, self._number)
+        else:
+            batch = dataset.delivery(order, self._number, self._worker)
         self._number += self._workers
         return batch
 
@@ -213,11 +219,11 @@ class ShardLoader(EpochLoader):
         self.dataset = dataset
         self._next = self._at = dataset.epoch, int(dataset._shared[1])
         read = dataset
-        if dataset.service is not None:
+        if dataset.service is not None or dataset.audit is not None:
             shape = max(1, num_workers)
             numbers = (torch.zeros(size, dtype=torch.int64).share_memory_() for size in (1, shape, shape))
             self._counts = UseCounts(*numbers)
-            read, options = _Dealt(dataset, self._counts), _of_deliveries(options)
+            read, options = _Delivered(dataset, self._counts), _of_deliveries(options)
         self._loader = data.DataLoader(read, batch_size=None, num_workers=num_workers, **options)
 
     def _epoch(self, epoch: int, first: int) -> Iterable[Any]:
@@ -230,13 +236,15 @@ class ShardLoader(EpochLoader):
         return loader
 
 
-class _Dealt(data.IterableDataset):  # type: ignore[misc,name-defined]
-    """What a worker of a DataLoader reads of a data set that has a service."""
+class _Delivered(data.IterableDataset):  # type: ignore[misc,name-defined]
+    """What a worker of a DataLoader reads where the loop's use of a batch counts: deliveries."""
 
     def __init__(self, dataset: ShardDataset, counts: UseCounts) -> None:
         self._dataset, self._counts = dataset, counts
 
     def __iter__(self) -> Iterator[Delivery]:
+        if self._dataset.service is None:
+            return self._dataset._batches()
         worker = loader_worker()
         return iter(ServedBatches(self._dataset, self._counts, 0 if worker is None else worker.number))
 

@@ -53,6 +53,7 @@ WITHOUT_INPUT = {
     "kubetpl templates",
     "kubetpl wait",
     "tarkit",
+    "tarkit audit",
     "tarkit create",
     "tarkit completion",
     "tarkit demo",

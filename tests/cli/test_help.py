@@ -58,7 +58,7 @@ def test_a_name_that_is_misspelt(command: str, meant: str, run: Run) -> None:
 def test_a_verb_like_no_other(run: Run) -> None:
     result = run("tarkit", "qqqq")
     assert result.code == 2
-    assert "no verb 'qqqq'; commands are cat, " in result.stderr
+    assert "no verb 'qqqq'; commands are audit, cat, " in result.stderr
 
 
 @pytest.mark.parametrize(

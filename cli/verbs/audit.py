@@ -1,0 +1,73 @@
+"""``tarkit audit``: whether a training used each sample once an epoch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tarkit.errors import EXIT_DATA, EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, counted
+
+from ..shared.program import verbose_option, version_option, work_option
+from ..shared.results import Results
+
+if TYPE_CHECKING:
+    from tarkit.trainers.audit import EpochAudit
+
+_LISTED = 20
+_EPILOG = """\b
+Examples:
+  tarkit audit audited
+  tarkit audit audited 'train-{0000..0147}.tar'
+
+\b
+Exit codes: 0 each epoch is complete, and each sample was used once; 1 the last epoch is not
+complete; 2 the shards are not those of the training; 3 complete, but samples failed or were
+dropped; 65 samples are missing, twice, or others than they should be; 66 the folder has no audit.
+"""
+
+
+@click.command("audit", epilog=_EPILOG)
+@click.argument("folder", metavar="DIR")
+@click.argument("specs", metavar="[SHARD]...", nargs=-1)
+@work_option("key_rule")
+@verbose_option
+@version_option
+def command(folder: str, specs: tuple[str, ...], key_rule: str, verbose: bool) -> int:
+    """Prove that a training used each sample once an epoch, from what its processes wrote to DIR.
+
+    DIR is the argument audit= of ShardDataset or tarkit.batches. What was delivered after the state from
+    which the training went on is not counted twice: it is reported as used again. Samples that are missing
+    or twice are named by shard and number. With SHARD, the training's shards, the keys that were delivered
+    are compared with those of their indexes. No sample is read. Long lists are cut; -v gives all.
+    """
+    from tarkit.trainers.audit import audit_folder
+
+    epochs = audit_folder(folder, specs, key_rule)
+    problems = [problem for epoch in epochs for problem in epoch.problems]
+    with Results() as results:
+        for problem in problems if verbose else problems[:_LISTED]:
+            results.line(problem)
+        if not verbose and len(problems) > _LISTED:
+            results.line(f"… and {len(problems) - _LISTED} more")
+        for epoch in epochs:
+            results.line(_line(epoch))
+    if problems:
+        return EXIT_DATA
+    if not all(epoch.complete for epoch in epochs):
+        return EXIT_FAILED
+    return EXIT_SET_ASIDE if any(epoch.dropped for epoch in epochs) else EXIT_OK
+
+
+def _line(epoch: EpochAudit) -> str:
+    state = "wrong" if epoch.problems else "complete" if epoch.complete else "not complete"
+    parts = [f"{epoch.used} of {counted(epoch.samples, 'sample')} used"]
+    for number, what in (
+        (epoch.left_out, "fill no batch"),
+        (epoch.dropped, "left out, as they failed or transform dropped them"),
+        (epoch.again, "used before a later start, and again after it"),
+        (epoch.in_hand, "given, and not known to be used"),
+        (len(epoch.problems), "missing, twice or wrong"),
+    ):
+        parts += [f"{number} {what}"] if number else []
+    return f"epoch {epoch.epoch}: {state}: {', '.join(parts)}"

@@ -1,0 +1,353 @@
+"""Whether each sample was used once an epoch, by what the processes of a training wrote while they were given batches.
+
+What counts is in ``docs/formats/audit.md``."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from tarkit.errors import DataError, MissingInputError, UsageError, counted
+from tarkit.samples.indexedshard import open_indexed
+from tarkit.samples.sample import KeyRule
+from tarkit.store.url import display_name
+from tarkit.trainers.auditlog import SUFFIX, key_digest, name_of_shard, parsed_line, read_lines, read_shard_list
+from tarkit.trainers.order import EpochOrder, OrderSettings, Place, Segment
+from tarkit.trainers.shardmap import ShardMap
+
+_ORDER = ("shards", "seed", "run", "block", "equalize")
+"""What all processes of a training have in common, of their states."""
+
+
+class _Point(NamedTuple):
+    """Where in a training: before this batch of this epoch."""
+
+    epoch: int
+    batch: int
+
+
+@dataclass(frozen=True)
+class _Begin:
+    """A loop began, or went on, here. state: of the training."""
+
+    point: _Point
+    at: float
+    rank: int
+    world: int
+    state: dict[str, Any]
+
+    @property
+    def launch(self) -> tuple[_Point, int]:
+        """Processes that begin at one point with one world belong together."""
+        return self.point, self.world
+
+
+@dataclass
+class _Given:
+    """A batch that a process was given. before: the launches to which the process belongs by then. used: whether the
+    process then wrote another line."""
+
+    point: _Point
+    at: float
+    worker: int
+    begin: _Begin
+    before: frozenset[tuple[_Point, int]]
+    path: str
+    offset: int
+    used: bool = False
+
+    def __str__(self) -> str:
+        who = f"rank {self.begin.rank} of {self.begin.world}, worker {self.worker}"
+        return f"batch {self.point.batch} of {who} ({os.path.basename(self.path)}, offset {self.offset})"
+
+
+@dataclass
+class EpochAudit:
+    """An epoch. samples: of the data set. batches: that it has. used: different samples that were used. left_out: that
+    fill no batch. dropped: that should be in a batch that was used, and failed, or were dropped by the transform.
+    again: samples that were used, and again after a later start. in_hand: of batches that were given and whose use is
+    not known. open_batches: batches of which not all was used, though it may still be. problems: samples that are
+    missing, twice or wrong, a sentence each."""
+
+    epoch: int
+    samples: int
+    batches: int
+    used: int = 0
+    again: int = 0
+    left_out: int = 0
+    dropped: int = 0
+    in_hand: int = 0
+    open_batches: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        """Whether each sample that fills a batch was used."""
+        return not self.open_batches and not self.problems
+
+
+def audit_folder(folder: str, urls: Iterable[str] = (), rule: str | KeyRule = "first-dot") -> list[EpochAudit]:
+    """Judge what a training has written.
+
+    Args:
+        folder: the ``audit`` of its data sets.
+        urls: its shards: their indexes have the keys, with which those that were delivered are compared.
+        rule: key rule of these.
+
+    Raises:
+        MissingInputError: the folder has no audit.
+        UsageError: the shards are not those of the training.
+        DataError: a line is damaged, or the folder has the audit of another data set or order, too.
+    """
+    begins, given = _read(folder)
+    shards = read_shard_list(folder, str(begins[0].state["shards"]))
+    names, keys = [name for name, _ in shards], None
+    if urls := list(urls):
+        samples = ShardMap(urls, rule=rule)
+        if [(name_of_shard(url), count) for url, count in zip(samples.urls, samples.counts, strict=True)] != shards:
+            raise UsageError(f"these are not the {counted(len(shards), 'shard')} of the training, in their order")
+        names, keys = [display_name(url) for url in samples.urls], _Keys(samples.urls, rule)
+    launches = _launches(begins)
+    begins = [each for each in begins if not _undone(each.point, each.at, each.rank, {each.launch}, launches)]
+    epochs = []
+    last = max([*(each.point.epoch for each in begins), *(each.point.epoch for each in given)])
+    for epoch in range(min(each.point.epoch for each in begins), last + 1):
+        found = _EpochJudge(epoch, [count for _, count in shards], names, keys, begins, epoch == last)
+        for batch in given:
+            if batch.point.epoch == epoch:
+                done = _undone(batch.point, batch.at, batch.begin.rank, batch.before, launches)
+                found.take(batch, undone=done)
+        if found.begun or epoch < last:
+            epochs.append(found.result())
+    return epochs
+
+
+def _read(folder: str) -> tuple[list[_Begin], list[_Given]]:
+    begins: list[_Begin] = []
+    given: list[_Given] = []
+    paths = sorted(glob.glob(os.path.join(glob.escape(folder), f"*{SUFFIX}")))
+    for path in paths:
+        header: dict[str, Any] = {}
+        before: frozenset[tuple[_Point, int]] = frozenset()
+        pending: _Given | None = None
+        begun: _Begin | None = None
+        for offset, line in read_lines(path):
+            header = header or line
+            if pending is not None:
+                pending.used, pending = True, None
+            if "begin" in line:
+                state = line["begin"]
+                point = _Point(state["epoch"], state["next_batch"])
+                begun = _Begin(point, line["at"], header["rank"], header["world"], state)
+                begins.append(begun)
+                before |= {begun.launch}
+                if any(state[name] != begins[0].state[name] for name in _ORDER):
+                    hint = "one folder is for one training"
+                    raise DataError(
+                        "this is the audit of another data set or order", url=path, offset=offset, hint=hint
+                    )
+            elif "batch" in line:
+                point = _Point(*line["batch"])
+                if begun is None:
+                    raise DataError("a batch comes before the line that begins an epoch", url=path, offset=offset)
+                made = _Given(point, line["at"], line["worker"], begun, before, path, offset)
+                given.append(made)
+                pending = made
+    if not begins:
+        raise MissingInputError("no audit of a training is in this folder", url=folder)
+    return begins, given
+
+
+def _launches(begins: Iterable[_Begin]) -> dict[tuple[_Point, int], dict[int, float]]:
+    """Of each launch, when each of its ranks began last."""
+    found: dict[tuple[_Point, int], dict[int, float]] = defaultdict(dict)
+    for each in begins:
+        ranks = found[each.launch]
+        ranks[each.rank] = max(each.at, ranks.get(each.rank, each.at))
+    return found
+
+
+def _undone(
+    point: _Point, at: float, rank: int, own: Iterable[tuple[_Point, int]],
+    launches: dict[tuple[_Point, int], dict[int, float]],
+) -> bool:  # fmt: skip
+    """Whether the training went on, later than ``at``, from a point that is not behind ``point``. Other ranks of the
+    same launch may begin later, and undo nothing."""
+    own = set(own)
+    for launch, ranks in launches.items():
+        if launch[0] <= point:
+            latest = ranks.get(rank, at) if launch in own else max(ranks.values())
+            if latest > at:
+                return True
+    return False
+
+
+class _Keys:
+    """Digests of the keys of shards, from their indexes."""
+
+    def __init__(self, urls: list[str], rule: str | KeyRule) -> None:
+        self._urls, self._rule = urls, rule
+        self._digests: dict[int, list[str]] = {}
+
+    def __getitem__(self, place: tuple[int, int]) -> str:
+        shard, sample = place
+        if shard not in self._digests:
+            url = self._urls[shard]
+            index = open_indexed(url, self._rule)
+            if index is None:
+                raise UsageError(f"{display_name(url)} has no index: make it by tarkit index")
+            self._digests[shard] = list(map(partial(key_digest, url), index.keys()))
+        return self._digests[shard][sample]
+
+
+class _EpochJudge:
+    """One epoch: what was delivered against what its order has."""
+
+    def __init__(
+        self, epoch: int, counts: list[int], names: list[str], keys: _Keys | None, begins: list[_Begin], is_last: bool
+    ) -> None:
+        self._epoch, self._counts, self._names, self._keys = epoch, counts, names, keys
+        self._begins, self._is_last = begins, is_last
+        self._starts = [0, *accumulate(counts)]
+        self._seen = bytearray(self._starts[-1])
+        self._orders: dict[str, EpochOrder] = {}
+        of_epoch = [each for each in begins if each.point.epoch == epoch]
+        self.begun = bool(of_epoch)
+        # The one that went on last knows the batches before it, too.
+        latest = max(of_epoch or begins, key=lambda each: (each.point, each.at))
+        self._order = self._order_of(latest.state if of_epoch else {**latest.state, "segments": []})
+        self._result = EpochAudit(epoch, self._starts[-1], self._order.batches)
+        self._result.left_out = max(0, self._starts[-1] - sum(map(self._order.size, range(self._order.batches))))
+        self._used: dict[int, list[tuple[int, int, _Given]]] = defaultdict(list)
+        self._reached: dict[tuple[_Point, int, int], int] = defaultdict(int)
+        """The last batch of which these slots were used, by processes that began at a point."""
+        self._twice: set[tuple[int, int]] = set()
+
+    def _order_of(self, state: dict[str, Any]) -> EpochOrder:
+        segments = [Segment(*each) for each in state.get("segments", ())] if state["epoch"] == self._epoch else []
+        words = repr((state["batch"], state["lanes"], state["turns"], segments))
+        if words not in self._orders:
+            names = ("batch", "seed", "lanes", "turns", "run", "block")
+            # The batches of "repeat" are those of "pad", which marks what fills them.
+            equalize = "drop" if state["equalize"] == "drop" else "pad"
+            settings = OrderSettings(**{name: state[name] for name in names}, equalize=equalize)
+            self._orders[words] = EpochOrder(self._counts, settings, self._epoch, segments)
+        return self._orders[words]
+
+    def take(self, given: _Given, *, undone: bool) -> None:
+        """Count a batch."""
+        samples, marks, keys = _evidence(given)
+        if undone:
+            self._result.again += len(samples)
+            return
+        later = any(each.point > given.point and each.at > given.at for each in self._begins)
+        if not given.used and not later:
+            self._result.in_hand += len(samples)
+            return
+        order = self._order_of(given.begin.state)
+        number, rank, world = given.point.batch, given.begin.rank, given.begin.world
+        expected = order.rank_batch(number, rank, world) if number < order.batches else []
+        # Behind those of the order are only what fills the places of samples that were left out.
+        if [place[:2] for place in expected] != samples[: len(expected)] or set(marks[len(expected) :]) - {"*"}:
+            self._wrong(given, samples, expected)
+        for at, ((shard, sample), mark) in enumerate(zip(samples, marks, strict=True)):
+            if shard >= len(self._counts) or sample >= self._counts[shard]:
+                continue  # it was reported as another one than that of the order
+            if mark != "-":
+                self._compare_key(given, (shard, sample), keys[8 * at : 8 * at + 8])
+            if at < len(expected) and not expected[at].filler:
+                self._count((shard, sample), is_out=mark == "-")
+        size = order.size(min(number, order.batches - 1))
+        self._used[number].append((rank * size // world, (rank + 1) * size // world, given))
+
+    def _count(self, sample: tuple[int, int], *, is_out: bool) -> None:
+        self._result.dropped += is_out
+        place = self._starts[sample[0]] + sample[1]
+        if self._seen[place]:
+            self._twice.add(sample)
+        self._seen[place] = 1
+
+    def _wrong(self, given: _Given, samples: list[tuple[int, int]], expected: list[Place]) -> None:
+        for at in range(max(len(samples), len(expected))):
+            found = self._named(samples[at]) if at < len(samples) else "nothing"
+            right = self._named(expected[at][:2]) if at < len(expected) else "nothing"
+            if found != right:
+                text = f"wrong: epoch {self._epoch}, {given}: it has {found} where the order has {right}"
+                self._result.problems.append(text)
+
+    def _compare_key(self, given: _Given, sample: tuple[int, int], digest: str) -> None:
+        if self._keys is not None and self._keys[sample] != digest:
+            text = f"wrong: epoch {self._epoch}, {given}: what was delivered as {self._named(sample)} has another key"
+            self._result.problems.append(text)
+
+    def _named(self, sample: tuple[int, int]) -> str:
+        shard, number = sample
+        return f"sample {number} of {self._names[shard] if shard < len(self._names) else f'shard {shard}'}"
+
+    def result(self) -> EpochAudit:
+        """What is found of the epoch, when all was taken."""
+        found = self._result
+        found.used = sum(self._seen) - found.dropped
+        self._report_twice()
+        for parts in self._used.values():
+            for lo, hi, given in parts:
+                part = given.begin.point, lo, hi
+                self._reached[part] = max(self._reached[part], given.point.batch)
+        for number in range(self._order.batches):
+            size, end = self._order.size(number), 0
+            for first, last in [*sorted(each[:2] for each in self._used[number]), (size, size)]:
+                if first > end:
+                    self._report_missing(number, end, first)
+                end = max(end, last)
+        lacking = found.samples - found.left_out - found.dropped - found.used
+        if found.complete and lacking:
+            found.problems.append(f"missing: epoch {self._epoch}: {lacking} samples")
+        return found
+
+    def _report_twice(self) -> None:
+        if not self._twice:
+            return
+        where: dict[tuple[int, int], list[_Given]] = defaultdict(list)
+        for parts in self._used.values():
+            for _, _, given in parts:
+                for sample in self._twice.intersection(_evidence(given)[0]):
+                    where[sample].append(given)
+        for sample in sorted(where):
+            shown = " and ".join(map(str, where[sample]))
+            self._result.problems.append(f"twice: epoch {self._epoch}, {self._named(sample)}: {shown}")
+
+    def _report_missing(self, number: int, first: int, end: int) -> None:
+        """Slots of a batch that no process used: a gap, if the training went on behind it; else it may still come."""
+        point = _Point(self._epoch, number)
+        passed = not self._is_last or any(each.point > point for each in self._begins)
+        passed = passed or any(
+            begun <= point and lo < end and first < hi and reached > number
+            for (begun, lo, hi), reached in self._reached.items()
+        )
+        if not passed:
+            self._result.open_batches += 1
+            return
+        for place in self._order.batch(number, first, end):
+            if not place.filler:
+                text = (
+                    f"missing: epoch {self._epoch}, {self._named(place[:2])}: batch {number} was not used by its rank"
+                )
+                self._result.problems.append(text)
+
+
+def _evidence(given: _Given) -> tuple[list[tuple[int, int]], list[str], str]:
+    """Samples of a batch, the mark of each, and the digests of their keys, read again: all of them at once would fill
+    the memory."""
+    with open(given.path, "rb") as file:
+        file.seek(given.offset)
+        line = parsed_line(file.readline(), given.path, given.offset)
+    words = line["samples"].split()
+    pairs = [word.rstrip("*-").split(".") for word in words]
+    marks = [word[-1] if word[-1] in "*-" else "" for word in words]
+    return [(int(shard), int(sample)) for shard, sample in pairs], marks, line["keys"]

@@ -1,0 +1,188 @@
+"""What a training loop was given, written as it goes: a file for each process, a line for each batch.
+
+``docs/formats/audit.md`` specifies the files."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple
+from weakref import finalize
+from zlib import crc32
+
+from tarkit.errors import CorruptRecordError, DataError, StreamError, UsageError
+from tarkit.store.publish import open_publish
+from tarkit.store.url import display_name, local_path
+from tarkit.trainers.order import Place
+
+VERSION = 1
+SUFFIX = ".audit"
+_DIGITS = 8
+_NO_KEY = "0" * _DIGITS
+
+
+class Evidence(NamedTuple):
+    """What a batch has, as an audit writes it. samples: ``"5.0 0.12- 1.3*"``, each with the number of its shard and its
+    own in it; ``-`` marks one that was left out, ``*`` one that fills the batch. keys: of each, 8 digits of its digest,
+    or 0 if it was left out."""
+
+    samples: str
+    keys: str
+
+
+def evidence_of(
+    places: Sequence[Place],
+    left_out: Sequence[bool],
+    fillers: Sequence[Place],
+    keys: Mapping[tuple[int, int], str],
+) -> Evidence:
+    """Of a batch that was to have these samples. left_out: of each, whether it failed, or was dropped. fillers: what it
+    has in their place. keys: digests of those that were read."""
+    words, digests = [], []
+    for place, is_out in zip(places, left_out, strict=True):
+        words.append(f"{place.shard}.{place.sample}{'-' if is_out else '*' if place.filler else ''}")
+        digests.append(_NO_KEY if is_out else keys[place.shard, place.sample])
+    for place in fillers:
+        words.append(f"{place.shard}.{place.sample}*")
+        digests.append(keys[place.shard, place.sample])
+    return Evidence(" ".join(words), "".join(digests))
+
+
+def key_digest(url: str, key: str) -> str:
+    """8 digits that stand for a sample: of the name of its shard, without folder and query, and of its key."""
+    words = f"{name_of_shard(url)}\0{key}".encode("utf-8", "surrogateescape")
+    return blake2b(words, digest_size=_DIGITS // 2).hexdigest()
+
+
+def name_of_shard(url: str) -> str:
+    """The name of a shard without folder and query: a copy at another place is the same."""
+    return url.partition("?")[0].rpartition("/")[2]
+
+
+class AuditLog:
+    """The file of one process. Each line is written by one call, so that a kill leaves whole lines.
+
+    Args:
+        folder: a local one, or of a file system that all machines share.
+        rank, world: of the process.
+        shards: name and number of samples of each. digest: that the state of the training has for them.
+        clock: seconds since 1970.
+
+    Raises:
+        UsageError: the folder is not local.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        rank: int,
+        world: int,
+        shards: Sequence[tuple[str, int]],
+        digest: str,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        path = local_path(os.fspath(folder))
+        if path is None:
+            raise UsageError(f"audit is {display_name(os.fspath(folder))}; it must be a folder of a file system")
+        self._folder, self._clock = path, clock
+        self._header = {
+            "audit": VERSION,
+            "rank": rank,
+            "world": world,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+        }
+        self._shards, self._digest = list(shards), digest
+        self._file: int | None = None
+        self._in_hand: list[int] | None = None
+
+    def begin(self, state: dict[str, Any]) -> None:
+        """The loop begins, or goes on, where this state is."""
+        self._write({"begin": state})
+        self._in_hand = None
+
+    def given(self, epoch: int, number: int, worker: int, evidence: Evidence) -> None:
+        """The loop is given a batch; so it has used the one before."""
+        self._in_hand = [epoch, number]
+        self._write({"batch": self._in_hand, "worker": worker, **evidence._asdict()})
+
+    def used(self) -> None:
+        """The loop has used the last batch."""
+        if self._in_hand is not None:
+            self._write({"used": self._in_hand})
+            self._in_hand = None
+
+    def _write(self, fields: dict[str, Any]) -> None:
+        name = os.path.join(self._folder, f"rank-{self._header['rank']:05}-{secrets.token_hex(8)}{SUFFIX}")
+        try:
+            if self._file is None:
+                os.makedirs(self._folder, exist_ok=True)
+                self._write_shards()
+                self._file = os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+                finalize(self, os.close, self._file)
+                self._append(self._header)
+            self._append({**fields, "at": round(self._clock(), 6)})
+        except OSError as error:
+            reason = f"the audit cannot be written: {error.strerror or error}"
+            raise StreamError(reason, url=self._folder, hint="a training without its audit is not audited") from error
+
+    def _append(self, fields: dict[str, Any]) -> None:
+        line = audit_line(fields)
+        if self._file is not None and os.write(self._file, line) != len(line):
+            raise OSError("only a part of a line was written, the disk may be full")
+
+    def _write_shards(self) -> None:
+        """The list of shards, once in a folder: it is too long for each file."""
+        name = os.path.join(self._folder, f"shards-{self._digest}.json")
+        if not os.path.exists(name):
+            with open_publish(name, compression=None) as stream:
+                stream.write(json.dumps({"shards": self._shards}).encode())
+
+
+def audit_line(fields: dict[str, Any]) -> bytes:
+    """A line: JSON, a tab, the CRC-32 of the JSON as 8 hexadecimal digits."""
+    text = json.dumps(fields, separators=(",", ":")).encode()
+    return b"%s\t%08x\n" % (text, crc32(text))
+
+
+def parsed_line(line: bytes, url: str, offset: int) -> dict[str, Any]:
+    """What ``audit_line`` wrote. Raises: CorruptRecordError: it is another text."""
+    text, _, crc = line.removesuffix(b"\n").rpartition(b"\t")
+    if crc != b"%08x" % crc32(text):
+        hint = "restore the file, or take it out of the folder: its batches are then reported as missing"
+        raise CorruptRecordError("this line of the audit is damaged", url=url, offset=offset, hint=hint)
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def read_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The lines of a file, each with its offset; one that a kill cut off at the end is left out.
+
+    Raises:
+        CorruptRecordError: a line is damaged. DataError: the file is not of an audit, or of a later version.
+    """
+    with open(path, "rb") as file:
+        offset = 0
+        for line in file:
+            if not line.endswith(b"\n"):
+                return
+            fields = parsed_line(line, path, offset)
+            if not offset and fields.get("audit") != VERSION:
+                raise DataError(f"this is not an audit of version {VERSION}", url=path)
+            yield offset, fields
+            offset += len(line)
+
+
+def read_shard_list(folder: str, digest: str) -> list[tuple[str, int]]:
+    """Name and number of samples of each shard. Raises: DataError: the list is missing or damaged."""
+    path = os.path.join(folder, f"shards-{digest}.json")
+    try:
+        with open(path, "rb") as file:
+            return [(str(name), int(count)) for name, count in json.load(file)["shards"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"the list of shards cannot be read: {error}", url=path) from None
