@@ -102,10 +102,7 @@ class ServiceConnection:
         return self.insist(lambda progress: self.once(name, **fields), threading.Event(), patience)
 
     def insist(
-        self,
-        attempt: Callable[[Callable[[], None]], T],
-        stopped: threading.Event,
-        patience: float | None = None,
+        self, attempt: Callable[[Callable[[], None]], T], stopped: threading.Event, patience: float | None = None
     ) -> T:
         """What ``attempt(progress)`` returns in the end; it calls ``progress`` when the service has answered it.
 

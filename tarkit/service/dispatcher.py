@@ -350,16 +350,14 @@ class Dispatcher:
             await asyncio.sleep(_TICK)
             try:
                 for ledger in self.ledgers.values():
-                    self._look_at(ledger, self._clock())
+                    now = self._clock()
+                    self._expire(ledger, now)
+                    self.held.end_standstill(ledger, now)
                 self._ticked = self._clock()
                 # No lease is only in the file for long: a machine that ends would forget it.
                 self._durable.begin_sync()
             except Exception as error:  # else the service would stand still in silence
                 _log.error("unexpected %s: %s; this is a bug in tarkit", type(error).__name__, error)
-
-    def _look_at(self, ledger: Ledger, now: float) -> None:
-        self._expire(ledger, now)
-        self.held.end_standstill(ledger, now)
 
     def _expire(self, ledger: Ledger, now: float) -> None:
         """Lose the silent workers; before the ledger does it itself, which does not know who is attached."""

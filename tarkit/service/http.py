@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from tarkit.errors import UsageError, printable, quoted
 from tarkit.service.address import host_and_port, is_loopback
@@ -15,14 +16,6 @@ _log = logging.getLogger(__name__)
 _HEAD = 16 << 10
 _SECONDS = 10.0
 _CONNECTIONS = 200
-_WORDS = {
-    200: "OK",
-    400: "Bad Request",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    500: "Internal Server Error",
-    503: "Service Unavailable",
-}
 _HEADERS = (
     "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
     "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'\r\n"
@@ -91,7 +84,7 @@ async def _answer(
     head = await reader.readuntil(b"\r\n\r\n")
     words = head.split(b"\r\n")[0].decode("latin-1").split(" ")
     page = _page(words, pages)
-    status = f"HTTP/1.1 {page.status} {_WORDS[page.status]}\r\n"
+    status = f"HTTP/1.1 {page.status} {HTTPStatus(page.status).phrase}\r\n"
     length = f"Content-Type: {page.kind}\r\nContent-Length: {len(page.body)}\r\n"
     writer.write(f"{status}{length}{_HEADERS}\r\n".encode() + (b"" if words[0] == "HEAD" else page.body))
     writer.close()

@@ -280,15 +280,7 @@ def _fill(ledger: Ledger, counts: Sequence[Any], entries: list[Outstanding], now
 
 
 def _entry(
-    epoch: int,
-    position: int,
-    token: int,
-    worker: str,
-    lost: str,
-    errors: int,
-    losses: int,
-    ranges: str,
-    ended: str,
+    epoch: int, position: int, token: int, worker: str, lost: str, errors: int, losses: int, ranges: str, ended: str
 ) -> Outstanding:
     done = [(first, end) for first, end in json.loads(ranges)]
     return Outstanding(

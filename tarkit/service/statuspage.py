@@ -133,7 +133,7 @@ def _dead(progress: Iterable[DataSetProgress]) -> Iterator[str]:
     rows = [
         (
             _text(f"{each.name} {each.start}-{each.end}"),
-            str(each.epoch),
+            f"{each.epoch}",
             f"{each.errors} / {each.losses}",
             _text(each.reason),
         )
