@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import tarkit
-from tarkit.errors import CorruptHeaderError, UsageError
+from tarkit.errors import CorruptHeaderError, DataError, UsageError
 from tarkit.samples.tarwriter import TarWriter
 
 pytestmark = [
@@ -172,6 +172,11 @@ def test_keras_counts_samples_that_are_dropped(shards: str, caplog: pytest.LogCa
     Model().fit(batches, epochs=1)
     assert batches.counts == {"filtered": 8}
     assert "samples of epoch 0, up to batch 6: 8 filtered" in caplog.text
+
+
+def test_a_transform_that_drops_all_samples_is_an_error(shards: str) -> None:
+    with pytest.raises(DataError, match="no sample of the data set is left"):
+        made(shards, transform=lambda row: None)
 
 
 def test_keras_goes_on_with_batches_of_another_size(shards: str, epochs: list[list[list[str]]]) -> None:

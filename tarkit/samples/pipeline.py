@@ -53,6 +53,7 @@ class Pipeline:
         self._length: int | None = None
         self._begun: tuple[int, Iterator[int], int] | None = None
         """The epoch of this iteration, what moves on with each of its items, and those used before."""
+        self._digest: str | None = None
         self._done = 0
         """Items of the next iteration that a state says were used."""
         self.handled: Counter[str] = Counter()
@@ -172,9 +173,11 @@ class Pipeline:
 
     def _identity(self) -> dict[str, Any]:
         worker = loader_worker()
-        shards = blake2b("\n".join(self._named()).encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+        if self._digest is None:  # a state is taken after each batch
+            names = "\n".join(self._named()).encode("utf-8", "surrogateescape")
+            self._digest = blake2b(names, digest_size=8).hexdigest()
         of = 0 if worker is None else worker.number, 1 if worker is None else worker.workers
-        return {"version": _VERSION, "shards": shards, "rank": list(self._rank()), "worker": list(of)}
+        return {"version": _VERSION, "shards": self._digest, "rank": list(self._rank()), "worker": list(of)}
 
     def _rank(self) -> Consumer:
         return self._placed or consumer()

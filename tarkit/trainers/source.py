@@ -195,11 +195,15 @@ class BatchSource:
         return self._collate(values)
 
     def example(self, samples: int) -> Any:
-        """The batch that the first samples make, without those that are left out: what a batch looks like."""
+        """The batch that the first samples make, without those that are left out: what a batch looks like.
+        Raises: DataError: all are left out. What reading them raises."""
         counts = enumerate(self.samples.counts)
         places = (Place(shard, number) for shard, count in counts for number in range(count))
         values = (value for place in places for value in self._values([place], Counter()) if value is not None)
-        return self._collate(list(islice(values, samples)))
+        first = list(islice(values, samples))
+        if not first:
+            raise DataError("no sample of the data set is left", hint="see transform= and on_error=")
+        return self._collate(first)
 
     def _values(self, places: Sequence[Place], counts: Counter[str]) -> list[Any]:
         """What samples become; None: one is left out, and counted."""
