@@ -7,7 +7,7 @@ import click
 # The same name means the same in all programs. What is not here stands under the last heading.
 _SECTIONS = {
     "Object": "name namespace label app",
-    "Service": "listen state ready_file drain http watched",
+    "Service": "listen state ready_file until_ended drain http watched",
     "Data sets": "data sized reader_type custom_reader params dataset_name records_per_shard epochs shuffle seed "
     "strict_epochs remainder",
     "Leases": "lease_floor lease_ceiling lease_errors lease_losses most_dead",

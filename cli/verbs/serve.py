@@ -69,6 +69,7 @@ def _reject(names: Iterable[str], reason: str) -> None:
 @click.option(
     "--ready-file", default="", metavar="FILE", help="A file that has the address as long as workers can call."
 )
+@click.option("--until-ended", is_flag=True, help="End when all data sets that clients have declared have ended.")
 @click.option(
     "--drain", type=click.FloatRange(0), default=30.0, show_default=True, metavar="SECONDS",
     help="How long at most to wait, at the end, until each known worker was answered with the end.",
@@ -138,18 +139,18 @@ def _reject(names: Iterable[str], reason: str) -> None:
 @verbose_option
 @version_option
 def command(
-    listen: str, state: str, ready_file: str, drain: float, http: str, watched: str | None, data: str | None,
-    sized: list[tuple[str, int]], reader_type: str | None, custom_reader: str | None, params: str, dataset_name: str,
-    records_per_shard: int, epochs: int, shuffle: str | None, seed: int, strict_epochs: bool, remainder: str,
-    lease_floor: float | None, lease_ceiling: float, lease_errors: int, lease_losses: int, most_dead: int,
-    tls_key: str | None, tls_certificate: str | None, token_file: str | None, insecure: bool, quiet: bool,
-    verbose: bool,
+    listen: str, state: str, ready_file: str, until_ended: bool, drain: float, http: str, watched: str | None,
+    data: str | None, sized: list[tuple[str, int]], reader_type: str | None, custom_reader: str | None, params: str,
+    dataset_name: str, records_per_shard: int, epochs: int, shuffle: str | None, seed: int, strict_epochs: bool,
+    remainder: str, lease_floor: float | None, lease_ceiling: float, lease_errors: int, lease_losses: int,
+    most_dead: int, tls_key: str | None, tls_certificate: str | None, token_file: str | None, insecure: bool,
+    quiet: bool, verbose: bool,
 ) -> int:  # fmt: skip
     """Hand out ranges of records to trainers whose workers come and go.
 
     Workers call by tarkit.service.client, or with ElasticDL's own client. What is handed out, and what is done, is in
     the state file: after any end the same command goes on. Without --data and --dataset, clients declare
-    their data sets, and the service runs until it is stopped.
+    their data sets, and the service runs until it is stopped, or with --until-ended until all of these have ended.
     """
     if watched is not None:
         options = [option.name or "" for option in click.get_current_context().command.params]
@@ -173,7 +174,7 @@ def command(
     settings = ServeSettings(
         listen, state, security_of_files(tls_key, tls_certificate, token_file), insecure,
         LeaseRules(lease_floor, lease_ceiling, errors=lease_errors, losses=lease_losses, dead=most_dead),
-        drain, ready_file, http,
+        drain, ready_file, http, until_ended,
     )  # fmt: skip
     shape: dict[str, Any] = {
         "epochs": epochs,

@@ -101,8 +101,10 @@ class Dispatcher:
 
     @property
     def ended(self) -> bool:
-        """Whether all is over: each data set has ended, or is aborted and none of its shards is with a worker."""
-        return all(each.ended or (each.aborted and not each.workers()) for each in self.ledgers.values())
+        """Whether there are data sets, and each has ended, or is aborted and none of its shards is with a worker."""
+        return bool(self.ledgers) and all(
+            each.ended or (each.aborted and not each.workers()) for each in self.ledgers.values()
+        )
 
     # Data sets.
 

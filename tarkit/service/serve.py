@@ -37,7 +37,7 @@ _LOOK = 0.25
 class ServeSettings:
     """listen: HOST:PORT. state: a file, or ``NO_STATE``. drain: seconds for which workers are told of the end.
     ready_file: has the address while the service listens, and below it that of HTTP; "": none. http: ``[HOST:]PORT`` of
-    the status page; "": none."""
+    the status page; "": none. until_ended: end also when all data sets that clients have declared have ended."""
 
     listen: str = "127.0.0.1:50001"
     state: str = STATE
@@ -47,6 +47,7 @@ class ServeSettings:
     drain: float = 30.0
     ready_file: str = ""
     http: str = ""
+    until_ended: bool = False
 
 
 class ServeReporter(Protocol):
@@ -97,7 +98,7 @@ def _remove(path: str) -> None:
 async def _serve(
     dispatcher: Dispatcher, datasets: Sequence[DataSet], settings: ServeSettings, reporter: ServeReporter
 ) -> None:
-    host, until_ended = settings.listen.rpartition(":")[0], bool(datasets)
+    host, until_ended = settings.listen.rpartition(":")[0], bool(datasets) or settings.until_ended
 
     async def declare() -> None:  # last: a service that could not listen leaves no data set in the state
         await _declare(dispatcher, datasets, settings.state)
@@ -123,8 +124,9 @@ async def _serve(
                 reporter.progressed(lambda: _progress(dispatcher))
                 await asyncio.sleep(_LOOK)
             reporter.ended(settings.drain, before)
-            # Workers of a service that ended just before are not known to this one.
-            await (asyncio.sleep(settings.drain) if before else dispatcher.presence.drained(settings.drain))
+            # Workers of a service that ended just before are not known to this one, nor are callers that only watch.
+            wait = asyncio.sleep if before or settings.until_ended else dispatcher.presence.drained
+            await wait(settings.drain)
         finally:
             reporter.stopped(_progress(dispatcher))
 

@@ -22,6 +22,7 @@ from tarkit.errors import UsageError, counted, printable
 from tarkit.k8s.cluster.failures import last_line
 from tarkit.k8s.indexset import format_indexes, parse_indexes
 from tarkit.k8s.local.env import LocalNode, host_env
+from tarkit.k8s.local.localjob import jobs_of
 from tarkit.k8s.local.run import JobRun, LocalResult, LocalSettings, PodFailure, run_documents
 from tarkit.k8s.wellknown import LOGS
 
@@ -37,7 +38,9 @@ _FAILURE_LINES = 20
 
 
 @click.command(
-    "local", context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS] [job|pod|jobs|indexed …]"
+    "local",
+    context_settings={"allow_interspersed_args": False},
+    options_metavar="[OPTIONS] [job|pod|jobs|indexed|train …]",
 )
 @click.option("-f", "--file", metavar="MANIFEST", help="YAML or JSON with Jobs and Pods; - is standard input.")
 @click.option("-j", "--parallelism", type=click.IntRange(1), help="Pods at once.  [default: the manifest's, or CPUs]")
@@ -78,11 +81,16 @@ def command(words: tuple[str, ...], file: str | None, **options: Any) -> int:
     Exit codes: 0 all complete; 1 failed; 3 only failed because samples were set aside; 2 the manifest cannot be run.
     """
     documents = _documents(file, words)
+    together = words[:1] == ("train",)
+    if together and options["parallelism"] is None:
+        # They wait for one another.
+        options["parallelism"] = sum(job.parallelism for job in jobs_of(documents))
     settings = LocalSettings(
         parallelism=options["parallelism"],
         indexes=None if options["index"] is None else set(parse_indexes(options["index"])),
         retry_delay=options["retry_delay"],
         fresh=options["fresh"],
+        together=together,
         node=_node(_with_own_programs(host_env(os.environ, everything=options["inherit_env"])), options["volumes"]),
     )
     report = _Report(options["quiet"], options["verbose"])
@@ -101,6 +109,10 @@ def _documents(file: str | None, words: Sequence[str]) -> list[dict[str, Any]]:
     """The manifest: of a file, or of a generator with its own options."""
     if words and file is not None:
         raise UsageError(f"give either -f or a generator, not both -f and {printable(words[0])}")
+    if words[:1] == ("train",):
+        from .train import train_documents
+
+        return train_documents(list(words[1:]))
     if not words and file is None:
         raise UsageError("no manifest: name one with -f, or a generator: kubetpl local indexed -n NAME …")
     asked = asked_for(words) if file is None else None

@@ -7,25 +7,34 @@ from typing import Any
 import click
 
 from tarkit.errors import EXIT_OK, UsageError
-from tarkit.k8s.apiobject import spec_of
+from tarkit.k8s.apiobject import annotations_of, spec_of
 from tarkit.k8s.cluster.jobview import has_ended, state_of
 from tarkit.k8s.cluster.runjobs import find_jobs, is_run, not_one
 from tarkit.k8s.indexset import INDEXES, INDEXES_OF_MANY
+from tarkit.k8s.wellknown import ELASTIC
 
 from ...shared.results import Results
-from ..clusteroptions import cluster_options, job_argument, open_cluster
+from ..clusteroptions import cluster_options, job_argument, not_empty, open_cluster
 
 
 @click.command("scale")
 @job_argument
 @click.option("-j", "--parallelism", type=click.IntRange(0), required=True, metavar="P", help="Pods at once; 0 pauses.")
+@click.option("--state", metavar="DIR", callback=not_empty, help="Of a run of kubetpl local train, not of a cluster.")
 @cluster_options
-def command(name: str, parallelism: int, verbose: bool, **access: Any) -> int:
+def command(name: str, parallelism: int, state: str | None, verbose: bool, **access: Any) -> int:
     """Let P pods of Job NAME run at once. Those that run beyond P are stopped, and done again later.
+
+    The workers of kubetpl train are elastic: there are P of them from now on, and new ones get records at once.
 
     \b
     Exit codes: 0 set; 2 the Job has ended, or P cannot be; 66 no such Job; 75 the cluster cannot be reached.
     """
+    if state is not None:
+        from tarkit.k8s.local.state import ask_to_scale
+
+        ask_to_scale(state, name, max(1, parallelism))
+        return EXIT_OK
     cluster = open_cluster(**access)
     jobs = find_jobs(cluster, name)
     if is_run(jobs, name):
@@ -37,7 +46,8 @@ def command(name: str, parallelism: int, verbose: bool, **access: Any) -> int:
         raise UsageError(f"Job {name} has ended ({state_of(job)}), {why}")
     spec = spec_of(job)
     before, total = spec.get("parallelism"), spec.get("completions")
-    if total is not None and parallelism > total:
+    elastic = ELASTIC in annotations_of(job) and parallelism > 0
+    if total is not None and parallelism > total and not elastic:
         raise UsageError(
             f"-j {parallelism} is more than the Job has completions ({total}), so some pods would never run"
         )
@@ -45,7 +55,9 @@ def command(name: str, parallelism: int, verbose: bool, **access: Any) -> int:
     most = INDEXES_OF_MANY if many else INDEXES
     if spec.get("completionMode") == "Indexed" and parallelism > most:
         raise UsageError(f"-j {parallelism}: an Indexed Job of this size takes {most} at most")
-    cluster.patch("jobs", name, {"spec": {"parallelism": parallelism}})
+    # The API takes another number of completions only together with as many pods at once.
+    both = {"completions": parallelism} if elastic else {}
+    cluster.patch("jobs", name, {"spec": {"parallelism": parallelism, **both}})
     with Results(only_messages=True) as results:
         if parallelism == 0:
             results.line(f"{name} is paused (parallelism {before} → 0); kubetpl scale {name} -j {before} goes on")

@@ -63,21 +63,31 @@ def host_env(environ: Mapping[str, str], *, everything: bool = False) -> dict[st
 
 
 class Sources:
-    """The ConfigMaps, Secrets and Services among documents."""
+    """The ConfigMaps, Secrets, Services and claims among documents."""
 
     def __init__(self, documents: Sequence[Object]) -> None:
         kinds = ("ConfigMap", "Secret")
         self._found = {(each["kind"], name_of(each)): _content(each) for each in documents if each.get("kind") in kinds}
         self._addresses: dict[str, str] = {}
+        self.claims = {name_of(each) for each in documents if each.get("kind") == "PersistentVolumeClaim"}
+        """Names of the claims; the volume of each is a folder of the run."""
+        headless = []
         for service in (each for each in documents if each.get("kind") == "Service"):
+            if part_of(service, "spec").get("clusterIP") == "None":
+                headless.append(re.escape(name_of(service)))
             for entry in part_of(service, "spec").get("ports") or ():
                 port, target = entry.get("port"), entry.get("targetPort")
                 self._addresses[f"{name_of(service)}:{port}"] = (
                     f"localhost:{target if isinstance(target, int) else port}"
                 )
 
+        self._pods = re.compile(rf"(?<![\w.-])[a-z0-9-]+\.(?:{'|'.join(headless)})(?![\w.-])") if headless else None
+
     def address(self, text: str) -> str:
-        """Where a service is, if the text is NAME:PORT of one: its pods run on this machine."""
+        """Where a service is, if the text is NAME:PORT of one: its pods run on this machine; and so do those of a
+        headless service, which are called POD.NAME in a text without blanks."""
+        if self._pods is not None and not re.search(r"\s", text):
+            text = self._pods.sub("localhost", text)
         return self._addresses.get(text, text)
 
     def content(self, kind: str, name: str, reference: Object, wanted_by: str) -> dict[str, bytes]:

@@ -20,6 +20,7 @@ from tarkit.k8s.apiobject import Object, part_of, spec_of
 from tarkit.k8s.local.env import LocalNode, Sources, container_env
 from tarkit.k8s.local.policy import PodEnd
 from tarkit.k8s.local.processes import MARK, Watchdog, memory_of, signal_group
+from tarkit.k8s.local.state import CLAIMS
 from tarkit.k8s.podfields import substitute
 from tarkit.k8s.quantity import parse_quantity
 
@@ -143,6 +144,10 @@ def _folder_of(volume: Object, own: str, shared: str, sources: Sources, node: Lo
         return node.volumes[name]
     if path := part_of(volume, "hostPath").get("path"):
         return str(path)
+    if (claim := part_of(volume, "persistentVolumeClaim").get("claimName")) in sources.claims:
+        folder = os.path.join(shared, CLAIMS, str(claim))
+        os.makedirs(folder, 0o700, exist_ok=True)
+        return folder
     source = next((each for each in _SOURCE_KINDS if volume.get(each[0]) is not None), None)
     if source is None and "emptyDir" not in volume:
         kind = next((key for key in volume if key != "name"), "none")

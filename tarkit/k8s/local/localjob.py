@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tarkit.errors import UsageError, printable
-from tarkit.k8s.apiobject import Object, part_of, spec_of
+from tarkit.k8s.apiobject import Object, annotations_of, part_of, spec_of
 from tarkit.k8s.local.kubelet import MountMap, command_words
 from tarkit.k8s.local.policy import LocalJob
-from tarkit.k8s.wellknown import INDEX, JOB_NAME
+from tarkit.k8s.wellknown import ELASTIC, INDEX, JOB_NAME
 
-_IGNORED = ("ConfigMap", "Secret", "Service", "Namespace", "ServiceAccount", "PersistentVolumeClaim")
+_IGNORED = ("ConfigMap", "Secret", "Service", "Namespace", "ServiceAccount", "PersistentVolumeClaim",
+            "NetworkPolicy")  # fmt: skip
 # What a cluster lets be changed while a Job runs, so that it is the same work.
 _MUTABLE = ("parallelism", "suspend", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
 
@@ -51,7 +52,8 @@ def _job_of(kind: str, document: Object) -> LocalJob:
         restarts = spec.get("restartPolicy") or "Always"
         limit = {"backoffLimit": 0} if restarts == "Never" else {"backoffLimit": 2**31}
         spec = {**limit, "template": {**document, "spec": {**spec, "restartPolicy": restarts}}}
-    job = LocalJob(name, spec, str(metadata.get("namespace") or "default"), is_pod=kind == "Pod")
+    namespace, elastic = str(metadata.get("namespace") or "default"), ELASTIC in annotations_of(document)
+    job = LocalJob(name, spec, namespace, is_pod=kind == "Pod", elastic=elastic)
     pod = spec_of(job.template)
     if not pod.get("containers"):
         raise UsageError(f"{where} has no containers, so there is nothing to run")

@@ -57,10 +57,13 @@ class PodEnd(NamedTuple):
 class LocalJob:
     """A Job, or a Pod as a Job of one: its spec, and the fields that decide how it ends, with the API's defaults.
     completions: None is a work queue, which any pod that succeeds ends. per_index: backoffLimitPerIndex. restarts:
-    containers are restarted in their pods (restartPolicy OnFailure). template: of its pods."""
+    containers are restarted in their pods (restartPolicy OnFailure). template: of its pods. elastic: it may be given
+    another number of indexes while it runs."""
 
-    def __init__(self, name: str, spec: Object, namespace: str = "default", *, is_pod: bool = False) -> None:
-        self.name, self.spec, self.namespace, self.is_pod = name, spec, namespace, is_pod
+    def __init__(
+        self, name: str, spec: Object, namespace: str = "default", *, is_pod: bool = False, elastic: bool = False
+    ) -> None:
+        self.name, self.spec, self.namespace, self.is_pod, self.elastic = name, spec, namespace, is_pod, elastic
         self.template = part_of(spec, "template")
         self.rules: list[Object] = part_of(spec, "podFailurePolicy").get("rules") or []
         self.indexed = spec.get("completionMode") == "Indexed"
@@ -142,6 +145,8 @@ class JobLedger:
     failures: int = 0
     last_exit: dict[int, int] = field(default_factory=dict)
     outcome: Condition | None = None
+    end: float = float("inf")
+    """The first index that is no longer wanted."""
 
     def __post_init__(self) -> None:
         job = self.job
@@ -192,6 +197,17 @@ class JobLedger:
         self.running.add(index)
         return index
 
+    def resize(self, number: int) -> None:
+        """Have so many indexes from now on, as an elastic Job does; the caller ends those that run beyond it."""
+        added = range(self.wanted, number)
+        self.wanted = self.at_once = number
+        self.end = number
+        for indexes in (self.done, self.failed):
+            indexes.intersection_update(range(number))
+        self._due = {index: due for index, due in self._due.items() if index < number}
+        self._fresh = deque([*(index for index in self._fresh if index < number), *added])
+        self._conclude()
+
     def check(self, now: float) -> Condition | None:
         """How the Job ended, if it did; also looks whether its time is up."""
         deadline = self.job.deadline
@@ -228,6 +244,7 @@ class JobLedger:
         if index in self.running:
             self.running.discard(index)
             self.failures += self.outcome is not None
+            self._conclude()
 
     def restart_delay(self, index: int) -> float:
         """Seconds before containers of this pod are started again."""

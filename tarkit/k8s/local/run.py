@@ -33,12 +33,13 @@ class LocalSettings:
     """How a manifest is run here.
     parallelism: pods at once, instead of the manifest's; None takes the manifest's, but no more than there are CPUs.
     indexes: only these. retry_delay: seconds before the first retry, it doubles. fresh: forget what an earlier run has
-    done."""
+    done. together: when one Job has failed, the others are ended."""
 
     parallelism: int | None = None
     indexes: Collection[int] | None = None
     retry_delay: float = 1.0
     fresh: bool = False
+    together: bool = False
     node: LocalNode = field(default_factory=LocalNode)
 
 
@@ -184,6 +185,7 @@ class _Run:
         self._state = state
         self._sources = sources
         self._node = settings.node
+        self._together = settings.together
         self._report = report
         self._clock = clock
         together = sum(job.ledger.at_once for job in jobs)
@@ -224,16 +226,19 @@ class _Run:
         asked = 0
         try:
             while True:
-                asked = max(asked, stop())
+                outcomes = [job.ledger.outcome for job in self._jobs]
+                failed = self._together and any(each is not None and each.type == "Failed" for each in outcomes)
+                asked = max(asked, stop(), int(failed))
                 now = self._clock()
                 for job in self._jobs:
                     self._poll(job, now, asked)
+                self._rescale()
                 if not asked:
                     self._fill(now, watchdog)
                 self._report.progress(self._jobs)
                 over = all(job.ledger.outcome for job in self._jobs)
                 if (asked or over) and not any(job.pods for job in self._jobs):
-                    return not over
+                    return not (over or failed)
                 self._check_memory(now)
                 time.sleep(_TICK)
         finally:
@@ -241,6 +246,15 @@ class _Run:
                 for pod in job.pods.values():
                     pod.close()
             watchdog.close()
+
+    def _rescale(self) -> None:
+        """Give elastic Jobs as many indexes as was asked for since."""
+        for name, number in self._state.scaled().items():
+            for job in self._jobs:
+                if job.job.name == name and job.job.elastic and job.ledger.outcome is None:
+                    self._slots += number - job.ledger.wanted
+                    job.ledger.resize(number)
+                    self._report.note(f"{printable(name)}: {number} pods from now on")
 
     def _fill(self, now: float, watchdog: Watchdog) -> None:
         """Start as many pods as there is room for."""
@@ -261,7 +275,7 @@ class _Run:
         over = job.ledger.check(now) is not None
         for index, pod in list(job.pods.items()):
             # A Job that is over ends its pods; so does a run that is stopped.
-            ending = over or asked > 0
+            ending = over or asked > 0 or index >= job.ledger.end
             if ending:
                 pod.terminate(now)
             if asked > 1:

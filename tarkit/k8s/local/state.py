@@ -1,7 +1,8 @@
 """The folder in which a run on this machine keeps what it must remember, and its lock.
 
 ``journal`` is JSON lines, each synced to the disk before anything builds on it; a line cut short by a
-crash is as if it had not been written. ``logs/`` stays; ``pods/`` and ``volumes/`` are gone after the run."""
+crash is as if it had not been written. ``logs/`` and ``claims/`` stay; ``pods/`` and ``volumes/`` are gone after the
+run."""
 
 from __future__ import annotations
 
@@ -17,7 +18,26 @@ from tarkit.mapping import removal
 from tarkit.store.temporary import may_run, try_lock
 
 _FORMAT = "kubetpl-local-1"
-_LOCK, _JOURNAL, _LOGS, _PODS, _VOLUMES = "lock", "journal", "logs", "pods", "volumes"
+_LOCK, _JOURNAL, _LOGS, _PODS, _VOLUMES, CLAIMS = "lock", "journal", "logs", "pods", "volumes", "claims"
+SCALE = "scale"
+"""The file in which a run finds how many pods a Job is to have from now on: {NAME: NUMBER}."""
+
+
+def ask_to_scale(folder: str, name: str, number: int) -> None:
+    """Have the run with this state folder give an elastic Job so many indexes.
+    Raises: UsageError: no run is at work there."""
+    try:
+        with open(os.path.join(folder, _LOCK), "rb") as lock:
+            if not may_run(lock.read(32)):
+                raise UsageError(f"{printable(folder)}: no kubetpl local runs with this state folder")
+    except FileNotFoundError:
+        raise UsageError(f"{printable(folder)} is not a state folder of kubetpl local") from None
+    made = os.path.join(folder, _LOGS, f"{SCALE}.{os.getpid()}")
+    with open(made, "w", encoding="utf-8") as file:
+        json.dump({name: number}, file)
+    os.replace(made, os.path.join(folder, SCALE))
+
+
 _PATIENCE = 60.0
 """Seconds to wait for the lock: a killed run's watchdog has it until the last of its pods ended. That is five
 seconds after SIGTERM, and many more on a busy machine."""
@@ -38,7 +58,7 @@ class StateFolder:
         self._attempts: Counter[tuple[str, int]] = Counter()
         try:
             os.makedirs(self.folder, 0o700, exist_ok=True)
-            strange = sorted(set(os.listdir(self.folder)) - {_LOCK, _JOURNAL, _LOGS, _PODS, _VOLUMES})
+            strange = sorted(set(os.listdir(self.folder)) - {_LOCK, _JOURNAL, _LOGS, _PODS, _VOLUMES, CLAIMS, SCALE})
             if strange:
                 raise UsageError(
                     f"{printable(folder)} holds {printable(strange[0])}, so it is not a state folder of kubetpl local; "
@@ -74,7 +94,7 @@ class StateFolder:
 
     def _open(self, folder: str, digest: str, fresh: bool) -> None:
         path = os.path.join(self.folder, _JOURNAL)
-        self._remove(_PODS, _VOLUMES, *((_JOURNAL, _LOGS) if fresh else ()))
+        self._remove(_PODS, _VOLUMES, SCALE, *((_JOURNAL, _LOGS, CLAIMS) if fresh else ()))
         good, known = 0, digest
         with open(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600), "rb") as lines:
             for line in lines:
@@ -132,6 +152,17 @@ class StateFolder:
         """A path in the folder; the folders above it are made."""
         found = os.path.join(self.folder, *parts)
         os.makedirs(os.path.dirname(found), 0o700, exist_ok=True)
+        return found
+
+    def scaled(self) -> dict[str, int]:
+        """What was asked for since the last call: Job -> its number of indexes."""
+        path = os.path.join(self.folder, SCALE)
+        try:
+            with open(path, "rb") as file:
+                found: dict[str, int] = json.load(file)
+        except FileNotFoundError:
+            return {}
+        os.remove(path)
         return found
 
     def _remove(self, *names: str) -> None:

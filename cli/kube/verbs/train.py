@@ -1,0 +1,257 @@
+"""``kubetpl train``: an elastic training job, with the arguments of ``elasticdl train``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tarkit.errors import EXIT_OK, EXIT_USAGE, UsageError, printable
+
+from ...shared.program import verbose_option, version_option, write_stdout
+from ...shared.sections import LongHelp
+from ..kubectl import apply_documents
+from ..manifestfile import accepted, findings_of
+
+if TYPE_CHECKING:
+    from tarkit.k8s.train.job import Role, TrainJob
+
+_EPILOG = """\b
+Examples:
+  kubetpl train --job_name iris --image_name example.com/iris:1 --num_workers 4 \\
+      --job_command 'python train.py' --volume claim_name=data,mount_path=/data | kubectl apply -f -
+  kubetpl local train --job_name iris --image_name none --num_workers 2 --job_command 'python train.py' \\
+      --framework torch --training_data 'shard-{000000..000002}.tar'
+"""
+
+_TRUE = ("true", "yes", "t", "y", "1", "")
+_FALSE = ("false", "no", "f", "n", "0")
+_SERVE_FIELDS = {
+    "training_data": "--data",
+    "num_epochs": "--epochs",
+    "custom_data_reader": "--custom_data_reader",
+    "data_reader_params": "--custom_data_reader_params",
+    "shuffle": "--shuffle",
+}
+_ROLES = ("worker", "ps", "chief", "evaluator")
+
+# Arguments of elasticdl that have nothing to set here, and what to use. A name may stand for all that begin so.
+_IN_COMMAND = "it is the trainer's: put it into --job_command"
+_REFUSED = {
+    **dict.fromkeys(
+        ("minibatch_size", "max_step", "validation_data", "evaluation_steps", "model_def", "model_params", "feed",
+         "loss", "optimizer", "callbacks", "eval_metrics_fn", "checkpoint_dir", "checkpoint_steps",
+         "keep_checkpoint_max", "checkpoint_dir_for_init", "output", "use_async", "grads_to_wait", "get_model_steps",
+         "lr_staleness_modulation", "sync_version_tolerance", "log_loss_steps", "log_level"),
+        _IN_COMMAND,
+    ),
+    "model_zoo": "build it into an image: tarkit zoo init, tarkit zoo build; then --image_name",
+    "num_minibatches_per_task": "--records_per_shard is its product with the size of a batch",
+    "populate_env_names": "name the variables: --envs",
+    "cluster_spec": "change the printed manifest",
+    "cluster_spec_json": "change the printed manifest",
+    "aux_params": "--relaunch_on_worker_failure 0 disables relaunches",
+    "log_file_path": "kubetpl logs has the logs",
+    "task_fault_tolerance": "it is always on",
+    "relaunch_timeout_worker": "a silent worker loses its shards by the lease of the service",
+    "need_task_manager": "the service is always there",
+    "need_pod_manager": "Kubernetes itself replaces pods",
+    "need_elasticdl_job_service": "nothing runs in its place",
+    "ps_is_critical": "a parameter server is always replaced",
+    "critical_worker_index": "no worker is critical",
+    "ps_relaunch_max_num": "--relaunch_on_worker_failure",
+    "launch_worker_after_ps_running": "pods wait for one another by themselves",
+    "enable_automate_memory": "set --worker_resource_limit",
+    "yaml": "it is printed to standard output",
+}  # fmt: skip
+_ALIASES = {"num_ps": "num_ps_pods", "num_evaluator": "num_evaluators"}
+
+
+class _TrainCommand(LongHelp):
+    """Takes options as argparse does: with - or _, and shortened as long as one option only begins so."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        names = {str(each.name): each for each in self.params if isinstance(each, click.Option)}
+        given: list[str] = []
+        for number, word in enumerate(args):
+            if word == "--" or not word.startswith("--"):
+                given += args[number:] if word == "--" else [word]
+                if word == "--":
+                    break
+                continue
+            name, mark, value = word[2:].partition("=")
+            name = self._full(name.replace("-", "_"), names)
+            flag = f"--{name}"
+            if (
+                name == "need_tf_config"
+                and not mark
+                and args[number + 1 : number + 2] not in ([_] for _ in _TRUE + _FALSE)
+            ):
+                mark, value = "=", "true"
+            given.append(f"{flag}={value}" if mark else flag)
+        return super().parse_args(ctx, given)
+
+    @staticmethod
+    def _full(name: str, names: Mapping[str, click.Option]) -> str:
+        if name in names:
+            return name
+        if name in _ALIASES:
+            return _ALIASES[name]
+        begun = sorted(each for each in (*names, *_REFUSED) if each.startswith(name)) if name else []
+        if len(begun) > 1 and name not in _REFUSED:
+            raise UsageError(f"--{printable(name)} may be {', '.join(f'--{each}' for each in begun)}; write it out")
+        full = name if name in _REFUSED else begun[0] if begun else name
+        if full in _REFUSED:
+            raise UsageError(f"--{full} has no effect here: {_REFUSED[full]}")
+        return full
+
+
+def _resource_options(command: Any) -> Any:
+    for role in ("master", *_ROLES):
+        about = "the shard service" if role == "master" else f"a {role} pod"
+        default = "cpu=0.1,memory=1024Mi" if role == "master" else "cpu=1,memory=4096Mi"
+        for kind, value, text in (
+            ("limit", "", f"Most that {about} gets.  [default: its request]"),
+            ("request", default, f"What {about} asks for."),
+        ):
+            name = f"{role}_resource_{kind}"
+            option = click.option(
+                f"--{name}", name, default=value, show_default=bool(value), metavar="NAME=N,…", help=text
+            )
+            command = option(command)
+        command = click.option(
+            f"--{role}_pod_priority", f"{role}_pod_priority", default="", metavar="CLASS", help=f"Of {about}."
+        )(command)
+    return command
+
+
+@click.command("train", cls=_TrainCommand, epilog=_EPILOG)
+@click.option("--job_name", required=True, metavar="NAME", help="Of the job; its pods are NAME-worker-0, ….")
+@click.option("--image_name", required=True, metavar="IMAGE", help="Of the shard service; it has tarkit in it.")
+@click.option("--worker_image", default="", metavar="IMAGE", help="Of all other pods.  [default: --image_name]")
+@click.option("--ps_image", default="", metavar="IMAGE", help="Of parameter servers; with tarkit.  [default: the same]")
+@click.option("--job_command", required=True, metavar="CMD", help="What trains: a line for bash.")
+@click.option("--framework", type=click.Choice(["tensorflow", "torch"]), help="torch: torchrun's variables.")
+@click.option("--num_workers", type=click.IntRange(1), default=2, show_default=True, metavar="N")
+@click.option("--max_workers", type=click.IntRange(1), metavar="N", help="Workers in TF_CONFIG.  [default: as many]")
+@click.option("--num_ps_pods", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Or --num_ps.")
+@click.option("--num_evaluators", type=click.IntRange(0), default=0, show_default=True, metavar="N")
+@click.option("--need_tf_config", default="false", metavar="BOOL", help="Give all pods a TF_CONFIG, and add a chief.")
+@click.option(
+    "--distribution_strategy", default="ParameterServerStrategy", show_default=True,
+    type=click.Choice(["", "Local", "ParameterServerStrategy", "AllreduceStrategy", "CustomStrategy"]),
+    help="A chief is added for parameter servers only.",
+)  # fmt: skip
+@click.option("--training_data", metavar="SPEC", help="Served as it is; else the trainers declare their data sets.")
+@click.option("--records_per_shard", type=click.IntRange(1), metavar="N", help="Of --training_data.")
+@click.option("--num_epochs", type=click.IntRange(1), metavar="N", help="Of --training_data.")
+@click.option("--shuffle", type=click.Choice(["shards", "records"]), help="Of --training_data.")
+@click.option("--custom_data_reader", metavar="MODULE:FUNCTION", help="Makes the reader of --training_data.")
+@click.option("--data_reader_params", metavar="NAME=VALUE;…", help="What that function is called with.")
+@click.option("--volume", default="", metavar="TEXT", help="claim_name=NAME or host_path=/PATH, mount_path=/PATH; ….")
+@click.option("--state_claim", default="", metavar="NAME", help="A claim for the state.  [default: one is printed]")
+@click.option("--envs", default="", metavar="K=V,…", help="Variables of all pods.")
+@click.option("--image_pull_policy", type=click.Choice(["Always", "IfNotPresent", "Never"]), metavar="POLICY")
+@click.option("--restart_policy", type=click.Choice(["Never", "OnFailure"]), default="Never", show_default=True)
+@click.option("--relaunch_on_worker_failure", type=click.IntRange(0), default=3, show_default=True, metavar="N")
+@click.option(
+    "--end_grace", type=click.IntRange(0), default=60, show_default=True, metavar="SECONDS",
+    help="How long all but the chief go on after the last record, while it writes the model.",
+)  # fmt: skip
+@click.option("--namespace", default="", metavar="NAME")
+@_resource_options
+@click.option("--apply", "create", is_flag=True, help="Create it with kubectl, rather than print it.")
+@click.option("--kube_version", default="1.33", show_default=True, help="Oldest version of the cluster.")
+@verbose_option
+@version_option
+def command(create: bool, kube_version: str, verbose: bool, **options: Any) -> int:
+    """Print an elastic training job: a shard service, workers that come and go, and what trains beside them.
+
+    The arguments are those of elasticdl train; an argument that has nothing to set is refused, with what to use.
+    The service hands out ranges of records; its state is on a claim, so that it goes on where it was killed. Workers
+    find it by DLROVER_MASTER_ADDR: kubetpl scale NAME-worker -j 8 adds some while they run. Parameter servers and
+    evaluators end when all is handed out. The pods have no access to the API.
+    """
+    documents = train_job(options).documents()
+    if not accepted(findings_of(documents, kube_version)):
+        return EXIT_USAGE
+    if create:
+        return apply_documents(documents)
+    from tarkit.k8s.yamltext import dump_documents
+
+    write_stdout(dump_documents(documents).encode())
+    return EXIT_OK
+
+
+def train_documents(words: list[str]) -> list[dict[str, Any]]:
+    """The manifests that the arguments ask for, to run on this machine."""
+    with command.make_context("train", words) as context:
+        return train_job(context.params).documents(here=os.getcwd())
+
+
+def train_job(options: Mapping[str, Any]) -> TrainJob:
+    """The job that the arguments ask for."""
+    from tarkit.k8s.train.arguments import variables, volumes
+    from tarkit.k8s.train.job import TrainJob
+
+    with_tf_config = _truth(options["need_tf_config"], "--need_tf_config")
+    framework = options["framework"] or ("tensorflow" if with_tf_config else "")
+    if with_tf_config and framework == "torch":
+        raise UsageError("--need_tf_config is TensorFlow's, and --framework is torch; leave one out")
+    if options["max_workers"] is not None and options["max_workers"] < options["num_workers"]:
+        raise UsageError(f"--max_workers {options['max_workers']} is less than --num_workers {options['num_workers']}")
+    found, mounts = volumes(options["volume"])
+    return TrainJob(
+        options["job_name"], options["image_name"], options["job_command"],
+        tuple(_roles(options, framework)), tuple(_serve(options)), _role(options, "master", 1),
+        framework, options["max_workers"] or 0, variables(options["envs"]), tuple(found), tuple(mounts),
+        options["image_pull_policy"] or "", options["restart_policy"], options["namespace"], options["state_claim"],
+        options["relaunch_on_worker_failure"], options["end_grace"],
+    )  # fmt: skip
+
+
+def _roles(options: Mapping[str, Any], framework: str) -> Iterator[Role]:
+    chief = framework == "tensorflow" and options["distribution_strategy"] == "ParameterServerStrategy"
+    numbers = {
+        "ps": options["num_ps_pods"],
+        "chief": int(chief),
+        "worker": options["num_workers"],
+        "evaluator": options["num_evaluators"],
+    }
+    yield from (_role(options, kind, number) for kind, number in numbers.items() if number)
+
+
+def _role(options: Mapping[str, Any], kind: str, number: int) -> Role:
+    from tarkit.k8s.train.arguments import priority, resources
+    from tarkit.k8s.train.job import Role
+
+    request, limit = (f"{kind}_resource_{word}" for word in ("request", "limit"))
+    image = "" if kind == "master" else options["ps_image"] if kind == "ps" else ""
+    return Role(
+        "shards" if kind == "master" else kind,
+        number,
+        image or ("" if kind == "master" else options["worker_image"]),
+        resources(options[request], f"--{request}"),
+        resources(options[limit], f"--{limit}") if options[limit] else {},
+        priority(options[f"{kind}_pod_priority"], f"--{kind}_pod_priority"),
+    )
+
+
+def _serve(options: Mapping[str, Any]) -> Iterator[str]:
+    """Options of ``tarkit serve`` about the data."""
+    for name, flag in _SERVE_FIELDS.items():
+        if options[name] is not None:
+            yield from (flag, str(options[name]))
+    if options["records_per_shard"] is not None:
+        yield from ("--records-per-shard", str(options["records_per_shard"]))
+    given = [name for name in (*_SERVE_FIELDS, "records_per_shard") if options[name] is not None]
+    if given and not {"training_data", "custom_data_reader"} & set(given):
+        raise UsageError(f"--{given[0]} goes with --training_data; else the trainers declare their data sets")
+
+
+def _truth(text: str, flag: str) -> bool:
+    if text.lower() not in _TRUE + _FALSE:
+        raise UsageError(f"{flag} {printable(text)}: write true or false")
+    return text.lower() in _TRUE

@@ -1,0 +1,250 @@
+"""The manifests of an elastic training job.
+
+A Job of one pod is the shard service, with its state on a claim, so that it goes on where it was killed. The workers
+are an Indexed Job: one that is lost comes back under its index, and more can be added while they run. What never ends
+by itself (parameter servers, an evaluator) ends when the service has handed out everything. No pod uses the API.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tarkit.errors import UsageError
+from tarkit.k8s.names import dns_label_1035, index_name_budget
+from tarkit.k8s.podfields import escape_in
+from tarkit.k8s.wellknown import ELASTIC, INDEX, MANAGED_BY, RUN
+from tarkit.k8s.yamltext import Document
+
+_PORTS = {"grpc": 50001, "http": 8080}
+"""Of the shard service."""
+_FIRST_PORT = {"chief": 3300, "worker": 3333, "evaluator": 3320, "ps": 2222}
+"""Of TensorFlow's servers, one more for each index: so that several can be on one machine."""
+_TORCH_PORT = 29500
+_NUMBERS = {"chief": "100000", "evaluator": "200000"}
+"""Digits before the index, so that to the service no worker has the same number."""
+_SHARDS = "shards"
+_MOUNT = "/state"
+_RETRIES = 1000
+_BESIDE = """\
+set -uo pipefail
+bash -o pipefail -c "$1" & job=$!
+for try in $(seq 60); do
+    tarkit serve --watch "$DLROVER_MASTER_ADDR" --quiet
+    case $? in 0|3) exit 0;; esac
+    sleep 2
+done && exit 75 & watch=$!
+trap 'kill "$job" "$watch" 2>/dev/null' TERM
+wait -n "$job" "$watch"; status=$?
+if kill -0 "$watch" 2>/dev/null; then kill "$watch"; exit "$status"; fi
+for second in $(seq "$2"); do kill -0 "$job" 2>/dev/null || break; sleep 1; done
+kill "$job" 2>/dev/null; exit "$status"\
+"""
+"""Runs a command, at most until so many seconds after the service has handed out everything: for as long, the chief
+needs the parameter servers, to write the model. A worker that begins then would wait for them for ever."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """The pods of one kind. kind: worker, chief, ps or evaluator. number: how many. priority: a class; "": none. high:
+    indexes that have the class ``high``."""
+
+    kind: str
+    number: int
+    image: str
+    requests: dict[str, str] = field(default_factory=dict)
+    limits: dict[str, str] = field(default_factory=dict)
+    priority: str = ""
+
+
+@dataclass(frozen=True)
+class TrainJob:
+    """What an elastic training job is. command: of all roles, a line for bash. serve: options of ``tarkit serve`` about
+    the data sets. framework: ``tensorflow`` with TF_CONFIG, ``torch`` with torchrun's variables, or "". most_workers:
+    to how many the job may grow, for the addresses of TF_CONFIG. state: the claim of the state; "": one of its own is
+    printed. relaunch: retries of a worker that fails. grace: seconds for which all but the chief go on at the end."""
+
+    name: str
+    image: str
+    command: str
+    roles: tuple[Role, ...]
+    serve: tuple[str, ...] = ()
+    service: Role = Role("shards", 1, "")
+    framework: str = ""
+    most_workers: int = 0
+    env: dict[str, str] = field(default_factory=dict)
+    volumes: tuple[Document, ...] = ()
+    mounts: tuple[Document, ...] = ()
+    pull_policy: str = ""
+    restart_policy: str = "Never"
+    namespace: str = ""
+    state: str = ""
+    relaunch: int = 3
+    grace: int = 60
+
+    def documents(self, here: str = "") -> list[Document]:
+        """The manifests, in the order in which they are created. here: a folder of this machine on which they are to
+        run: the service listens on loopback only, at ports that another job in another folder hardly has.
+
+        Raises:
+            UsageError: the name leaves no room for that of a pod.
+        """
+        longest = max((role.kind for role in self.roles), key=len)
+        room = index_name_budget(max(self._most(role) for role in self.roles)) - len(longest) - 1
+        if wrong := dns_label_1035(self.name):
+            raise UsageError(f"--job_name: {wrong}")
+        if len(self.name) > room:
+            raise UsageError(f"--job_name {self.name} has {len(self.name)} characters; {room} leave room for the pods")
+        ports = _PORTS
+        if here:
+            first = 20_000 + zlib.crc32(f"{here}/{self.name}".encode()) % 5_000 * 2
+            ports = {name: first + number for number, name in enumerate(_PORTS)}
+        service = self._service_job("127.0.0.1" if here else "0.0.0.0", ports)
+        return [*self._objects(ports), service, *map(self._role_job, self.roles)]
+
+    def _has(self, kind: str) -> bool:
+        return any(role.kind == kind for role in self.roles)
+
+    def _most(self, role: Role) -> int:
+        return max(role.number, self.most_workers) if role.kind == "worker" else role.number
+
+    def _metadata(self, name: str) -> Document:
+        labels = {"app": self.name, "role": name, MANAGED_BY: "kubetpl", RUN: self.name}
+        found: Document = {"name": f"{self.name}-{name}", "labels": labels}
+        return {**found, "namespace": self.namespace} if self.namespace else found
+
+    def _objects(self, ports: Mapping[str, int]) -> Iterator[Document]:
+        """The services, and the claim of the state."""
+        selector = {RUN: self.name, "role": _SHARDS}
+        entries = [{"name": name, "port": _PORTS[name], "targetPort": port} for name, port in ports.items()]
+        yield {
+            "apiVersion": "v1", "kind": "Service", "metadata": self._metadata(_SHARDS),
+            "spec": {"selector": selector, "ports": entries},
+        }  # fmt: skip
+        if self.framework:
+            # Without it, the names of pods are not known.
+            metadata = {**self._metadata("pods"), "name": self.name}
+            spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {RUN: self.name}}
+            yield {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+        if not self.state:
+            spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+            metadata = self._metadata("state")
+            yield {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+        ingress = {"from": [{"podSelector": {"matchLabels": {RUN: self.name}}}]}
+        yield {
+            "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": self._metadata(_SHARDS),
+            "spec": {"podSelector": {"matchLabels": selector}, "policyTypes": ["Ingress"], "ingress": [ingress]},
+        }  # fmt: skip
+
+    def _service_job(self, host: str, ports: Mapping[str, int]) -> Document:
+        words = ["tarkit", "serve", "--listen", f"{host}:{ports['grpc']}", "--http", f"{host}:{ports['http']}"]
+        words += ["--insecure", "--until-ended", "--drain", "10", "--state", f"{_MOUNT}/{self.name}.state", *self.serve]
+        container = self._container(self.service, self.service.image or self.image)
+        container["command"] = [escape_in(container, word) for word in words]
+        container["ports"] = [{"name": name, "containerPort": port} for name, port in ports.items()]
+        # With the address of the pod: what the service itself listens on.
+        container["readinessProbe"] = {"httpGet": {"path": "/healthz", "port": ports["http"]}}
+        claim = {"name": "state", "persistentVolumeClaim": {"claimName": self.state or f"{self.name}-state"}}
+        pod = self._pod(self.service, container, "Never")
+        pod["volumes"] = [*pod.get("volumes", []), claim]
+        container["volumeMounts"] = [*container.get("volumeMounts", []), {"name": "state", "mountPath": _MOUNT}]
+        rules = [
+            _IGNORED,
+            # Shards are dead, or the state is another job's: the same again would end the same.
+            {"action": "FailJob", "onExitCodes": {"containerName": "main", "operator": "In", "values": [2, 3]}},
+        ]
+        spec = {"backoffLimit": _RETRIES, "podFailurePolicy": {"rules": rules}, "podReplacementPolicy": "Failed"}
+        return self._job(_SHARDS, spec, pod)
+
+    def _role_job(self, role: Role) -> Document:
+        container = self._container(role, role.image or self.image)
+        container["env"] += list(self._own_env(role))
+        beside = role.kind in ("ps", "evaluator") or (role.kind == "worker" and self._has("chief"))
+        script = _BESIDE if beside else 'exec bash -o pipefail -c "$1"'
+        words = ["/bin/bash", "-c", script, role.kind, self.command, *([str(self.grace)] if beside else [])]
+        container["command"] = [escape_in(container, word) for word in words]
+        pod = self._pod(role, container, self.restart_policy)
+        if self.framework:
+            pod["subdomain"] = self.name
+        spec: Document = {"completionMode": "Indexed", "completions": role.number, "parallelism": role.number}
+        if self.restart_policy == "Never":
+            spec["backoffLimitPerIndex"] = self.relaunch
+            spec["maxFailedIndexes"] = 0
+            spec["podFailurePolicy"] = {"rules": [_IGNORED]}
+            spec["podReplacementPolicy"] = "Failed"
+        else:
+            spec["backoffLimit"] = _RETRIES
+        found = self._job(role.kind, spec, pod)
+        if role.kind == "worker":
+            found["metadata"]["annotations"] = {ELASTIC: "true"}
+        return found
+
+    def _job(self, name: str, spec: Document, pod: Document) -> Document:
+        metadata = self._metadata(name)
+        spec["template"] = {"metadata": {"labels": dict(metadata["labels"])}, "spec": pod}
+        return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+    def _pod(self, role: Role, container: Document, restart_policy: str) -> Document:
+        # Nothing in the pods asks the API for anything.
+        found: Document = {"restartPolicy": restart_policy, "automountServiceAccountToken": False}
+        found["enableServiceLinks"] = False
+        if role.priority:
+            found["priorityClassName"] = role.priority
+        found["containers"] = [container]
+        if self.volumes:
+            found["volumes"] = [dict(each) for each in self.volumes]
+        return found
+
+    def _container(self, role: Role, image: str) -> Document:
+        found: Document = {"name": "main", "image": image}
+        if self.pull_policy:
+            found["imagePullPolicy"] = self.pull_policy
+        found["env"] = [{"name": name, "value": value} for name, value in self.env.items()]
+        amounts = {"requests": dict(role.requests), "limits": dict(role.limits or role.requests)}
+        found["resources"] = {name: each for name, each in amounts.items() if each}
+        if self.mounts:
+            found["volumeMounts"] = [dict(each) for each in self.mounts]
+        return found
+
+    def _own_env(self, role: Role) -> Iterator[Document]:
+        """By which a trainer finds the service and the others; the names are ElasticDL's, TensorFlow's, torchrun's."""
+        index = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{INDEX}']"}}
+        yield {"name": "TARKIT_INDEX", "valueFrom": index}
+        yield {"name": "MY_POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}}
+        address = f"{self.name}-{_SHARDS}:{_PORTS['grpc']}"
+        workers = sum(each.number for each in self.roles if each.kind == "worker")
+        given = {
+            "DLROVER_MASTER_ADDR": address,
+            "WORKER_TYPE": role.kind,
+            "WORKER_ID": f"{_NUMBERS.get(role.kind, '')}$(TARKIT_INDEX)",
+        }
+        given |= {"WORKER_NUM": str(workers)}
+        if self.framework == "torch":
+            given |= {"MASTER_ADDR": f"{self.name}-worker-0.{self.name}", "MASTER_PORT": str(_TORCH_PORT)}
+            given |= {"RANK": "$(TARKIT_INDEX)", "WORLD_SIZE": str(workers), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+            given |= {"GROUP_RANK": "$(TARKIT_INDEX)", "GROUP_WORLD_SIZE": str(workers), "NODE_RANK": "$(TARKIT_INDEX)"}
+        else:
+            given["MASTER_ADDR"] = address
+        if self.framework == "tensorflow":
+            # The index is the pod's: in the place of a number that no JSON has, so that it is found again.
+            text = json.dumps({"cluster": self._cluster(), "task": {"type": role.kind, "index": "@"}})
+            given["TF_CONFIG"] = text.replace('"@"', "$(TARKIT_INDEX)").replace(" ", "")
+        for name, value in given.items():
+            yield {"name": name, "value": value}
+
+    def _cluster(self) -> dict[str, list[str]]:
+        """TensorFlow's cluster: the evaluator is not part of it."""
+        return {
+            role.kind: [
+                f"{self.name}-{role.kind}-{index}.{self.name}:{_FIRST_PORT[role.kind] + index}"
+                for index in range(self._most(role))
+            ]
+            for role in self.roles
+            if role.kind != "evaluator"
+        }
+
+
+_IGNORED = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+"""A pod that was taken away has not failed."""

@@ -1,0 +1,235 @@
+"""Elastic training jobs: what their manifests are, and that they run, with kills, on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubetplrun import VERSIONS, Outcome, kubernetes_validate, kubetpl
+
+from tarkit.errors import UsageError
+from tarkit.k8s.local.policy import JobLedger, LocalJob, PodEnd
+from tarkit.k8s.train.arguments import resources, variables, volumes
+
+COMMON = ("--job_name", "iris", "--image_name", "example.com/tarkit:1", "--job_command", "python train.py $X")
+# As seed texts of ElasticDL print it, but for names.
+SEED = [
+    "--image_name=elasticdl:1.0.0", "--worker_image=elasticdl:iris_estimator", "--ps_image=elasticdl:iris_estimator",
+    "--job_command=python -m model_zoo.iris.dnn_estimator", "--master_resource_request=cpu=0.2,memory=1024Mi",
+    "--master_resource_limit=cpu=1,memory=2048Mi", "--num_ps=1", "--ps_resource_request=cpu=0.2,memory=1024Mi",
+    "--ps_resource_limit=cpu=1,memory=2048Mi", "--num_workers=1", "--worker_resource_request=cpu=0.3,memory=1024Mi",
+    "--worker_resource_limit=cpu=1,memory=2048Mi", "--chief_resource_request=cpu=0.3,memory=1024Mi",
+    "--chief_resource_limit=cpu=1,memory=2048Mi", "--num_evaluator=1",
+    "--evaluator_resource_request=cpu=0.3,memory=1024Mi", "--evaluator_resource_limit=cpu=1,memory=2048Mi",
+    "--job_name=test-iris-estimator", "--image_pull_policy=Never", "--distribution_strategy=ParameterServerStrategy",
+    "--need_tf_config=true", "--volume=host_path=/data/iris,mount_path=/data",
+]  # fmt: skip
+
+
+def documents(*words: str) -> list[dict[str, Any]]:
+    done = kubetpl("train", *words)
+    assert done.code == 0, done.err
+    return list(yaml.safe_load_all(done.out))
+
+
+def job(found: list[dict[str, Any]], role: str) -> dict[str, Any]:
+    (one,) = [each for each in found if each["kind"] == "Job" and each["metadata"]["labels"]["role"] == role]
+    return one
+
+
+def container(found: list[dict[str, Any]], role: str) -> dict[str, Any]:
+    return dict(job(found, role)["spec"]["template"]["spec"]["containers"][0])
+
+
+def env(found: list[dict[str, Any]], role: str) -> dict[str, str]:
+    return {each["name"]: each.get("value", "") for each in container(found, role)["env"]}
+
+
+def refusal(*words: str) -> str:
+    done = kubetpl("train", *words)
+    assert (done.code, done.out) == (2, "")
+    return done.err
+
+
+def test_the_command_of_the_tutorial_is_taken_as_it_is_printed() -> None:
+    found = documents(*SEED)
+    kinds = [f"{each['kind']} {each['metadata']['name']}" for each in found]
+    assert kinds == [
+        "Service test-iris-estimator-shards", "Service test-iris-estimator",
+        "PersistentVolumeClaim test-iris-estimator-state", "NetworkPolicy test-iris-estimator-shards",
+        *(f"Job test-iris-estimator-{role}" for role in ("shards", "ps", "chief", "worker", "evaluator")),
+    ]  # fmt: skip
+    for document in found:
+        for version in VERSIONS:
+            kubernetes_validate.validate(document, version, strict=True)
+    worker, service = container(found, "worker"), container(found, "shards")
+    assert (worker["image"], service["image"]) == ("elasticdl:iris_estimator", "elasticdl:1.0.0")
+    assert worker["resources"] == {
+        "requests": {"cpu": "300m", "memory": "1Gi"},
+        "limits": {"cpu": "1", "memory": "2Gi"},
+    }
+    assert {each["mountPath"] for each in worker["volumeMounts"]} == {"/data"}
+    assert worker["imagePullPolicy"] == "Never"
+
+
+@pytest.mark.parametrize("role, index", [("ps", 0), ("chief", 0), ("worker", 1), ("evaluator", 0)])
+def test_tf_config_is_that_of_each_pod(role: str, index: int) -> None:
+    found = documents(*COMMON, "--num_ps", "2", "--num_workers", "2", "--num_evaluators", "1", "--need_tf_config")
+    config = json.loads(env(found, role)["TF_CONFIG"].replace("$(TARKIT_INDEX)", str(index)))
+    assert config["task"] == {"type": role, "index": index}
+    assert config["cluster"] == {
+        "ps": ["iris-ps-0.iris:2222", "iris-ps-1.iris:2223"],
+        "chief": ["iris-chief-0.iris:3300"],
+        "worker": ["iris-worker-0.iris:3333", "iris-worker-1.iris:3334"],
+    }
+    assert job(found, role)["spec"]["template"]["spec"]["subdomain"] == "iris"
+
+
+def test_torchrun_s_variables() -> None:
+    found = documents(*COMMON, "--framework", "torch", "--num_workers", "3")
+    assert [each["metadata"]["name"] for each in found if each["kind"] == "Job"] == ["iris-shards", "iris-worker"]
+    values = env(found, "worker")
+    assert (values["MASTER_ADDR"], values["WORLD_SIZE"], values["RANK"]) == (
+        "iris-worker-0.iris",
+        "3",
+        "$(TARKIT_INDEX)",
+    )
+    assert values["DLROVER_MASTER_ADDR"] == "iris-shards:50001"
+    assert "TF_CONFIG" not in values
+
+
+def test_the_pods_have_no_access_to_the_api() -> None:
+    found = documents(*COMMON, "--num_ps", "1")
+    pods = [each["spec"]["template"]["spec"] for each in found if each["kind"] == "Job"]
+    assert [pod["automountServiceAccountToken"] for pod in pods] == [False] * 3
+    assert not {each["kind"] for each in found} & {"Role", "RoleBinding", "ServiceAccount"}
+
+
+def test_data_is_served_or_declared_by_the_trainers() -> None:
+    words = container(documents(*COMMON, "--training_data", "/d/a-{0..9}.tar", "--num_epochs", "3"), "shards")[
+        "command"
+    ]
+    assert words[-4:] == ["--data", "/d/a-{0..9}.tar", "--epochs", "3"]
+    assert container(documents(*COMMON), "shards")["command"][-1] == "/state/iris.state"
+    assert "goes with --training_data" in refusal(*COMMON, "--num_epochs", "3")
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--minibatch_size", "64"], "--minibatch_size has no effect here: it is the trainer's"),
+        (["--model_zoo=zoo"], "tarkit zoo init"),
+        (["--num"], "may be"),
+        (["--job_nme", "x"], "No such option"),
+        (["--need_tf_config=maybe"], "write true or false"),
+        (["--need_tf_config", "--framework", "torch"], "leave one out"),
+        (["--max_workers", "1"], "is less than --num_workers"),
+        (["--worker_pod_priority", "0.5"], "one priority class"),
+        (["--job_name", "x" * 60], "leave room for the pods"),
+        (["--job_name", "A_b"], "--job_name"),
+        (["--volume", "mount_path=/a"], "write either claim_name"),
+        (["--worker_resource_request", "cpu=x"], "is not an amount"),
+        (["--restart_policy", "Always"], "'Always' is not one of"),
+    ],
+)  # fmt: skip
+def test_what_has_no_effect_is_refused_with_what_to_use(words: list[str], message: str) -> None:
+    assert message in refusal(*COMMON, *words)
+
+
+@pytest.mark.parametrize(
+    "text, wanted",
+    [
+        ("cpu=0.3,memory=1024Mi", {"cpu": "300m", "memory": "1Gi"}),
+        (" cpu = 250m , disk=1Gi ", {"cpu": "250m", "ephemeral-storage": "1Gi"}),
+        ("gpu=2", {"nvidia.com/gpu": "2"}),
+        ("amd.com/gpu=1", {"amd.com/gpu": "1"}),
+    ],
+)
+def test_resources(text: str, wanted: dict[str, str]) -> None:
+    assert resources(text, "--x") == wanted
+
+
+@pytest.mark.parametrize(
+    "text", ["", "cpu", "cpu=1,cpu=2", "disk=1Gi,ephemeral-storage=1Gi", "memory=1", "gpu=0.5", "a=1"]
+)
+def test_resources_that_cannot_be(text: str) -> None:
+    with pytest.raises(UsageError):
+        resources(text, "--x")
+
+
+def test_volumes_are_declared_once_and_mounted_many_times() -> None:
+    found, mounts = volumes(
+        "claim_name=c,mount_path=/a; claim_name=c,mount_path=/b,sub_path=x;host_path=/d,mount_path=/e"
+    )
+    assert found == [
+        {"name": "volume-0", "persistentVolumeClaim": {"claimName": "c"}},
+        {"name": "volume-1", "hostPath": {"path": "/d"}},
+    ]
+    assert mounts == [
+        {"name": "volume-0", "mountPath": "/a"},
+        {"name": "volume-0", "mountPath": "/b", "subPath": "x"},
+        {"name": "volume-1", "mountPath": "/e"},
+    ]
+    assert volumes("") == ([], [])
+    for text in (
+        "claim_name=c",
+        "claim_name=c,mount_path=a",
+        "claim_name=c,host_path=/d,mount_path=/a",
+        "x=1,mount_path=/a",
+    ):
+        with pytest.raises(UsageError):
+            volumes(text)
+
+
+def test_variables_may_have_commas_in_them() -> None:
+    assert variables("A=1,B=x,y,C=") == {"A": "1", "B": "x,y", "C": ""}
+    for text in ("A", "1=2"):
+        with pytest.raises(UsageError):
+            variables(text)
+
+
+def test_nothing_heavy_is_imported_to_print() -> None:
+    code = (
+        "import sys; from tarkit.cli.kubetpl import main; main(sys.argv[1:]); "
+        "print([name for name in ('grpc', 'kubernetes', 'numpy') if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "train", *COMMON], capture_output=True, text=True, check=True)
+    assert done.stderr == "[]\n"
+
+
+def test_apply_gives_it_to_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = tmp_path / "kubectl"
+    fake.write_text('#!/bin/sh\ncat > "$(dirname "$0")/got"; echo "$@" >> "$(dirname "$0")/got"; exit 3\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert kubetpl("train", *COMMON, "--apply").code == 3
+    assert (tmp_path / "got").read_text().endswith("apply -f -\n")
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    assert kubetpl("train", *COMMON, "--apply").code == 127
+
+
+def test_an_elastic_job_that_is_resized() -> None:
+    spec = {"completionMode": "Indexed", "completions": 2, "parallelism": 2, "backoffLimitPerIndex": 1}
+    ledger = JobLedger(LocalJob("w", {**spec, "template": {"spec": {"containers": [{}]}}}))
+    assert [ledger.take(0), ledger.take(0), ledger.take(0)] == [0, 1, None]
+    ledger.resize(4)
+    assert [ledger.take(0), ledger.take(0), ledger.take(0)] == [2, 3, None]
+    ledger.finish(3, PodEnd("p", {"main": 0}), 1)
+    ledger.finish(2, PodEnd("p", {"main": 9}), 1)
+    ledger.resize(1)
+    assert (ledger.wanted, ledger.left, ledger.done, ledger.end) == (1, -1, set(), 1)
+    ledger.stop(1)
+    ledger.finish(0, PodEnd("p", {"main": 0}), 2)
+    assert ledger.outcome is not None
+    assert (ledger.outcome.type, ledger.left) == ("Complete", 0)
+
+
+def test_scaling_what_does_not_run(tmp_path: Path) -> None:
+    done: Outcome = kubetpl("scale", "job-worker", "-j", "2", "--state", str(tmp_path))
+    assert (done.code, "is not a state folder" in done.err) == (2, True)

@@ -1,0 +1,200 @@
+"""Elastic training jobs on this machine, with kills: tox run -e torch,elasticdl."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from installed import program_path
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("grpc") is None, reason="NO grpcio, NO SHARD SERVICE TO TRAIN BY"
+)
+NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
+
+
+TRAINER = """\
+import sys, time
+from tarkit.service.client import build_data_shard_service
+with build_data_shard_service(
+    batch_size=10, num_epochs=4, dataset_size=200, num_minibatches_per_shard=1, dataset_name="d"
+) as service, open(sys.argv[1], "a") as log:
+    while shard := service.fetch_shard():
+        time.sleep(0.03)
+        service.report_batch_done(10)
+        log.write(f"{shard.start}\\n")
+        log.flush()
+"""
+
+
+class LocalTraining:
+    """``kubetpl local train`` in a process of its own."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self.folder, self.state = folder, folder / "state"
+        path = f"{os.path.dirname(program_path('kubetpl'))}:{os.environ['PATH']}"
+        self._env = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(
+            [program_path("kubetpl"), "local", "--state", str(self.state), "--retry-delay", "0.2", "--inherit-env",
+             "train", "--image_name", "none", "--job_name", "job", "--end_grace", "8", *words],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self._env, cwd=folder,
+        )  # fmt: skip
+
+    def logs(self, role: str) -> dict[str, str]:
+        return {path.name: path.read_text() for path in sorted((self.state / "logs" / f"job-{role}").glob("*.log"))}
+
+    def wait(self, reached: Callable[[], object], seconds: float = 120) -> None:
+        until = time.monotonic() + seconds
+        while not reached():
+            assert time.monotonic() < until and self.process.poll() is None, self.all_logs()
+            time.sleep(0.05)
+
+    def all_logs(self) -> str:
+        return "\n".join(f"{path}: {path.read_text()[-2000:]}" for path in self.state.glob("logs/*/*.log"))
+
+    def kill(self, role: str, word: str) -> None:
+        """Kill a process of a pod of this role, by a word of its command line, once there is one."""
+        self.wait(lambda: self._processes(role, word))
+        os.kill(max(self._processes(role, word)), signal.SIGKILL)
+
+    def _processes(self, role: str, word: str) -> list[int]:
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    command, variables = (entry / "cmdline").read_bytes(), (entry / "environ").read_bytes()
+                except OSError:
+                    continue
+                mine = f"{self.state}/pods/job-{role}-".encode()
+                if word.encode() in command and mine in variables:
+                    found.append(int(entry.name))
+        return found
+
+    def scale(self, number: int) -> None:
+        words = [program_path("kubetpl"), "scale", "job-worker", "-j", str(number), "--state", str(self.state)]
+        subprocess.run(words, check=True)
+
+    def end(self, seconds: float = 180) -> tuple[int, str]:
+        out, _ = self.process.communicate(timeout=seconds)
+        return self.process.returncode, out
+
+    def counts(self) -> str:
+        """The last line of the service's log."""
+        return list(self.logs("shards").values())[-1].splitlines()[-1]
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Iterator[Callable[..., LocalTraining]]:
+    begun: list[LocalTraining] = []
+
+    def begin(*words: str) -> LocalTraining:
+        begun.append(LocalTraining(tmp_path, *words))
+        return begun[-1]
+
+    yield begin
+    for each in begun:
+        each.process.kill()
+        each.process.communicate()
+
+
+@pytest.mark.elasticdl
+def test_a_job_with_a_parameter_server_survives_kills_and_is_scaled(
+    tmp_path: Path, training: Callable[..., LocalTraining]
+) -> None:
+    program, used = tmp_path / "train.py", tmp_path / "used"
+    program.write_text(TRAINER)
+    run = training(
+        "--num_workers", "2", "--num_ps", "1", "--need_tf_config", "--relaunch_on_worker_failure", "20",
+        "--job_command",
+        f'if [ "$WORKER_TYPE" = ps ]; then exec sleep 1000; fi; exec {sys.executable} {program} {used}',
+    )  # fmt: skip
+    run.wait(lambda: used.exists() and len(used.read_text().split()) > 5)
+    run.kill("worker", "train.py")
+    run.kill("shards", "serve")
+    run.scale(4)
+    run.wait(lambda: len(run.logs("worker")) >= 4)
+    run.scale(1)
+    code, out = run.end()
+    assert code == 0, out + run.all_logs()
+    assert "shards: done 80, dead 0; records done 800; epochs begun 4" in run.counts()
+    # What was acknowledged was used: each of the 20 ranges in each of the four epochs.
+    starts = [int(line) for line in used.read_text().split()]
+    assert len(starts) >= 80 - 3
+    assert set(starts) == set(range(0, 200, 10))
+
+
+def test_a_failed_worker_fails_the_job(training: Callable[..., LocalTraining]) -> None:
+    run = training("--num_workers", "1", "--relaunch_on_worker_failure", "0", "--job_command", "exit 7")
+    code, out = run.end()
+    assert "exit code 7" in out
+    assert "job-worker: Failed" in out
+    assert code == 1
+
+
+@pytest.fixture
+def iris(tmp_path: Path) -> Path:
+    from sklearn.datasets import load_iris
+
+    found = load_iris()
+    rows = [
+        ",".join(map(str, [*numbers, f"Iris-{found.target_names[label]}"]))
+        for numbers, label in zip(found.data, found.target, strict=True)
+    ]
+    (tmp_path / "iris.data").write_text("\n".join(rows) + "\n")
+    return tmp_path / "iris.data"
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("torch", "sklearn")),
+    reason="NO torch OR scikit-learn, ELASTIC TRAINING DOES NOT RUN (tox run -e torch)",
+)
+def test_iris_in_pytorch_from_two_workers_to_four_to_one(
+    tmp_path: Path, iris: Path, training: Callable[..., LocalTraining]
+) -> None:
+    program, model = NOTEBOOKS / "elastic_iris_torch.py", tmp_path / "model"
+    run = training(
+        "--num_workers", "2", "--framework", "torch", "--relaunch_on_worker_failure", "20",
+        "--job_command", f"exec {sys.executable} {program} {iris} {model} 300",
+    )  # fmt: skip
+    run.wait(model.exists)
+    run.kill("worker", program.name)
+    run.scale(4)
+    run.wait(lambda: any(name.startswith("3-") for name in run.logs("worker")))
+    run.kill("shards", "serve")
+    run.scale(1)
+    code, out = run.end(300)
+    assert code == 0, out + run.all_logs()
+    assert "shards: done 3000, dead 0; records done 45000; epochs begun 300" in run.counts()
+    assert "accuracy 0.9" in list(run.logs("worker").values())[0] + list(run.logs("worker").values())[-1]
+
+
+@pytest.mark.estimator
+@pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("tensorflow_estimator", "sklearn")),
+    reason="NO tensorflow 2.15 OR scikit-learn, THE ESTIMATOR DOES NOT RUN (tox run -e estimator)",
+)
+def test_the_estimator_with_a_parameter_server_and_an_evaluator(
+    tmp_path: Path, iris: Path, training: Callable[..., LocalTraining]
+) -> None:
+    program, model = NOTEBOOKS / "elastic_iris_estimator.py", tmp_path / "model"
+    run = training(
+        "--num_workers", "1", "--num_ps", "1", "--num_evaluator", "1", "--need_tf_config=true",
+        "--distribution_strategy=ParameterServerStrategy", "--relaunch_on_worker_failure", "20",
+        "--job_command", f"exec {sys.executable} {program} {iris} {model} 60",
+    )  # fmt: skip
+    run.wait(lambda: list(model.glob("model.ckpt-*.index")))
+    run.kill("worker", program.name)
+    run.kill("shards", "serve")
+    code, out = run.end(300)
+    assert code == 0, out + run.all_logs()
+    assert "shards: done 600, dead 0; records done 9000; epochs begun 60" in run.counts()
+    assert "accuracy" in "".join(run.logs("chief").values())
+    assert list(model.glob("model.ckpt-*.index"))
