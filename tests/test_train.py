@@ -15,7 +15,7 @@ from kubetplrun import VERSIONS, Outcome, kubernetes_validate, kubetpl
 
 from tarkit.errors import UsageError
 from tarkit.k8s.local.policy import JobLedger, LocalJob, PodEnd
-from tarkit.k8s.train.arguments import resources, variables, volumes
+from tarkit.k8s.train.arguments import amounts_of, variables, volumes_of
 
 COMMON = ("--job_name", "iris", "--image_name", "example.com/tarkit:1", "--job_command", "python train.py $X")
 # As seed texts of ElasticDL print it, but for names.
@@ -152,7 +152,7 @@ def test_what_has_no_effect_is_refused_with_what_to_use(words: list[str], messag
     ],
 )
 def test_resources(text: str, wanted: dict[str, str]) -> None:
-    assert resources(text, "--x") == wanted
+    assert amounts_of(text, "--x") == wanted
 
 
 @pytest.mark.parametrize(
@@ -160,11 +160,11 @@ def test_resources(text: str, wanted: dict[str, str]) -> None:
 )
 def test_resources_that_cannot_be(text: str) -> None:
     with pytest.raises(UsageError):
-        resources(text, "--x")
+        amounts_of(text, "--x")
 
 
 def test_volumes_are_declared_once_and_mounted_many_times() -> None:
-    found, mounts = volumes(
+    found, mounts = volumes_of(
         "claim_name=c,mount_path=/a; claim_name=c,mount_path=/b,sub_path=x;host_path=/d,mount_path=/e"
     )
     assert found == [
@@ -176,7 +176,7 @@ def test_volumes_are_declared_once_and_mounted_many_times() -> None:
         {"name": "volume-0", "mountPath": "/b", "subPath": "x"},
         {"name": "volume-1", "mountPath": "/e"},
     ]
-    assert volumes("") == ([], [])
+    assert volumes_of("") == ([], [])
     for text in (
         "claim_name=c",
         "claim_name=c,mount_path=a",
@@ -184,7 +184,7 @@ def test_volumes_are_declared_once_and_mounted_many_times() -> None:
         "x=1,mount_path=/a",
     ):
         with pytest.raises(UsageError):
-            volumes(text)
+            volumes_of(text)
 
 
 def test_variables_may_have_commas_in_them() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,7 +16,7 @@ from ..kubectl import apply_documents
 from ..manifestfile import accepted, findings_of
 
 if TYPE_CHECKING:
-    from tarkit.k8s.train.job import Role, TrainJob
+    from tarkit.k8s.train.job import TrainJob
 
 _EPILOG = """\b
 Examples:
@@ -26,15 +26,6 @@ Examples:
       --framework torch --training_data 'shard-{000000..000002}.tar'
 """
 
-_TRUE = ("true", "yes", "t", "y", "1", "")
-_FALSE = ("false", "no", "f", "n", "0")
-_SERVE_FIELDS = {
-    "training_data": "--data",
-    "num_epochs": "--epochs",
-    "custom_data_reader": "--custom_data_reader",
-    "data_reader_params": "--custom_data_reader_params",
-    "shuffle": "--shuffle",
-}
 _ROLES = ("worker", "ps", "chief", "evaluator")
 
 # Arguments of elasticdl that have nothing to set here, and what to use. A name may stand for all that begin so.
@@ -66,6 +57,7 @@ _REFUSED = {
     "enable_automate_memory": "set --worker_resource_limit",
     "yaml": "it is printed to standard output",
 }  # fmt: skip
+_TRUTHS = [[word] for word in ("true", "yes", "t", "y", "false", "no", "f", "n", "0", "1")]
 _ALIASES = {"num_ps": "num_ps_pods", "num_evaluator": "num_evaluators"}
 
 
@@ -84,11 +76,7 @@ class _TrainCommand(LongHelp):
             name, mark, value = word[2:].partition("=")
             name = self._full(name.replace("-", "_"), names)
             flag = f"--{name}"
-            if (
-                name == "need_tf_config"
-                and not mark
-                and args[number + 1 : number + 2] not in ([_] for _ in _TRUE + _FALSE)
-            ):
+            if name == "need_tf_config" and not mark and args[number + 1 : number + 2] not in _TRUTHS:
                 mark, value = "=", "true"
             given.append(f"{flag}={value}" if mark else flag)
         return super().parse_args(ctx, given)
@@ -174,7 +162,7 @@ def command(create: bool, kube_version: str, verbose: bool, **options: Any) -> i
     find it by DLROVER_MASTER_ADDR: kubetpl scale NAME-worker -j 8 adds some while they run. Parameter servers and
     evaluators end when all is handed out. The pods have no access to the API.
     """
-    documents = train_job(options).documents()
+    documents = _job(**options).documents()
     if not accepted(findings_of(documents, kube_version)):
         return EXIT_USAGE
     if create:
@@ -188,70 +176,12 @@ def command(create: bool, kube_version: str, verbose: bool, **options: Any) -> i
 def train_documents(words: list[str]) -> list[dict[str, Any]]:
     """The manifests that the arguments ask for, to run on this machine."""
     with command.make_context("train", words) as context:
-        return train_job(context.params).documents(here=os.getcwd())
+        given = {name: value for name, value in context.params.items() if name not in ("create", "kube_version")}
+        return _job(**given).documents(here=os.getcwd())
 
 
-def train_job(options: Mapping[str, Any]) -> TrainJob:
-    """The job that the arguments ask for."""
-    from tarkit.k8s.train.arguments import variables, volumes
-    from tarkit.k8s.train.job import TrainJob
+def _job(**given: Any) -> TrainJob:
+    from tarkit.k8s.train.arguments import TrainArguments
 
-    with_tf_config = _truth(options["need_tf_config"], "--need_tf_config")
-    framework = options["framework"] or ("tensorflow" if with_tf_config else "")
-    if with_tf_config and framework == "torch":
-        raise UsageError("--need_tf_config is TensorFlow's, and --framework is torch; leave one out")
-    if options["max_workers"] is not None and options["max_workers"] < options["num_workers"]:
-        raise UsageError(f"--max_workers {options['max_workers']} is less than --num_workers {options['num_workers']}")
-    found, mounts = volumes(options["volume"])
-    return TrainJob(
-        options["job_name"], options["image_name"], options["job_command"],
-        tuple(_roles(options, framework)), tuple(_serve(options)), _role(options, "master", 1),
-        framework, options["max_workers"] or 0, variables(options["envs"]), tuple(found), tuple(mounts),
-        options["image_pull_policy"] or "", options["restart_policy"], options["namespace"], options["state_claim"],
-        options["relaunch_on_worker_failure"], options["end_grace"],
-    )  # fmt: skip
-
-
-def _roles(options: Mapping[str, Any], framework: str) -> Iterator[Role]:
-    chief = framework == "tensorflow" and options["distribution_strategy"] == "ParameterServerStrategy"
-    numbers = {
-        "ps": options["num_ps_pods"],
-        "chief": int(chief),
-        "worker": options["num_workers"],
-        "evaluator": options["num_evaluators"],
-    }
-    yield from (_role(options, kind, number) for kind, number in numbers.items() if number)
-
-
-def _role(options: Mapping[str, Any], kind: str, number: int) -> Role:
-    from tarkit.k8s.train.arguments import priority, resources
-    from tarkit.k8s.train.job import Role
-
-    request, limit = (f"{kind}_resource_{word}" for word in ("request", "limit"))
-    image = "" if kind == "master" else options["ps_image"] if kind == "ps" else ""
-    return Role(
-        "shards" if kind == "master" else kind,
-        number,
-        image or ("" if kind == "master" else options["worker_image"]),
-        resources(options[request], f"--{request}"),
-        resources(options[limit], f"--{limit}") if options[limit] else {},
-        priority(options[f"{kind}_pod_priority"], f"--{kind}_pod_priority"),
-    )
-
-
-def _serve(options: Mapping[str, Any]) -> Iterator[str]:
-    """Options of ``tarkit serve`` about the data."""
-    for name, flag in _SERVE_FIELDS.items():
-        if options[name] is not None:
-            yield from (flag, str(options[name]))
-    if options["records_per_shard"] is not None:
-        yield from ("--records-per-shard", str(options["records_per_shard"]))
-    given = [name for name in (*_SERVE_FIELDS, "records_per_shard") if options[name] is not None]
-    if given and not {"training_data", "custom_data_reader"} & set(given):
-        raise UsageError(f"--{given[0]} goes with --training_data; else the trainers declare their data sets")
-
-
-def _truth(text: str, flag: str) -> bool:
-    if text.lower() not in _TRUE + _FALSE:
-        raise UsageError(f"{flag} {printable(text)}: write true or false")
-    return text.lower() in _TRUE
+    known = {name: given[name] for name in TrainArguments.__dataclass_fields__ if name in given}
+    return TrainArguments(**known, of_roles={name: each for name, each in given.items() if name not in known}).job()

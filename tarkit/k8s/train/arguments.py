@@ -1,4 +1,4 @@
-"""The texts in which ``elasticdl train`` takes resources, volumes and variables.
+"""The arguments of ``elasticdl train``, and the texts in which it takes resources, volumes and variables.
 
 Source of the forms: the documents of ElasticDL's client 1.0.0. What it passed over in silence is an error.
 """
@@ -6,10 +6,12 @@ Source of the forms: the documents of ElasticDL's client 1.0.0. What it passed o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from tarkit.errors import UsageError, printable
 from tarkit.k8s.quantity import canonical
+from tarkit.k8s.train.job import Role, TrainJob
 from tarkit.k8s.yamltext import Document
 
 _GPU = "nvidia.com/gpu"
@@ -21,7 +23,7 @@ _FORMS = {
 _RESOURCE = {"disk": "ephemeral-storage", "gpu": _GPU}
 
 
-def resources(text: str, flag: str) -> dict[str, str]:
+def amounts_of(text: str, flag: str) -> dict[str, str]:
     """``cpu=0.3,memory=1024Mi,gpu=1`` as amounts of a container. flag: for messages.
 
     Raises:
@@ -42,7 +44,7 @@ def resources(text: str, flag: str) -> dict[str, str]:
     return found
 
 
-def volumes(text: str) -> tuple[list[Document], list[Document]]:
+def volumes_of(text: str) -> tuple[list[Document], list[Document]]:
     """``claim_name=c,mount_path=/data,sub_path=x; host_path=/d,mount_path=/e`` as volumes and mounts of a container.
 
     Raises:
@@ -99,3 +101,116 @@ def priority(text: str, flag: str) -> str:
     if text and text.replace(".", "", 1).isdigit():
         raise UsageError(f"{flag} {text}: the pods of a Job have one priority class; name it, such as high")
     return text
+
+
+_TRUE = ("true", "yes", "t", "y", "1", "")
+_FALSE = ("false", "no", "f", "n", "0")
+_OF_DATA = {
+    "training_data": "--data",
+    "custom_data_reader": "--custom_data_reader",
+    "data_reader_params": "--custom_data_reader_params",
+    "records_per_shard": "--records-per-shard",
+    "num_epochs": "--epochs",
+    "shuffle": "--shuffle",
+}
+"""Argument -> the option of ``tarkit serve`` that it becomes."""
+
+
+@dataclass(frozen=True)
+class TrainArguments:
+    """The arguments, as they are given. of_roles: those that each role has: ``worker_resource_request``,
+    ``worker_resource_limit``, ``worker_pod_priority``, and of master, ps, chief, evaluator."""
+
+    job_name: str
+    image_name: str
+    job_command: str
+    worker_image: str
+    ps_image: str
+    framework: str | None
+    num_workers: int
+    max_workers: int | None
+    num_ps_pods: int
+    num_evaluators: int
+    need_tf_config: str
+    distribution_strategy: str
+    training_data: str | None
+    custom_data_reader: str | None
+    data_reader_params: str | None
+    records_per_shard: int | None
+    num_epochs: int | None
+    shuffle: str | None
+    volume: str
+    state_claim: str
+    envs: str
+    image_pull_policy: str | None
+    restart_policy: str
+    relaunch_on_worker_failure: int
+    end_grace: int
+    namespace: str
+    of_roles: Mapping[str, str]
+
+    def job(self) -> TrainJob:
+        """The job that they ask for.
+
+        Raises:
+            UsageError: an argument that cannot be, or not beside another.
+        """
+        with_tf_config = _truth(self.need_tf_config, "--need_tf_config")
+        framework = self.framework or ("tensorflow" if with_tf_config else "")
+        if with_tf_config and framework == "torch":
+            raise UsageError("--need_tf_config is TensorFlow's, and --framework is torch; leave one out")
+        if self.max_workers is not None and self.max_workers < self.num_workers:
+            raise UsageError(f"--max_workers {self.max_workers} is less than --num_workers {self.num_workers}")
+        chief = framework == "tensorflow" and self.distribution_strategy == "ParameterServerStrategy"
+        numbers = {
+            "ps": self.num_ps_pods,
+            "chief": int(chief),
+            "worker": self.num_workers,
+            "evaluator": self.num_evaluators,
+        }
+        found, mounts = volumes_of(self.volume)
+        return TrainJob(
+            name=self.job_name,
+            image=self.image_name,
+            command=self.job_command,
+            roles=tuple(self._role(kind, number) for kind, number in numbers.items() if number),
+            serve=tuple(self._serve()),
+            service=self._role("master", 1),
+            framework=framework,
+            most_workers=self.max_workers or 0,
+            env=variables(self.envs),
+            volumes=tuple(found),
+            mounts=tuple(mounts),
+            pull_policy=self.image_pull_policy or "",
+            restart_policy=self.restart_policy,
+            namespace=self.namespace,
+            state=self.state_claim,
+            relaunch=self.relaunch_on_worker_failure,
+            grace=self.end_grace,
+        )
+
+    def _role(self, kind: str, number: int) -> Role:
+        request, limit, high = (f"{kind}_{word}" for word in ("resource_request", "resource_limit", "pod_priority"))
+        images = {"master": "", "ps": self.ps_image or self.worker_image}
+        return Role(
+            kind,
+            number,
+            images.get(kind, self.worker_image),
+            amounts_of(self.of_roles[request], f"--{request}"),
+            amounts_of(self.of_roles[limit], f"--{limit}") if self.of_roles[limit] else {},
+            priority(self.of_roles[high], f"--{high}"),
+        )
+
+    def _serve(self) -> Iterator[str]:
+        given = {name: getattr(self, name) for name in _OF_DATA if getattr(self, name) is not None}
+        if given and not given.keys() & {"training_data", "custom_data_reader"}:
+            name = next(iter(given))
+            raise UsageError(f"--{name} goes with --training_data; else the trainers declare their data sets")
+        for name, value in given.items():
+            yield from (_OF_DATA[name], str(value))
+
+
+def _truth(text: str, flag: str) -> bool:
+    if text.lower() not in _TRUE + _FALSE:
+        raise UsageError(f"{flag} {printable(text)}: write true or false")
+    return text.lower() in _TRUE

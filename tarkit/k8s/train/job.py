@@ -48,8 +48,7 @@ needs the parameter servers, to write the model. A worker that begins then would
 
 @dataclass(frozen=True)
 class Role:
-    """The pods of one kind. kind: worker, chief, ps or evaluator. number: how many. priority: a class; "": none. high:
-    indexes that have the class ``high``."""
+    """The pods of one kind. kind: worker, chief, ps or evaluator. number: how many. priority: a class; "": none."""
 
     kind: str
     number: int
@@ -71,7 +70,7 @@ class TrainJob:
     command: str
     roles: tuple[Role, ...]
     serve: tuple[str, ...] = ()
-    service: Role = Role("shards", 1, "")
+    service: Role = Role("master", 1, "")
     framework: str = ""
     most_workers: int = 0
     env: dict[str, str] = field(default_factory=dict)
