@@ -16,8 +16,8 @@ import tarkit
 from tarkit.store.transfer import copy_file
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
-COUNTS = (30, 0, 21, 19)
-BATCH = 10
+COUNTS = (21, 0, 12, 9)
+BATCH = 6
 OPTIONS: dict[str, Any] = {"batch": BATCH, "fields": "__key__ bin", "decode": None, "seed": 3, "run": 5, "block": 15}
 
 
