@@ -209,6 +209,15 @@ def test_several_roles_or_retries_are_a_job_set() -> None:
     assert [each["name"] for each in job_set["spec"]["replicatedJobs"]] == ["map", "ps"]
 
 
+def test_job_sets_have_the_fields_that_jobset_has() -> None:
+    models = pytest.importorskip("kubeflow_trainer_api.models", reason="judges JobSets")
+    role = paijobs.V2["taskRoles"]["map"]
+    for changes in ({"jobRetryCount": 2}, {"taskRoles__ps": role}):
+        (job_set,) = manifests(v2(**changes))[0]
+        found = models.JobsetV1alpha2JobSet.from_dict(job_set)
+        assert found.to_dict() == job_set
+
+
 def test_what_kubernetes_lacks_is_reported() -> None:
     job = v2(
         name="A_1", secrets={"t": "hunter2"}, taskRoles__map__commands=["a <% $secrets.t %>"],
