@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from environments import Settings, call, picture_environment, tarkit_environment
+from environments import Settings, call, picture_environment, streaming_environment, tarkit_environment
 from loops.small import small_samples
 from rounds import say
 
@@ -64,6 +64,26 @@ def indexed_shards(settings: Settings, shards: int, samples: int, size: int) -> 
         call([python, HERE / "loops" / "make_shards.py", folder, str(shards), str(samples), str(size)])
 
     return f"{_kept(settings, f'shards-{shards}-{samples}-{size}', make)}/s-{{000..{shards - 1:03d}}}.tar"
+
+
+def manifest_of_shards(settings: Settings, shards: int, samples: int, size: int) -> Path:
+    """The manifest of such shards."""
+    spec = indexed_shards(settings, shards, samples, size)
+    path = Path(spec).parent / "dataset.json"
+    if not path.exists():
+        program = tarkit_environment(settings.work).program("tarkit")
+        call([program, "index", "--quiet", "--manifest", path, spec])
+    return path
+
+
+def mds_folder(settings: Settings, shards: int, samples: int, size: int) -> Path:
+    """The samples of such shards in Mosaic's MDS, in files of the size that its writer makes."""
+
+    def make(folder: Path) -> None:
+        python = streaming_environment(settings.work).python
+        call([python, HERE / "loops" / "make_mds.py", folder, str(shards), str(samples), str(size)])
+
+    return _kept(settings, f"mds-{shards}-{samples}-{size}", make)
 
 
 def tfrecord_file(settings: Settings, count: int, size: int, *, examples: bool = False) -> Path:

@@ -22,6 +22,7 @@ OLD_TARPROC = "tarproc==0.0.6"
 ELASTICAI = "elasticai-api==1.4.2"
 PYRECORDIO = "pyrecordio==0.0.4"
 TORCH = "torch==2.13.0"
+STREAMING = "mosaicml-streaming==0.13.0"
 TENSORFLOW = "tensorflow-cpu==2.21.0"
 PYSPARK = "pyspark==4.3.0"
 PYPI_TFRECORD = "tfrecord==1.14.6"
@@ -118,8 +119,25 @@ def _make(folder: Path, stamp: str, *installs: Sequence[str]) -> Environment:
         call([environment.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *words])
     if folder.name == "old-tarproc":
         _mend(environment)
+    if folder.name == "streaming":
+        _replace_torchvision(environment)
     mark.write_text(stamp)
     return environment
+
+
+def _replace_torchvision(environment: Environment) -> None:
+    """Put names without content in the place of torchvision, whose wheel needs a PyTorch for GPUs. Mosaic Streaming
+    imports it for its data sets of pictures, which are not measured."""
+    (path,) = environment.folder.glob("lib/python*/site-packages/torchvision")
+    shutil.rmtree(path)
+    for name, text in (
+        ("__init__.py", ""),
+        ("datasets/__init__.py", "class VisionDataset: ...\nclass CIFAR10: ...\n"),
+        ("transforms/__init__.py", ""),
+        ("transforms/functional.py", "to_tensor = None\n"),
+    ):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text(text)
 
 
 def _mend(environment: Environment) -> None:
@@ -181,6 +199,11 @@ def torch_environment(work: Path) -> Environment:
     tarkit_environment(work)
     stamp = (work / "environments" / "tarkit" / "benchmark-stamp").read_text()
     return _make(work / "environments" / "torch", f"{stamp} {TORCH}", [str(work / "source"), TORCH, WEBDATASET])
+
+
+def streaming_environment(work: Path) -> Environment:
+    """Mosaic Streaming and PyTorch."""
+    return _make(work / "environments" / "streaming", f"{STREAMING} {TORCH}", [STREAMING, TORCH])
 
 
 def pyrecordio_environment(work: Path) -> Environment:

@@ -23,6 +23,7 @@ from measures import (
     sequencefiles,
     serving,
     starting,
+    streaming,
     tfrecords,
     writing,
 )
@@ -34,6 +35,7 @@ ALL: dict[str, Callable[[Settings], Result]] = {
     "download": downloading.download,
     "publish": publishing.publish,
     "feed-torch": feeding.feed_torch,
+    "feed-streaming": streaming.feed_streaming,
     "tfrecord-tensorflow": tfrecords.against_tensorflow,
     "tfrecord-pypi": tfrecords.against_pypi,
     "sequencefile-spark": sequencefiles.against_spark,
