@@ -231,6 +231,11 @@ def test_a_part_is_not_divided_again(shards: str, epochs: list[list[list[str]]])
     assert shared == [epochs[0][0::2], epochs[0][1::2]]
 
 
+def test_an_audit_is_for_other_loaders(shards: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^audit= is for ShardDataset and tarkit\.batches: fit\(\) does not"):
+        made(shards, audit=tmp_path)
+
+
 def test_several_processes_have_to_be_named(shards: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = {"worker": ["a:1", "b:1"], "ps": ["c:1"]}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}}))

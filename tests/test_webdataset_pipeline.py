@@ -130,6 +130,8 @@ def test_stages_that_leave_samples_out_are_refused(shards: str) -> None:
             adapter.BatchStages(stage)
     with pytest.raises(UsageError, match=r"service= is for tarkit\.trainers\.torch\.ShardDataset"):
         adapter.ShardSamples(shards, batch=2, service="h:1")
+    with pytest.raises(UsageError, match=r"audit= is for tarkit\.trainers\.torch\.ShardDataset"):
+        adapter.ShardSamples(shards, batch=2, audit="audited")
 
 
 def test_samples_that_are_left_out_are_counted_and_logged(shards: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,6 +6,8 @@ import importlib
 
 import click
 
+from ..shared.program import version_option
+
 VERBS = {"check": "files", "convert": "files", "render": "files", "submit": "cluster", "status": "cluster",
          "stop": "cluster", "logs": "cluster"}  # fmt: skip
 """Verb -> module of ``cli/pai``."""
@@ -33,5 +35,6 @@ Examples:
   tarkit pai render job.yaml | kubectl apply -f -
 """,
 )
+@version_option
 def command() -> None:
     """Check, convert and submit jobs of OpenPAI: job JSON (version 1) and job YAML (protocol 2)."""

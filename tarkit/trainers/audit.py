@@ -4,67 +4,21 @@ What counts is in ``docs/formats/audit.md``."""
 
 from __future__ import annotations
 
-import glob
-import os
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
-from tarkit.errors import DataError, MissingInputError, UsageError, counted
+from tarkit.errors import UsageError, counted
 from tarkit.samples.indexedshard import open_indexed
 from tarkit.samples.sample import KeyRule
 from tarkit.store.url import display_name
-from tarkit.trainers.auditlog import SUFFIX, key_digest, name_of_shard, parsed_line, read_lines, read_shard_list
+from tarkit.trainers.audithistory import AuditBegin, AuditPoint, GivenBatch, is_undone, launches_of, read_history
+from tarkit.trainers.auditlog import key_digest, name_of_shard, parsed_line, read_shard_list
 from tarkit.trainers.order import EpochOrder, OrderSettings, Place, Segment
 from tarkit.trainers.shardmap import ShardMap
-
-_ORDER = ("shards", "seed", "run", "block", "equalize")
-"""What all processes of a training have in common, of their states."""
-
-
-class _Point(NamedTuple):
-    """Where in a training: before this batch of this epoch."""
-
-    epoch: int
-    batch: int
-
-
-@dataclass(frozen=True)
-class _Begin:
-    """A loop began, or went on, here. state: of the training."""
-
-    point: _Point
-    at: float
-    rank: int
-    world: int
-    state: dict[str, Any]
-
-    @property
-    def launch(self) -> tuple[_Point, int]:
-        """Processes that begin at one point with one world belong together."""
-        return self.point, self.world
-
-
-@dataclass
-class _Given:
-    """A batch that a process was given. before: the launches to which the process belongs by then. used: whether the
-    process then wrote another line."""
-
-    point: _Point
-    at: float
-    worker: int
-    begin: _Begin
-    before: frozenset[tuple[_Point, int]]
-    path: str
-    offset: int
-    used: bool = False
-
-    def __str__(self) -> str:
-        who = f"rank {self.begin.rank} of {self.begin.world}, worker {self.worker}"
-        return f"batch {self.point.batch} of {who} ({os.path.basename(self.path)}, offset {self.offset})"
 
 
 @dataclass
@@ -105,7 +59,7 @@ def audit_folder(folder: str, urls: Iterable[str] = (), rule: str | KeyRule = "f
         UsageError: the shards are not those of the training.
         DataError: a line is damaged, or the folder has the audit of another data set or order, too.
     """
-    begins, given = _read(folder)
+    begins, given = read_history(folder)
     shards = read_shard_list(folder, str(begins[0].state["shards"]))
     names, keys = [name for name, _ in shards], None
     if urls := list(urls):
@@ -113,79 +67,19 @@ def audit_folder(folder: str, urls: Iterable[str] = (), rule: str | KeyRule = "f
         if [(name_of_shard(url), count) for url, count in zip(samples.urls, samples.counts, strict=True)] != shards:
             raise UsageError(f"these are not the {counted(len(shards), 'shard')} of the training, in their order")
         names, keys = [display_name(url) for url in samples.urls], _Keys(samples.urls, rule)
-    launches = _launches(begins)
-    begins = [each for each in begins if not _undone(each.point, each.at, each.rank, {each.launch}, launches)]
+    launches = launches_of(begins)
+    begins = [each for each in begins if not is_undone(each.point, each.at, each.rank, {each.launch}, launches)]
     epochs = []
     last = max([*(each.point.epoch for each in begins), *(each.point.epoch for each in given)])
     for epoch in range(min(each.point.epoch for each in begins), last + 1):
         found = _EpochJudge(epoch, [count for _, count in shards], names, keys, begins, epoch == last)
         for batch in given:
             if batch.point.epoch == epoch:
-                done = _undone(batch.point, batch.at, batch.begin.rank, batch.before, launches)
+                done = is_undone(batch.point, batch.at, batch.begin.rank, batch.before, launches)
                 found.take(batch, undone=done)
         if found.begun or epoch < last:
             epochs.append(found.result())
     return epochs
-
-
-def _read(folder: str) -> tuple[list[_Begin], list[_Given]]:
-    begins: list[_Begin] = []
-    given: list[_Given] = []
-    paths = sorted(glob.glob(os.path.join(glob.escape(folder), f"*{SUFFIX}")))
-    for path in paths:
-        header: dict[str, Any] = {}
-        before: frozenset[tuple[_Point, int]] = frozenset()
-        pending: _Given | None = None
-        begun: _Begin | None = None
-        for offset, line in read_lines(path):
-            header = header or line
-            if pending is not None:
-                pending.used, pending = True, None
-            if "begin" in line:
-                state = line["begin"]
-                point = _Point(state["epoch"], state["next_batch"])
-                begun = _Begin(point, line["at"], header["rank"], header["world"], state)
-                begins.append(begun)
-                before |= {begun.launch}
-                if any(state[name] != begins[0].state[name] for name in _ORDER):
-                    hint = "one folder is for one training"
-                    raise DataError(
-                        "this is the audit of another data set or order", url=path, offset=offset, hint=hint
-                    )
-            elif "batch" in line:
-                point = _Point(*line["batch"])
-                if begun is None:
-                    raise DataError("a batch comes before the line that begins an epoch", url=path, offset=offset)
-                made = _Given(point, line["at"], line["worker"], begun, before, path, offset)
-                given.append(made)
-                pending = made
-    if not begins:
-        raise MissingInputError("no audit of a training is in this folder", url=folder)
-    return begins, given
-
-
-def _launches(begins: Iterable[_Begin]) -> dict[tuple[_Point, int], dict[int, float]]:
-    """Of each launch, when each of its ranks began last."""
-    found: dict[tuple[_Point, int], dict[int, float]] = defaultdict(dict)
-    for each in begins:
-        ranks = found[each.launch]
-        ranks[each.rank] = max(each.at, ranks.get(each.rank, each.at))
-    return found
-
-
-def _undone(
-    point: _Point, at: float, rank: int, own: Iterable[tuple[_Point, int]],
-    launches: dict[tuple[_Point, int], dict[int, float]],
-) -> bool:  # fmt: skip
-    """Whether the training went on, later than ``at``, from a point that is not behind ``point``. Other ranks of the
-    same launch may begin later, and undo nothing."""
-    own = set(own)
-    for launch, ranks in launches.items():
-        if launch[0] <= point:
-            latest = ranks.get(rank, at) if launch in own else max(ranks.values())
-            if latest > at:
-                return True
-    return False
 
 
 class _Keys:
@@ -210,7 +104,13 @@ class _EpochJudge:
     """One epoch: what was delivered against what its order has."""
 
     def __init__(
-        self, epoch: int, counts: list[int], names: list[str], keys: _Keys | None, begins: list[_Begin], is_last: bool
+        self,
+        epoch: int,
+        counts: list[int],
+        names: list[str],
+        keys: _Keys | None,
+        begins: list[AuditBegin],
+        is_last: bool,
     ) -> None:
         self._epoch, self._counts, self._names, self._keys = epoch, counts, names, keys
         self._begins, self._is_last = begins, is_last
@@ -224,8 +124,8 @@ class _EpochJudge:
         self._order = self._order_of(latest.state if of_epoch else {**latest.state, "segments": []})
         self._result = EpochAudit(epoch, self._starts[-1], self._order.batches)
         self._result.left_out = max(0, self._starts[-1] - sum(map(self._order.size, range(self._order.batches))))
-        self._used: dict[int, list[tuple[int, int, _Given]]] = defaultdict(list)
-        self._reached: dict[tuple[_Point, int, int], int] = defaultdict(int)
+        self._used: dict[int, list[tuple[int, int, GivenBatch]]] = defaultdict(list)
+        self._reached: dict[tuple[AuditPoint, int, int], int] = defaultdict(int)
         """The last batch of which these slots were used, by processes that began at a point."""
         self._twice: set[tuple[int, int]] = set()
 
@@ -240,7 +140,7 @@ class _EpochJudge:
             self._orders[words] = EpochOrder(self._counts, settings, self._epoch, segments)
         return self._orders[words]
 
-    def take(self, given: _Given, *, undone: bool) -> None:
+    def take(self, given: GivenBatch, *, undone: bool) -> None:
         """Count a batch."""
         samples, marks, keys = _evidence(given)
         if undone:
@@ -273,7 +173,7 @@ class _EpochJudge:
             self._twice.add(sample)
         self._seen[place] = 1
 
-    def _wrong(self, given: _Given, samples: list[tuple[int, int]], expected: list[Place]) -> None:
+    def _wrong(self, given: GivenBatch, samples: list[tuple[int, int]], expected: list[Place]) -> None:
         for at in range(max(len(samples), len(expected))):
             found = self._named(samples[at]) if at < len(samples) else "nothing"
             right = self._named(expected[at][:2]) if at < len(expected) else "nothing"
@@ -281,7 +181,7 @@ class _EpochJudge:
                 text = f"wrong: epoch {self._epoch}, {given}: it has {found} where the order has {right}"
                 self._result.problems.append(text)
 
-    def _compare_key(self, given: _Given, sample: tuple[int, int], digest: str) -> None:
+    def _compare_key(self, given: GivenBatch, sample: tuple[int, int], digest: str) -> None:
         if self._keys is not None and self._keys[sample] != digest:
             text = f"wrong: epoch {self._epoch}, {given}: what was delivered as {self._named(sample)} has another key"
             self._result.problems.append(text)
@@ -313,7 +213,7 @@ class _EpochJudge:
     def _report_twice(self) -> None:
         if not self._twice:
             return
-        where: dict[tuple[int, int], list[_Given]] = defaultdict(list)
+        where: dict[tuple[int, int], list[GivenBatch]] = defaultdict(list)
         for parts in self._used.values():
             for _, _, given in parts:
                 for sample in self._twice.intersection(_evidence(given)[0]):
@@ -324,7 +224,7 @@ class _EpochJudge:
 
     def _report_missing(self, number: int, first: int, end: int) -> None:
         """Slots of a batch that no process used: a gap, if the training went on behind it; else it may still come."""
-        point = _Point(self._epoch, number)
+        point = AuditPoint(self._epoch, number)
         passed = not self._is_last or any(each.point > point for each in self._begins)
         passed = passed or any(
             begun <= point and lo < end and first < hi and reached > number
@@ -341,7 +241,7 @@ class _EpochJudge:
                 self._result.problems.append(text)
 
 
-def _evidence(given: _Given) -> tuple[list[tuple[int, int]], list[str], str]:
+def _evidence(given: GivenBatch) -> tuple[list[tuple[int, int]], list[str], str]:
     """Samples of a batch, the mark of each, and the digests of their keys, read again: all of them at once would fill
     the memory."""
     with open(given.path, "rb") as file:

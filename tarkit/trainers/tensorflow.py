@@ -59,6 +59,8 @@ class TensorBatches(EpochLoader):
         prefetch: int = 2,
         **options: Any,
     ) -> None:
+        if options.get("audit") is not None:
+            raise UsageError("audit= is for ShardDataset and tarkit.batches: fit() does not say when it uses a batch")
         if options.get("world") is None and options.get("service") is None:
             _check_named()
         source = BatchSource(urls, batch=batch, fields=fields, decode=decode, **{"collate": columns, **options})

@@ -80,11 +80,11 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
     def __iter__(self) -> BatchIterator:
         if self.service is not None or self.audit is not None:
             raise UsageError("with service= or audit=, read it by loader(), which knows what your loop has used")
+        _check_not_batched()  # of the caller of this method
         return self._batches()
 
     def _batches(self) -> BatchIterator:
         _check_not_dispatched(self)
-        _check_not_batched()
         first, worker = int(self._shared[1]), loader_worker()
         if worker is None:
             return BatchIterator(self, self.epoch, first, 0, 1)

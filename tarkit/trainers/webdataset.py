@@ -41,11 +41,11 @@ class ShardSamples:
             ``decode`` or ``fields`` are given.
 
     Raises:
-        UsageError: see there; or ``service`` or ``collate`` are given.
+        UsageError: see there; or ``service``, ``collate`` or ``audit`` are given.
     """
 
     def __init__(self, urls: str | os.PathLike[str] | Iterable[str], *, batch: int, **options: Any) -> None:
-        for name in options.keys() & {"service", "collate"}:
+        for name in options.keys() & {"service", "collate", "audit"}:
             raise UsageError(f"{name}= is for tarkit.trainers.torch.ShardDataset, which makes batches")
         self.given: dict[str, Any] = {"batch": batch, **options}
         self.given["urls"] = urls if isinstance(urls, (str, os.PathLike)) else list(urls)

@@ -1,0 +1,118 @@
+"""What the processes of a training wrote: where they began, and which batches they were given."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tarkit.errors import DataError, MissingInputError
+from tarkit.trainers.auditlog import SUFFIX, read_lines
+
+_ORDER = ("shards", "seed", "run", "block", "equalize")
+"""What all processes of a training have in common, of their states."""
+
+
+class AuditPoint(NamedTuple):
+    """Where in a training: before this batch of this epoch."""
+
+    epoch: int
+    batch: int
+
+
+@dataclass(frozen=True)
+class AuditBegin:
+    """A loop began, or went on, here. state: of the training."""
+
+    point: AuditPoint
+    at: float
+    rank: int
+    world: int
+    state: dict[str, Any]
+
+    @property
+    def launch(self) -> tuple[AuditPoint, int]:
+        """Processes that begin at one point with one world belong together."""
+        return self.point, self.world
+
+
+@dataclass
+class GivenBatch:
+    """A batch that a process was given. before: the launches to which the process belongs by then. used: whether the
+    process then wrote another line."""
+
+    point: AuditPoint
+    at: float
+    worker: int
+    begin: AuditBegin
+    before: frozenset[tuple[AuditPoint, int]]
+    path: str
+    offset: int
+    used: bool = False
+
+    def __str__(self) -> str:
+        who = f"rank {self.begin.rank} of {self.begin.world}, worker {self.worker}"
+        return f"batch {self.point.batch} of {who} ({os.path.basename(self.path)}, offset {self.offset})"
+
+
+def read_history(folder: str) -> tuple[list[AuditBegin], list[GivenBatch]]:
+    begins: list[AuditBegin] = []
+    given: list[GivenBatch] = []
+    paths = sorted(glob.glob(os.path.join(glob.escape(folder), f"*{SUFFIX}")))
+    for path in paths:
+        header: dict[str, Any] = {}
+        before: frozenset[tuple[AuditPoint, int]] = frozenset()
+        pending: GivenBatch | None = None
+        begun: AuditBegin | None = None
+        for offset, line in read_lines(path):
+            header = header or line
+            if pending is not None:
+                pending.used, pending = True, None
+            if "begin" in line:
+                state = line["begin"]
+                point = AuditPoint(state["epoch"], state["next_batch"])
+                begun = AuditBegin(point, line["at"], header["rank"], header["world"], state)
+                begins.append(begun)
+                before |= {begun.launch}
+                if any(state[name] != begins[0].state[name] for name in _ORDER):
+                    hint = "one folder is for one training"
+                    raise DataError(
+                        "this is the audit of another data set or order", url=path, offset=offset, hint=hint
+                    )
+            elif "batch" in line:
+                point = AuditPoint(*line["batch"])
+                if begun is None:
+                    raise DataError("a batch comes before the line that begins an epoch", url=path, offset=offset)
+                made = GivenBatch(point, line["at"], line["worker"], begun, before, path, offset)
+                given.append(made)
+                pending = made
+    if not begins:
+        raise MissingInputError("no audit of a training is in this folder", url=folder)
+    return begins, given
+
+
+def launches_of(begins: Iterable[AuditBegin]) -> dict[tuple[AuditPoint, int], dict[int, float]]:
+    """Of each launch, when each of its ranks began last."""
+    found: dict[tuple[AuditPoint, int], dict[int, float]] = defaultdict(dict)
+    for each in begins:
+        ranks = found[each.launch]
+        ranks[each.rank] = max(each.at, ranks.get(each.rank, each.at))
+    return found
+
+
+def is_undone(
+    point: AuditPoint, at: float, rank: int, own: Iterable[tuple[AuditPoint, int]],
+    launches: dict[tuple[AuditPoint, int], dict[int, float]],
+) -> bool:  # fmt: skip
+    """Whether the training went on, later than ``at``, from a point that is not behind ``point``. Other ranks of the
+    same launch may begin later, and undo nothing."""
+    own = set(own)
+    for launch, ranks in launches.items():
+        if launch[0] <= point:
+            latest = ranks.get(rank, at) if launch in own else max(ranks.values())
+            if latest > at:
+                return True
+    return False
