@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -128,6 +129,16 @@ def test_data_is_served_or_declared_by_the_trainers() -> None:
         (["--num"], "may be"),
         (["--job_nme", "x"], "No such option"),
         (["--need_tf_config=maybe"], "write true or false"),
+        (["--need_tf_config="], "write true or false"),
+        (["--job_command", ""], "must not be empty"),
+        (["--envs", "A=1,A=2"], "A comes twice"),
+        (["--envs", "WORKER_ID=7"], "is set by kubetpl train itself"),
+        (["--volume", "claim_name=c,mount_path=/a,type=Directory"], "type goes with host_path"),
+        (["--volume", "claim_name=C_c,mount_path=/a"], "the name of a claim"),
+        (["--volume", "claim_name=c,mount_path=/state"], "is the mountPath of another volume too"),
+        (["--worker_resource_request", "amd.com/gpu=x"], "write it as 1"),
+        (["--training_data", "/d", "--data_reader_params", "a=1"], "goes with --custom_data_reader"),
+        (["--worker_pod_priority", "1e-1"], "one priority class"),
         (["--need_tf_config", "--framework", "torch"], "leave one out"),
         (["--max_workers", "1"], "is less than --num_workers"),
         (["--worker_pod_priority", "0.5"], "one priority class"),
@@ -149,6 +160,7 @@ def test_what_has_no_effect_is_refused_with_what_to_use(words: list[str], messag
         (" cpu = 250m , disk=1Gi ", {"cpu": "250m", "ephemeral-storage": "1Gi"}),
         ("gpu=2", {"nvidia.com/gpu": "2"}),
         ("amd.com/gpu=1", {"amd.com/gpu": "1"}),
+        ("nvidia.com/mig-1g.5gb=2", {"nvidia.com/mig-1g.5gb": "2"}),
     ],
 )
 def test_resources(text: str, wanted: dict[str, str]) -> None:
@@ -161,6 +173,51 @@ def test_resources(text: str, wanted: dict[str, str]) -> None:
 def test_resources_that_cannot_be(text: str) -> None:
     with pytest.raises(UsageError):
         amounts_of(text, "--x")
+
+
+@pytest.mark.parametrize(
+    "words, wanted",
+    [
+        (["--need_tf_config"], True),
+        (["--need_tf_config", "True"], True),
+        (["--need_tf_config", "Y"], True),
+        (["--need_tf_config=yes"], True),
+        (["--need_tf_conf", "t"], True),
+        (["--need_tf_config", "False"], False),
+        (["--need_tf_config=no"], False),
+        ([], False),
+    ],
+)
+def test_truths_are_those_of_elasticdl_in_any_case(words: list[str], wanted: bool) -> None:
+    assert ("TF_CONFIG" in env(documents(*words, *COMMON), "worker")) is wanted
+
+
+# All arguments of elasticdl train 1.0.0, beside those of the tutorial.
+OTHERS = re.findall(
+    r"\w+",
+    """namespace restart_policy master_pod_priority worker_pod_priority ps_pod_priority chief_pod_priority
+evaluator_pod_priority envs populate_env_names cluster_spec cluster_spec_json yaml aux_params log_file_path log_level
+minibatch_size num_minibatches_per_task num_epochs max_step training_data validation_data evaluation_steps model_zoo
+model_def feed loss optimizer callbacks eval_metrics_fn custom_data_reader data_reader_params checkpoint_dir
+checkpoint_steps keep_checkpoint_max checkpoint_dir_for_init output use_async grads_to_wait get_model_steps
+lr_staleness_modulation sync_version_tolerance log_loss_steps need_task_manager need_pod_manager
+need_elasticdl_job_service task_fault_tolerance relaunch_timeout_worker relaunch_on_worker_failure ps_is_critical
+critical_worker_index ps_relaunch_max_num launch_worker_after_ps_running enable_automate_memory num_ps_pods
+num_evaluators""",
+)
+
+
+def test_every_other_argument_of_elasticdl_is_known() -> None:
+    from tarkit.cli.kube.verbs.train import _REFUSED, command
+
+    taken = {each.name for each in command.params}
+    assert [name for name in OTHERS if (name in taken) == (name in _REFUSED)] == []
+    assert all(_REFUSED.values())
+
+
+def test_a_device_is_a_limit_too() -> None:
+    found = documents(*COMMON, "--worker_resource_request", "cpu=1,gpu=1", "--worker_resource_limit", "cpu=2")
+    assert container(found, "worker")["resources"]["limits"] == {"cpu": "2", "nvidia.com/gpu": "1"}
 
 
 def test_volumes_are_declared_once_and_mounted_many_times() -> None:

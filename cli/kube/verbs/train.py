@@ -12,6 +12,7 @@ from tarkit.errors import EXIT_OK, EXIT_USAGE, UsageError, printable
 
 from ...shared.program import verbose_option, version_option, write_stdout
 from ...shared.sections import LongHelp
+from ..clusteroptions import not_empty
 from ..kubectl import apply_documents
 from ..manifestfile import accepted, findings_of
 
@@ -57,7 +58,7 @@ _REFUSED = {
     "enable_automate_memory": "set --worker_resource_limit",
     "yaml": "it is printed to standard output",
 }  # fmt: skip
-_TRUTHS = [[word] for word in ("true", "yes", "t", "y", "false", "no", "f", "n", "0", "1")]
+_TRUTHS = ("true", "yes", "t", "y", "false", "no", "f", "n", "0", "1")
 _ALIASES = {"num_ps": "num_ps_pods", "num_evaluator": "num_evaluators"}
 
 
@@ -76,7 +77,7 @@ class _TrainCommand(LongHelp):
             name, mark, value = word[2:].partition("=")
             name = self._full(name.replace("-", "_"), names)
             flag = f"--{name}"
-            if name == "need_tf_config" and not mark and args[number + 1 : number + 2] not in _TRUTHS:
+            if name == "need_tf_config" and not mark and "".join(args[number + 1 : number + 2]).lower() not in _TRUTHS:
                 mark, value = "=", "true"
             given.append(f"{flag}={value}" if mark else flag)
         return super().parse_args(ctx, given)
@@ -116,11 +117,19 @@ def _resource_options(command: Any) -> Any:
 
 
 @click.command("train", cls=_TrainCommand, epilog=_EPILOG)
-@click.option("--job_name", required=True, metavar="NAME", help="Of the job; its pods are NAME-worker-0, ….")
-@click.option("--image_name", required=True, metavar="IMAGE", help="Of the shard service; it has tarkit in it.")
+@click.option(
+    "--job_name", required=True, metavar="NAME", callback=not_empty, help="Of the job; its pods are NAME-worker-0, …."
+)
+@click.option(
+    "--image_name",
+    required=True,
+    metavar="IMAGE",
+    callback=not_empty,
+    help="Of the shard service; it has tarkit in it.",
+)
 @click.option("--worker_image", default="", metavar="IMAGE", help="Of all other pods.  [default: --image_name]")
 @click.option("--ps_image", default="", metavar="IMAGE", help="Of parameter servers; with tarkit.  [default: the same]")
-@click.option("--job_command", required=True, metavar="CMD", help="What trains: a line for bash.")
+@click.option("--job_command", required=True, metavar="CMD", callback=not_empty, help="What trains: a line for bash.")
 @click.option("--framework", type=click.Choice(["tensorflow", "torch"]), help="torch: torchrun's variables.")
 @click.option("--num_workers", type=click.IntRange(1), default=2, show_default=True, metavar="N")
 @click.option("--max_workers", type=click.IntRange(1), metavar="N", help="Workers in TF_CONFIG.  [default: as many]")
@@ -163,7 +172,7 @@ def command(create: bool, kube_version: str, verbose: bool, **options: Any) -> i
     evaluators end when all is handed out. The pods have no access to the API.
     """
     documents = _job(**options).documents()
-    if not accepted(findings_of(documents, kube_version)):
+    if not accepted(findings_of(documents, kube_version), otherwise=""):
         return EXIT_USAGE
     if create:
         return apply_documents(documents)

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tarkit.errors import UsageError, printable
+from tarkit.k8s.names import dns_subdomain
 from tarkit.k8s.quantity import canonical
-from tarkit.k8s.train.job import Role, TrainJob
+from tarkit.k8s.train.job import OWN_VARIABLES, Role, TrainJob
 from tarkit.k8s.yamltext import Document
 
 _GPU = "nvidia.com/gpu"
@@ -31,11 +32,12 @@ def amounts_of(text: str, flag: str) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for name, value in _pairs(text, flag):
-        form = _FORMS["gpu"] if name.endswith("/gpu") else _FORMS.get(name)
+        device = name.endswith("/gpu") or name.startswith("nvidia.com/")
+        form = _FORMS["gpu"] if device else _FORMS.get(name)
         if form is None:
             raise UsageError(f"{flag}: no resource is called {printable(name)}; known are {', '.join(_FORMS)}")
         if not form.fullmatch(value):
-            example = {"cpu": "0.3 or 300m", "gpu": "1"}.get(name, "1024Mi")
+            example = {"cpu": "0.3 or 300m", "gpu": "1"}.get("gpu" if device else name, "1024Mi")
             raise UsageError(f"{flag}: {printable(name)}={printable(value)} is not an amount; write it as {example}")
         name = _RESOURCE.get(name, name)
         if name in found:
@@ -50,7 +52,7 @@ def volumes_of(text: str) -> tuple[list[Document], list[Document]]:
     Raises:
         UsageError: an unknown or repeated key; neither or both of claim and path; no mount path.
     """
-    declared: dict[tuple[str, str], Document] = {}
+    declared: dict[tuple[str, ...], Document] = {}
     mounts: list[Document] = []
     for item in filter(str.strip, text.split(";")):
         keys: dict[str, str] = {}
@@ -64,7 +66,13 @@ def volumes_of(text: str) -> tuple[list[Document], list[Document]]:
             raise UsageError(f"--volume {printable(item.strip())}: write either claim_name=NAME or host_path=/PATH")
         if not keys.get("mount_path", "").startswith("/"):
             raise UsageError(f"--volume {printable(item.strip())}: mount_path is an absolute path in the containers")
-        identity = (source, keys[source])
+        if source == "claim_name" and ("type" in keys or dns_subdomain(keys[source])):
+            wrong = (
+                "type goes with host_path" if "type" in keys else f"the name of a claim {dns_subdomain(keys[source])}"
+            )
+            raise UsageError(f"--volume {printable(item.strip())}: {wrong}")
+        # One path as two types of file is two volumes.
+        identity = (source, keys[source], keys.get("type", ""))
         if identity not in declared:
             name = f"volume-{len(declared)}"
             if source == "claim_name":
@@ -78,12 +86,19 @@ def volumes_of(text: str) -> tuple[list[Document], list[Document]]:
 
 
 def variables(text: str) -> dict[str, str]:
-    """``A=1,B=x,y,C=2`` as variables: a comma belongs to the value unless a name and ``=`` follow."""
+    """``A=1,B=x,y,C=2`` as variables: a comma belongs to the value unless a name and ``=`` follow.
+
+    Raises:
+        UsageError: what is not a variable, a repeated one, or one that the pods need for themselves.
+    """
     found: dict[str, str] = {}
     for part in re.split(r",(?=[^,=]*=)", text) if text else []:
         name, mark, value = part.partition("=")
         if not mark or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name.strip()):
             raise UsageError(f"--envs {printable(part)}: write NAME=VALUE,NAME=VALUE")
+        if name.strip() in found or name.strip() in OWN_VARIABLES:
+            wrong = "comes twice" if name.strip() in found else "is set by kubetpl train itself; leave it out"
+            raise UsageError(f"--envs: {name.strip()} {wrong}")
         found[name.strip()] = value
     return found
 
@@ -98,12 +113,12 @@ def _pairs(text: str, flag: str) -> Iterator[tuple[str, str]]:
 
 def priority(text: str, flag: str) -> str:
     """A priority class. A share of pods that are high is refused: the pods of one Job have one class."""
-    if text and text.replace(".", "", 1).isdigit():
+    if text and re.fullmatch(r"[0-9.]+(e[-+]?[0-9]+)?", text):
         raise UsageError(f"{flag} {text}: the pods of a Job have one priority class; name it, such as high")
     return text
 
 
-_TRUE = ("true", "yes", "t", "y", "1", "")
+_TRUE = ("true", "yes", "t", "y", "1")
 _FALSE = ("false", "no", "f", "n", "0")
 _OF_DATA = {
     "training_data": "--data",
@@ -192,12 +207,15 @@ class TrainArguments:
     def _role(self, kind: str, number: int) -> Role:
         request, limit, high = (f"{kind}_{word}" for word in ("resource_request", "resource_limit", "pod_priority"))
         images = {"master": "", "ps": self.ps_image or self.worker_image}
+        requests = amounts_of(self.of_roles[request], f"--{request}")
+        limits = amounts_of(self.of_roles[limit], f"--{limit}") if self.of_roles[limit] else {}
+        # A device cannot be shared, so a cluster takes only a limit that is the request.
         return Role(
             kind,
             number,
             images.get(kind, self.worker_image),
-            amounts_of(self.of_roles[request], f"--{request}"),
-            amounts_of(self.of_roles[limit], f"--{limit}") if self.of_roles[limit] else {},
+            requests,
+            limits and {**{name: each for name, each in requests.items() if "/" in name}, **limits},
             priority(self.of_roles[high], f"--{high}"),
         )
 
@@ -206,6 +224,8 @@ class TrainArguments:
         if given and not given.keys() & {"training_data", "custom_data_reader"}:
             name = next(iter(given))
             raise UsageError(f"--{name} goes with --training_data; else the trainers declare their data sets")
+        if "data_reader_params" in given and "custom_data_reader" not in given:
+            raise UsageError("--data_reader_params goes with --custom_data_reader")
         for name, value in given.items():
             yield from (_OF_DATA[name], str(value))
 

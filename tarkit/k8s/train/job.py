@@ -25,6 +25,8 @@ _FIRST_PORT = {"chief": 3300, "worker": 3333, "evaluator": 3320, "ps": 2222}
 _TORCH_PORT = 29500
 _NUMBERS = {"chief": "100000", "evaluator": "200000"}
 """Digits before the index, so that to the service no worker has the same number."""
+OWN_VARIABLES = ("TARKIT_INDEX", "MY_POD_IP", "DLROVER_MASTER_ADDR", "WORKER_TYPE", "WORKER_ID", "WORKER_NUM")
+"""Of all pods but the service's: another value for one of them would have no effect."""
 _SHARDS = "shards"
 _MOUNT = "/state"
 _RETRIES = 1000
