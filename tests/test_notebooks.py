@@ -10,9 +10,12 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from hdfs import Hdfs
 
 FOLDER = Path(__file__).resolve().parent.parent / "notebooks"
 NOTEBOOKS = {path.stem: path for path in sorted(FOLDER.glob("*.ipynb"))}
@@ -32,7 +35,14 @@ def source(cell: dict[str, Any]) -> str:
 
 
 def test_the_notebooks_are_there() -> None:
-    assert IDS == ["custom-data-source", "elastic-training", "etl-mapreduce", "recordio", "train-images"]
+    assert IDS == [
+        "custom-data-source",
+        "elastic-training",
+        "etl-mapreduce",
+        "openpai-hdfs",
+        "recordio",
+        "train-images",
+    ]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS.values(), ids=IDS)
@@ -256,3 +266,37 @@ def test_train_images(results: Any) -> None:
     if any(importlib.util.find_spec(name) is None for name in ("torch", "sklearn", "matplotlib")):
         pytest.skip("NO torch, scikit-learn OR matplotlib, THE NOTEBOOK CANNOT RUN")
     assert unexpected(results(NOTEBOOKS["train-images"]), IMAGES) == {}
+
+
+TRAINED = r"digits\.{}: 300 images, accuracy 0\.[789]\d, SHA-256 [0-9a-f]{{64}}\n"
+LOCAL = r"kubetpl local: {0}: Complete \(CompletionsReached\): done {1} of {1};.*\nkubetpl local: logs: .*\n"
+OPENPAI = {
+    "images": "300 images\n",
+    "put": lines(r"hdfs://.*/small/[01]/", 2) + "39\n",
+    "tar": lines(r"hdfs://.*/digits-\d\.tar", 3),
+    "convert": r"tarkit convert: 300 records; read back and compared\ntarkit convert: 600 records; .*\n",
+    "sequencefile": r"org\.apache\.hadoop\.io\.BytesWritable\n",
+    "packed": lines(r"digits-\d\.tar", 3)
+    + r"digits\.har/\ndigits\.seq\ndigits\.tfrecord\nsmall/\n"
+    + lines(r"digits\.har/\S+", 3),
+    "program": "".join(map(TRAINED.format, ("seq", "tfrecord", "har"))),
+    "same": re.escape("[True, True, True]\n"),
+    "job": r"(?s)protocolVersion: 2\n.*accepted\n",
+    "local": LOCAL.format("sums", 2) + lines(r"digits-\d\.tar\ndigits-\d\.tar\.done\.json", 3) + "100\n",
+    "check": r"tarkit pai: train\.json: it is not JSON: .*\nexit code 65\n"
+    r"tarkit pai: train\.json: taskRoles\[0\]\.shmMB: .*\nexit code 65\nexit code 0\n",
+    "convert-job": r"(?s)protocolVersion: 2\n.*accepted\n",
+    "train": r"tarkit pai: .*gangAllocation.*\n" + LOCAL.format("train-digits", 1) + TRAINED.format("seq"),
+    "clean": "",
+}
+
+
+@needs_jupyter
+@pytest.mark.notebooks
+def test_openpai_hdfs(hdfs: Hdfs, results: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if any(importlib.util.find_spec(name) is None for name in ("torch", "sklearn", "hdfs_native", "jsonschema")):
+        pytest.skip("NO torch, scikit-learn, hdfs-native OR jsonschema, THE NOTEBOOK CANNOT RUN")
+    # The user of the tests need not be HDFS's superuser.
+    hdfs.shell("-chmod", "777", "/")
+    monkeypatch.setenv("PAI_DEFAULT_FS_URI", hdfs.hdfs)
+    assert unexpected(results(NOTEBOOKS["openpai-hdfs"]), OPENPAI) == {}

@@ -272,3 +272,24 @@ def test_an_entrypoint_is_printed(capfd: pytest.CaptureFixture[str], tmp_path: P
     assert program(capfd, "pai", "render", file, "--entrypoint", "map") == (0, "python train.py\n", "")
     code, _, err = program(capfd, "pai", "render", file, "--entrypoint", "ps")
     assert (code, err) == (2, "tarkit: no role 'ps'; the job has map (try 'tarkit pai render --help')\n")
+
+
+def test_variables_are_those_of_openpai() -> None:
+    role = paijobs.V2["taskRoles"]["map"]
+    other = {**role, "instances": 2, "extraContainerOptions": {"shmMB": 64}, "completion": {"minFailedInstances": 2}}
+    job = paijobs.changed({**paijobs.V2, "taskRoles": {"Map_A": role, "ps": other}},
+                          "taskRoles.ps.resourcePerInstance.ports", {"web": 1})  # fmt: skip
+    documents, _ = manifests(job, user="ada")
+    pods = [each["template"]["spec"]["template"]["spec"] for each in documents[-1]["spec"]["replicatedJobs"]]
+    found = [{each["name"]: each.get("value") for each in pod["containers"][0]["env"]} for pod in pods]
+    assert [env.pop("PAI_CURRENT_TASK_ROLE_NAME") for env in found] == ["mapa", "ps"]
+    assert found[0] == found[1]
+    wanted = {
+        "PAI_JOB_NAME": "ada~train_1", "PAI_FRAMEWORK_NAME": "ada~train_1", "PAI_TASK_ROLES_NUM": "2",
+        "PAI_TASK_ROLE_LIST": "Map_A,ps", "PAI_JOB_TASK_ROLE_LIST": "Map_A,ps", "PAI_TASKS_NUM": "6",
+        "PAI_TASK_ROLE_TASK_COUNT_Map_A": "4", "PAI_RESOURCE_Map_A": "0,1,1024,0", "PAI_RESOURCE_ps": "0,1,1024,64",
+        "PAI_MIN_FAILED_TASK_COUNT_ps": "2", "PAI_MIN_SUCCEEDED_TASK_COUNT_Map_A": "4",
+        "PAI_TASK_ROLE_INSTANCES": "mapa:0,mapa:1,mapa:2,mapa:3,ps:0,ps:1",
+    }  # fmt: skip
+    assert {name: found[0][name] for name in wanted} == wanted
+    assert "PAI_HOST_IP_mapa_3" in found[0]

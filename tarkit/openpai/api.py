@@ -5,7 +5,9 @@ Source: OpenPAI's description of its API (2.2.7), and of version 1 (0.14).
 
 from __future__ import annotations
 
+import http.client
 import json
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -23,7 +25,8 @@ from tarkit.errors import (
 )
 from tarkit.redaction import redact
 
-_MOST_BYTES = 64 << 20
+MOST_BYTES = 64 << 20
+"""Of one answer."""
 ENDED = {"SUCCEEDED": 0, "FAILED": 1, "STOPPED": 1}
 """States in which a job stays."""
 
@@ -54,11 +57,12 @@ class RestServer:
         url: of the REST server: ``https://HOST/rest-server``, or ``http://HOST:9186``.
         token: of the portal's profile page, or an application token; it is in no message.
         version: of the API: 1 on YARN, 2 on Kubernetes.
-        seconds: how long one call may take.
+        seconds: how long one call may take; of a log, how long the server may be silent.
 
     Raises, in each call:
         ClusterDeniedError: the token is not known, or may not. NoSuchObjectError: there is no such job.
-        ClusterError: the server refused it; the message has its reason. ClusterUnreachableError: no answer.
+        ClusterError: the server refused it, the message has its reason; or it
+            sends on to another address; or what it answers is not of OpenPAI. ClusterUnreachableError: no answer.
     """
 
     def __init__(self, url: str, user: str, token: str | None, *, version: int = 2, seconds: float = 30.0) -> None:
@@ -78,15 +82,12 @@ class RestServer:
 
     def job(self, name: str) -> Job:
         """What the server knows of a job."""
-        found = self._json("GET", self._job_path(name))
-        status = found.get("jobStatus") or {}
-        tasks = [
-            JobTask(role, task.get("taskIndex", 0), str(task.get("taskState")), task.get("containerExitCode"), log)
-            for role, group in (found.get("taskRoles") or {}).items()
-            for task in group.get("taskStatuses") or []
-            for log in [task.get("containerLog")]
-        ]
-        return Job(str(found.get("name", name)), str(status.get("state", "UNKNOWN")), status.get("retries") or 0, tasks)
+        path = self._job_path(name)
+        try:
+            return _job_of(json.loads(self._call("GET", path)), name)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            reason = "the answer is not a job of OpenPAI; is this the address of its REST server?"
+            raise ClusterError(f"{redact(self._url)}{path}: {reason}") from None
 
     def stop(self, name: str) -> None:
         """Ask for the end of a job."""
@@ -101,15 +102,20 @@ class RestServer:
             f"{self._job_path(job.name.rpartition('~')[2])}/attempts/{job.attempt}/taskRoles/{_quoted(task.role)}"
             f"/taskIndex/{task.number}/attempts/0/logs"
         )
-        text = self._call("GET", path)
+        text = self._call("GET", path, allow_cut=True)
         try:
-            places = json.loads(text)["locations"]
-        except (ValueError, KeyError, TypeError):
+            places = [(str(place["name"]), str(place["uri"])) for place in json.loads(text)["locations"]]
+        except (ValueError, KeyError, TypeError, RecursionError):
             yield text
             return
-        for place in places:
-            yield f"==> {printable(str(place.get('name')))} <==\n"
-            yield self._call("GET", "", url=urllib.parse.urljoin(f"{self._url}/", str(place.get("uri"))))
+        for name, uri in places:
+            yield f"==> {printable(name)} <==\n"
+            url = urllib.parse.urljoin(f"{self._url}/", uri)
+            if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+                raise ClusterError(
+                    f"{printable(redact(url))}: the server names this as the place of a log; it is not HTTP"
+                )
+            yield self._call("GET", "", url=url, allow_cut=True)
 
     def _job_path(self, name: str | None) -> str:
         user = _quoted(self._user)
@@ -117,18 +123,11 @@ class RestServer:
             return f"/api/v1/user/{user}/jobs" + ("" if name is None else f"/{_quoted(name)}")
         return f"/api/v2/jobs/{user}~{_quoted(name or '')}"
 
-    def _json(self, method: str, path: str) -> dict[str, Any]:
-        try:
-            found = json.loads(self._call(method, path))
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise ClusterError(
-                f"{redact(self._url)}{path}: the answer is not a JSON object; is it OpenPAI's REST server?"
-            )
-        return found
-
-    def _call(self, method: str, path: str, body: str | None = None, kind: str = "", *, url: str | None = None) -> str:
+    def _call(
+        self, method: str, path: str, body: str | None = None, kind: str = "", *,
+        url: str | None = None, allow_cut: bool = False,
+    ) -> str:  # fmt: skip
+        """The text of an answer. allow_cut: of one that is too long, its beginning, and a line that says so."""
         address = f"{self._url}{path}" if url is None else url
         request = urllib.request.Request(address, None if body is None else body.encode(), method=method)  # noqa: S310
         if body is not None:
@@ -137,29 +136,81 @@ class RestServer:
         if self._token is not None and here == there:
             # Not for another server, to which this one may send us.
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
-        where = f"{method} {redact(address)}"
+        where = f"{method} {printable(redact(address))}"
         try:
-            with urllib.request.urlopen(request, timeout=self._seconds) as answer:  # noqa: S310 (see __init__)
-                content: bytes = answer.read(_MOST_BYTES)
+            with _OPENER.open(request, timeout=self._seconds) as answer:
+                content = self._content(answer, where, allow_cut)
         except urllib.error.HTTPError as error:
             with error:
-                raise _refusal(where, error.code, error.read(1 << 16)) from None
-        except (OSError, ValueError) as error:
+                raise _refusal(where, error, self._url) from None
+        except (OSError, ValueError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
-            raise ClusterUnreachableError(f"{where}: {printable(str(reason))}") from None
+            raise ClusterUnreachableError(f"{where}: {printable(str(reason) or type(error).__name__)}") from None
         return content.decode("utf-8", "replace")
+
+    def _content(self, answer: http.client.HTTPResponse, where: str, allow_cut: bool) -> bytes:
+        # The time-out of a socket begins anew with each byte.
+        end, content = time.monotonic() + self._seconds, bytearray()
+        while block := answer.read1(1 << 16):
+            content += block
+            if len(content) > MOST_BYTES:
+                if allow_cut:
+                    return (
+                        bytes(content[:MOST_BYTES])
+                        + b"\n(the rest is left out: it has more than %d bytes)\n" % MOST_BYTES
+                    )
+                raise ClusterError(f"{where}: the answer has more than {MOST_BYTES} bytes")
+            if time.monotonic() > end and not allow_cut:
+                raise ClusterUnreachableError(f"{where}: the answer was not complete after {self._seconds:g} s")
+        if answer.length:
+            raise ClusterUnreachableError(f"{where}: the connection ended {answer.length} bytes before the answer did")
+        return bytes(content)
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirected POST would become a GET, and its answer would look as if the job was submitted."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirect)
+
+
+def _job_of(found: Any, name: str) -> Job:
+    """Raises: KeyError, TypeError, AttributeError, ValueError: it is not what the server gives."""
+    status = found["jobStatus"]
+    tasks = []
+    for role, group in (found.get("taskRoles") or {}).items():
+        for task in group.get("taskStatuses") or []:
+            code, log = task.get("containerExitCode"), task.get("containerLog")
+            exit_code = None if code is None else int(code)
+            place = None if log is None else printable(str(log))
+            number = int(task.get("taskIndex", 0))
+            tasks.append(JobTask(printable(role), number, printable(str(task.get("taskState"))), exit_code, place))
+    shown = printable(str(found.get("name", name)))
+    return Job(shown, printable(str(status.get("state", "UNKNOWN"))), int(status.get("retries") or 0), tasks)
 
 
 def _quoted(name: str) -> str:
     return urllib.parse.quote(name, safe="")
 
 
-def _refusal(where: str, status: int, body: bytes) -> Exception:
+def _refusal(where: str, error: urllib.error.HTTPError, url: str) -> Exception:
     """The error of an answer; OpenPAI explains itself as ``{"code": …, "message": …}``."""
+    status = error.code
+    if 300 <= status < 400:
+        place = printable(redact(error.headers.get("Location") or "another place"))
+        hint = "use the address of the REST server itself"
+        return ClusterError(f"{where}: {status}, {redact(url)} sends on to {shortened(place, 300)}; {hint}", status)
+    try:
+        body = error.read(1 << 16)
+    except (OSError, http.client.HTTPException):
+        body = b""
     try:
         answer = json.loads(body)
         reason = f"{answer['code']}: {answer['message']}"
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         reason = body.decode("utf-8", "replace").strip()
     message = f"{where}: {status} {printable(shortened(reason, 1000))}"
     if status in (401, 403):

@@ -122,7 +122,10 @@ class _Rendering:
             "name": "main",
             "image": image["uri"],
             "command": ["/bin/bash", "-o", "errexit", "-o", "nounset", "-o", "pipefail", "-c"],
-            "env": [{"name": key, "value": value} for key, value in {**self._env, **self._own(name, role)}.items()],
+            "env": [
+                {"name": key, "value": value}
+                for key, value in {**self._env, "PAI_CURRENT_TASK_ROLE_NAME": _short(name)}.items()
+            ],
         }
         index = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{INDEX}']"}}
         for key in ("PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX", "PAI_TASK_INDEX"):
@@ -162,33 +165,31 @@ class _Rendering:
             self.notes.append(Problem(field, reason))
 
     def _totals(self, user: str, default_fs: str) -> dict[str, str]:
-        total = str(sum(self._sizes.values()))
+        total, roles = str(sum(self._sizes.values())), str(len(self._sizes))
         job = self.job
         return {
             "PAI_JOB_NAME": f"{user}~{job['name']}",
-            "PAI_FRAMEWORK_NAME": self.name,
+            "PAI_FRAMEWORK_NAME": f"{user}~{job['name']}",
             "PAI_USER_NAME": user,
             "PAI_USERNAME": user,
             "PAI_DEFAULT_FS_URI": default_fs,
             "PAI_VIRTUAL_CLUSTER": job.get("defaults", {}).get("virtualCluster") or "default",
-            "PAI_TASK_ROLE_COUNT": str(len(self._sizes)),
-            "PAI_TASK_ROLE_LIST": ",".join(self._sizes),
-            "PAI_JOB_TASK_COUNT": total,
-            "PAI_TASKS_NUM": total,
-            **{f"PAI_TASK_ROLE_TASK_COUNT_{name}": str(size) for name, size in self._sizes.items()},
+            **dict.fromkeys(("PAI_TASK_ROLE_COUNT", "PAI_TASK_ROLES_NUM", "PAI_JOB_TASK_ROLE_COUNT"), roles),
+            **dict.fromkeys(("PAI_TASK_ROLE_LIST", "PAI_JOB_TASK_ROLE_LIST"), ",".join(self._sizes)),
+            **dict.fromkeys(("PAI_JOB_TASK_COUNT", "PAI_TASKS_NUM"), total),
+            **{key: value for name, role in job["taskRoles"].items() for key, value in self._of_role(name, role)},
         }
 
-    def _own(self, name: str, role: Mapping[str, Any]) -> dict[str, str]:
+    def _of_role(self, name: str, role: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Variables about one role, which tasks of all roles have."""
         wanted = role["resourcePerInstance"]
         shared = role.get("extraContainerOptions", {}).get("shmMB", 0)
         completion = role.get("completion", {})
-        return {
-            "PAI_CURRENT_TASK_ROLE_NAME": name,
-            "PAI_TASK_ROLE_INSTANCES": str(self._sizes[name]),
-            f"PAI_RESOURCE_{name}": f"{wanted['gpu']},{wanted['cpu']},{wanted['memoryMB']},{shared}",
-            f"PAI_MIN_FAILED_TASK_COUNT_{name}": str(completion.get("minFailedInstances") or 1),
-            f"PAI_MIN_SUCCEEDED_TASK_COUNT_{name}": str(completion.get("minSucceededInstances") or self._sizes[name]),
-        }
+        yield f"PAI_TASK_ROLE_TASK_COUNT_{name}", str(self._sizes[name])
+        yield f"PAI_RESOURCE_{name}", f"{wanted['gpu']},{wanted['cpu']},{wanted['memoryMB']},{shared}"
+        yield f"PAI_MIN_FAILED_TASK_COUNT_{name}", str(completion.get("minFailedInstances") or 1)
+        succeeded = completion.get("minSucceededInstances") or self._sizes[name]
+        yield f"PAI_MIN_SUCCEEDED_TASK_COUNT_{name}", str(succeeded)
 
     def _has_ports(self) -> bool:
         return any(role["resourcePerInstance"].get("ports") for role in self.job["taskRoles"].values())
@@ -211,9 +212,10 @@ class _Rendering:
         if sum(self._sizes.values()) > _PEERS:
             self.notes.append(Problem("taskRoles", f"PAI_HOST_IP_* is not set: there are more than {_PEERS} tasks"))
             return {}
-        found = {}
+        tasks = [f"{_short(name)}:{index}" for name, size in self._sizes.items() for index in range(size)]
+        found = {"PAI_TASK_ROLE_INSTANCES": ",".join(tasks)}
         for name, size in self._sizes.items():
-            short = re.sub("[^a-z0-9]", "", name.lower())
+            short = _short(name)
             # Pods of a JobSet have the number of the replicated Job in their names.
             pod = self.name if self._is_single else f"{self.name}-{safe_label(name)}-0"
             for index in range(size):
@@ -247,6 +249,11 @@ def _job_set(
             ],
         },
     }
+
+
+def _short(role: str) -> str:
+    """A role as OpenPAI's runtime calls it, in the names of its variables and in PAI_CURRENT_TASK_ROLE_NAME."""
+    return re.sub("[^a-z0-9]", "", role.lower())
 
 
 def _variable(secret: str) -> str:
