@@ -131,6 +131,21 @@ def test_a_loader_of_ones_own(shards: str, epochs: list[list[list[str]]]) -> Non
             list(loader)
 
 
+def test_a_worker_that_persists_may_begin_late_what_was_left(
+    shards: str, epochs: list[list[list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An iteration that was left early, after the next one was asked for."""
+    from tarkit.trainers import torch as module
+    from tarkit.trainers.world import LoaderWorker
+
+    data = dataset(shards)
+    loader = data.loader(2, persistent_workers=True)
+    loader.load_state_dict(loader.state_dict())
+    monkeypatch.setattr(module, "loader_worker", lambda: LoaderWorker(1, 2, data))
+    next(iter(data))
+    assert keys(iter(data)) == epochs[0][1::2]
+
+
 def test_a_loader_that_makes_batches_of_batches_is_an_error(shards: str) -> None:
     from torch.utils.data import DataLoader
     from torchdata.stateful_dataloader import StatefulDataLoader

@@ -57,6 +57,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
         # Epoch, its first batch, and of each worker the number of epochs up to the last that it began; then an epoch
         # and its segments. Workers of later epochs, and those that persist, see what the main process sets.
         self._shared = torch.zeros(_SEGMENTS + 2 + 4 * MOST_SEGMENTS, dtype=torch.int64).share_memory_()
+        self._has_loader = False
         super().__init__(urls, batch=batch, fields=fields, collate=collate, **options)
 
     @property
@@ -90,7 +91,7 @@ class ShardDataset(BatchSource, data.IterableDataset):  # type: ignore[misc,name
             return BatchIterator(self, self.epoch, first, 0, 1)
         if worker.workers > _MOST_WORKERS:
             raise UsageError(f"{worker.workers} workers read one data set; {_MOST_WORKERS} can")
-        again = int(self._shared[2 + worker.number]) > self.epoch
+        again = not self._has_loader and int(self._shared[2 + worker.number]) > self.epoch
         self._shared[2 + worker.number] = self.epoch + 1
         return BatchIterator(self, self.epoch, first, worker.number, worker.workers, again)
 
@@ -217,6 +218,8 @@ class ShardLoader(EpochLoader):
     def __init__(self, dataset: ShardDataset, num_workers: int, options: Mapping[str, Any]) -> None:
         super().__init__(dataset)
         self.dataset = dataset
+        # It sets each epoch itself; and a worker that persists may begin late what was left early, and then the next.
+        dataset._has_loader = True
         self._next = self._at = dataset.epoch, int(dataset._shared[1])
         read = dataset
         if dataset.service is not None or dataset.audit is not None:
