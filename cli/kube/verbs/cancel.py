@@ -26,6 +26,7 @@ from tarkit.k8s.apiobject import Object, active_pods, annotations_of, labels_of,
 from tarkit.k8s.cluster.connection import Cluster
 from tarkit.k8s.cluster.jobview import has_ended, state_of
 from tarkit.k8s.cluster.runjobs import find_jobs, is_run, orphans, pods_at_work, run_state
+from tarkit.k8s.cluster.trainjobs import delete_parts, train_role
 from tarkit.k8s.cluster.watching import LiveList, Watching, looks
 from tarkit.k8s.durations import seconds
 from tarkit.k8s.names import label_value
@@ -59,7 +60,8 @@ def command(name: str, delete: bool, timeout: str, undo: bool, verbose: bool, **
     """Suspend Job NAME: its pods are stopped, its finished indexes are kept. Done records stay in any case.
 
     NAME may be a run of kubetpl jobs, too: then all its Jobs. After --delete the Job can be applied again: nothing
-    of it is at work any more, and the ConfigMap with its list of shards is deleted, too.
+    of it is at work any more, and the ConfigMap with its list of shards is deleted, too; of a job of kubetpl train,
+    its services and their policy. The claim of its state stays.
     """
     if delete and undo:
         raise UsageError("--undo is for what was not deleted; give one of both")
@@ -158,6 +160,9 @@ def _delete(cluster: Cluster, name: str, limit: float) -> int:
         # Of a Job that is gone it is not known whether it had a list.
         runs = {run_of(job) for job in jobs if LIST in annotations_of(job)} if jobs else {name}
         lists = [each for run in sorted(runs) for each in _delete_lists(cluster, run)]
+        for run in sorted({run_of(job) for job in jobs if is_run(jobs, name) and train_role(job)}):
+            for line in delete_parts(cluster, run, _say):
+                results.line(line)
         for each in lists:
             results.line(f"ConfigMap {each}, a list of shards, is deleted")
     if absent is not None and not lost and not lists:

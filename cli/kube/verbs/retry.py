@@ -32,6 +32,7 @@ from tarkit.k8s.cluster.retryjob import (
 from tarkit.k8s.cluster.runjobs import failed_of, find_jobs, is_run
 from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords, is_per_shard
 from tarkit.k8s.cluster.statusquestion import job_in
+from tarkit.k8s.cluster.trainjobs import refuse_retry
 from tarkit.k8s.indexset import INDEXES
 from tarkit.k8s.lint.nodes import ERROR
 from tarkit.k8s.lint.rules import lint
@@ -140,7 +141,9 @@ def _jobs(
         if is_run(jobs, name):
             if given is None:
                 source.refuse_many()
+            refuse_retry(jobs)
             jobs = failed_of(jobs, name) if given is None else [given]
+        refuse_retry(jobs)
         if new_name and len(jobs) > 1:
             raise UsageError(f"-n {new_name} is a name for one Job; {len(jobs)} of {name} have failed")
         jobs = [settled(cluster, job, _say) for job in jobs]

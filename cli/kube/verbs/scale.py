@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tarkit.errors import EXIT_OK, UsageError
-from tarkit.k8s.apiobject import annotations_of, spec_of
+from tarkit.k8s.apiobject import annotations_of, name_of, spec_of
 from tarkit.k8s.cluster.jobview import has_ended, state_of
 from tarkit.k8s.cluster.runjobs import find_jobs, is_run, not_one
 from tarkit.k8s.indexset import INDEXES, INDEXES_OF_MANY
@@ -33,14 +33,20 @@ def command(name: str, parallelism: int, state: str | None, verbose: bool, **acc
     if state is not None:
         from tarkit.k8s.local.state import ask_to_scale
 
-        ask_to_scale(state, name, max(1, parallelism))
+        if not parallelism:
+            raise UsageError("-j 0: a run of kubetpl local cannot be paused; stop it, and the same command goes on")
+        ask_to_scale(state, name, parallelism)
         return EXIT_OK
     cluster = open_cluster(**access)
     jobs = find_jobs(cluster, name)
     if is_run(jobs, name):
+        # Of a job of kubetpl train, the workers are meant.
+        jobs = [each for each in jobs if ELASTIC in annotations_of(each)] or jobs
+    if is_run(jobs, name) and (len(jobs) > 1 or ELASTIC not in annotations_of(jobs[0])):
         why = f"which run side by side: kubetpl cancel {name} stops all of them, and --undo lets them go on"
         raise not_one(name, jobs, why)
     job = jobs[0]
+    name = name_of(job)
     if has_ended(job):
         why = "nothing of it runs any more; kubetpl retry does what is left"
         raise UsageError(f"Job {name} has ended ({state_of(job)}), {why}")

@@ -35,6 +35,8 @@ _GROUPS = {
     "pods": "/api/v1",
     "events": "/api/v1",
     "configmaps": "/api/v1",
+    "services": "/api/v1",
+    "networkpolicies": "/apis/networking.k8s.io/v1",
     "namespaces": "/api/v1",
     "workloads": "/apis/kueue.x-k8s.io/v1beta2",
     # Before Kueue 0.15.

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from tarkit.errors import EXIT_FAILED, EXIT_OK, EXIT_SET_ASIDE, ClusterError, NoSuchObjectError, TarkitError
@@ -18,6 +19,7 @@ from tarkit.k8s.cluster.failures import FailureGroup, group_failures, normalised
 from tarkit.k8s.cluster.jobview import JobView, job_view
 from tarkit.k8s.cluster.runjobs import retries_of
 from tarkit.k8s.cluster.runrecords import RecordSource, RunRecords
+from tarkit.k8s.cluster.trainjobs import served
 from tarkit.k8s.cluster.watching import LiveList
 from tarkit.k8s.cluster.whynot import Reason, subject_of, subjects, why_not
 from tarkit.k8s.names import label_value
@@ -29,6 +31,7 @@ IDLE_SECONDS = 30.0
 _LONGEST_PAUSE = 300.0
 _MOST_REASONS = 3
 _MOST_INDEXES = 50
+_DEAD_SHARDS = f" failed with exit code {EXIT_SET_ASIDE} matching FailJob rule"
 # Events that say that all is well, of which there are many.
 _ROUTINE = ("Scheduled", "Pulling", "Pulled", "Created", "Started", "Killing", "Completed", "SuccessfulDelete")
 
@@ -36,7 +39,8 @@ _ROUTINE = ("Scheduled", "Pulling", "Pulled", "Created", "Started", "Killing", "
 @dataclass
 class JobStatus:
     """A Job and its shards. view: None if the cluster does not know the Job, or is not there. records: None if there
-    are none to be read. retries: Jobs that were made to finish it. notes: what could not be looked at, and why."""
+    are none to be read. retries: Jobs that were made to finish it. notes: what could not be looked at, and why.
+    served: of a shard service, what it reports."""
 
     name: str
     view: JobView | None = None
@@ -45,6 +49,7 @@ class JobStatus:
     records: RunRecords | None = None
     retries: list[JobView] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    served: list[str] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
@@ -53,7 +58,9 @@ class JobStatus:
             return EXIT_OK
         complete = self.view is not None and self.view.state == "complete"
         if self.records is None:
-            return EXIT_OK if complete else EXIT_FAILED
+            # A shard service ends so when shards are dead, and all others done.
+            dead = self.view is not None and self.view.is_service and _DEAD_SHARDS in self.view.message
+            return EXIT_OK if complete else EXIT_SET_ASIDE if dead else EXIT_FAILED
         # Records alone do not say whether they are all.
         if self.records.found.unfinished or (self.records.shards is None and not complete):
             return EXIT_FAILED
@@ -78,6 +85,7 @@ class JobStatus:
             "shards": records,
             "retries": [asdict(each) for each in self.retries],
             "notes": self.notes,
+            **({"served": self.served} if self.served else {}),
         }
 
 
@@ -111,6 +119,8 @@ def look(
         status.failures = _failures(job, view, own[uid] or (), status.records)
         if not view.finished:
             status.reasons = why_not(job, own[uid], about, now, workloads.get(uid))
+        if view.is_service:
+            status.served = _allowed(status.notes, "logs", partial(served, cluster, job)) or []
         found.append(status)
     return found
 

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from tarkit.errors import UsageError
 from tarkit.k8s import apiobject as api
 from tarkit.k8s.apiobject import Object
+from tarkit.k8s.cluster.trainjobs import SERVICE
 from tarkit.k8s.podfields import main_container, work_in
 from tarkit.k8s.wellknown import INPUTS, LIST, OUTDIR, SHARDS, SLICES
 
@@ -78,6 +79,11 @@ class JobView:
     run: str
     retry_of: str | None
     plan: JobPlan
+
+    @property
+    def is_service(self) -> bool:
+        """Whether it is the shard service of an elastic training job."""
+        return bool(self.run) and self.name == f"{self.run}-{SERVICE}"
 
     @property
     def finished(self) -> bool:

@@ -1,0 +1,73 @@
+"""The Jobs of ``kubetpl train`` in a cluster: which they are, how far their shard service is, what is beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from tarkit.errors import ClusterError, NoSuchObjectError, UsageError, printable
+from tarkit.k8s.apiobject import Object, created, labels_of, name_of, run_of, uid_of
+from tarkit.k8s.cluster.connection import Cluster
+from tarkit.k8s.wellknown import CONTROLLER, MANAGED_BY, RUN
+
+SERVICE = "shards"
+"""The role of the shard service."""
+_TAIL = 40
+
+
+def train_role(job: Object) -> str:
+    """The role of a Job that ``kubetpl train`` has made: worker, ps, chief, evaluator or shards; "" of others."""
+    role = str(labels_of(job).get("role") or "")
+    return role if role and name_of(job) == f"{run_of(job)}-{role}" else ""
+
+
+def served(cluster: Cluster, job: Object) -> list[str]:
+    """The last lines of the log of a shard service that say how far it is: one while it runs; at its end the counts of
+    each data set, and its dead shards. None if there is no pod yet.
+
+    Raises:
+        ClusterError: pods or their logs may not be read.
+    """
+    pods = sorted(cluster.list("pods", labels=f"{CONTROLLER}={uid_of(job)}"), key=created, reverse=True)
+    for pod in pods:
+        # A pod that has not begun has no log.
+        with suppress(ClusterError):
+            lines = [line.decode("utf-8", "replace") for line in cluster.log(name_of(pod), tail=_TAIL)]
+            end = [line for line in lines if ": shards: done " in line or line.startswith("dead ")]
+            now = [line.partition("tarkit serve: ")[2] for line in lines if " done" in line]
+            if found := end or [each for each in now if each][-1:]:
+                return [printable(line) for line in found]
+    return []
+
+
+def refuse_retry(jobs: Sequence[Object]) -> None:
+    """Refuse to retry a Job of an elastic training job: under another name, its pods would not be found.
+
+    Raises:
+        UsageError: one of the Jobs is.
+    """
+    for job in jobs:
+        if train_role(job):
+            run = run_of(job)
+            raise UsageError(
+                f"{name_of(job)} is of the elastic training job {run}, whose pods find one another by their names: "
+                f"kubetpl cancel {run} --delete, then apply its manifest again; it goes on from its state"
+            )
+
+
+def delete_parts(cluster: Cluster, run: str, report: Callable[[str], None]) -> list[str]:
+    """Delete the Services and the NetworkPolicy of an elastic training job; a line for each, and for what stays."""
+    lines = []
+    owner = f"{MANAGED_BY}=kubetpl,{RUN}={run}"
+    for kind, word in (("services", "Service"), ("networkpolicies", "NetworkPolicy")):
+        try:
+            for each in cluster.list(kind, labels=owner):
+                with suppress(NoSuchObjectError):
+                    cluster.delete(kind, name_of(each), uid_of(each))
+                    lines.append(f"{word} {name_of(each)} is deleted")
+        except ClusterError as error:
+            report(f"what there is of {kind} stays: {error}; kubectl delete {kind} -l {owner}")
+    lines.append(
+        f"its state stays, so that the same manifest goes on from it; to begin anew: kubectl delete pvc -l {owner}"
+    )
+    return lines
