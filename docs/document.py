@@ -118,6 +118,8 @@ def _page(name: str, context: click.Context) -> str:
         lines = [f"- [`{verb}`]({page}-{verb}.md): {found.get_short_help_str(200)}" for verb, found in verbs if found]
         blocks.append("\n".join(lines))
     blocks += _prose(command.epilog or "")
+    if "/etl:1" in (command.epilog or ""):
+        blocks.append("[How to make the image](../images.md).")
     blocks.append("Exit codes are [the same for all programs](../exit-codes.md).")
     return "\n\n".join(blocks) + "\n"
 

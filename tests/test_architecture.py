@@ -39,6 +39,7 @@ ROOMS = {
     "": "",
     "k8s": "*",
     "openpai": "*",
+    "zoo": "",
     "cli.shared": "*",
     "cli.rundisplay": "",
     "cli.tarproc": "",

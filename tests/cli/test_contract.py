@@ -56,8 +56,8 @@ WITHOUT_INPUT = {
     "kubetpl wait",
     "tarkit",
     "tarkit audit",
-    "tarkit create",
     "tarkit completion",
+    "tarkit create",
     "tarkit demo",
     "tarkit get",
     "tarkit index",
@@ -77,6 +77,10 @@ WITHOUT_INPUT = {
     "tarkit serve",
     "tarkit stat",
     "tarkit status",
+    "tarkit zoo",
+    "tarkit zoo build",
+    "tarkit zoo init",
+    "tarkit zoo push",
 }
 
 

@@ -1,0 +1,121 @@
+"""``tarkit zoo init|build|push``: an image with a model zoo in it."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from tarkit.errors import EXIT_OK, UsageError
+
+from ..shared.program import say, verbose_option, version_option, write_stdout
+
+_NAME = "tarkit zoo"
+
+
+@click.group(
+    "zoo",
+    epilog="""\b
+Examples:
+  tarkit zoo init --model_zoo model_zoo
+  tarkit zoo build --image registry.example.com/zoo:1 .
+  tarkit zoo push registry.example.com/zoo:1
+""",
+)
+def command() -> None:
+    """Put a model zoo, a folder of trainers, into an image for kubetpl train."""
+
+
+@command.command("init", epilog="\b\nExample:\n  tarkit zoo init --model_zoo model_zoo --local_pkg_dir wheels")
+@click.option(
+    "--base_image", metavar="IMAGE", help="It has Python and pip.  [default: tarkit's own image, tarkit:VERSION]"
+)
+@click.option("--extra_pypi_index", metavar="URL", help="Has tarkit, and more for the requirements.")
+@click.option("--cluster_spec", metavar="FILE", help="Copied to /cluster_spec.")
+@click.option("--local_pkg_dir", metavar="DIR", help="Wheels to install, with tarkit's among them.")
+@click.option("--model_zoo", metavar="DIR", default=".", show_default=True, help="Copied to /model_zoo.")
+@click.option("--force", is_flag=True, help="Replace a Dockerfile that is another.")
+@verbose_option
+@version_option
+def init_command(
+    base_image: str | None, extra_pypi_index: str | None, cluster_spec: str | None, local_pkg_dir: str | None,
+    model_zoo: str, force: bool, verbose: bool,
+) -> int:  # fmt: skip
+    """Write ./Dockerfile, and a requirements file into the model zoo if it has none.
+
+    The image has tarkit with the shard service. It comes from --local_pkg_dir, or from --extra_pypi_index, or is in
+    the base image already.
+    """
+    import tarkit
+    from tarkit.zoo import zoo_files
+
+    made = zoo_files(
+        Path(), model_zoo=model_zoo, base_image=base_image or f"tarkit:{tarkit.__version__}",
+        version=tarkit.__version__, extra_pypi_index=extra_pypi_index, cluster_spec=cluster_spec,
+        local_pkg_dir=local_pkg_dir,
+    )  # fmt: skip
+    dockerfile = Path("Dockerfile")
+    if not force and dockerfile.exists() and dockerfile.read_bytes() != made.dockerfile.encode():
+        raise UsageError("Dockerfile is there, and is another; --force replaces it")
+    for path, text in ((made.requirements, "# What the trainers need, a line each.\n"), (dockerfile, made.dockerfile)):
+        if path is dockerfile or not path.exists():
+            path.write_text(text, encoding="utf-8")
+            say(_NAME, f"wrote {path}")
+    return EXIT_OK
+
+
+_engine_option = click.option(
+    "--engine",
+    type=click.Choice(["docker", "podman", "buildah"]),
+    help="[default: the first that is here]",
+)
+_dry_run_option = click.option("--dry-run", is_flag=True, help="Print the command only.")
+_more_argument = click.argument("more", nargs=-1, metavar="[-- ENGINE_ARGS...]", type=click.UNPROCESSED)
+
+
+@command.command("build", epilog="\b\nExample:\n  tarkit zoo build --image registry.example.com/zoo:1 . -- --no-cache")
+@click.argument("path", metavar="PATH")
+@click.option("--image", metavar="NAME", required=True, help="What to call the image.")
+@_engine_option
+@_dry_run_option
+@_more_argument
+@verbose_option
+@version_option
+def build_command(
+    path: str, image: str, engine: str | None, dry_run: bool, more: tuple[str, ...], verbose: bool
+) -> int:
+    """Build the Dockerfile in the folder PATH.
+
+    Exit codes: 1 the engine failed; 66 there is no Dockerfile; 127 there is no container engine.
+    """
+    from tarkit import zoo
+
+    return _run(zoo.build_command(engine or zoo.find_engine(), path, image, more), dry_run)
+
+
+@command.command("push", epilog="\b\nExample:\n  tarkit zoo push registry.example.com/zoo:1")
+@click.argument("image", metavar="IMAGE")
+@_engine_option
+@_dry_run_option
+@_more_argument
+@verbose_option
+@version_option
+def push_command(image: str, engine: str | None, dry_run: bool, more: tuple[str, ...], verbose: bool) -> int:
+    """Push an image to its registry, with the login that the engine has.
+
+    Exit codes: 1 the engine failed; 127 there is no container engine.
+    """
+    from tarkit import zoo
+
+    return _run(zoo.push_command(engine or zoo.find_engine(), image, more), dry_run)
+
+
+def _run(words: list[str], dry_run: bool) -> int:
+    from tarkit.zoo import run_engine
+
+    if dry_run:
+        write_stdout(f"{shlex.join(words)}\n".encode())
+    else:
+        run_engine(words)
+    return EXIT_OK
