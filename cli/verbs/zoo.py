@@ -38,7 +38,7 @@ def command() -> None:
 @click.option("--force", is_flag=True, help="Replace a Dockerfile that is another.")
 @verbose_option
 @version_option
-def init_command(
+def _init(
     base_image: str | None, extra_pypi_index: str | None, cluster_spec: str | None, local_pkg_dir: str | None,
     model_zoo: str, force: bool, verbose: bool,
 ) -> int:  # fmt: skip
@@ -82,9 +82,7 @@ _more_argument = click.argument("more", nargs=-1, metavar="[-- ENGINE_ARGS...]",
 @_more_argument
 @verbose_option
 @version_option
-def build_command(
-    path: str, image: str, engine: str | None, dry_run: bool, more: tuple[str, ...], verbose: bool
-) -> int:
+def _build(path: str, image: str, engine: str | None, dry_run: bool, more: tuple[str, ...], verbose: bool) -> int:
     """Build the Dockerfile in the folder PATH.
 
     Exit codes: 1 the engine failed; 66 there is no Dockerfile; 127 there is no container engine.
@@ -101,7 +99,7 @@ def build_command(
 @_more_argument
 @verbose_option
 @version_option
-def push_command(image: str, engine: str | None, dry_run: bool, more: tuple[str, ...], verbose: bool) -> int:
+def _push(image: str, engine: str | None, dry_run: bool, more: tuple[str, ...], verbose: bool) -> int:
     """Push an image to its registry, with the login that the engine has.
 
     Exit codes: 1 the engine failed; 127 there is no container engine.
