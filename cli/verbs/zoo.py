@@ -23,6 +23,7 @@ Examples:
   tarkit zoo push registry.example.com/zoo:1
 """,
 )
+@version_option
 def command() -> None:
     """Put a model zoo, a folder of trainers, into an image for kubetpl train."""
 
