@@ -19,7 +19,8 @@ RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf \
 FROM ${BASE}
 COPY --from=build /opt/tarkit /opt/tarkit
 # 65532 is the user of the pods that kubetpl prints.
-RUN useradd --uid 65532 --user-group --create-home tarkit
+RUN groupadd --gid 65532 tarkit \
+    && useradd --key UID_MAX=65532 --uid 65532 --gid 65532 --create-home tarkit
 ENV PATH=/opt/tarkit/bin:${PATH} PYTHONUNBUFFERED=1
 USER 65532:65532
 WORKDIR /home/tarkit

@@ -76,6 +76,10 @@ class _TrainCommand(LongHelp):
                 continue
             name, mark, value = word[2:].partition("=")
             name = self._full(name.replace("-", "_"), names)
+            if name not in names:
+                # The message about it has it as it was typed.
+                given.append(word)
+                continue
             flag = f"--{name}"
             if name == "need_tf_config" and not mark and "".join(args[number + 1 : number + 2]).lower() not in _TRUTHS:
                 mark, value = "=", "true"
