@@ -6,21 +6,29 @@ import click
 
 # The same name means the same in all programs. What is not here stands under the last heading.
 _SECTIONS = {
-    "Object": "name namespace label app",
+    "Object": "name namespace label app job_name",
+    "Workers, and what trains beside them": "job_command framework num_workers max_workers num_ps_pods num_evaluators "
+    "need_tf_config distribution_strategy relaunch_on_worker_failure end_grace restart_policy",
     "Service": "listen state ready_file until_ended drain http watched",
     "Data sets": "data sized reader_type custom_reader params dataset_name records_per_shard epochs shuffle seed "
-    "strict_epochs remainder",
+    "strict_epochs remainder training_data num_epochs custom_data_reader data_reader_params",
     "Leases": "lease_floor lease_ceiling lease_errors lease_losses most_dead",
     "Security": "tls_key tls_certificate token_file insecure",
     "Input": "shards over list_url slice list_sha256 count fields fieldmode key_rule on_duplicate_field "
     "on_repeated_key on_damage allow_pipe",
     "Command": "command script interpreter function setup shell shell_flags env param raw batch timeout base multi "
     "subdirs separator working_dir",
-    "Output": "output outdir include exclude add_log mtime format index report quiet print_config",
+    "Output": "output create outdir include exclude add_log mtime format index report quiet print_config",
     "Failures": "errors max_errors retry_failed retries max_failed restartpolicy deadline ttl",
     "Speed": "parallel mem parallelism slices slice_target shard_seconds min_parallelism measure sizes",
-    "Pod": "image image_pull_secret cpu memory gpu gpu_resource accelerator scratch port hostname subdomain",
+    "Pod": "image_name worker_image ps_image image_pull_policy envs volume state_claim "
+    "image image_pull_secret cpu memory gpu gpu_resource accelerator scratch port hostname subdomain",
     "Files, secrets and identity": "config_map config_map_path secret gac service_account security run_as",
+    "Resources and priorities of each kind of pod": " ".join(
+        f"{role}_{word}"
+        for role in ("master", "worker", "ps", "chief", "evaluator")
+        for word in ("resource_request", "resource_limit", "pod_priority")
+    ),
     "Nodes and queues": "spot node_selector toleration queue priority_class",
     "Settings and templates": "config profile template path assignments reset compat_lists unique kube_version no_lint",
 }

@@ -77,7 +77,10 @@ def test_a_scheme_that_is_unknown(url: str, said: str, run: Run) -> None:
     assert len(result.stderr) < 250
 
 
-LONG = ["tarproc", "kubetpl job", "kubetpl pod", "kubetpl jobs", "kubetpl indexed", "kubetpl plan", "tarkit serve"]
+LONG = [
+    "tarproc", "kubetpl job", "kubetpl pod", "kubetpl jobs", "kubetpl indexed", "kubetpl plan", "kubetpl train",
+    "tarkit serve",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "context"), list(commands()), ids=lambda each: str(each).replace(" ", "-")[:30])
