@@ -222,6 +222,7 @@ class _Run:
 
     def loop(self, stop: Callable[[], int]) -> bool:
         """Until all is over; whether it was stopped."""
+        self._state.offer(job.job.name for job in self._jobs if job.job.elastic)
         watchdog = Watchdog(self._state.lock, os.path.abspath(self._state.path("pods")))
         asked = 0
         try:

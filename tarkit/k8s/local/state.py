@@ -10,7 +10,8 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 from tarkit.errors import DataError, StreamError, UsageError, printable
@@ -18,6 +19,7 @@ from tarkit.mapping import removal
 from tarkit.store.temporary import may_run, try_lock
 
 _FORMAT = "kubetpl-local-1"
+_ELASTIC = "elastic"
 _LOCK, _JOURNAL, _LOGS, _PODS, _VOLUMES, CLAIMS = "lock", "journal", "logs", "pods", "volumes", "claims"
 SCALE = "scale"
 """The file in which a run finds how many pods a Job is to have from now on: {NAME: NUMBER}."""
@@ -25,13 +27,19 @@ SCALE = "scale"
 
 def ask_to_scale(folder: str, name: str, number: int) -> None:
     """Have the run with this state folder give an elastic Job so many indexes.
-    Raises: UsageError: no run is at work there."""
+    Raises: UsageError: no run is at work there, or it has no elastic Job of this name."""
     try:
         with open(os.path.join(folder, _LOCK), "rb") as lock:
             if not may_run(lock.read(32)):
                 raise UsageError(f"{printable(folder)}: no kubetpl local runs with this state folder")
     except FileNotFoundError:
         raise UsageError(f"{printable(folder)} is not a state folder of kubetpl local") from None
+    names: list[str] = []
+    with suppress(FileNotFoundError), open(os.path.join(folder, _ELASTIC), encoding="utf-8") as file:
+        names = file.read().split()
+    if name not in names:
+        known = f"; it has {', '.join(names)}" if names else ""
+        raise UsageError(f"{printable(folder)}: the run has no elastic Job {printable(name)}{known}")
     made = os.path.join(folder, _LOGS, f"{SCALE}.{os.getpid()}")
     with open(made, "w", encoding="utf-8") as file:
         json.dump({name: number}, file)
@@ -58,7 +66,9 @@ class StateFolder:
         self._attempts: Counter[tuple[str, int]] = Counter()
         try:
             os.makedirs(self.folder, 0o700, exist_ok=True)
-            strange = sorted(set(os.listdir(self.folder)) - {_LOCK, _JOURNAL, _LOGS, _PODS, _VOLUMES, CLAIMS, SCALE})
+            strange = sorted(
+                set(os.listdir(self.folder)) - {_LOCK, _JOURNAL, _LOGS, _PODS, _VOLUMES, CLAIMS, SCALE, _ELASTIC}
+            )
             if strange:
                 raise UsageError(
                     f"{printable(folder)} holds {printable(strange[0])}, so it is not a state folder of kubetpl local; "
@@ -94,7 +104,7 @@ class StateFolder:
 
     def _open(self, folder: str, digest: str, fresh: bool) -> None:
         path = os.path.join(self.folder, _JOURNAL)
-        self._remove(_PODS, _VOLUMES, SCALE, *((_JOURNAL, _LOGS, CLAIMS) if fresh else ()))
+        self._remove(_PODS, _VOLUMES, SCALE, _ELASTIC, *((_JOURNAL, _LOGS, CLAIMS) if fresh else ()))
         good, known = 0, digest
         with open(os.open(path, os.O_RDONLY | os.O_CREAT, 0o600), "rb") as lines:
             for line in lines:
@@ -154,16 +164,24 @@ class StateFolder:
         os.makedirs(os.path.dirname(found), 0o700, exist_ok=True)
         return found
 
+    def offer(self, names: Iterable[str]) -> None:
+        """Let the number of indexes of these Jobs be changed from now on."""
+        with open(self.path(_ELASTIC), "w", encoding="utf-8") as file:
+            file.writelines(f"{name}\n" for name in names)
+
     def scaled(self) -> dict[str, int]:
-        """What was asked for since the last call: Job -> its number of indexes."""
+        """What was asked for since the last call: Job -> its number of indexes. What is no such answer is left out."""
         path = os.path.join(self.folder, SCALE)
         try:
             with open(path, "rb") as file:
-                found: dict[str, int] = json.load(file)
+                found = json.load(file)
         except FileNotFoundError:
             return {}
+        except ValueError:
+            found = None
         os.remove(path)
-        return found
+        pairs = found.items() if isinstance(found, dict) else ()
+        return {name: number for name, number in pairs if type(number) is int and number > 0}
 
     def _remove(self, *names: str) -> None:
         for name in names:
@@ -173,6 +191,6 @@ class StateFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._remove(_PODS, _VOLUMES)
+        self._remove(_PODS, _VOLUMES, _ELASTIC)
         self._journal.close()
         os.close(self.lock)

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tarkit.errors import UsageError
+from tarkit.errors import EXIT_DATA, EXIT_FAILED, EXIT_MISSING, EXIT_SET_ASIDE, EXIT_USAGE, UsageError
 from tarkit.k8s.names import dns_label_1035, index_name_budget
 from tarkit.k8s.podfields import escape_in
 from tarkit.k8s.wellknown import ELASTIC, INDEX, MANAGED_BY, RUN
@@ -30,22 +30,28 @@ OWN_VARIABLES = ("TARKIT_INDEX", "MY_POD_IP", "DLROVER_MASTER_ADDR", "WORKER_TYP
 _SHARDS = "shards"
 _MOUNT = "/state"
 _RETRIES = 1000
+_FINAL = [EXIT_FAILED, EXIT_USAGE, EXIT_SET_ASIDE, EXIT_DATA, EXIT_MISSING]
+"""Exit codes of the service after which it is not started again."""
 _BESIDE = """\
 set -uo pipefail
+trap 'kill ${job-} ${watch-} 2>/dev/null; wait ${job-}; exit 143' TERM
 bash -o pipefail -c "$1" & job=$!
 for try in $(seq 60); do
     tarkit serve --watch "$DLROVER_MASTER_ADDR" --quiet
-    case $? in 0|3) exit 0;; esac
+    case $? in 0|1|3) exit 0;; esac
     sleep 2
 done && exit 75 & watch=$!
-trap 'kill "$job" "$watch" 2>/dev/null' TERM
-wait -n "$job" "$watch"; status=$?
-if kill -0 "$watch" 2>/dev/null; then kill "$watch"; exit "$status"; fi
+while kill -0 "$job" 2>/dev/null && kill -0 "$watch" 2>/dev/null; do sleep 1; done
+if ! kill -0 "$job" 2>/dev/null; then wait "$job"; status=$?; kill "$watch" 2>/dev/null; exit "$status"; fi
+wait "$watch"; status=$?
 for second in $(seq "$2"); do kill -0 "$job" 2>/dev/null || break; sleep 1; done
-kill "$job" 2>/dev/null; exit "$status"\
+kill "$job" 2>/dev/null || wait "$job" || echo "the command ended with $? after all was handed out" >&2
+exit "$status"\
 """
 """Runs a command, at most until so many seconds after the service has handed out everything: for as long, the chief
-needs the parameter servers, to write the model. A worker that begins then would wait for them for ever."""
+needs the parameter servers, to write the model. A worker that begins then would wait for them for ever. A pod that
+is taken away gives its command the time of grace, as one without this does. It looks each second, since ``wait -n``
+of bash 5.2 misses a command that has ended before."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +147,16 @@ class TrainJob:
 
     def _service_job(self, host: str, ports: Mapping[str, int]) -> Document:
         words = ["tarkit", "serve", "--listen", f"{host}:{ports['grpc']}", "--http", f"{host}:{ports['http']}"]
-        words += ["--insecure", "--until-ended", "--drain", "10", "--state", f"{_MOUNT}/{self.name}.state", *self.serve]
+        # For as long, a worker that was lost at the end may come back and be answered that all is done.
+        words += [
+            "--insecure",
+            "--until-ended",
+            "--drain",
+            "10" if host == "127.0.0.1" else "60",
+            "--state",
+            f"{_MOUNT}/{self.name}.state",
+            *self.serve,
+        ]
         container = self._container(self.service, self.service.image or self.image)
         container["command"] = [escape_in(container, word) for word in words]
         container["ports"] = [{"name": name, "containerPort": port} for name, port in ports.items()]
@@ -153,8 +168,9 @@ class TrainJob:
         container["volumeMounts"] = [*container.get("volumeMounts", []), {"name": "state", "mountPath": _MOUNT}]
         rules = [
             _IGNORED,
-            # Shards are dead, or the state is another job's: the same again would end the same.
-            {"action": "FailJob", "onExitCodes": {"containerName": "main", "operator": "In", "values": [2, 3]}},
+            # Shards are dead, too many of them, the state is another job's or damaged, or the data is not there: the
+            # same again would end the same.
+            {"action": "FailJob", "onExitCodes": {"containerName": "main", "operator": "In", "values": _FINAL}},
         ]
         spec = {"backoffLimit": _RETRIES, "podFailurePolicy": {"rules": rules}, "podReplacementPolicy": "Failed"}
         return self._job(_SHARDS, spec, pod)
