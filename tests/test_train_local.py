@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from installed import program_path
+from localtraining import LocalTraining
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("grpc") is None, reason="NO grpcio, NO SHARD SERVICE TO TRAIN BY"
@@ -32,62 +28,6 @@ with build_data_shard_service(
         log.write(f"{shard.start}\\n")
         log.flush()
 """
-
-
-class LocalTraining:
-    """``kubetpl local train`` in a process of its own."""
-
-    def __init__(self, folder: Path, *words: str) -> None:
-        self.folder, self.state = folder, folder / "state"
-        path = f"{os.path.dirname(program_path('kubetpl'))}:{os.environ['PATH']}"
-        self._env = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
-        self.process = subprocess.Popen(
-            [program_path("kubetpl"), "local", "--state", str(self.state), "--retry-delay", "0.2", "--inherit-env",
-             "train", "--image_name", "none", "--job_name", "job", "--end_grace", "8", *words],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self._env, cwd=folder,
-        )  # fmt: skip
-
-    def logs(self, role: str) -> dict[str, str]:
-        return {path.name: path.read_text() for path in sorted((self.state / "logs" / f"job-{role}").glob("*.log"))}
-
-    def wait(self, reached: Callable[[], object], seconds: float = 120) -> None:
-        until = time.monotonic() + seconds
-        while not reached():
-            assert time.monotonic() < until and self.process.poll() is None, self.all_logs()
-            time.sleep(0.05)
-
-    def all_logs(self) -> str:
-        return "\n".join(f"{path}: {path.read_text()[-2000:]}" for path in self.state.glob("logs/*/*.log"))
-
-    def kill(self, role: str, word: str) -> None:
-        """Kill a process of a pod of this role, by a word of its command line, once there is one."""
-        self.wait(lambda: self._processes(role, word))
-        os.kill(max(self._processes(role, word)), signal.SIGKILL)
-
-    def _processes(self, role: str, word: str) -> list[int]:
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                try:
-                    command, variables = (entry / "cmdline").read_bytes(), (entry / "environ").read_bytes()
-                except OSError:
-                    continue
-                mine = f"{self.state}/pods/job-{role}-".encode()
-                if word.encode() in command and mine in variables:
-                    found.append(int(entry.name))
-        return found
-
-    def scale(self, number: int) -> None:
-        words = [program_path("kubetpl"), "scale", "job-worker", "-j", str(number), "--state", str(self.state)]
-        subprocess.run(words, check=True)
-
-    def end(self, seconds: float = 180) -> tuple[int, str]:
-        out, _ = self.process.communicate(timeout=seconds)
-        return self.process.returncode, out
-
-    def counts(self) -> str:
-        """The last line of the service's log."""
-        return list(self.logs("shards").values())[-1].splitlines()[-1]
 
 
 @pytest.fixture
