@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import paijobs
@@ -128,15 +130,15 @@ def test_what_protocol_2_lacks_is_reported() -> None:
     found, notes = converted(job_of(json.dumps(job)).job, "job")
     assert problems_in(JobFile(2, found)) == []
     assert [note.field for note in notes] == [
-        "jobName", "authFile", "retryCount", "taskRoles[0].name", "taskRoles[0].portList[0].label",
-        "taskRoles[0].portList[0].beginAt", "taskRoles[1].name", "gpuType", "codeDir",
+        "jobName", "authFile", "PAI_DEFAULT_FS_URI", "retryCount", "taskRoles[0].name",
+        "taskRoles[0].portList[0].label", "taskRoles[0].portList[0].beginAt", "taskRoles[1].name", "gpuType", "codeDir",
     ]  # fmt: skip
     assert list(found["taskRoles"]) == ["map1", "role1"]
     assert found["taskRoles"]["map1"]["completion"] == {"minFailedInstances": -1, "minSucceededInstances": -1}
     assert found["taskRoles"]["map1"]["extraContainerOptions"] == {"shmMB": 64}
     assert found["secrets"] == dict.fromkeys(("registry", "registry_user", "registry_password"), "TO_FILL")
     assert found["deployments"][0]["taskRoles"]["map1"]["preCommands"] == [
-        'export PAI_DATA_DIR="$PAI_DEFAULT_FS_URI/d \\$HOME"', 'export PAI_OUTPUT_DIR="hdfs://o"',
+        'export PAI_DATA_DIR="${PAI_DEFAULT_FS_URI:?}/d \\$HOME"', 'export PAI_OUTPUT_DIR="hdfs://o"',
         'export PAI_CODE_DIR="hdfs://c"', "export A='it'\"'\"'s'", "export B=2",
     ]  # fmt: skip
 
@@ -293,3 +295,57 @@ def test_variables_are_those_of_openpai() -> None:
     }  # fmt: skip
     assert {name: found[0][name] for name in wanted} == wanted
     assert "PAI_HOST_IP_mapa_3" in found[0]
+
+
+def test_folders_are_those_of_version_1(tmp_path: Path) -> None:
+    """The commands of the converted job, as protocol 2 runs them, see what version 1 gave to them."""
+    show = 'echo "$PAI_DATA_DIR,$PAI_OUTPUT_DIR,$PAI_JOB_NAME,$PAI_CURRENT_TASK_ROLE_TASK_COUNT,$PAI_RESOURCE,$A"'
+    role = {"name": "map", "taskNumber": 4, "command": show}
+    job = {**paijobs.V1, "jobName": "a.b", "dataDir": "$PAI_DEFAULT_FS_URI/`x`/$PAI_JOB_NAME", "taskRoles": [role],
+           "jobEnvs": {"A": "$PAI_JOB_NAME"}}  # fmt: skip
+
+    def run(default_fs: str | None, **given: str) -> subprocess.CompletedProcess[str]:
+        script = entrypoint(converted(job, "job", default_fs=default_fs)[0], "map")
+        bash = ["bash", "-o", "errexit", "-o", "nounset", "-o", "pipefail", "-c", script]
+        env = {"PATH": os.environ["PATH"], "PAI_USER_NAME": "ada", "PAI_JOB_NAME": "ada~a_b", **given}
+        return subprocess.run(bash, env=env, capture_output=True, text=True, timeout=30)
+
+    wanted = "hdfs://nn:9/`x`/a.b,{},a.b,4,0,1,100,64,$PAI_JOB_NAME\n"
+    assert run("hdfs://nn:9/").stdout == wanted.format("hdfs://nn:9/Output/ada/a.b")
+    assert run(None, PAI_DEFAULT_FS_URI="hdfs://nn:9").stdout == wanted.format("")
+    # As on a cluster of protocol 2; else /`x`/a.b would be a folder of the container.
+    failed = run(None, PAI_DEFAULT_FS_URI="")
+    assert (failed.returncode != 0, failed.stdout, "PAI_DEFAULT_FS_URI" in failed.stderr) == (True, "", True)
+
+
+@pytest.mark.parametrize(
+    "changes, fields",
+    [
+        ({"dataDir": "$PAI_DEFAULT_FS_URI/a"}, ["PAI_DEFAULT_FS_URI"]),
+        ({"dataDir": "hdfs://nn/a"}, []),
+        ({"jobEnvs": {"isDebug": True, "a-b": 1}}, ["jobEnvs.isDebug", "jobEnvs.a-b"]),
+        ({"taskRoles.0.command": "run ${HADOOP_USER_NAME}"}, ["HADOOP_USER_NAME"]),
+        ({"taskRoles.0.command": "run $PAI_DEFAULT_FS_URI"}, ["PAI_DEFAULT_FS_URI"]),
+        ({"taskRoles.0.command": "run > $PAI_OUTPUT_DIR"}, ["outputDir"]),
+    ],
+)
+def test_variables_that_protocol_2_lacks_are_reported(changes: dict[str, object], fields: list[str]) -> None:
+    job = paijobs.V1
+    for path, value in changes.items():
+        job = paijobs.changed(job, path, value)
+    found, notes = converted(job_of(json.dumps(job)).job, "job")
+    assert [note.field for note in notes] == fields
+    assert "export a-b" not in json.dumps(found)
+
+
+@pytest.mark.parametrize("changes", [{"jobEnvs": {"A": "<% x %>"}}, {"dataDir": "hdfs://a/<% $secrets.t %>"}])
+def test_a_value_that_openpai_would_fill_in_is_an_error(changes: dict[str, object]) -> None:
+    with pytest.raises(DataError, match="would be filled in"):
+        converted({**paijobs.V1, **changes}, "job.json")
+
+
+def test_a_job_that_never_ends_is_not_rendered(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps({**paijobs.V1, "retryCount": "-2e0"}))
+    code, out, err = program(capfd, "pai", "render", path)
+    assert (code, out, "retryCount" in err) == (65, "", True)

@@ -92,14 +92,15 @@ def check_command(files: tuple[str, ...], quiet: bool, verbose: bool) -> int:
 
 @click.command("convert", epilog="\b\nExample:\n  tarkit pai convert job.json > job.yaml")
 @click.argument("file", metavar="FILE")
+@click.option("--default-fs", metavar="URL", help="What $PAI_DEFAULT_FS_URI stands for, such as hdfs://namenode:9000.")
 @verbose_option
 @version_option
-def convert_command(file: str, verbose: bool) -> int:
+def convert_command(file: str, default_fs: str | None, verbose: bool) -> int:
     """Print a job JSON of version 1 as job YAML of protocol 2.
 
     What protocol 2 does not have, and what is called otherwise there, is reported line by line on stderr.
     """
-    write_stdout(_protocol_2(file)[1].encode())
+    write_stdout(_protocol_2(accepted_job(file), file, default_fs)[1].encode())
     return EXIT_OK
 
 
@@ -120,10 +121,14 @@ def render_command(
     manifests name a Secret, and stderr says how to make it. Parameters are filled in, secrets are not.
     """
     from tarkit.k8s.yamltext import dump_documents
+    from tarkit.openpai.check import completed
     from tarkit.openpai.entrypoint import entrypoint as entrypoint_of
     from tarkit.openpai.manifests import manifests
 
-    job, _ = _protocol_2(file)
+    found = accepted_job(file)
+    if found[0].protocol == 1 and completed(found[0].job)["retryCount"] < 0:
+        raise DataError("retryCount: a job that is always run again cannot be rendered; write 0 or more", url=file)
+    job, _ = _protocol_2(found, file, default_fs)
     if entrypoint is not None:
         if entrypoint not in job["taskRoles"]:
             raise click.UsageError(f"no role {entrypoint!r}; the job has {', '.join(job['taskRoles'])}")
@@ -135,14 +140,14 @@ def render_command(
     return EXIT_OK
 
 
-def _protocol_2(path: str) -> tuple[dict[str, Any], str]:
-    """A job as one of protocol 2, and its text."""
+def _protocol_2(accepted: tuple[JobFile, str], path: str, default_fs: str | None) -> tuple[dict[str, Any], str]:
+    """A job and its text as those of protocol 2."""
     from tarkit.openpai.convert import converted
     from tarkit.openpai.fanout import job_text
 
-    found, text = accepted_job(path)
+    found, text = accepted
     if found.protocol == 2:
         return found.job, text
-    job, notes = converted(found.job, path)
+    job, notes = converted(found.job, path, default_fs=default_fs)
     report(path, notes, "note: ")
     return job, job_text(job, 2)

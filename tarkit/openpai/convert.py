@@ -13,16 +13,30 @@ from tarkit.openpai.jobfile import JobFile, javascript_text
 from tarkit.openpai.schema import Problem
 
 _FOLDERS = {"dataDir": "data", "outputDir": "output", "codeDir": "script"}
+_VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_YARN_ONLY = ("APP_ID", "FRAMEWORK_NAME", "HADOOP_USER_NAME")
+_SPECIAL = {
+    "isDebug": "OpenPAI kept the container of a task that failed; protocol 2 does not, it is a variable only",
+    "paiAzRDMA": "OpenPAI gave the container RDMA; by protocol 2 it is a variable only",
+}
 _NO_FIELD = "protocol 2 has no such field"
 
 
-def converted(job: Mapping[str, Any], where: str) -> tuple[dict[str, Any], list[Problem]]:
-    """A job of protocol 2 that does the same, and what is lost or other. job: without problems. where: for messages.
+def converted(
+    job: Mapping[str, Any], where: str, *, default_fs: str | None = None
+) -> tuple[dict[str, Any], list[Problem]]:
+    """A job of protocol 2 that does the same, and what is lost or other.
+
+    Args:
+        job: without problems. where: the file's name, for messages.
+        default_fs: what ``PAI_DEFAULT_FS_URI`` was, ``hdfs://host:9000``; on clusters of protocol 2 it is empty.
 
     Raises:
         DataError: two roles, or two of its ports, would have one name; or OpenPAI would refuse what comes out.
     """
     full = completed(job)
+    if default_fs:
+        default_fs = default_fs.rstrip("/")
     notes: list[Problem] = []
     name = re.sub("[^a-zA-Z0-9_-]", "_", full["jobName"])[:255]
     if name != full["jobName"]:
@@ -39,8 +53,15 @@ def converted(job: Mapping[str, Any], where: str) -> tuple[dict[str, Any], list[
         notes.append(
             Problem("authFile", f"write the three lines of {full['authFile']} into secrets, in place of TO_FILL")
         )
-    exports, fields = _folders(full, prerequisites)
-    exports += [f"export {key}={shlex.quote(javascript_text(value))}" for key, value in full.get("jobEnvs", {}).items()]
+    exports, fields = _folders(full, prerequisites, default_fs)
+    exports += _variables(full.get("jobEnvs", {}), notes)
+    if not default_fs and any("PAI_DEFAULT_FS_URI" in line for line in [*exports, *_commands(full)]):
+        notes.append(
+            Problem("PAI_DEFAULT_FS_URI", "clusters of protocol 2 leave it empty; use tarkit pai convert --default-fs")
+        )
+    for variable in _YARN_ONLY:
+        if any(re.search(rf"\$\{{?{variable}\b", line) for line in _commands(full)):
+            notes.append(Problem(variable, "a command uses it, and protocol 2 does not set it"))
     found["jobRetryCount"] = max(0, full["retryCount"])
     if full["retryCount"] < 0:
         notes.append(
@@ -56,13 +77,19 @@ def converted(job: Mapping[str, Any], where: str) -> tuple[dict[str, Any], list[
         short = _role_name(role["name"])
         if "<%" in role["command"]:
             raise DataError(f"role {role['name']}: <% in its command would be filled in", url=where)
-        if not full["outputDir"] and "PAI_OUTPUT_DIR" in role["command"]:
-            notes.append(Problem("outputDir", "OpenPAI makes no folder for it; name one, or the command fails"))
+        if not (full["outputDir"] or default_fs) and "PAI_OUTPUT_DIR" in role["command"]:
+            notes.append(
+                Problem("outputDir", "OpenPAI makes no folder for it: name one, or use tarkit pai convert --default-fs")
+            )
         if short in found["taskRoles"]:
             raise DataError(f"two roles would be called {short}; rename {role['name']}", url=where)
         if short != role["name"]:
-            notes.append(Problem(f"taskRoles[{index}].name", f"{role['name']} is called {short}"))
+            reason = f"{role['name']} is called {short}, in the names of variables, too"
+            notes.append(Problem(f"taskRoles[{index}].name", reason))
         found["taskRoles"][short] = {**_role(role, index, notes, where), **fields}
+        found["taskRoles"][short]["commands"].insert(0, _own_variables(full["jobName"], role, default_fs))
+    if any("<%" in line for line in exports):
+        raise DataError("jobEnvs or a folder: <% in it would be filled in", url=where)
     if exports:
         found["deployments"] = [
             {"name": "env", "taskRoles": {each: {"preCommands": exports} for each in found["taskRoles"]}}
@@ -82,24 +109,64 @@ def converted(job: Mapping[str, Any], where: str) -> tuple[dict[str, Any], list[
     return found, notes
 
 
-def _folders(full: Mapping[str, Any], prerequisites: list[dict[str, Any]]) -> tuple[list[str], dict[str, str]]:
+def _commands(full: Mapping[str, Any]) -> list[str]:
+    return [role["command"] for role in full["taskRoles"]]
+
+
+def _folders(
+    full: Mapping[str, Any], prerequisites: list[dict[str, Any]], default_fs: str | None
+) -> tuple[list[str], dict[str, str]]:
     """Lines that set the variables, and the role's fields that name the prerequisites."""
     exports, fields = [], {}
     for folder, kind in _FOLDERS.items():
-        url = full[folder]
+        # Protocol 2 has user~job in PAI_JOB_NAME.
+        url = re.sub(r"\$PAI_JOB_NAME\b", lambda _: full["jobName"], full[folder])
+        if folder == "outputDir" and not url and default_fs:
+            url = f"{default_fs}/Output/$PAI_USER_NAME/{full['jobName']}"
+        if default_fs:
+            url = re.sub(r"\$PAI_DEFAULT_FS_URI\b", lambda _: default_fs, url)
         if url:
             prerequisites.append({"type": kind, "name": kind, "uri": [url] if kind == "data" else url})
             fields[kind] = kind
             variable = {"data": "PAI_DATA_DIR", "output": "PAI_OUTPUT_DIR", "script": "PAI_CODE_DIR"}[kind]
-            # Version 1 fills in these variables; the container of protocol 2 has them, too.
             exports.append(f'export {variable}="{_in_quotes(url)}"')
     return exports, fields
 
 
 def _in_quotes(url: str) -> str:
-    """For double quotes: only the four variables that version 1 fills in are variables."""
-    known = r"\$(?!PAI_DEFAULT_FS_URI\b|PAI_JOB_NAME\b|PAI_USER_NAME\b|PAI_USERNAME\b)"
-    return re.sub(known, r"\\$", re.sub(r'(["\\`])', r"\\\1", url))
+    """For double quotes: only variables that version 1 fills in are variables. One that is empty ends the task: else
+    it would work in a folder of the container."""
+    known = r"\$(?!PAI_DEFAULT_FS_URI\b|PAI_USER_NAME\b|PAI_USERNAME\b)"
+    text = re.sub(known, r"\$", re.sub(r'(["\\`])', r"\\\1", url))
+    return re.sub(r"(?<!\\)\$(PAI_\w+)", r"${\1:?}", text)
+
+
+def _variables(given: Mapping[str, Any], notes: list[Problem]) -> list[str]:
+    """Lines that set ``jobEnvs``."""
+    lines = []
+    for name, value in given.items():
+        if name in _SPECIAL:
+            notes.append(Problem(f"jobEnvs.{name}", _SPECIAL[name]))
+        if _VARIABLE.fullmatch(name):
+            lines.append(f"export {name}={shlex.quote(javascript_text(value))}")
+        else:
+            notes.append(Problem(f"jobEnvs.{name}", "bash has no variable of such a name; it is left out"))
+    return lines
+
+
+def _own_variables(job: str, role: Mapping[str, Any], default_fs: str | None) -> str:
+    """A line that sets variables which protocol 2 does not have, or which have another value there."""
+    numbers = {
+        "TASK_COUNT": "taskNumber", "CPU_COUNT": "cpuNumber", "MEM_MB": "memoryMB", "SHM_MB": "shmMB",
+        "GPU_COUNT": "gpuNumber", "MIN_FAILED_TASK_COUNT": "minFailedTaskCount",
+        "MIN_SUCCEEDED_TASK_COUNT": "minSucceededTaskCount",
+    }  # fmt: skip
+    found = {"PAI_JOB_NAME": job, **({"PAI_DEFAULT_FS_URI": shlex.quote(default_fs)} if default_fs else {})}
+    for name, field in numbers.items():
+        if role[field] is not None:
+            found[f"PAI_CURRENT_TASK_ROLE_{name}"] = role[field]
+    found["PAI_RESOURCE"] = ",".join(str(role[field]) for field in ("gpuNumber", "cpuNumber", "memoryMB", "shmMB"))
+    return f"export {' '.join(f'{name}={value}' for name, value in found.items())}"
 
 
 def _role_name(name: str) -> str:
