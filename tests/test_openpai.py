@@ -349,3 +349,17 @@ def test_a_job_that_never_ends_is_not_rendered(capfd: pytest.CaptureFixture[str]
     path.write_text(json.dumps({**paijobs.V1, "retryCount": "-2e0"}))
     code, out, err = program(capfd, "pai", "render", path)
     assert (code, out, "retryCount" in err) == (65, "", True)
+
+
+@pytest.mark.parametrize(
+    "changes, reason",
+    [
+        ({"taskRoles__map__resourcePerInstance__ports": {"a": 100_000_000}}, "100000000 ports for a"),
+        ({"taskRoles__map__resourcePerInstance__ports": {"a": -5}}, "-5 ports for a"),
+        ({"extras": {"storages": [{}]}}, r"storages\[0\]: it has no name"),
+        ({"extras": {"storages": "x"}}, r"storages\[0\]: it has no name"),
+    ],
+)
+def test_a_job_that_is_accepted_but_cannot_be_rendered_is_an_error(changes: dict[str, object], reason: str) -> None:
+    with pytest.raises(DataError, match=reason):
+        manifests(v2(**changes))

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tarkit.errors import DataError
 from tarkit.k8s.names import safe_label
 from tarkit.k8s.podfields import escape_in
 from tarkit.k8s.wellknown import INDEX, MANAGED_BY, QUEUE
@@ -21,6 +22,7 @@ from tarkit.openpai.schema import Problem
 _NAME = 52
 """Characters of the name; those of pods, with role and index, are one DNS label."""
 _FIRST_PORT = 20_000
+_PORTS = 65_535
 _PEERS = 1_000
 """Tasks whose names and ports fit the environment."""
 _NEVER_AGAIN = [132, 135, 136, 141, *range(220, 236)]
@@ -140,6 +142,8 @@ class _Rendering:
         volumes = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{shared}Mi"}}]
         mounts = [{"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108 (of the container)
         for number, storage in enumerate(self.job.get("extras", {}).get("storages") or []):
+            if not (isinstance(storage, dict) and isinstance(storage.get("name"), str)):
+                raise DataError(f"extras.storages[{number}]: it has no name")
             volumes.append(
                 {"name": f"storage-{number}", "persistentVolumeClaim": {"claimName": safe_label(storage["name"])}}
             )
@@ -200,6 +204,9 @@ class _Rendering:
         for name, role in self.job["taskRoles"].items():
             found = {}
             for label, count in role["resourcePerInstance"].get("ports", {}).items():
+                if not 0 <= count <= _PORTS - number:
+                    raise DataError(f"taskRoles.{name}: {count} ports for {label}; ports are {_FIRST_PORT} to {_PORTS}")
+                count = int(count)
                 found[label] = list(range(number, number + count))
                 number += count
             if name == wanted:
