@@ -363,3 +363,13 @@ def test_a_job_that_never_ends_is_not_rendered(capfd: pytest.CaptureFixture[str]
 def test_a_job_that_is_accepted_but_cannot_be_rendered_is_an_error(changes: dict[str, object], reason: str) -> None:
     with pytest.raises(DataError, match=reason):
         manifests(v2(**changes))
+
+
+def test_absurd_jobs_have_a_verdict() -> None:
+    roles = json.dumps({**paijobs.V1, "taskRoles": [{"name": ["a"], "command": "b"}]})
+    assert "taskRoles[0].name" in fields_of(roles)
+    for hived in ([], "x", {"taskRoles": None}):
+        list(warnings_of(JobFile(2, v2(extras={"hivedScheduler": hived}))))
+    assert fill("<% n.\u00b2 %>", {"n": [1]}) == "<% n.\u00b2 %>"
+    documents, _ = manifests(v2(taskRoles__map__instances=4.0))
+    assert repr(documents[-1]["spec"]["completions"]) == "4"

@@ -58,10 +58,12 @@ def _json_problems(job: dict[str, Any]) -> list[Problem]:
     found = problems_of(converted, JOB_JSON)
     roles = converted.get("taskRoles")
     named = (
-        Counter(role.get("name") for role in roles or [] if isinstance(role, dict)) if isinstance(roles, list) else {}
+        Counter(role["name"] for role in roles if isinstance(role, dict) and isinstance(role.get("name"), str))
+        if isinstance(roles, list)
+        else {}
     )
     for name, number in named.items():
-        if isinstance(name, str) and number > 1:
+        if number > 1:
             found.append(Problem("taskRoles", f"{number} roles are called {name}"))
     if found:
         return found
@@ -159,6 +161,7 @@ def _yaml_warnings(job: dict[str, Any]) -> Iterator[Problem]:
     for name, value in job.get("secrets", {}).items():
         if isinstance(value, str) and re.search("[&<>\"']", value):
             yield Problem(f"secrets.{name}", "commands get & < > \" ' of a secret as &amp; and the like; use base64url")
-    for name in job.get("extras", {}).get("hivedScheduler", {}).get("taskRoles", {}):
+    hived = job.get("extras", {}).get("hivedScheduler")
+    for name in (hived.get("taskRoles") or {}) if isinstance(hived, dict) else []:
         if name not in job["taskRoles"]:
             yield Problem(f"extras.hivedScheduler.taskRoles.{name}", "no role is called so; HiveD refuses it")

@@ -12,6 +12,7 @@ from tarkit.openpai.jobfile import javascript_text
 
 # Mustache's tags with other marks: a name, after & or not; what begins with another sign is dropped.
 _TAG = re.compile(r"<%\s*([#^/!>=&{]?)(.*?)\s*%>", re.DOTALL)
+_DIGITS = re.compile("[0-9]{1,9}")
 _INDEX = re.compile(r"\[([0-9]+)\]")
 
 
@@ -47,7 +48,7 @@ def fill(template: str, values: Mapping[str, Any]) -> str:
         for part in name.split("."):
             if isinstance(value, Mapping):
                 value = value.get(part)
-            elif isinstance(value, (list, str)) and part.isdigit() and int(part) < len(value):
+            elif isinstance(value, (list, str)) and _DIGITS.fullmatch(part) and int(part) < len(value):
                 value = value[int(part)]
             elif isinstance(value, (list, str)) and part == "length":
                 value = len(value)

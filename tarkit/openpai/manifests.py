@@ -61,7 +61,7 @@ class _Rendering:
         if self.name != job["name"]:
             self.notes.append(Problem("name", f"{job['name']} is called {self.name}"))
         self._is_single = len(job["taskRoles"]) == 1 and not job.get("jobRetryCount", 0)
-        self._sizes = {name: role.get("instances", 1) for name, role in job["taskRoles"].items()}
+        self._sizes = {name: int(role.get("instances", 1)) for name, role in job["taskRoles"].items()}
         self._env = {**self._totals(user, default_fs), **self._peers()}
 
     def metadata(self, queue: str | None) -> Document:
