@@ -276,3 +276,37 @@ def test_what_a_comparison_finds(change: Any, message: str, tmp_path: Path, monk
     with pytest.raises(DataError) as caught:
         compare_manifest("m.json", change(found))
     assert str(caught.value).startswith(f"m.json: {message}")
+
+
+def test_a_run_lists_its_shards_when_all_are_made(tmp_path: Path) -> None:
+    inputs, out, manifest = shards(tmp_path), str(tmp_path / "out"), tmp_path / "out" / "dataset.json"
+    given: dict[str, Any] = {
+        "outdir": out,
+        "function": lambda sample: sample,
+        "work_id": "x",
+        "manifest": str(manifest),
+    }
+    tarkit.process(inputs, **given)
+    first = manifest.read_bytes()
+    assert [shard.nsamples for shard in read_manifest(str(manifest))] == [3, 1, 4]
+    compare_manifest(str(manifest), [each.listed for each in index_all(inputs_of(out), listed=True) if each.listed])
+    # Again, where all is done before; and with a shard that fails, after which no old list is left.
+    tarkit.process(inputs, **given)
+    assert manifest.read_bytes() == first
+    Path(inputs[1]).write_bytes(b"x" * 1024)
+    with pytest.raises(TarkitError):
+        tarkit.process(inputs, **given)
+    assert not manifest.exists()
+
+
+def inputs_of(folder: str) -> list[str]:
+    return [f"{folder}/s-{number}.tar" for number in range(3)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"output": "o.tar"}, {}, {"outdir": "o", "slice": "0/2"}, {"outdir": "o", "on_repeated_key": "allow"}],
+)
+def test_a_run_that_makes_no_list(tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="--manifest"):
+        tarkit.process(shards(tmp_path), function=lambda sample: sample, manifest="d.json", **options)

@@ -16,6 +16,7 @@ from tarkit.runs.account import Sinks, run_samples
 from tarkit.runs.counts import Counts
 from tarkit.runs.engine import Reporter, open_engine
 from tarkit.runs.work import Function, Work
+from tarkit.samples.manifest import check_manifest_name, remove_manifest, write_manifest
 from tarkit.samples.sample import skip_reason
 from tarkit.specs.inputslice import parse_slice, plan_slice
 from tarkit.specs.outputnames import FAILED_SUFFIX, index_url, plan_outputs, reject_pattern
@@ -24,6 +25,7 @@ from tarkit.store.entries import remove
 from tarkit.store.publish import open_publish
 from tarkit.store.sinks import make_folder
 from tarkit.store.url import local_path
+from tarkit.toolbox.indexing import index_all
 
 _DESCRIPTOR = re.compile(r"/dev/std(out|err)|/(dev|proc/self)/fd/\d+")
 
@@ -95,7 +97,13 @@ def process(
     if work.outdir is None:
         _run_one_output(work, inputs, counts, reporter)
     elif work.retry_failed is None:
-        process_outputs(work, _outputs(work, inputs), counts, reporter)
+        outputs = _outputs(work, inputs)
+        if work.manifest is not None:
+            # That of an earlier run would list other shards as soon as the first one is published.
+            remove_manifest(work.manifest)
+        process_outputs(work, outputs, counts, reporter)
+        if work.manifest is not None and not (counts.shards_failed or counts.shards_missing):
+            _list_outputs(work, work.manifest, [output for _, output in outputs])
     else:
         from tarkit.runs.retryfailed import RetryRun
 
@@ -120,7 +128,15 @@ def check_work(work: Work) -> None:
     if work.output is not None:
         reject_pattern(work.output)
     if work.index:
-        _check_index(work)
+        _check_index(work, "--index")
+    if work.manifest is not None:
+        _check_index(work, "--manifest")
+        check_manifest_name(work.manifest)
+        if work.outdir is None or work.slice is not None or work.retry_failed is not None:
+            raise UsageError(
+                "--manifest goes with -O, and without --slice and --retry-failed, which make a part of the shards; "
+                "tarkit index --manifest lists them when all are made"
+            )
     if work.list_sha256 is not None and work.slice is None:
         raise UsageError("--list-sha256 goes with --slice")
     if work.slice is not None and work.outdir is None:
@@ -134,11 +150,11 @@ def check_work(work: Work) -> None:
         raise UsageError(f"--add-log {field!r} cannot be a field's name")
 
 
-def _check_index(work: Work) -> None:
+def _check_index(work: Work, option: str) -> None:
     if work.output is None and work.outdir is None:
-        raise UsageError("--index goes with -o or -O: without an output there is nothing that could have one")
+        raise UsageError(f"{option} goes with -o or -O: without an output there is nothing that could have one")
     if work.on_repeated_key != "error":
-        raise UsageError("--index does not go with --on-repeated-key allow: a shard with repeated keys has no index")
+        raise UsageError(f"{option} does not go with --on-repeated-key allow: a shard with repeated keys has no index")
     if work.output is not None:
         index_url(work.output)
 
@@ -195,6 +211,16 @@ def _outputs(work: Work, inputs: Sequence[str]) -> list[tuple[str, str]]:
         return list(plan_outputs(expand(inputs, allow_pipe_in_lists=allow_pipe), outdir))
     index, count = parse_slice(_with_index(work.slice))
     return plan_slice(inputs, outdir, index, count, list_sha256=work.list_sha256, allow_pipe_in_lists=allow_pipe)
+
+
+def _list_outputs(work: Work, manifest: str, outputs: Sequence[str]) -> None:
+    """Index the shards, those that were made before too, and list them in a manifest."""
+    listed = []
+    for outcome in index_all(outputs, parallel=work.parallel or 1, listed=True, rule=work.key_rule):
+        if outcome.error is not None:
+            raise outcome.error
+        listed += [] if outcome.listed is None else [outcome.listed]
+    write_manifest(manifest, listed)
 
 
 def process_outputs(work: Work, outputs: Sequence[tuple[str, str]], counts: Counts, reporter: Reporter) -> None:

@@ -200,6 +200,9 @@ class Work:
         choices=("pax", "gnu", "ustar"),
     )
     index: bool = _unrecorded("", "Write an index beside each output shard, as tarkit index does.", False)
+    manifest: str | None = _unrecorded(
+        "", "With -O: when all shards are made, index them, and list them there.", metavar="FILE.json"
+    )
     report: str | None = _unrecorded("", "Write the counts as JSON.", metavar="FILE")
     quiet: bool = _unrecorded("-q --quiet --silent", "No progress, no counts; only failures.", False)
     key_rule: str = _option(

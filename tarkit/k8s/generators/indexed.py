@@ -28,7 +28,7 @@ _TOLD = ("TARKIT_SLICES", "TARKIT_RUN", "TARKIT_OUT")
 
 _OURS = {"slice": "--slices", "list_sha256": "--shards", "outdir": "--outdir", "command": "--command"}
 """Options that kubetpl itself gives to tarproc, and by which flag."""
-_NEVER = ("output", "retry_failed", "count")
+_NEVER = ("output", "retry_failed", "count", "manifest")
 
 _OWN_IMAGE = "ubuntu:24.04"
 """Of the template that comes with tarkit; it has no tarproc."""
