@@ -18,6 +18,14 @@ pytestmark = [
     pytest.mark.elasticdl,
     pytest.mark.skipif(importlib.util.find_spec("grpc") is None, reason="NO grpcio, NO SHARD SERVICE TO TRAIN BY"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def asked_for(request: pytest.FixtureRequest) -> None:
+    if "elasticdl" not in request.config.getoption("-m"):
+        pytest.skip("NOT ASKED FOR, TRAINING JOBS ARE NOT KILLED AT RANDOM (tox run -e elasticdl)")
+
+
 KILLS = int(os.environ.get("TARKIT_KILLS", "10"))
 """In all, in jobs of five each."""
 IN_A_JOB = 5
