@@ -115,8 +115,8 @@ def test_a_process_and_the_service_are_killed(shards: str, service: Process, tmp
     logs = [tmp_path / "killed", tmp_path / "other"]
     program = Path(__file__).with_name("trainserved.py")
     running = [
-        subprocess.Popen([sys.executable, program, service.address, shards, log, stop, method])
-        for log, stop in zip(logs, ("8", "0"), strict=True)
+        subprocess.Popen([sys.executable, program, service.address, shards, log, stop, method, after])
+        for log, stop, after in zip(logs, ("8", "0"), ("", logs[0]), strict=True)
     ]
     try:
         until = time.monotonic() + 60
