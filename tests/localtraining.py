@@ -22,7 +22,8 @@ class LocalTraining:
         self._env = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
             [program_path("kubetpl"), "local", "--state", str(self.state), "--retry-delay", "0.2", "--inherit-env",
-             "train", "--image_name", "none", "--job_name", "job", "--end_grace", "8", *words],
+             "train", "--image_name", "none", "--job_name", "job", "--end_grace", "8", "--lease_ceiling", "5",
+             *words],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self._env, cwd=folder,
         )  # fmt: skip
 

@@ -158,6 +158,10 @@ def _resource_options(command: Any) -> Any:
 @click.option("--restart_policy", type=click.Choice(["Never", "OnFailure"]), default="Never", show_default=True)
 @click.option("--relaunch_on_worker_failure", type=click.IntRange(0), default=3, show_default=True, metavar="N")
 @click.option(
+    "--lease_ceiling", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+    help="Longest time for which the shards of a lost worker wait.  [default: that of tarkit serve]",
+)  # fmt: skip
+@click.option(
     "--end_grace", type=click.IntRange(0), default=60, show_default=True, metavar="SECONDS",
     help="How long all but the chief go on after the last record, while it writes the model.",
 )  # fmt: skip

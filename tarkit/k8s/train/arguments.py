@@ -160,6 +160,7 @@ class TrainArguments:
     image_pull_policy: str | None
     restart_policy: str
     relaunch_on_worker_failure: int
+    lease_ceiling: float | None
     end_grace: int
     namespace: str
     of_roles: Mapping[str, str]
@@ -228,6 +229,8 @@ class TrainArguments:
             raise UsageError("--data_reader_params goes with --custom_data_reader")
         for name, value in given.items():
             yield from (_OF_DATA[name], str(value))
+        if self.lease_ceiling is not None:
+            yield from ("--lease-ceiling", f"{self.lease_ceiling:g}")
 
 
 def _truth(text: str, flag: str) -> bool:
