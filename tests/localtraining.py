@@ -17,8 +17,7 @@ class LocalTraining:
 
     def __init__(self, folder: Path, *words: str) -> None:
         self.folder, self.state = folder, folder / "state"
-        # What a test has put into bin comes first.
-        path = f"{folder / 'bin'}:{os.path.dirname(program_path('kubetpl'))}:{os.environ['PATH']}"
+        path = f"{os.path.dirname(program_path('kubetpl'))}:{os.environ['PATH']}"
         self._env = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
             [program_path("kubetpl"), "local", "--state", str(self.state), "--retry-delay", "0.2", "--inherit-env",

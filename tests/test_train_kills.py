@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-from installed import program_path
 from localtraining import LocalTraining
 
 pytestmark = [
@@ -51,19 +50,11 @@ with ShardClient(os.environ["DLROVER_MASTER_ADDR"], data, prefetch=0) as client:
 
 
 def _begin(folder: Path) -> LocalTraining:
-    (folder / "bin").mkdir()
     (folder / "used").mkdir()
     (folder / "train.py").write_text(TRAINER)
-    # As its options, but for leases: a shard of a worker that is lost while the service is, waits for the end of its.
-    tarkit = folder / "bin" / "tarkit"
-    tarkit.write_text(
-        f'#!/bin/sh\n[ "$2" = --listen ] && exec {program_path("tarkit")} "$@" --lease-floor 2\n'
-        f'exec {program_path("tarkit")} "$@"\n'
-    )
-    tarkit.chmod(0o755)
     return LocalTraining(
         folder, "--num_workers", "2", "--num_ps", "1", "--need_tf_config", "--relaunch_on_worker_failure", "20",
-        "--job_command",
+        "--lease_ceiling", "2", "--job_command",
         f'[ "$WORKER_TYPE" = ps ] && exec sleep 1000; exec {sys.executable} {folder}/train.py {folder}/used',
     )  # fmt: skip
 

@@ -96,7 +96,7 @@ def status_command(
 ) -> int:
     """Show the state of a job and of its tasks.
 
-    Exit codes: 0 it has succeeded, or has not ended; 1 it has failed, or was stopped; 66 there is no such job.
+    Exit codes: 0 it has succeeded, or has not ended; 1 it has failed, or was stopped; 66 no such job.
     """
     from tarkit.openpai.api import ENDED
 

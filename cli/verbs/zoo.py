@@ -86,7 +86,7 @@ _more_argument = click.argument("more", nargs=-1, metavar="[-- ENGINE_ARGS...]",
 def _build(path: str, image: str, engine: str | None, dry_run: bool, more: tuple[str, ...], verbose: bool) -> int:
     """Build the Dockerfile in the folder PATH.
 
-    Exit codes: 1 the engine failed; 66 there is no Dockerfile; 127 there is no container engine.
+    Exit codes: 1 the engine failed; 66 the Dockerfile is missing; 127 a container engine is missing.
     """
     from tarkit import zoo
 
@@ -103,7 +103,7 @@ def _build(path: str, image: str, engine: str | None, dry_run: bool, more: tuple
 def _push(image: str, engine: str | None, dry_run: bool, more: tuple[str, ...], verbose: bool) -> int:
     """Push an image to its registry, with the login that the engine has.
 
-    Exit codes: 1 the engine failed; 127 there is no container engine.
+    Exit codes: 1 the engine failed; 127 a container engine is missing.
     """
     from tarkit import zoo
 

@@ -67,15 +67,15 @@ def _json_problems(job: dict[str, Any]) -> list[Problem]:
             found.append(Problem("taskRoles", f"{number} roles are called {name}"))
     if found:
         return found
-    for index, role in enumerate(completed(job)["taskRoles"]):
+    for index, (given, role) in enumerate(zip(converted["taskRoles"], completed(job)["taskRoles"], strict=True)):
         for field, most in (
             ("shmMB", "memoryMB"),
             ("minFailedTaskCount", "taskNumber"),
             ("minSucceededTaskCount", "taskNumber"),
         ):
             # A default is not compared, but for that of minFailedTaskCount.
-            given = field in _converted(job)["taskRoles"][index] or field == "minFailedTaskCount"
-            if given and (role[field] or 0) > role[most]:
+            is_compared = field in given or field == "minFailedTaskCount"
+            if is_compared and (role[field] or 0) > role[most]:
                 found.append(Problem(f"taskRoles[{index}].{field}", f"it is {role[field]}, and {most} is {role[most]}"))
     return found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,11 +56,3 @@ def fill(template: str, values: Mapping[str, Any]) -> str:
         return f"<% {name} %>" if value is None else javascript_text(value)
 
     return _TAG.sub(found, template).strip()
-
-
-def quoted_line(words: list[str]) -> str:
-    """One command of words, quoted for a shell. Raises: ValueError: a word has ``<%``, which OpenPAI would fill in."""
-    for word in words:
-        if "<%" in word:
-            raise ValueError(f"{word}: OpenPAI takes <% for its own; write it another way")
-    return shlex.join(words)

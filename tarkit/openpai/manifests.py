@@ -225,9 +225,10 @@ class _Rendering:
             short = _short(name)
             # Pods of a JobSet have the number of the replicated Job in their names.
             pod = self.name if self._is_single else f"{self.name}-{safe_label(name)}-0"
+            of_role = self._ports(name)
             for index in range(size):
                 found[f"PAI_HOST_IP_{short}_{index}"] = f"{pod}-{index}.{self.name}"
-                for label, ports in self._ports(name).items():
+                for label, ports in of_role.items():
                     found[f"PAI_PORT_LIST_{short}_{index}_{label}"] = ",".join(map(str, ports))
         return found
 

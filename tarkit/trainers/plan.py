@@ -50,7 +50,7 @@ class EpochPlan:
         begin: the first batch that is read, as after a resume.
 
     Raises:
-        UsageError: there is no rank, no worker, or no batch to begin with.
+        UsageError: the number of ranks, of workers, or the batch to begin with cannot be.
 
     >>> from tarkit.trainers.order import OrderSettings
     >>> order = EpochOrder([4] * 6, OrderSettings(6, seed=1, lanes=3, turns=2, run=4, block=4), epoch=0)

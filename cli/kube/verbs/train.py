@@ -59,7 +59,6 @@ _REFUSED = {
     "yaml": "it is printed to standard output",
 }  # fmt: skip
 _TRUTHS = ("true", "yes", "t", "y", "false", "no", "f", "n", "0", "1")
-_ALIASES = {"num_ps": "num_ps_pods", "num_evaluator": "num_evaluators"}
 
 
 class _TrainCommand(LongHelp):
@@ -90,8 +89,6 @@ class _TrainCommand(LongHelp):
     def _full(name: str, names: Mapping[str, click.Option]) -> str:
         if name in names:
             return name
-        if name in _ALIASES:
-            return _ALIASES[name]
         begun = sorted(each for each in (*names, *_REFUSED) if each.startswith(name)) if name else []
         if len(begun) > 1 and name not in _REFUSED:
             raise UsageError(f"--{printable(name)} may be {', '.join(f'--{each}' for each in begun)}; write it out")

@@ -23,7 +23,7 @@ def train_role(job: Object) -> str:
 
 def served(cluster: Cluster, job: Object) -> list[str]:
     """The last lines of the log of a shard service that say how far it is: one while it runs; at its end the counts of
-    each data set, and its dead shards. None if there is no pod yet.
+    each data set, and its dead shards. None before its first pod.
 
     Raises:
         ClusterError: pods or their logs may not be read.

@@ -146,7 +146,7 @@ class JobLedger:
     last_exit: dict[int, int] = field(default_factory=dict)
     outcome: Condition | None = None
     end: float = float("inf")
-    """The first index that is no longer wanted."""
+    """The first index that is not wanted any more."""
 
     def __post_init__(self) -> None:
         job = self.job

@@ -236,8 +236,8 @@ class TrainJob:
             "DLROVER_MASTER_ADDR": address,
             "WORKER_TYPE": role.kind,
             "WORKER_ID": f"{_NUMBERS.get(role.kind, '')}$(TARKIT_INDEX)",
+            "WORKER_NUM": str(workers),
         }
-        given |= {"WORKER_NUM": str(workers)}
         if self.framework == "torch":
             given |= {"MASTER_ADDR": f"{self.name}-worker-0.{self.name}", "MASTER_PORT": str(_TORCH_PORT)}
             given |= {"RANK": "$(TARKIT_INDEX)", "WORLD_SIZE": str(workers), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
